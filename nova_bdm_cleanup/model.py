@@ -1,0 +1,282 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What Nova and Cinder say about one server, as plain immutable data.
+
+Adapters fill these classes from Nova objects and Cinder answers; the rules
+read nothing else.  Nothing here imports Nova, Cinder or any client.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+from typing import Any, Mapping, Optional, Tuple, Union
+
+
+class Reason(str, enum.Enum):
+    """Every reason code.  The values are stable: operators grep for them."""
+
+    def __str__(self) -> str:
+        return self.value
+
+    # A block device mapping that is as it should be.
+    HEALTHY = 'healthy'
+
+    # A dangling block device mapping: the rules ask for its removal.
+    VOLUME_MISSING = 'volume-missing'
+    VOLUME_AVAILABLE = 'volume-available'
+    ATTACHED_ELSEWHERE = 'attached-elsewhere'
+
+    # A Cinder attachment of this server that nothing in Nova accounts for.
+    STALE_ATTACHMENT = 'stale-attachment'
+
+    # Something legitimate is (or may be) under way: wait.
+    ATTACH_IN_FLIGHT = 'attach-in-flight'
+    OPERATION_IN_FLIGHT = 'operation-in-flight'
+
+    # A person has to look: the software cannot know which side is right.
+    ROOT_VOLUME_DANGLING = 'root-volume-dangling'
+    ATTACHMENT_MISMATCH = 'attachment-mismatch'
+    STATUS_CONTRADICTION = 'status-contradiction'
+    DUPLICATE_ATTACHMENT = 'duplicate-attachment'
+    CROSS_WIRED = 'cross-wired'
+    VOLUME_BUSY = 'volume-busy'
+    STUCK = 'stuck'
+
+    # Why an action that the rules ask for is withheld.
+    OBSERVE_MODE = 'observe-mode'
+    SOFT_REBOOT = 'soft-reboot'
+    OPTED_OUT = 'opted-out'
+    NOT_SELECTED = 'not-selected'
+    OVER_LIMIT = 'over-limit'
+    CINDER_SUSPECT = 'cinder-suspect'
+    SECOND_LOOK_DIFFERS = 'second-look-differs'
+    TIMED_OUT = 'timed-out'
+    REBOOT_LOST = 'reboot-lost'
+    JOURNAL_UNWRITABLE = 'journal-unwritable'
+
+    # Why nothing could be decided, or a decided step could not be done.
+    CANNOT_SEE_PROJECT = 'cannot-see-project'
+    CINDER_UNKNOWN = 'cinder-unknown'
+    SERVICE_TOKEN_REQUIRED = 'service-token-required'
+    STEP_FAILED = 'step-failed'
+
+
+#: The reasons for which a block device mapping is removed.
+DANGLING = frozenset((
+    Reason.VOLUME_MISSING,
+    Reason.VOLUME_AVAILABLE,
+    Reason.ATTACHED_ELSEWHERE,
+))
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """The server whose disks are looked at."""
+
+    uuid: str
+    #: The compute host, spelt as Cinder's connectors spell it.
+    host: str = ''
+    #: The operator marked the server with ``bdm_cleanup = keep``.
+    keep: bool = False
+    #: An administrator holds the API lock, as ``nova-manage
+    #: volume_attachment refresh`` does while it swaps attachments.
+    locked_by_admin: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Bdm:
+    """One block device mapping of the server."""
+
+    uuid: str
+    source_type: Optional[str] = None
+    destination_type: Optional[str] = None
+    volume_id: Optional[str] = None
+    attachment_id: Optional[str] = None
+    boot_index: Optional[int] = None
+    device_name: Optional[str] = None
+    #: The connection_info itself holds secrets and stays with the adapter.
+    has_connection_info: bool = False
+    created_at: Optional[datetime.datetime] = None
+
+    @property
+    def is_volume(self) -> bool:
+        """Source and destination are ``volume``: the only kind removed."""
+        return self.source_type == self.destination_type == 'volume'
+
+    @property
+    def is_in_cinder(self) -> bool:
+        """Its disk is a volume, made from whatever source."""
+        return self.destination_type == 'volume'
+
+    @property
+    def is_root(self) -> bool:
+        return self.boot_index == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """One attachment record of Cinder."""
+
+    id: str
+    volume_id: str
+    server_id: Optional[str]
+    status: str
+    #: Cinder stores connection information, so a host was let in.
+    connected: bool = False
+    #: For the host adapter only: it may hold credentials of the back end.
+    connection_info: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False)
+
+    @property
+    def is_legacy(self) -> bool:
+        """Made by ``os-attach``: the back end was never told through it.
+
+        A plain delete of such a record drops the row and leaves the volume
+        mapped to the host.
+        """
+        return self.status == 'attached' and not self.connected
+
+
+@dataclasses.dataclass(frozen=True)
+class AttachedServer:
+    """One entry of a volume's own list of attached servers."""
+
+    server_id: Optional[str]
+    attachment_id: Optional[str] = None
+    host: Optional[str] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """One volume as Cinder describes it."""
+
+    id: str
+    status: str
+    multiattach: bool = False
+    migration_status: Optional[str] = None
+    attached_to: Tuple[AttachedServer, ...] = ()
+    #: The operator marked the volume with ``bdm_cleanup = keep``.
+    keep: bool = False
+    updated_at: Optional[datetime.datetime] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """All that one look at Nova and Cinder gave.
+
+    A snapshot is complete or it does not exist: when any question went
+    unanswered there is none, and nothing is decided.
+    """
+
+    server: Server
+    bdms: Tuple[Bdm, ...]
+    #: One key for each volume asked for; None: proved not to exist.
+    volumes: Mapping[str, Optional[Volume]]
+    attachments: Tuple[Attachment, ...]
+    #: Whether this Cinder knows a volume that must exist: True or False, or
+    #: None when there is no such volume to ask for.
+    witness: Optional[bool] = None
+    #: Asked with credentials that see every project.  With others a volume
+    #: of another project looks like one that does not exist, and a migration
+    #: is not shown.
+    sees_all: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoveBdm:
+    """Disconnect, delete what is left in Cinder, soft-delete the mapping."""
+
+    bdm: Bdm
+    attachments: Tuple[Attachment, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class DeleteAttachment:
+    """Delete an attachment that no mapping accounts for."""
+
+    attachment: Attachment
+    #: First disconnect what it may have left on this host.  Never where a
+    #: mapping has the same volume: that could take the device from it.
+    disconnect: bool = False
+
+
+Action = Union[RemoveBdm, DeleteAttachment]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing noticed, acted on or not."""
+
+    reason: Reason
+    #: Plain words for the log and the journal.
+    explanation: str
+    bdm: Optional[Bdm] = None
+    attachment: Optional[Attachment] = None
+    #: What the rules ask for; None: keep.
+    action: Optional[Action] = None
+    #: Why the action is not carried out; None: it is.
+    withheld: Optional[Reason] = None
+
+    @property
+    def volume_id(self) -> Optional[str]:
+        if self.bdm is not None:
+            return self.bdm.volume_id
+        return self.attachment.volume_id if self.attachment else None
+
+    @property
+    def attachment_id(self) -> Optional[str]:
+        if self.attachment is not None:
+            return self.attachment.id
+        return self.bdm.attachment_id if self.bdm else None
+
+    @property
+    def device(self) -> Optional[str]:
+        return self.bdm.device_name if self.bdm else None
+
+    @property
+    def is_due(self) -> bool:
+        """The action will be carried out."""
+        return self.action is not None and self.withheld is None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The findings of one server, in the order in which they are acted on."""
+
+    findings: Tuple[Finding, ...] = ()
+
+    @property
+    def due(self) -> Tuple[Finding, ...]:
+        """The findings whose action is to be carried out."""
+        return tuple(f for f in self.findings if f.is_due)
+
+    @property
+    def removals(self) -> int:
+        """How many block device mappings the due actions remove."""
+        return sum(isinstance(f.action, RemoveBdm) for f in self.due)
+
+    @property
+    def weight(self) -> int:
+        """How much the due actions take away: mappings, and attachments that
+        serve a disk for all that Cinder knows.
+        """
+        return self.removals + sum(
+            isinstance(f.action, DeleteAttachment)
+            and f.action.attachment.status == 'attached' for f in self.due)
+
+    def withhold(self, why: Reason) -> Plan:
+        """The same findings, with every due action withheld."""
+        return Plan(tuple(
+            dataclasses.replace(f, withheld=why) if f.is_due else f
+            for f in self.findings))

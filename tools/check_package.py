@@ -1,0 +1,54 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Check the installed package; run by the interpreter it is installed for.
+
+With an argument, also the entry points of the group of that name.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+import sys
+import types
+
+NAME = 'nova-bdm-cleanup'
+MODULE = 'nova_bdm_cleanup'
+#: What must load with nothing but the requirements of the package.
+GROUPS = ('os_vif', 'oslo.config.opts', 'console_scripts')
+
+
+def imports_when_disabled() -> list[str]:
+    """What a nova-compute imports of ours where the plugin is disabled."""
+    sys.modules['nova.cmd.compute'] = types.ModuleType('nova.cmd.compute')
+    loader, = (point for point in metadata.distribution(NAME).entry_points
+               if point.group == 'os_vif')
+    loader.load().load(loader.name)
+    return sorted(name for name in sys.modules
+                  if name.partition('.')[0] == MODULE)
+
+
+def main() -> int:
+    """Print what is wrong; say what was looked at."""
+    imported = imports_when_disabled()
+    print('imported when disabled: ' + ', '.join(imported))
+    if imported != [MODULE, MODULE + '.loader']:
+        print('That is more than the loader.', file=sys.stderr)
+        return 1
+    for point in metadata.distribution(NAME).entry_points:
+        if point.group in (*GROUPS, *sys.argv[1:]):
+            point.load()
+            print(f'entry point {point.group} {point.name}: loads')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
