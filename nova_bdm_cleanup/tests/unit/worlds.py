@@ -1,0 +1,272 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Random worlds for property tests.
+
+Most random data is far from any danger.  So the strategy prefers the worlds in
+which a disk is lost if a rule is wrong: several mappings and attachments of
+one volume, statuses that contradict the attachments, roots, records that only
+one of Cinder's two lists shows, volumes of another project.
+
+The profile is bounded and repeats itself.  To look further::
+
+    NOVA_BDM_CLEANUP_EXAMPLES=20000 stestr run properties
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import hypothesis
+from hypothesis import strategies as st
+
+from nova_bdm_cleanup import conf
+from nova_bdm_cleanup import model
+from nova_bdm_cleanup.tests.unit import fakes
+from nova_bdm_cleanup.tests.unit import make
+
+_EXAMPLES = int(os.environ.get('NOVA_BDM_CLEANUP_EXAMPLES', '0'))
+
+hypothesis.settings.register_profile(
+    'ci', max_examples=200, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(hypothesis.HealthCheck))
+hypothesis.settings.register_profile(
+    'more', hypothesis.settings.get_profile('ci'),
+    max_examples=_EXAMPLES or 200, derandomize=False)
+
+
+def profile(share: float = 1.0) -> hypothesis.settings:
+    """The settings of a test that may have a share of the examples only."""
+    settings = hypothesis.settings.get_profile('more' if _EXAMPLES else 'ci')
+    return hypothesis.settings(
+        settings, max_examples=max(10, int(settings.max_examples * share)))
+
+
+VOLUMES = ('volume-1', 'volume-2', 'volume-3')
+ATTACHMENTS = tuple('attachment-%d' % n for n in range(1, 10))
+
+
+def _kinds(*weighted):
+    """One draw from whole templates: many times faster than a draw a field."""
+    return st.sampled_from([
+        template for weight, template in weighted for _ in range(weight)])
+
+
+def _volume(**values):
+    return make.volume(id='', updated_at=make.ago(60), **values)
+
+
+_volumes = _kinds(
+    (6, _volume()),
+    (6, _volume(status='available')),
+    (4, None),
+    (2, _volume(multiattach=True)),
+    (1, _volume(status='available', multiattach=True)),
+    (1, _volume(status='attaching', multiattach=True)),
+    (1, _volume(status='detaching', multiattach=True)),
+    *((1, _volume(status=status)) for status in (
+        'reserved', 'attaching', 'detaching', 'error', 'deleting',
+        'retyping', 'maintenance', 'unheard-of')),
+    (1, make.volume(id='', status='attaching', updated_at=make.ago(7200))),
+    (1, make.volume(id='', status='detaching', updated_at=None)),
+    *((1, _volume(status=status, migration_status=word))
+      for status in ('in-use', 'available')
+      for word in ('success', 'error', 'migrating', 'target:volume-9')),
+    (1, _volume(keep=True)),
+    (1, _volume(status='available', keep=True)))
+
+_attachments = _kinds(*(
+    (weight, make.attachment(id='', volume_id=volume, **values))
+    for volume in VOLUMES
+    for weight, values in (
+        (6, {}),
+        (1, {'connected': False}),
+        (2, {'status': 'reserved', 'connected': False}),
+        (1, {'status': 'reserved'}),
+        (1, {'status': 'attaching', 'connected': False}),
+        (1, {'status': 'attaching'}),
+        (1, {'status': 'detached'}),
+        (2, {'server_id': make.OTHER_SERVER}),
+        (1, {'server_id': None}))))
+
+_bdms = _kinds(*(
+    (weight, make.bdm(uuid='', volume_id=volume, attachment_id=None,
+                      **values))
+    for volume in VOLUMES
+    for weight, values in (
+        (6, {}),
+        (1, {'has_connection_info': False}),
+        (1, {'has_connection_info': False, 'created_at': make.ago(300)}),
+        (1, {'has_connection_info': False, 'created_at': make.ago(299)}),
+        (1, {'has_connection_info': False, 'created_at': None}),
+        (1, {'has_connection_info': False, 'created_at': make.ago(-60)}),
+        (1, {'boot_index': 0}),
+        (1, {'boot_index': 0, 'source_type': 'image'}),
+        (1, {'source_type': 'snapshot'}),
+        (1, {'destination_type': 'local'}))),
+    (1, make.bdm(uuid='', volume_id=None, attachment_id=None,
+                 has_connection_info=False)))
+
+_noise = st.integers(0, 3).map(lambda n: max(0, n - 1))
+
+#: Which attachment a mapping carries: mostly one of its volume.
+_carried = _kinds((6, 'of its volume'), (1, 'any'), (1, None),
+                  (1, 'attachment-gone'))
+
+_servers = _kinds((8, make.server()), (1, make.server(keep=True)),
+                  (1, make.server(locked_by_admin=True)))
+
+_OTHERS = {'server_id': make.OTHER_SERVER}
+_RESERVED = {'status': 'reserved', 'connected': False}
+_AVAILABLE = {'status': 'available'}
+_YOUNG = {'has_connection_info': False, 'created_at': make.ago(5)}
+_ROOT = {'boot_index': 0}
+
+#: How one volume came to be as it is: the volume, its attachments, and its
+#: mappings, each with the number of the attachment that it carries (-1: one
+#: that is gone, None: none).
+_stories = _kinds(*((1, story) for story in (
+    # In order
+    ({}, [{}], [(0, {})]),
+    ({}, [{}], [(0, _ROOT)]),
+    ({}, [{}], [(0, {**_ROOT, 'source_type': 'image'})]),
+    ({}, [{'connected': False}], [(None, {})]),
+    ({'multiattach': True}, [{}, _OTHERS], [(0, {})]),
+    ({'multiattach': True, 'status': 'detaching'}, [{}, _OTHERS], [(0, {})]),
+    # Dangling
+    (None, [], [(-1, {})]),
+    (None, [], [(-1, _ROOT)]),
+    (None, [], [(None, {'has_connection_info': False})]),
+    (_AVAILABLE, [], [(-1, {})]),
+    (_AVAILABLE, [], [(-1, _ROOT)]),
+    (_AVAILABLE, [{}], [(0, {})]),
+    (_AVAILABLE, [{}], [(0, _ROOT)]),
+    (_AVAILABLE, [{}, {}], [(0, {})]),
+    (_AVAILABLE, [{'connected': False}], [(None, {})]),
+    ({}, [_OTHERS], [(-1, {})]),
+    ({}, [_OTHERS], [(-1, _ROOT)]),
+    ({'multiattach': True}, [_OTHERS, _OTHERS], [(-1, {})]),
+    # Under way
+    (_AVAILABLE, [], [(None, _YOUNG)]),
+    ({'status': 'reserved'}, [_RESERVED], [(None, _YOUNG)]),
+    ({'status': 'reserved'}, [_RESERVED], [(0, _YOUNG)]),
+    ({'status': 'detaching'}, [{}], [(0, {})]),
+    ({'status': 'attaching'}, [{'status': 'attaching'}], [(0, {})]),
+    ({'migration_status': 'migrating'}, [{}], [(0, {})]),
+    ({'status': 'attaching', 'updated_at': make.ago(7200)}, [], [(-1, {})]),
+    # Died half way: an attach of the volume once more, a migration, a swap
+    (_AVAILABLE, [], [(-1, {}), (None, _YOUNG)]),
+    (_AVAILABLE, [_RESERVED], [(-1, {}), (0, _YOUNG)]),
+    (_AVAILABLE, [{}], [(None, {'has_connection_info': False}), (0, {})]),
+    ({}, [{}, {}], [(0, {})]),
+    ({}, [{}, {}], [(-1, {})]),
+    ({}, [_RESERVED, {}], [(0, {})]),
+    ({}, [], [(-1, {})]),
+    # Nobody's
+    ({}, [{}], []),
+    ({}, [{'connected': False}], []),
+    ({'status': 'reserved'}, [_RESERVED], []),
+    ({}, [{}, _RESERVED], [(0, {})]),
+)))
+
+
+@st.composite
+def worlds(draw):
+    """A world in any state, sound or not: a story for each volume, and then
+    whatever else may stand in the databases.
+    """
+    volumes, attachments, bdms = [], [], []
+    ids = iter(ATTACHMENTS)
+    for volume_id in VOLUMES:
+        volume, records, mappings = draw(_stories)
+        if volume is not None:
+            volumes.append(make.volume(id=volume_id, **volume))
+        records = [make.attachment(**{
+            'id': next(ids), 'volume_id': volume_id, **record})
+            for record in records]
+        attachments += records
+        for number, values in mappings:
+            carried = (None if number is None else 'attachment-gone'
+                       if number < 0 else records[number].id)
+            bdms.append(make.bdm(volume_id=volume_id, attachment_id=carried,
+                                 **values))
+    for kind in (draw(_volumes) for _ in range(draw(_noise))):
+        if kind and volumes:
+            place = draw(st.integers(0, len(volumes) - 1))
+            volumes[place] = dataclasses.replace(kind, id=volumes[place].id)
+    known = {v.id for v in volumes}
+    for _ in range(draw(_noise)):
+        # Cinder deletes the records of a volume together with it.
+        attachment = draw(_attachments)
+        if attachment.volume_id in known:
+            attachments.append(dataclasses.replace(attachment, id=next(ids)))
+    for _ in range(draw(_noise)):
+        bdms.append(_with_attachment(draw, draw(_bdms), attachments))
+    if draw(st.integers(0, 7)):
+        bdms.append(make.root())
+    away = draw(st.integers(0, 2 ** len(ATTACHMENTS) - 1))
+    world = fakes.World(
+        [dataclasses.replace(b, uuid='bdm-%d' % n)
+         for n, b in enumerate(bdms)],
+        volumes, attachments,
+        neighbours=draw(_kinds((4, ()), *((1, [v]) for v in VOLUMES))),
+        hosts={i: make.OTHER_HOST for n, i in enumerate(ATTACHMENTS)
+               if away >> n & 1})
+    world.server = draw(_servers)
+    return world
+
+
+def _with_attachment(draw, bdm, attachments):
+    wanted = draw(_carried)
+    candidates = [a.id for a in attachments
+                  if wanted == 'any' or a.volume_id == bdm.volume_id]
+    if wanted in ('any', 'of its volume'):
+        wanted = draw(st.sampled_from(candidates)) if candidates else None
+    return dataclasses.replace(bdm, attachment_id=wanted)
+
+
+def look(world, witness=None, hidden=(), unlisted=()):
+    """What Cinder shows of a world.
+
+    :param hidden: volumes of another project, when asked as the project; None
+        when asked as a service
+    :param unlisted: attachments that only the list of their volume shows
+    """
+    volumes, attachments = fakes.Cinder(world).look(
+        world.server.uuid, tuple(world.rows.values()))
+    return model.Snapshot(
+        world.server, tuple(world.rows.values()),
+        {i: None if hidden and i in hidden else v
+         for i, v in volumes.items()},
+        tuple(a for a in attachments if a.id not in unlisted
+              and not (hidden and a.volume_id in hidden)),
+        witness=witness, sees_all=hidden is None)
+
+
+@st.composite
+def looks(draw):
+    """A world and one look at it, through whatever credentials."""
+    world = draw(worlds())
+    hidden = draw(_kinds((4, None), (1, ()), *((1, [v]) for v in VOLUMES)))
+    unlisted = draw(_kinds((4, ()), *((1, [a]) for a in ATTACHMENTS[:3])))
+    witness = draw(st.sampled_from([None, True, False]))
+    return world, look(world, witness, hidden, unlisted)
+
+
+policies = _kinds(
+    (6, conf.Policy()),
+    (1, conf.Policy(observe=True)),
+    (1, conf.Policy(stale_attachments=False)),
+    (2, conf.Policy(max_removals=1)),
+    *((1, conf.Policy(remove_when=frozenset([reason])))
+      for reason in sorted(model.DANGLING)),
+    (1, conf.Policy(remove_when=frozenset())))
