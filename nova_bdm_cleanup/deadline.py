@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""A limit on the time that one reboot waits for the cleanup."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, List, Optional, TypeVar
+
+T = TypeVar('T')
+
+
+class TimedOut(Exception):
+    """The time is over."""
+
+
+class Deadline:
+    """So many seconds from now on.
+
+    :param seconds: how long; measured from the construction
+    :param clock: a monotonic clock
+    """
+
+    def __init__(self, seconds: float,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._end = clock() + seconds
+
+    @property
+    def remaining(self) -> float:
+        return max(0.0, self._end - self._clock())
+
+    def check(self, what: str) -> None:
+        """Stop before something is begun too late.
+
+        :raises TimedOut: when the time is over
+        """
+        if not self.remaining:
+            raise TimedOut('%s was not begun: the %g s of [bdm_cleanup] '
+                           'timeout are over' % (what, self._seconds))
+
+    def call(self, what: str, func: Callable[[], T]) -> T:
+        """Call a function and wait for it no longer than the time left.
+
+        The time-out of an HTTP library counts from one packet to the next, so
+        an answer that trickles in can take forever.  Hence a thread that is
+        left behind; what it calls must be harmless when it ends late.
+
+        :param what: names the call in the exception
+        :param func: called without arguments
+        :returns: what the function returns; what it raises is raised
+        :raises TimedOut: when the time is over before or during the call
+        """
+        self.check(what)
+        result: List[T] = []
+        error: List[BaseException] = []
+
+        def run() -> None:
+            try:
+                result.append(func())
+            except BaseException as exc:
+                error.append(exc)
+
+        thread = threading.Thread(target=run, name='bdm-cleanup', daemon=True)
+        thread.start()
+        thread.join(self.remaining)
+        failure: Optional[BaseException] = error[0] if error else None
+        if failure is not None:
+            raise failure
+        if not result:
+            raise TimedOut('%s took longer than the %g s of [bdm_cleanup] '
+                           'timeout' % (what, self._seconds))
+        return result[0]

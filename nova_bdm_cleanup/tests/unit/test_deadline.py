@@ -1,0 +1,79 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""A limit on the time that one reboot waits."""
+
+from __future__ import annotations
+
+import threading
+
+from nova_bdm_cleanup import deadline as deadlines
+from nova_bdm_cleanup.tests.unit import base
+
+
+class DeadlineTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.time = 100.0
+        self.deadline = deadlines.Deadline(60, lambda: self.time)
+
+    def test_remaining_time_ends_at_nothing(self):
+        self.assertEqual(60.0, self.deadline.remaining)
+        self.time = 159.0
+        self.assertEqual(1.0, self.deadline.remaining)
+        self.time = 500.0
+        self.assertEqual(0.0, self.deadline.remaining)
+
+    def test_check_up_to_the_last_moment(self):
+        self.time = 159.9
+        self.deadline.check('it')
+        self.time = 160.0
+        error = self.assertRaises(
+            deadlines.TimedOut, self.deadline.check, 'the cleanup')
+        self.assertEqual('the cleanup was not begun: the 60 s of '
+                         '[bdm_cleanup] timeout are over', str(error))
+
+    def test_a_call_gives_what_the_function_gives(self):
+        for result in ('a result', None, False, ()):
+            self.assertIs(result, self.deadline.call(
+                'it', iter([result]).__next__))
+
+    def test_a_call_raises_what_the_function_raises(self):
+        for exc in (KeyError('a bug'), SystemExit(3)):
+            def fail(exc=exc):
+                raise exc
+
+            self.assertIs(exc, self.assertRaises(
+                type(exc), self.deadline.call, 'it', fail))
+
+    def test_nothing_is_called_when_the_time_is_over(self):
+        self.time = 160.0
+        called = []
+        self.assertRaises(deadlines.TimedOut, self.deadline.call, 'it',
+                          lambda: called.append(1))
+        self.assertEqual([], called)
+
+    def test_a_call_that_takes_too_long_is_left_behind(self):
+        free = threading.Event()
+        self.addCleanup(free.set)
+        deadline = deadlines.Deadline(0.05)
+        error = self.assertRaises(
+            deadlines.TimedOut, deadline.call, 'asking Cinder',
+            lambda: free.wait(30))
+        self.assertEqual('asking Cinder took longer than the 0.05 s of '
+                         '[bdm_cleanup] timeout', str(error))
+
+    def test_what_is_left_behind_does_not_keep_nova_compute_running(self):
+        daemon = []
+        self.deadline.call('it', lambda: daemon.append(
+            threading.current_thread().daemon))
+        self.assertEqual([True], daemon)
