@@ -1,0 +1,108 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What happens once, at the start of nova-compute, when enabled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from nova_bdm_cleanup import conf as our_conf
+from nova_bdm_cleanup import journal as journals
+from nova_bdm_cleanup import version
+
+LOG = logging.getLogger(__name__)
+
+
+class Refused(RuntimeError):
+    """``required`` is set and the plugin cannot work."""
+
+
+def start(conf: cfg.ConfigOpts) -> None:
+    """Install the hook, or say why not and leave Nova as it is.
+
+    :param conf: nova.conf, parsed
+    :raises Refused: when it cannot work and ``required`` is set
+    """
+    our_conf.register_opts(conf)
+    problems = our_conf.problems(conf)
+    if not problems:
+        # Nova's manager is imported right after this anyway; not before the
+        # options are known to be good.
+        from nova_bdm_cleanup.plugin import hook
+
+        problems = hook.differences()
+    if problems:
+        _refuse(conf, 'bdm-cleanup is enabled but not installed; Nova is left '
+                'as it is: %s' % '; '.join(problems))
+        return
+    _check_journal(conf)
+    _warn_of_credentials(conf)
+    hook.install()
+    LOG.info('bdm-cleanup %s is active in Nova %s: %s', version.version(),
+             _nova_version(), _options(conf))
+
+
+def _refuse(conf: cfg.ConfigOpts, text: str) -> None:
+    LOG.critical(text)
+    try:
+        required = conf[our_conf.GROUP].required
+    except cfg.Error:
+        required = True
+    if required:
+        raise Refused(text)
+
+
+def _check_journal(conf: cfg.ConfigOpts) -> None:
+    """An unusable journal stops every removal: say so before the first."""
+    try:
+        journals.Journal(*our_conf.journal(conf)).check()
+    except journals.JournalError as exc:
+        text = ('bdm-cleanup can record nothing and will therefore change '
+                'nothing: %s' % exc)
+        LOG.error(text)
+        if conf[our_conf.GROUP].required:
+            raise Refused(text) from exc
+
+
+def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
+    if conf.cinder.auth_type is None:
+        LOG.warning(
+            'bdm-cleanup: [cinder] auth_type is not set. Reboots that the '
+            'project of the server does not request itself, and those that '
+            'nova-compute resumes, change nothing (cannot-see-project)')
+    if not conf.service_user.send_service_user_token:
+        LOG.warning(
+            'bdm-cleanup: [service_user] send_service_user_token is not true. '
+            'Cinder refuses to delete an attachment that Nova still knows '
+            '(service-token-required)')
+
+
+def _options(conf: cfg.ConfigOpts) -> str:
+    return ' '.join('%s=%s' % (name, _word(value)) for name, value
+                    in our_conf.effective(conf).items() if name != 'enabled')
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return ','.join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _nova_version() -> str:
+    from nova import version as nova_version
+
+    text: str = nova_version.version_string_with_package()
+    return text
+
