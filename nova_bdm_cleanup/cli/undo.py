@@ -1,0 +1,237 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What can be undone, and the supported commands that do it.
+
+Undoing a removal is attaching the volume again.  Nothing else that the plugin
+does can be undone, and nothing else has to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+from nova_bdm_cleanup.cli import cloud
+from nova_bdm_cleanup.cli.exitcodes import CommandError
+from nova_bdm_cleanup.cli.exitcodes import ExitCode
+from nova_bdm_cleanup.cli import reattach
+from nova_bdm_cleanup.cli import text
+from nova_bdm_cleanup import journal as journals
+
+#: The lowest microversion that attaches a multiattach volume; the journal
+#: does not say which ones are.  It knows tags (2.49) as well.
+_MICROVERSION = '2.60'
+
+#: The lowest that can ask for the deletion together with the server.
+_MICROVERSION_DELETE = '2.79'
+
+
+@dataclasses.dataclass(frozen=True)
+class Removal:
+    """A mapping that was removed, or may have been."""
+
+    volume: str
+    #: Why it was removed, as recorded.
+    why: str
+    bdm: Mapping[str, Any]
+    #: Why it is undone only when the volume is named; empty: it is anyway.
+    doubt: str = ''
+
+    @property
+    def microversion(self) -> str:
+        return (_MICROVERSION_DELETE if self.bdm.get('delete_on_termination')
+                else _MICROVERSION)
+
+    @property
+    def request(self) -> Dict[str, Any]:
+        """What to ask of the compute API."""
+        request: Dict[str, Any] = {'volumeId': self.volume}
+        for ours, theirs in (('device_name', 'device'), ('tag', 'tag')):
+            if self.bdm.get(ours):
+                request[theirs] = str(self.bdm[ours])
+        if self.bdm.get('delete_on_termination'):
+            request['delete_on_termination'] = True
+        return request
+
+    @property
+    def lost(self) -> Tuple[str, ...]:
+        """What the mapping had and the API cannot ask for."""
+        lost = []
+        boot_index = self.bdm.get('boot_index')
+        if isinstance(boot_index, int) and boot_index >= 0:
+            lost.append('its place %d in the boot order' % boot_index)
+        if self.bdm.get('device_type') not in (None, 'disk'):
+            lost.append('its device type %s' % self.bdm['device_type'])
+        return tuple(lost)
+
+    def command(self, server: str) -> str:
+        """The same as a command for the shell."""
+        words = ['openstack', '--os-compute-api-version', self.microversion,
+                 'server', 'add', 'volume']
+        request = self.request
+        for name in ('device', 'tag'):
+            if name in request:
+                # In one word: a tag may begin with a dash.
+                words.append('--%s=%s' % (name, request[name]))
+        if 'delete_on_termination' in request:
+            words.append('--enable-delete-on-termination')
+        return ' '.join(map(_quoted, [*words, server, self.volume]))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``journal undo``."""
+    parser.add_argument(
+        '--volume', metavar='ID', action='append',
+        help='only this volume; may be given several times')
+    parser.add_argument(
+        '--execute', action='store_true',
+        help='carry it out through the compute API instead of printing the '
+             'commands, with the OS_* variables or the options below')
+    cloud.add_arguments(parser)
+
+
+def run(args: argparse.Namespace, entry: journals.Recorded) -> int:
+    """Print the commands, or do what they do."""
+    removals, notes = examine(entry)
+    if args.volume is None:
+        chosen = [r for r in removals if not r.doubt]
+        notes = [*('Not without --volume %s: %s' % (r.volume, r.doubt)
+                   for r in removals if r.doubt), *notes]
+    else:
+        chosen = _named(removals, args.volume)
+        notes = []
+    server = str(entry.record.get('server'))
+    if args.execute:
+        _print_notes(notes)
+        if not chosen:
+            return ExitCode.NOTHING
+        return _execute(args, server, chosen)
+    print('# Entry %s of %s UTC, server %s'
+          % (entry.id, text.moment(entry.time), text.clean(server)))
+    for removal in chosen:
+        print('# %s' % text.clean(removal.why))
+        print(removal.command(server))
+        for lost in removal.lost:
+            print('# It will not get back %s' % text.clean(lost))
+    _print_notes(notes)
+    return ExitCode.OK if chosen else ExitCode.NOTHING
+
+
+def examine(entry: journals.Recorded
+            ) -> Tuple[List[Removal], Sequence[str]]:
+    """What an entry removed, and sentences about what cannot be undone.
+
+    :returns: the removals in the order of their device names, because a
+        hypervisor that chooses the names itself hands them out in order
+    """
+    removals, notes = [], []
+    for action in dicts(entry.record, 'actions'):
+        if action.get('kind') == 'remove-bdm':
+            for bdm in dicts(action, 'bdm'):
+                if _may_be_gone(entry, bdm):
+                    removals.append(_removal(entry, action, bdm))
+                else:
+                    notes.append('Not removed, nothing to undo: volume %s'
+                                 % bdm.get('volume_id'))
+        notes += ['Cannot be undone: attachment %s of volume %s was deleted '
+                  'as stale; no mapping in Nova used it'
+                  % (a.get('id'), a.get('volume_id'))
+                  for a in dicts(action, 'attachment')
+                  if _is_done(entry, 'delete-attachment',
+                              'attachment', a.get('id'))]
+    return sorted(removals, key=_device_order), notes
+
+
+def dicts(record: Mapping[str, Any], key: str) -> List[Dict[str, Any]]:
+    """The objects under a key, one or a list; nothing else that is there."""
+    value = record.get(key)
+    values = value if isinstance(value, list) else [value]
+    return [v for v in values if isinstance(v, dict)]
+
+
+def _is_done(entry: journals.Recorded, step: str, key: str,
+             value: Any) -> bool:
+    return any(s.name == step and s.outcome == 'done'
+               and s.subject.get(key) == value for s in entry.steps)
+
+
+def _may_be_gone(entry: journals.Recorded, bdm: Mapping[str, Any]) -> bool:
+    """Removed, or removed just before a crash kept it from being recorded."""
+    tried = any(s.name == 'destroy' and s.subject.get('bdm') == bdm.get('uuid')
+                for s in entry.steps)
+    return (_is_done(entry, 'destroy', 'bdm', bdm.get('uuid'))
+            or (entry.outcome == journals.INTERRUPTED and not tried))
+
+
+def _removal(entry: journals.Recorded, action: Mapping[str, Any],
+             bdm: Mapping[str, Any]) -> Removal:
+    doubt = ''
+    if not _is_done(entry, 'destroy', 'bdm', bdm.get('uuid')):
+        doubt = ('the entry has no end, so the mapping may have been removed '
+                 'or not. Look at "openstack server volume list" first')
+    elif action.get('reason') == 'volume-missing':
+        doubt = ('the volume did not exist in Cinder, so there is nothing to '
+                 'attach, unless Cinder was wrong')
+    elif not bdm.get('volume_id'):
+        doubt = 'the mapping named no volume'
+    return Removal(
+        volume=str(bdm.get('volume_id')), bdm=bdm, doubt=doubt,
+        why='%s: %s' % (action.get('reason'), action.get('explanation')))
+
+
+def _device_order(removal: Removal) -> Tuple[int, str]:
+    # /dev/vdz comes before /dev/vdaa.
+    name = str(removal.bdm.get('device_name') or '')
+    return len(name), name
+
+
+def _named(removals: Sequence[Removal],
+           volumes: Sequence[str]) -> List[Removal]:
+    unknown = sorted(set(volumes) - {r.volume for r in removals})
+    if unknown:
+        raise CommandError(
+            ExitCode.BAD_INPUT, 'the entry removed no mapping of volume %s'
+            % ', '.join(map(text.clean, unknown)))
+    return [r for r in removals if r.volume in volumes]
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print('# %s' % text.clean(note))
+
+
+def _quoted(word: str) -> str:
+    """A word for the shell, also when it cannot be printed as it is."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'%s'" % ''.join(
+        c if c.isprintable() and c not in "\\'"
+        else ''.join('\\x%02x' % b for b in c.encode('utf-8', 'replace'))
+        for c in word)
+
+
+def _execute(args: argparse.Namespace, server: str,
+             removals: Sequence[Removal]) -> int:
+    api = reattach.Server(cloud.connect(args), server)
+    outcomes = []
+    for removal in removals:
+        outcome, detail = api.attach(removal.request, removal.microversion)
+        print('%s: %s: %s' % (text.clean(removal.volume), outcome.value,
+                              text.clean(detail)), flush=True)
+        outcomes.append(outcome)
+    if all(o.is_fine for o in outcomes):
+        return ExitCode.OK
+    if all(o is reattach.Outcome.REFUSED for o in outcomes):
+        return ExitCode.REFUSED
+    return ExitCode.PARTLY

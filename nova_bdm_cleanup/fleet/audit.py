@@ -1,0 +1,312 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Every inconsistency between Nova's and Cinder's books.
+
+Claims first, authority after: servers and the volumes they claim, then
+attachments, then volumes in use, all as whole lists.  What fits together is
+never looked at again; every suspect is, on its own and anew, and only what
+the rules then say is shown.  So what was created, attached or deleted while
+the lists were read does not look orphaned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Callable, Iterator, List, Optional, Tuple
+
+from nova_bdm_cleanup import conf
+from nova_bdm_cleanup.fleet import cinder as cinders
+from nova_bdm_cleanup.fleet import http
+from nova_bdm_cleanup.fleet import ledger as ledgers
+from nova_bdm_cleanup.fleet import look
+from nova_bdm_cleanup.fleet import nova as novas
+from nova_bdm_cleanup.fleet import report
+from nova_bdm_cleanup.fleet.report import FleetReason
+from nova_bdm_cleanup.fleet.report import Issue
+from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.model import Volume
+
+#: Volumes in these states are listed; the others belong to nobody anyway.
+TAKEN = ('in-use', 'reserved', 'attaching', 'detaching')
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """What is audited; by default the project of the credentials."""
+
+    servers: Tuple[str, ...] = ()
+    host: Optional[str] = None
+    project: Optional[str] = None
+    all_projects: bool = False
+    #: Compare the attachment ids of every server: a request for each.
+    thorough: bool = False
+
+    @property
+    def needs_admin(self) -> bool:
+        return bool(self.all_projects or self.host or self.project)
+
+
+Progress = Callable[[str, int], None]
+
+
+class Audit:
+    """One audit.
+
+    :param nova: the compute API
+    :param cinder: Cinder
+    :param policy: what is young and what is stuck
+    :param scope: what to look at
+    :param progress: told what is being done, and how far it is
+    :param now: gives the time, with its time zone
+    :param project: whose credentials these are
+    """
+
+    def __init__(self, nova: novas.Nova, cinder: cinders.Cinder,
+                 policy: conf.Policy, scope: Scope, progress: Progress,
+                 now: Callable[[], datetime.datetime],
+                 project: Optional[str]) -> None:
+        self._nova = nova
+        self._cinder = cinder
+        self._policy = policy
+        self._scope = scope
+        self._progress = progress
+        self._now = now
+        self._project = scope.project or (
+            None if scope.all_projects else project)
+        self._witness = look.Witness(nova, cinder)
+        self._looker = look.Looker(nova, cinder, policy, self._witness, now,
+                                   project)
+        self._unknown = 0
+        #: Why the result is not the whole truth; empty: it is.
+        self.gaps: List[str] = []
+        #: Servers, volumes claimed by them, and attachments listed.
+        self.size = (0, 0, 0)
+
+    def issues(self) -> Iterator[Issue]:
+        """What is inconsistent; :attr:`gaps` is complete at the end.
+
+        :raises http.Refused: when the credentials do not suffice
+        :raises http.BadInput: when a server of the scope does not exist
+        """
+        if not self._cinder.prove_admin() and self._scope.needs_admin:
+            raise http.Refused('Cinder does not show all projects to these '
+                               'credentials; this needs the admin role')
+        try:
+            self._note_silent_hosts()
+            if self._scope.servers:
+                yield from self._these(self._scope.servers)
+            elif self._scope.host:
+                yield from self._host(self._scope.host)
+            else:
+                with ledgers.Ledger() as ledger:
+                    yield from self._books(ledger)
+        except http.OverBudget as exc:
+            self.gaps.append(str(exc))
+        if self._unknown:
+            self.gaps.append('%d servers are in cells that do not answer'
+                             % self._unknown)
+
+    # Some servers
+
+    def _these(self, names: Tuple[str, ...]) -> Iterator[Issue]:
+        found = [self._nova.find(n, self._scope.all_projects) for n in names]
+        yield from self._judge_servers(s.id for s in found)
+
+    def _host(self, host: str) -> Iterator[Issue]:
+        servers = [s for page in self._nova.servers(host=host) for s in page]
+        if not servers:
+            raise http.BadInput('no server runs on host %s' % host)
+        yield from self._judge_servers(
+            s.id for s in servers if not self._is_unknown(s))
+
+    # The books
+
+    def _books(self, ledger: ledgers.Ledger) -> Iterator[Issue]:
+        servers_whole = self._whole(self._list_servers, ledger)
+        attachments_whole = self._whole(self._list_attachments, ledger)
+        volumes_whole = self._whole(self._list_volumes, ledger)
+        ledger.close_books()
+        self.size = ledger.size
+        self._witness.known(self._books_witness(ledger))
+        if self._witness() is False:
+            # Everything would look dangling, and nothing would be.
+            self.gaps.append(
+                'this Cinder knows none of the volumes that Nova names: is '
+                'it the Cinder of this region, or a restored database?')
+            return
+        if attachments_whole and volumes_whole:
+            yield from self._judge_servers(
+                ledger.suspects(self._scope.thorough))
+        if servers_whole:
+            yield from self._judge_strangers(ledger.strangers())
+        if servers_whole and attachments_whole:
+            yield from self._judge_volumes(ledger.nobodys_volumes())
+
+    def _whole(self, read: Callable[[ledgers.Ledger], None],
+               ledger: ledgers.Ledger) -> bool:
+        """Read a list; whether it was read to its end."""
+        try:
+            read(ledger)
+        except http.Unanswered as exc:
+            self.gaps.append(str(exc))
+            return False
+        return True
+
+    def _list_servers(self, ledger: ledgers.Ledger) -> None:
+        count = 0
+        for page in self._nova.servers(self._scope.all_projects,
+                                       self._scope.project):
+            ledger.add_servers(s for s in page if not self._is_unknown(s))
+            count += len(page)
+            self._progress('servers', count)
+
+    def _list_attachments(self, ledger: ledgers.Ledger) -> None:
+        count = 0
+        for page in self._cinder.attachments(self._project):
+            ledger.add_attachments(page)
+            count += len(page)
+            self._progress('attachments', count)
+
+    def _list_volumes(self, ledger: ledgers.Ledger) -> None:
+        count = 0
+        for status in TAKEN:
+            for page in self._cinder.volume_ids(status, self._project):
+                ledger.add_volumes(page, status)
+                count += len(page)
+                self._progress('volumes', count)
+
+    # Judging
+
+    def _judge_servers(self, server_ids: Iterator[str]) -> Iterator[Issue]:
+        for number, server_id in enumerate(server_ids, 1):
+            self._progress('second looks at servers', number)
+            try:
+                sight = self._looker.look(server_id)
+                if sight is not None:
+                    yield from report.issues(sight, legacy=True)
+                else:
+                    yield from self._gone(server_id)
+            except http.Unanswered as exc:
+                self.gaps.append('server %s: %s' % (server_id, exc))
+
+    def _judge_strangers(self, server_ids: Iterator[str]) -> Iterator[Issue]:
+        for number, server_id in enumerate(server_ids, 1):
+            self._progress('servers that Nova did not list', number)
+            try:
+                # It may have been created since, or wait for its reclaim.
+                if self._nova.server(server_id) is None:
+                    yield from self._gone(server_id)
+                    continue
+                sight = self._looker.look(server_id)
+                if sight is not None:
+                    yield from report.issues(sight)
+            except http.Unanswered as exc:
+                self.gaps.append('server %s: %s' % (server_id, exc))
+
+    def _gone(self, server_id: str) -> Iterator[Issue]:
+        """The attachments of a server that Nova does not know."""
+        volumes, attachments = self._cinder.look(server_id, ())
+        for attachment in attachments:
+            if attachment.server_id == server_id:
+                yield self._gone_issue(
+                    attachment, volumes.get(attachment.volume_id))
+
+    def _gone_issue(self, attachment: Attachment,
+                    volume: Optional[Volume]) -> Issue:
+        reason: report.AnyReason = FleetReason.SERVER_GONE
+        explanation = 'Nova does not know server %s' % attachment.server_id
+        if attachment.status != 'attached' and self._is_young(volume):
+            # Nova reserves the volumes of a server before the server exists.
+            reason = Reason.OPERATION_IN_FLIGHT
+            explanation = ('attachment %s has just been made; the server may '
+                           'be being created' % attachment.id)
+        return Issue(
+            reason=reason, explanation=explanation,
+            server=attachment.server_id, volume=attachment.volume_id,
+            attachment=attachment.id,
+            host=host_of(attachment, volume),
+            since=volume.updated_at if volume else None)
+
+    def _judge_volumes(self, volume_ids: Iterator[str]) -> Iterator[Issue]:
+        for number, volume_id in enumerate(volume_ids, 1):
+            self._progress('volumes that nobody has', number)
+            try:
+                found = self._nobodys(volume_id)
+            except http.Unanswered as exc:
+                self.gaps.append('volume %s: %s' % (volume_id, exc))
+                continue
+            if found is not None:
+                yield found
+
+    def _nobodys(self, volume_id: str) -> Optional[Issue]:
+        volume = self._cinder.volume(volume_id)
+        if volume is None or volume.status not in TAKEN:
+            return None
+        attachments = self._cinder.attachments_of(volume_id)
+        if any(a.server_id for a in attachments) or (
+                attachments and volume.status == 'in-use'):
+            return None
+        explanation = ('the volume is %s, and neither Nova nor an attachment '
+                       'says by whom' % volume.status)
+        reason: report.AnyReason = FleetReason.USED_BY_NOBODY
+        if volume.status != 'in-use':
+            reason = (Reason.STUCK if self._is_stuck(volume)
+                      else Reason.OPERATION_IN_FLIGHT)
+        return Issue(reason=reason, explanation=explanation,
+                     volume=volume_id, since=volume.updated_at)
+
+    def _is_young(self, volume: Optional[Volume]) -> bool:
+        return (volume is not None and volume.updated_at is not None
+                and self._now() - volume.updated_at
+                < self._policy.grace_period)
+
+    def _is_stuck(self, volume: Volume) -> bool:
+        return (volume.updated_at is not None
+                and self._now() - volume.updated_at
+                >= self._policy.stuck_after)
+
+    # Whether the answers can be believed
+
+    def _note_silent_hosts(self) -> None:
+        try:
+            silent = self._nova.silent_hosts()
+        except http.Refused:
+            if self._scope.needs_admin:
+                raise
+            return  # One project's lists show what their cells keep back.
+        if silent:
+            self.gaps.append('the cells of these compute hosts do not '
+                             'answer: %s' % ', '.join(silent))
+
+    def _is_unknown(self, server: novas.Server) -> bool:
+        self._unknown += server.is_unknown
+        return server.is_unknown
+
+    def _books_witness(self, ledger: ledgers.Ledger) -> Optional[bool]:
+        if ledger.cinder_is_witnessed is not False:
+            return ledger.cinder_is_witnessed
+        # None of them is in use; does it know one of them at all?
+        try:
+            return self._cinder.knows_any(ledger.some_claims(look.WITNESSES))
+        except http.Unanswered as exc:
+            self.gaps.append(str(exc))
+            return False
+
+
+def host_of(attachment: Attachment,
+            volume: Optional[Volume]) -> Optional[str]:
+    """Where a volume is connected, if Cinder says so."""
+    return next(
+        (a.host for a in (volume.attached_to if volume else ())
+         if a.attachment_id == attachment.id and a.host), None)

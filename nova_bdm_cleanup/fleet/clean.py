@@ -1,0 +1,120 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Has a hard reboot clean a server, and looks at what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Callable, Tuple
+
+from nova_bdm_cleanup.fleet import http
+from nova_bdm_cleanup.fleet import look
+from nova_bdm_cleanup.fleet import nova as novas
+from nova_bdm_cleanup.fleet import report
+from nova_bdm_cleanup.fleet.report import Issue
+from nova_bdm_cleanup.fleet.report import Remedy
+
+#: The states in which Nova accepts a hard reboot.
+_REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
+
+_POLL = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a hard reboot of one server is to do."""
+
+    server: novas.Server
+    #: What it removes.
+    issues: Tuple[Issue, ...]
+    #: Why it must not be done; empty: it may.
+    refusals: Tuple[str, ...] = ()
+
+
+def plan(sight: look.Sight) -> Plan:
+    """What a hard reboot would do at a server, and whether it may."""
+    server = sight.server
+    issues = report.issues(sight)
+    refusals = []
+    if server.is_busy:
+        refusals.append('it is changing (%s)'
+                        % (server.task_state or server.status))
+    elif server.status not in _REBOOTABLE:
+        refusals.append('a server that is %s cannot be hard-rebooted'
+                        % server.status)
+    refusals += [
+        '%s of volume %s: %s; a person must look at it first' % (
+            i.withheld or i.reason, i.volume, i.explanation)
+        for i in issues if i.remedy is Remedy.PERSON]
+    return Plan(server,
+                tuple(i for i in issues if i.remedy is Remedy.CLEAN),
+                tuple(refusals))
+
+
+class Clean:
+    """Reboots servers, and waits.
+
+    :param nova: the compute API
+    :param looker: looks at them
+    :param progress: told what is being done, and for how long
+    :param timeout: seconds to wait for one reboot
+    """
+
+    def __init__(self, nova: novas.Nova, looker: look.Looker,
+                 progress: Callable[[str, int], None], timeout: float,
+                 clock: Callable[[], float] = time.monotonic,
+                 sleep: Callable[[float], None] = time.sleep) -> None:
+        self._nova = nova
+        self._looker = looker
+        self._progress = progress
+        self._timeout = timeout
+        self._clock = clock
+        self._sleep = sleep
+
+    def look(self, server_id: str) -> Plan:
+        """What there is to do at a server.
+
+        :raises http.FleetError: when it cannot be known
+        """
+        sight = self._looker.look(server_id)
+        if sight is None:
+            raise http.BadInput('server %s does not exist' % server_id)
+        return plan(sight)
+
+    def run(self, planned: Plan) -> Tuple[str, Plan]:
+        """Reboot a server.
+
+        :returns: its state afterwards, and what is left to do
+        :raises http.FleetError: when the reboot was not seen to end
+        """
+        self._nova.reboot_hard(planned.server.id)
+        status = self._wait(planned.server)
+        return status, self.look(planned.server.id)
+
+    def _wait(self, server: novas.Server) -> str:
+        begin = self._clock()
+        while True:
+            now = self._nova.server(server.id)
+            if now is None:
+                raise http.Unanswered('server %s is gone' % server.id)
+            # The API sets the task before it answers the request.
+            if not now.task_state:
+                return now.status
+            waited = self._clock() - begin
+            if waited >= self._timeout:
+                raise http.Unanswered(
+                    'the reboot of server %s is not over after %d s (%s)' % (
+                        server.id, waited, now.task_state))
+            self._progress('hard reboot of %s, seconds' % server.id,
+                           int(waited))
+            self._sleep(_POLL)

@@ -1,0 +1,250 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Frees volumes that hang: facts, plan, act, read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from typing import (Callable, Dict, FrozenSet, Iterable, List, Optional, Set,
+                    Tuple)
+
+from nova_bdm_cleanup import conf
+from nova_bdm_cleanup.fleet import cinder as cinders
+from nova_bdm_cleanup.fleet import http
+from nova_bdm_cleanup.fleet import look
+from nova_bdm_cleanup.fleet import nova as novas
+from nova_bdm_cleanup.fleet import table
+from nova_bdm_cleanup.fleet.table import Call
+from nova_bdm_cleanup.fleet.table import Facts
+from nova_bdm_cleanup.fleet.table import Step
+from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A volume, or one attachment of it."""
+
+    volume: str
+    attachment: Optional[str] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a step."""
+
+    step: Step
+    done: bool
+    text: str
+
+
+class Release:
+    """One release.
+
+    :param nova: the compute API
+    :param cinder: Cinder
+    :param policy: what is young and what is stuck
+    :param connector: for what Cinder kept no connector of
+    :param progress: told what is being done, and how far it is
+    :param now: gives the time, with its time zone
+    """
+
+    def __init__(self, nova: novas.Nova, cinder: cinders.Cinder,
+                 policy: conf.Policy, connector: table.Connector,
+                 progress: Callable[[str, int], None],
+                 now: Callable[[], datetime.datetime]) -> None:
+        self._nova = nova
+        self._cinder = cinder
+        self._policy = policy
+        self._connector = connector
+        self._progress = progress
+        self._now = now
+        self._witness = look.Witness(nova, cinder)
+        self._looker = look.Looker(nova, cinder, policy, self._witness, now,
+                                   None)
+        #: The servers that claim a volume, as the last scan found them.
+        self._claims: Dict[str, Set[str]] = {}
+
+    def check(self) -> None:
+        """Make sure that "Nova does not know it" can be believed at all.
+
+        :raises http.Refused: when it cannot
+        """
+        if not self._cinder.prove_admin():
+            raise http.Refused('Cinder does not show all projects to these '
+                               'credentials; this needs the admin role')
+        silent = self._nova.silent_hosts()
+        if silent:
+            raise http.Refused(
+                'the cells of these compute hosts do not answer, so no '
+                'server is known to be gone: %s' % ', '.join(silent))
+        if self._witness() is not True:
+            raise http.Refused(
+                'Cinder knows no volume that Nova names: nothing shows that '
+                'this Nova and this Cinder belong to the same region')
+
+    def resolve(self, name: str) -> Target:
+        """What an operator means: an attachment's or a volume's ID.
+
+        :raises http.BadInput: when it is neither
+        """
+        attachment = self._cinder.attachment(name)
+        if attachment is not None:
+            return Target(attachment.volume_id, attachment.id)
+        if self._cinder.volume(name) is None:
+            raise http.BadInput('neither an attachment nor a volume has the '
+                                'ID %s' % name)
+        return Target(name)
+
+    def plan(self, targets: Iterable[Target]) -> Tuple[Step, ...]:
+        """What is to be done, and what may not be done and why."""
+        wanted: Dict[str, List[Optional[str]]] = {}
+        for target in targets:
+            wanted.setdefault(target.volume, []).append(target.attachment)
+        self._scan(frozenset(wanted))
+        steps: List[Step] = []
+        for number, (volume_id, attachments) in enumerate(wanted.items(), 1):
+            self._progress('volumes', number)
+            found = self._steps(volume_id)
+            for attachment in dict.fromkeys(attachments):
+                chosen = table.selected(found, attachment) or (
+                    Step(volume_id, 'attachment %s does not exist'
+                         % attachment),)
+                steps += [s for s in chosen if s not in steps]
+        return tuple(steps)
+
+    def act(self, steps: Iterable[Step]) -> Iterable[Outcome]:
+        """Do it, one by one, and read each back."""
+        for step in steps:
+            if step.call is None:
+                yield Outcome(step, False, 'refused')
+                continue
+            try:
+                yield self._act(step)
+            except (http.FleetError, http.NotFound) as exc:
+                yield Outcome(step, False, 'failed: %s' % exc)
+
+    def _act(self, step: Step) -> Outcome:
+        # The state to expect may be another after the steps before this one.
+        again = [s for s in self._steps(step.volume) if s.key == step.key]
+        if not again:
+            return Outcome(step, False, 'skipped: it has changed meanwhile')
+        step = again[0]
+        neighbours = self._neighbours(step)
+        self._call(step)
+        return self._read_back(step, neighbours)
+
+    def _call(self, step: Step) -> None:
+        if step.call is Call.DELETE and step.attachment_id:
+            self._cinder.delete_attachment(step.attachment_id)
+        elif step.call is Call.FORCE_DETACH:
+            self._cinder.act(step.volume, str(step.call), {
+                'attachment_id': step.attachment_id,
+                'connector': dict(step.connector or {})})
+        elif step.call is not None:
+            self._cinder.act(step.volume, str(step.call),
+                             {} if step.call is Call.DETACH else None)
+
+    def _read_back(self, step: Step,
+                   neighbours: Tuple[Attachment, ...]) -> Outcome:
+        volume = self._cinder.volume(step.volume)
+        if volume is None:
+            return Outcome(step, False, 'the volume is gone')
+        if step.attachment_id and step.call is not Call.ROLL_DETACHING and \
+                self._cinder.attachment(step.attachment_id) is not None:
+            return Outcome(step, False, 'the attachment is still there')
+        if self._neighbours(step) != neighbours:
+            return Outcome(step, False, 'another attachment of the volume '
+                           'has changed: look at it')
+        if volume.status != step.expected:
+            return Outcome(step, False, 'the volume is %s, not %s' % (
+                volume.status, step.expected))
+        return Outcome(step, True, 'released: the volume is %s'
+                       % volume.status)
+
+    def _neighbours(self, step: Step) -> Tuple[Attachment, ...]:
+        return tuple(sorted(
+            (a for a in self._cinder.attachments_of(step.volume)
+             if a.id != step.attachment_id), key=lambda a: a.id))
+
+    # Facts
+
+    def _scan(self, volume_ids: FrozenSet[str]) -> None:
+        """Find the servers, of all projects and cells, that claim volumes.
+
+        Servers that wait for their reclaim are not on the list; they are
+        found by the attachments that name them.
+        """
+        self._claims = {v: set() for v in volume_ids}
+        count = 0
+        for page in self._nova.servers(all_projects=True):
+            for server in page:
+                if server.is_unknown:
+                    raise http.Refused(
+                        'the cell of server %s does not answer, so no server '
+                        'is known to be gone' % server.id)
+                for volume_id in volume_ids.intersection(server.volumes):
+                    self._claims[volume_id].add(server.id)
+            count += len(page)
+            self._progress('servers', count)
+
+    def _steps(self, volume_id: str) -> Tuple[Step, ...]:
+        volume = self._cinder.volume(volume_id)
+        if volume is None:
+            return (Step(volume_id, 'the volume does not exist'),)
+        attachments = self._cinder.attachments_of(volume_id)
+        servers = {a.server_id: self._nova.server(a.server_id)
+                   for a in attachments if a.server_id}
+        claims = set(self._claims[volume_id])
+        stale: Set[str] = set()
+        for server in servers.values():
+            if server is None:
+                continue
+            claims.discard(server.id)
+            if volume_id in server.volumes:
+                claims.add(server.id)
+            else:
+                stale |= self._stale(server.id)
+        return table.decide(
+            Facts(volume, attachments, servers, frozenset(claims),
+                  frozenset(stale)),
+            self._connector, self._policy, self._now())
+
+    def _stale(self, server_id: str) -> Set[str]:
+        """What the rules call stale at a server that exists."""
+        sight = self._looker.look(server_id)
+        return {f.attachment.id for f in sight.plan.due
+                if f.reason is Reason.STALE_ATTACHMENT and f.attachment} \
+            if sight else set()
+
+
+def read_connector(path: str) -> table.Connector:
+    """A file with the connector of a host, or the word ``none``.
+
+    :raises http.BadInput: when it is neither
+    """
+    if path == table.NeverConnected.YES.value:
+        return table.NeverConnected.YES
+    try:
+        with open(path, encoding='utf-8') as file:
+            connector = json.load(file)
+    except OSError as exc:
+        raise http.BadInput('connector %s: %s' % (path, exc.strerror)) from exc
+    except ValueError as exc:
+        raise http.BadInput('connector %s: %s' % (path, exc)) from exc
+    if not isinstance(connector, dict) or not connector.get('host'):
+        raise http.BadInput('connector %s: it names no host; use the output '
+                            'of "nova-manage volume_attachment '
+                            'get_connector --json"' % path)
+    return connector

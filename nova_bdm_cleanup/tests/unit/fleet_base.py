@@ -1,0 +1,73 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What tests of the operators' commands start from: a cloud over HTTP."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, List, Tuple
+
+from keystoneauth1.identity import v3
+from keystoneauth1 import session as ksa_session
+
+from nova_bdm_cleanup.fleet import http
+from nova_bdm_cleanup.osc import client
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import fleet_cloud
+
+
+class FleetCase(base.TestCase):
+    """A cloud of two healthy servers, and clients that log in to it."""
+
+    page = 1000
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cloud = fleet_cloud.FleetCloud(self.page)
+        self.alpha = self.cloud.server('alpha')
+        self.beta = self.cloud.server('beta')
+        self.disk = self.cloud.attach(self.alpha, 'disk')
+        self.other = self.cloud.attach(self.beta, 'other')
+        self.server = fleet_cloud.FleetServer(self.cloud)
+        self.server.start()
+        self.addCleanup(self.server.close)
+        self.gate = http.Gate()
+
+    def client(self, user: str = 'admin') -> client.Client:
+        """What a command gets from OpenStackClient."""
+        return client.Client(self.session(user), SimpleNamespace(
+            get_interface=lambda service: 'public',
+            get_region_name=lambda service: None,
+            get_endpoint=lambda service: None))
+
+    def session(self, user: str) -> Any:
+        auth = v3.Password(
+            auth_url=self.server.url + '/identity/v3', username=user,
+            password='x', project_name='own', user_domain_id='default',
+            project_domain_id='default')
+        return ksa_session.Session(auth=auth)
+
+    def nova(self, user: str = 'admin') -> Any:
+        return self.client(user).nova(self.gate)
+
+    def cinder(self, user: str = 'admin') -> Any:
+        return self.client(user).cinder(self.gate)
+
+
+class Progress:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: List[Tuple[str, int]] = []
+
+    def __call__(self, what: str, count: int) -> None:
+        self.told.append((what, count))

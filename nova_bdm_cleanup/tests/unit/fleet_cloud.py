@@ -1,0 +1,472 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""A cloud of any size on the loopback: HTTP as Nova and Cinder speak it.
+
+With their quirks: pages are cut without a word, Cinder's attachment list has
+no link to the next page, a volume shows its attached attachments only, Nova
+leaves out mappings without an attachment id, servers of a silent cell are
+left out of every filtered or paged list, and who is not an administrator is
+shown one project.
+
+Run as a program it serves a large cloud and prints where; standard input
+ends it.
+"""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import http.server
+import json
+import re
+import sys
+import threading
+from typing import Any, Callable, Dict, List, Optional, Tuple
+import urllib.parse
+import uuid
+
+_DAY = datetime.timedelta(days=1)
+
+
+def uid(name: str) -> str:
+    """The UUID that goes with a name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
+
+
+class Hangup(Exception):
+    """Cut the connection instead of answering."""
+
+
+class FleetCloud:
+    """What Nova and Cinder believe.
+
+    :param page: how many records a list gives at most
+    """
+
+    def __init__(self, page: int = 1000) -> None:
+        self.page = page
+        #: By id, oldest first.
+        self.servers: Dict[str, Dict[str, Any]] = {}
+        self.mappings: Dict[str, List[Dict[str, Any]]] = {}
+        self.volumes: Dict[str, Dict[str, Any]] = {}
+        self.attachments: Dict[str, Dict[str, Any]] = {}
+        self.silent_hosts: List[str] = []
+        self.silent_servers: List[str] = []
+        self.token_is_valid = True
+        #: Every request, as ``METHOD path?query``.
+        self.requests: List[str] = []
+        #: What the back end was told.
+        self.driver: List[Tuple[str, str]] = []
+        self._rules: List[Tuple[str, Callable[..., Any]]] = []
+        self._lock = threading.Lock()
+        self._of_server: Dict[str, List[str]] = {}
+        self._of_volume: Dict[str, List[str]] = {}
+
+    # Making things
+
+    def server(self, name: str, project: str = 'own', **fields: Any) -> str:
+        """A server that runs from an image."""
+        server_id = uid(name)
+        self.servers[server_id] = dict({
+            'id': server_id, 'name': name, 'status': 'ACTIVE',
+            'tenant_id': project, 'image': {'id': uid('image')},
+            'metadata': {}, 'locked': False,
+            'OS-EXT-SRV-ATTR:host': 'compute1',
+            'OS-EXT-SRV-ATTR:root_device_name': '/dev/vda',
+            'OS-EXT-STS:task_state': None}, **fields)
+        self.mappings[server_id] = []
+        return server_id
+
+    def volume(self, name: str, status: str = 'available',
+               project: str = 'own', age: datetime.timedelta = _DAY,
+               **fields: Any) -> str:
+        """A volume that nobody has."""
+        volume_id = uid(name)
+        self.volumes[volume_id] = dict({
+            'id': volume_id, 'name': name, 'status': status,
+            'multiattach': False, 'migration_status': None, 'metadata': {},
+            'os-vol-tenant-attr:tenant_id': project,
+            'created_at': '2026-01-01T00:00:00.000000',
+            'updated_at': _stamp(age)}, **fields)
+        return volume_id
+
+    def attachment(self, name: str, server_id: Optional[str],
+                   volume_id: str, status: str = 'attached',
+                   connected: bool = True, host: str = 'compute1') -> str:
+        """A record in Cinder."""
+        attachment_id = uid(name)
+        self.attachments[attachment_id] = {
+            'id': attachment_id, 'instance': server_id,
+            'volume_id': volume_id, 'status': status, 'host': host,
+            'connection_info': {'driver_volume_type': 'iscsi'}
+            if connected else {}}
+        self._of_server.setdefault(server_id or '', []).append(attachment_id)
+        self._of_volume.setdefault(volume_id, []).append(attachment_id)
+        return attachment_id
+
+    def mapping(self, server_id: str, volume_id: str,
+                attachment_id: Optional[str] = None) -> None:
+        """A block device mapping in Nova."""
+        mappings = self.mappings[server_id]
+        mappings.append({
+            'volumeId': volume_id, 'serverId': server_id,
+            'device': '/dev/vd' + chr(ord('b') + len(mappings)),
+            'attachment_id': attachment_id,
+            'bdm_uuid': uid('bdm %s %s' % (server_id, volume_id))})
+
+    def attach(self, server_id: str, name: str, **fields: Any) -> str:
+        """A volume that is attached as it should be."""
+        volume_id = self.volume(
+            name, 'in-use', self.servers[server_id]['tenant_id'], **fields)
+        self.mapping(server_id, volume_id, self.attachment(
+            'attachment of ' + name, server_id, volume_id,
+            host=self.servers[server_id]['OS-EXT-SRV-ATTR:host']))
+        return volume_id
+
+    def populate(self, servers: int, volumes_each: int) -> None:
+        """Many servers in order."""
+        for number in range(servers):
+            server_id = self.server('server-%d' % number,
+                                    'project-%d' % (number % 50))
+            for disk in range(volumes_each):
+                self.attach(server_id, 'volume-%d-%d' % (number, disk))
+
+    # Breaking things
+
+    def lose_attachment(self, volume_id: str) -> None:
+        """Detach a volume behind Nova's back."""
+        for attachment_id in self._of_volume.pop(volume_id, []):
+            self.attachments.pop(attachment_id, None)
+        self.volumes[volume_id]['status'] = 'available'
+
+    def lose_volume(self, volume_id: str) -> None:
+        """Delete a volume behind Nova's back."""
+        self.lose_attachment(volume_id)
+        del self.volumes[volume_id]
+
+    def lose_server(self, server_id: str) -> None:
+        """Delete a server behind Cinder's back."""
+        del self.servers[server_id], self.mappings[server_id]
+
+    def on(self, pattern: str, action: Callable[..., Any]) -> None:
+        """Call something before requests that match are answered.
+
+        It may return a status and a body to answer with, or raise.
+        """
+        self._rules.append((pattern, action))
+
+    def asked(self, pattern: str) -> int:
+        """How many requests match."""
+        return sum(bool(re.search(pattern, r)) for r in self.requests)
+
+    # Answering
+
+    def answer(self, method: str, url: str, token: str,
+               body: Any) -> Tuple[int, Any]:
+        """One request."""
+        with self._lock:
+            path, _, query_string = url.partition('?')
+            if '/identity/' not in path:
+                self.requests.append('%s %s' % (
+                    method, urllib.parse.unquote(url)))
+            for pattern, action in list(self._rules):
+                if re.search(pattern, self.requests[-1]
+                             if self.requests else url):
+                    answer: Optional[Tuple[int, Any]] = action()
+                    if answer:
+                        return answer
+            query = dict(urllib.parse.parse_qsl(query_string))
+            if not self.token_is_valid:
+                return 401, {'error': {'message': 'The token has expired'}}
+            admin = token == 'admin'
+            if path.startswith('/compute/v2.1'):
+                return self._nova(method, path[len('/compute/v2.1'):], query,
+                                  admin, body)
+            path = path.split('/', 4)[-1]
+            return self._cinder(method, path, query, admin, body)
+
+    def _nova(self, method: str, path: str, query: Dict[str, str],
+              admin: bool, body: Any) -> Tuple[int, Any]:
+        if path == '/servers/detail':
+            return self._list_servers(query, admin)
+        if path == '/os-services':
+            if not admin:
+                return 403, {'forbidden': {'message': 'Policy'}}
+            return 200, {'services': [
+                {'host': h, 'binary': 'nova-compute', 'status': 'UNKNOWN'}
+                for h in self.silent_hosts]}
+        server_id, _, rest = path[len('/servers/'):].partition('/')
+        server = self.servers.get(server_id)
+        if server is None or not admin and server['tenant_id'] != 'own':
+            return 404, {'itemNotFound': {'message': 'Instance'}}
+        if rest == 'os-volume_attachments':
+            return 200, {'volumeAttachments': [
+                m for m in self.mappings[server_id] if m['attachment_id']]}
+        if rest == 'action':
+            return 202, None
+        return 200, {'server': self._server(server)}
+
+    def _server(self, server: Dict[str, Any]) -> Dict[str, Any]:
+        if server['id'] in self.silent_servers:
+            return {'id': server['id'], 'status': 'UNKNOWN',
+                    'tenant_id': server['tenant_id']}
+        return dict(server, **{'os-extended-volumes:volumes_attached': [
+            {'id': m['volumeId']} for m in self.mappings[server['id']]]})
+
+    def _list_servers(self, query: Dict[str, str],
+                      admin: bool) -> Tuple[int, Any]:
+        if 'all_tenants' in query and not admin:
+            return 403, {'forbidden': {'message': 'Policy'}}
+        shows_silent = not set(query) - {'all_tenants'}
+        found = [s for s in reversed(list(self.servers.values()))
+                 if (s['id'] not in self.silent_servers or shows_silent)
+                 and ('all_tenants' in query or s['tenant_id'] == 'own')
+                 and query.get('project_id') in (None, s['tenant_id'])
+                 and query.get('host') in (
+                     None, s['OS-EXT-SRV-ATTR:host'])
+                 and re.search(query.get('name', ''), s['name'])
+                 and s['status'] != 'SOFT_DELETED']
+        marker = query.get('marker')
+        if marker and marker not in self.servers:
+            return 400, {'badRequest': {
+                'message': 'marker [%s] not found' % marker}}
+        page, more = self._cut(found, query)
+        answer: Dict[str, Any] = {'servers': [self._server(s) for s in page]}
+        if more:
+            answer['servers_links'] = [{'rel': 'next', 'href': 'somewhere'}]
+        return 200, answer
+
+    def _cut(self, found: List[Dict[str, Any]],
+             query: Dict[str, str]) -> Tuple[List[Dict[str, Any]], bool]:
+        if 'marker' in query:
+            place = next(n for n, f in enumerate(found)
+                         if f['id'] == query['marker'])
+            found = found[place + 1:]
+        found = found[int(query.get('offset', 0)):]
+        limit = min(self.page, int(query.get('limit', self.page)))
+        return found[:limit], len(found) > limit
+
+    def _cinder(self, method: str, path: str, query: Dict[str, str],
+                admin: bool, body: Any) -> Tuple[int, Any]:
+        if path in ('attachments', 'attachments/detail'):
+            return self._list_attachments(path, query, admin)
+        if path in ('volumes', 'volumes/detail'):
+            return self._list_volumes(path, query, admin)
+        kind, name, *rest = path.split('/')
+        things = self.attachments if kind == 'attachments' else self.volumes
+        thing = things.get(name)
+        if thing is None:
+            return 404, {'itemNotFound': {'message': kind}}
+        if method == 'DELETE':
+            return 200, {'attachments': self._delete(name)}
+        if rest:
+            return self._act(name, body)
+        if kind == 'attachments':
+            return 200, {'attachment': {
+                k: v for k, v in thing.items() if k != 'host'}}
+        return 200, {'volume': self._volume(thing)}
+
+    def _delete(self, attachment_id: str) -> List[Any]:
+        gone = self.attachments.pop(attachment_id)
+        if gone['connection_info']:
+            self.driver.append(('terminate_connection', gone['volume_id']))
+        self._settle(gone['volume_id'])
+        return []
+
+    def _act(self, volume_id: str, body: Any) -> Tuple[int, Any]:
+        (action, arguments), = body.items()
+        self.driver.append((action, volume_id))
+        if action == 'os-force_detach' and arguments['attachment_id']:
+            del self.attachments[arguments['attachment_id']]
+        if action == 'os-roll_detaching':
+            self.volumes[volume_id]['status'] = 'in-use'
+        else:
+            self._settle(volume_id)
+        return 202, None
+
+    def _settle(self, volume_id: str) -> None:
+        volume = self.volumes[volume_id]
+        volume['status'] = 'in-use' if any(
+            a['volume_id'] == volume_id and a['status'] == 'attached'
+            for a in self.attachments.values()) else 'available'
+        volume['updated_at'] = _stamp(datetime.timedelta())
+
+    def _project(self, volume_id: str) -> Any:
+        volume = self.volumes.get(volume_id, {})
+        return volume.get('os-vol-tenant-attr:tenant_id')
+
+    def _list_attachments(self, path: str, query: Dict[str, str],
+                          admin: bool) -> Tuple[int, Any]:
+        project = query.get('project_id')
+        if not admin or 'all_tenants' not in query:
+            project = 'own'
+        ids = list(self.attachments)
+        if 'instance_id' in query:
+            ids = self._of_server.get(query['instance_id'], [])
+        if 'volume_id' in query:
+            ids = self._of_volume.get(query['volume_id'], [])
+        found = [self.attachments[i] for i in ids if i in self.attachments
+                 and project in (None, self._project(
+                     self.attachments[i]['volume_id']))]
+        marker = query.get('marker')
+        if marker and marker not in self.attachments:
+            return 404, {'itemNotFound': {'message': 'marker'}}
+        page, _ = self._cut(found, query)
+        fields = ['id', 'instance', 'volume_id', 'status']
+        if path == 'attachments/detail':
+            fields.append('connection_info')
+        return 200, {'attachments': [{f: a[f] for f in fields}
+                                     for a in page]}
+
+    def _list_volumes(self, path: str, query: Dict[str, str],
+                      admin: bool) -> Tuple[int, Any]:
+        if 'id' in query and not admin:
+            return 400, {'badRequest': {'message': 'Invalid filters id'}}
+        project = query.get('project_id')
+        if not admin or 'all_tenants' not in query:
+            project = 'own'
+        wanted = ast.literal_eval(query['id']) if 'id' in query else None
+        found = [
+            v for v in (self.volumes.values() if wanted is None else
+                        [self.volumes[i] for i in wanted
+                         if i in self.volumes])
+            if query.get('status') in (None, v['status'])
+            and project in (None, v['os-vol-tenant-attr:tenant_id'])]
+        marker = query.get('marker')
+        if marker and marker not in self.volumes:
+            return 404, {'itemNotFound': {'message': 'marker'}}
+        page, more = self._cut(found, query)
+        answer: Dict[str, Any] = {'volumes': [
+            self._volume(v) if path == 'volumes/detail'
+            else {'id': v['id'], 'name': v['name'], 'links': []}
+            for v in page]}
+        if more:
+            answer['volumes_links'] = [{'rel': 'next', 'href': 'somewhere'}]
+        return 200, answer
+
+    def _volume(self, volume: Dict[str, Any]) -> Dict[str, Any]:
+        records = [self.attachments[i]
+                   for i in self._of_volume.get(volume['id'], [])
+                   if i in self.attachments]
+        return dict(volume, attachments=[
+            {'server_id': a['instance'], 'attachment_id': a['id'],
+             'host_name': a['host']}
+            for a in records if a['status'] == 'attached'])
+
+
+def _stamp(age: datetime.timedelta) -> str:
+    moment = datetime.datetime.now(datetime.timezone.utc) - age
+    return moment.strftime('%Y-%m-%dT%H:%M:%S.%f')
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+
+    protocol_version = 'HTTP/1.1'
+    disable_nagle_algorithm = True
+    cloud: FleetCloud
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+    def _serve(self) -> None:
+        length = int(self.headers.get('Content-Length') or 0)
+        content = self.rfile.read(length)
+        body = json.loads(content) if content else None
+        if self.path.startswith('/identity'):
+            status, answer = self._identity(body)
+        else:
+            try:
+                status, answer = self.cloud.answer(
+                    self.command, self.path,
+                    self.headers.get('X-Auth-Token', ''), body)
+            except Hangup:
+                self.close_connection = True
+                return
+        data = (answer if isinstance(answer, bytes)
+                else json.dumps(answer).encode() if answer is not None
+                else b'')
+        self.send_response(status)
+        self.send_header('Content-Type', 'application/json')
+        self.send_header('Content-Length', str(len(data)))
+        if self.path.startswith('/identity') and status == 201:
+            self.send_header('X-Subject-Token', self._user(body))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_DELETE = _serve
+
+    def _user(self, body: Any) -> str:
+        user: str = body['auth']['identity']['password']['user']['name']
+        return user
+
+    def _identity(self, body: Any) -> Tuple[int, Any]:
+        base = 'http://' + self.headers['Host']
+        if self.command == 'GET':
+            return 200, {'version': {
+                'id': 'v3.14', 'status': 'stable', 'links': [
+                    {'rel': 'self', 'href': base + '/identity/v3'}]}}
+        domain = {'id': 'default', 'name': 'Default'}
+        user = self._user(body)
+        return 201, {'token': {
+            'methods': ['password'], 'audit_ids': ['x'],
+            'issued_at': '2026-01-01T00:00:00.000000Z',
+            'expires_at': '2099-01-01T00:00:00.000000Z',
+            'user': {'id': user, 'name': user, 'domain': domain},
+            'project': {'id': 'own', 'name': 'own', 'domain': domain},
+            'roles': [{'id': user, 'name': user}],
+            'catalog': [
+                {'id': kind, 'type': kind, 'name': kind, 'endpoints': [
+                    {'id': kind, 'interface': 'public', 'region': 'RegionOne',
+                     'region_id': 'RegionOne', 'url': base + path}]}
+                for kind, path in (
+                    ('compute', '/compute/v2.1'),
+                    ('block-storage', '/volume/v3/own'))]}}
+
+
+class FleetServer:
+    """Serves a cloud.
+
+    :param cloud: what to serve
+    """
+
+    def __init__(self, cloud: FleetCloud) -> None:
+        handler = type('Handler', (_Handler,), {'cloud': cloud})
+        self._server = http.server.ThreadingHTTPServer(('127.0.0.1', 0),
+                                                       handler)
+        self._server.daemon_threads = True
+        self.url = 'http://127.0.0.1:%d' % self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def main() -> None:
+    """Serve so many servers with so many volumes each."""
+    cloud = FleetCloud()
+    cloud.populate(int(sys.argv[1]), int(sys.argv[2]))
+    server = FleetServer(cloud)
+    server.start()
+    print(server.url, flush=True)
+    sys.stdin.read()
+    print(len(cloud.requests), flush=True)
+    server.close()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,127 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Whoever looks something up at night finds it in the documentation."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pathlib
+import re
+
+from nova_bdm_cleanup import audit
+from nova_bdm_cleanup import conf
+from nova_bdm_cleanup.fleet import report
+from nova_bdm_cleanup import model
+from nova_bdm_cleanup.tests.unit import base
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+ADMIN = ROOT / 'doc' / 'source' / 'admin'
+
+#: A log line, with ids shortened.
+LINE = re.compile(
+    r'   (DEBUG|INFO|WARNING|ERROR) \.\.\. \[instance: [0-9a-f]{8}-\.\.\.\] '
+    r'bdm-cleanup: event=(?P<event>\S+) reason=(?P<reason>\S+) volume=\S+ '
+    r'attachment=\S+ device=\S+ request_id=\S+: \S')
+
+
+def sections(page: pathlib.Path) -> dict[str, str]:
+    """The text of a page by section title, whatever the level."""
+    found: dict[str, list[str]] = {}
+    lines = page.read_text(encoding='utf-8').split('\n')
+    current: list[str] = []
+    for line, underline in zip(lines, [*lines[1:], '']):
+        if line and re.fullmatch(r'([-=])\1*', underline) and len(
+                underline) >= len(line) and not re.fullmatch(r'[-=]+', line):
+            current = found.setdefault(line, [])
+        current.append(line)
+    return {title: '\n'.join(text) for title, text in found.items()}
+
+
+def events() -> set[str]:
+    """Every event name that a call in audit.py writes."""
+    tree = ast.parse(inspect.getsource(audit))
+    names = set()
+    for node in ast.walk(tree):
+        if (isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == '_line'):
+            names.add(ast.literal_eval(node.args[1]))
+    return names
+
+
+class DocumentationTest(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        if not ADMIN.is_dir():
+            self.skipTest('installed without its documentation')
+
+    def test_every_reason_has_a_section_in_the_runbook(self) -> None:
+        found = sections(ADMIN / 'runbook.rst')
+        for reason in [*model.Reason, *report.FleetReason]:
+            self.assertIn(str(reason), found)
+            self.assertIn('\nYou: ', found[str(reason)])
+
+    def test_every_reason_can_be_linked_to(self) -> None:
+        text = (ADMIN / 'runbook.rst').read_text(encoding='utf-8')
+        for reason in [*model.Reason, *report.FleetReason]:
+            self.assertIn('\n.. _%s:\n' % reason, text)
+
+    def test_every_reason_of_the_plugin_is_shown_in_a_log_line(self) -> None:
+        found = sections(ADMIN / 'runbook.rst')
+        for reason in model.Reason:
+            lines = [line for line in found[str(reason)].split('\n')
+                     if LINE.match(line)]
+            self.assertTrue(lines, reason)
+            for line in lines:
+                self.assertTrue('reason=%s ' % reason in line
+                                or '(%s)' % reason in line, line)
+
+    def test_the_runbook_has_no_reason_that_does_not_exist(self) -> None:
+        text = (ADMIN / 'runbook.rst').read_text(encoding='utf-8')
+        known = {str(r) for r in [*model.Reason, *report.FleetReason]}
+        self.assertEqual(
+            set(), set(re.findall(r'^\.\. _(.*):$', text, re.M)) - known)
+
+    def test_every_audit_event_has_a_section(self) -> None:
+        found = sections(ADMIN / 'audit-lines.rst')
+        self.assertGreater(len(events()), 5)
+        for event in events():
+            self.assertIn(event, found)
+            self.assertIn('event=%s ' % event, found[event])
+            self.assertIn('\nWhat to do: ', found[event])
+
+    def test_the_lines_shown_are_of_events_and_reasons_that_exist(
+            self) -> None:
+        reasons = {str(r) for r in model.Reason} | {'-'}
+        for page in ('runbook.rst', 'audit-lines.rst'):
+            text = (ADMIN / page).read_text(encoding='utf-8')
+            shown = [LINE.match(line) for line in text.split('\n')
+                     if '[instance: ' in line and 'event=' in line]
+            self.assertGreater(len(shown), 5)
+            for line in shown:
+                assert line is not None, page
+                self.assertIn(line['event'], events())
+                self.assertIn(line['reason'], reasons)
+
+    def test_what_it_does_names_every_reason(self) -> None:
+        text = (ADMIN / 'behaviour.rst').read_text(encoding='utf-8')
+        for reason in model.Reason:
+            self.assertIn('``%s``' % reason, text)
+
+    def test_options_that_are_named_exist(self) -> None:
+        names = {opt.dest for opt in conf.OPTS}
+        for page in (ROOT / 'doc' / 'source').rglob('*.rst'):
+            text = page.read_text(encoding='utf-8')
+            for name in re.findall(r'\[bdm_cleanup\]\s+([a-z_]+)', text):
+                self.assertIn(name, names, page)
