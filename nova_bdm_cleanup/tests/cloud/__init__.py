@@ -1,0 +1,68 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A small real cloud for tests, demonstration and benchmarks.
+
+A real Nova (API, conductor, scheduler, nova-compute with the libvirt driver
+on a fake libvirt) runs in this process, a real Cinder (API, scheduler, volume
+service) in a child process, and a proxy between them sees and spoils what
+they say to each other.  Everything listens on the loopback only, on free
+ports, and keeps its files in one temporary directory.
+
+A scenario is a short function over one object, the
+:class:`~nova_bdm_cleanup.tests.cloud.fixture.Cloud`::
+
+    from nova_bdm_cleanup.tests.cloud import fixture
+
+    with fixture.Cloud(plugin=True) as cloud:
+        # "A server with these volumes",
+        server = cloud.server(fixture.Disk(), fixture.Disk(tag='data'))
+        lost, kept = server.volumes
+        # "break it like this",
+        cloud.lose_attachment(server, lost)
+        cloud.reboot(server)
+        # "what does everybody say now".
+        view = cloud.look(server)
+        assert view.block_device(lost) is None
+        assert view.has_disk(kept)
+
+The modules:
+
+``fixture``
+    The cloud: makes servers and volumes, breaks and reboots them, looks.
+``server``
+    What a server is asked to have.
+``scenarios``
+    Ways to break one, with what the plugin is to do about it; add yours.
+``snapshot``
+    What a look returns: Nova's rows, Cinder's volumes and attachments, the
+    guest's disks, the host's connections, the instance actions.
+``recorder``
+    The timeline of everybody's steps, and hooks to fail, to crash or to
+    interfere just before a chosen step.
+``proxy``
+    Rules for requests to Cinder: delay, hang, refuse, garble, cut, falsify.
+``identity``
+    Callers; their tokens are readable text.
+``cinder``
+    The parent's side of the child process: clients, the call log of the
+    volume back end, faults in it.
+``nova``
+    Nova's own test harness with a real nova.conf, API server and Cinder.
+``cinder_server``, ``cinder_driver``
+    The child process; they run in an environment that has Cinder.
+``standin``, ``web``
+    What little of Keystone and Glance is needed, and a small HTTP server.
+
+Nova comes from the environment this runs in, see ``tools/environments.py``;
+any release from 25 on will do.
+"""

@@ -1,0 +1,289 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A real Cinder in a child process, seen from the parent's side.
+
+Starting one takes about three seconds, so tests share: see :func:`shared`.
+They keep out of each other's way by using projects of their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from cinderclient import client as cinderclient
+from cinderclient import exceptions as cinder_exceptions
+from keystoneauth1 import plugin
+from keystoneauth1 import session
+
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import standin
+
+ENVIRONMENT = 'cinder-29'
+MULTIATTACH_TYPE = 'multiattach'
+#: High enough for everything the tests look at.
+MICROVERSION = '3.60'
+_CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+
+
+class _TextToken(plugin.BaseAuthPlugin):
+    """Sends a caller's token, and perhaps a service's, to one Cinder."""
+
+    def __init__(self, url: str, caller: identity.Caller,
+                 service: identity.Caller | None) -> None:
+        super().__init__()
+        self._url, self._caller, self._service = url, caller, service
+
+    def get_headers(self, session: Any, **kwargs: Any) -> dict[str, str]:
+        headers = {'X-Auth-Token': self._caller.token}
+        if self._service:
+            headers['X-Service-Token'] = self._service.token
+        return headers
+
+    def get_endpoint(self, session: Any, **kwargs: Any) -> str:
+        return f'{self._url}/v3/{self._caller.project}'
+
+    def get_project_id(self, session: Any, **kwargs: Any) -> str:
+        return self._caller.project
+
+    def get_user_id(self, session: Any, **kwargs: Any) -> str:
+        return self._caller.user
+
+
+def client(url: str, caller: identity.Caller, service: bool = False,
+           microversion: str = MICROVERSION) -> Any:
+    """Make a python-cinderclient handle.
+
+    :param url: of a Cinder, or of a proxy in front of it
+    :param caller: whose token to send
+    :param service: send Nova's service token along
+    :param microversion: of the requests
+    """
+    auth = _TextToken(url, caller, identity.NOVA_SERVICE if service else None)
+    return cinderclient.Client(
+        microversion, session=session.Session(auth=auth))
+
+
+class StartFailure(Exception):
+    """Cinder did not start; the text is the end of what it printed."""
+
+
+class Cinder:
+    """One Cinder and its child process.
+
+    :param state: an empty directory that will be its own
+    :param stand_in: what answers for Keystone and Glance
+    """
+
+    def __init__(self, state: pathlib.Path, stand_in: standin.StandIn
+                 ) -> None:
+        self.state = state
+        errors = open(state / 'stderr', 'w+')
+        # A process group of its own: Ctrl-C is for the parent, which may
+        # still need a Cinder while it cleans up.
+        self._child = subprocess.Popen(
+            [interpreter(), '-m',
+             'nova_bdm_cleanup.tests.cloud.cinder_server', str(state),
+             '--identity-url', stand_in.identity_url,
+             '--image-url', stand_in.image_url],
+            cwd=_CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=errors, start_new_session=True,
+            # The interpreter of another environment must not look into this
+            # one's packages.
+            env={name: value for name, value in os.environ.items()
+                 if not name.startswith('PYTHON')})
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            errors.seek(0)
+            raise StartFailure(errors.read()[-3000:])
+        errors.close()
+        ready = json.loads(line)
+        self.version: str = ready['version']
+        self.url = f'http://127.0.0.1:{ready["port"]}'
+        self._faults: list[dict[str, Any]] = []
+
+    def stop(self) -> None:
+        """End the child and wait until its files are gone."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    # -- clients -----------------------------------------------------------
+
+    def client(self, caller: identity.Caller, service: bool = False,
+               microversion: str = MICROVERSION, url: str | None = None
+               ) -> Any:
+        """Make a python-cinderclient handle; see :func:`client`.
+
+        :param url: where to send requests, if not to this Cinder directly
+        """
+        return client(url or self.url, caller, service, microversion)
+
+    def wait(self, client: Any, volume_id: str, *wanted: str) -> Any:
+        """Wait until a volume has one of some statuses.
+
+        :raises AssertionError: when it does not get there
+        """
+        deadline = time.monotonic() + 30
+        while True:
+            volume = client.volumes.get(volume_id)
+            if volume.status in wanted:
+                return volume
+            assert time.monotonic() < deadline and \
+                not volume.status.startswith('error'), \
+                f'volume {volume_id} is {volume.status}, not {wanted}'
+            time.sleep(0.03)
+
+    def wait_deleted(self, client: Any, volume_id: str) -> None:
+        """Wait until a volume is gone."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                client.volumes.get(volume_id)
+            except cinder_exceptions.NotFound:
+                return
+            time.sleep(0.03)
+        raise AssertionError(f'volume {volume_id} is still there')
+
+    # -- the back end ------------------------------------------------------
+
+    def driver_calls(self, *volume_ids: str) -> list[dict[str, Any]]:
+        """What the back end was told, in order.
+
+        :param volume_ids: about these volumes only
+        :returns: dictionaries with ``time``, ``call``, ``volume``, ``host``
+            and ``failed``
+        """
+        path = self.state / 'driver.log'
+        if not path.exists():
+            return []
+        calls = [json.loads(line) for line in
+                 path.read_text().splitlines()]
+        return [call for call in calls
+                if not volume_ids or call['volume'] in volume_ids]
+
+    def break_driver(self, call: str, volume_id: str | None = None,
+                     delay: float = 0, error: str | None = 'injected'
+                     ) -> None:
+        """Make a call of the back end slow, or fail, until it is mended.
+
+        :param call: a driver method such as ``terminate_connection``
+        :param volume_id: for this volume only
+        :param delay: seconds to wait first
+        :param error: what to fail with; None to succeed after the delay
+        """
+        self._faults.append({'call': call, 'volume': volume_id,
+                             'delay': delay, 'error': error})
+        self._write_faults()
+
+    def mend_driver(self) -> None:
+        self._faults.clear()
+        self._write_faults()
+
+    def _write_faults(self) -> None:
+        path = self.state / 'driver-faults.json'
+        partial = path.with_suffix('.partial')
+        partial.write_text(json.dumps(self._faults))
+        partial.rename(path)
+
+
+def interpreter() -> str:
+    """The Python that has Cinder.
+
+    NOVA_BDM_CLEANUP_CINDER_PYTHON names one; without it the environment is
+    built, or found built, by tools/environments.py of the checkout.
+    """
+    override = os.environ.get('NOVA_BDM_CLEANUP_CINDER_PYTHON')
+    if override:
+        return override
+    sys.path.insert(0, str(_CHECKOUT / 'tools'))
+    try:
+        import environments
+    finally:
+        sys.path.pop(0)
+    return str(environments.interpreter(ENVIRONMENT))
+
+
+class _Shared:
+    """What the tests of one process share."""
+
+    def __init__(self) -> None:
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix='bdm-cleanup-'))
+        self.stand_in = standin.StandIn()
+        self.stand_in.start()
+        self.cinders: dict[str, Cinder] = {}
+        atexit.register(self.close)
+
+    def cinder(self, name: str) -> Cinder:
+        if name not in self.cinders:
+            state = self.root / name
+            state.mkdir()
+            self.cinders[name] = Cinder(state, self.stand_in)
+        return self.cinders[name]
+
+    def close(self) -> None:
+        global _shared
+        _shared = None
+        atexit.unregister(self.close)
+        for cinder in self.cinders.values():
+            cinder.stop()
+        self.stand_in.close()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+_shared: _Shared | None = None
+
+
+def _the_shared() -> _Shared:
+    global _shared
+    if _shared is None:
+        _shared = _Shared()
+    return _shared
+
+
+def shared(name: str = 'cinder') -> Cinder:
+    """Return the Cinder of this process, starting it at the first call.
+
+    :param name: another name is another Cinder, empty at first: what a
+        wrong region or a restored database looks like
+    """
+    return _the_shared().cinder(name)
+
+
+def shared_directory() -> pathlib.Path:
+    """Where everything of this process is kept; removed at its end."""
+    return _the_shared().root
+
+
+def shared_stand_in() -> standin.StandIn:
+    return _the_shared().stand_in
+
+
+def close_shared() -> None:
+    """Stop everything that is shared, without waiting for the exit."""
+    if _shared is not None:
+        _shared.close()

@@ -1,0 +1,214 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A whole Cinder in one process: API, scheduler and volume service.
+
+Started by :mod:`nova_bdm_cleanup.tests.cloud.cinder` with the interpreter of
+an environment that has Cinder.  It prints one JSON line when it answers and
+lives until its standard input is closed, which the end of the parent does
+however it comes about; then it removes its state directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import sqlite3
+import sys
+import threading
+import time
+from typing import Any
+
+
+def _end_with_parent(state: pathlib.Path) -> None:
+    """Wait until nobody holds the other end of standard input."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    shutil.rmtree(state, ignore_errors=True)
+    # Nothing here is worth an orderly end; some threads would hold it up.
+    os._exit(0)
+
+
+if __name__ == '__main__':
+    # From the very first moment: the parent may be gone before the imports
+    # below are done.
+    threading.Thread(target=_end_with_parent, daemon=True,
+                     args=(pathlib.Path(sys.argv[1]),)).start()
+
+# Two things have to happen before the rest of Cinder can be imported: the
+# decision for threads, and the registration of its objects.
+os.environ['OS_CINDER_DISABLE_EVENTLET_PATCHING'] = 'true'
+from cinder import monkey_patch  # noqa: E402
+monkey_patch.patch(backend='threading')
+from cinder import objects  # noqa: E402
+objects.register_all()
+
+from cheroot import wsgi as cheroot  # noqa: E402
+from cinder.common import config as cinder_config  # noqa: E402
+from cinder import context  # noqa: E402
+from cinder import coordination  # noqa: E402
+from cinder.db import api as db  # noqa: E402
+from cinder.db import migration  # noqa: E402
+from cinder import rpc  # noqa: E402
+import cinder.scheduler.manager  # noqa: E402,F401 (registers options)
+from cinder import service  # noqa: E402
+from cinder import version  # noqa: E402
+import cinder.volume.manager  # noqa: E402,F401 (registers options)
+from cinder.volume import volume_types  # noqa: E402
+import os_brick  # noqa: E402
+from oslo_config import cfg  # noqa: E402
+from oslo_log import log as logging  # noqa: E402
+from oslo_service import wsgi  # noqa: E402
+import sqlalchemy  # noqa: E402
+
+from nova_bdm_cleanup.tests.cloud import identity  # noqa: E402
+
+CONF = cfg.CONF
+BACK_END = 'lab'
+MULTIATTACH_TYPE = 'multiattach'
+
+_CONFIGURATION = """\
+[DEFAULT]
+host = cinder
+my_ip = 127.0.0.1
+state_path = {state}
+log_file = {state}/cinder.log
+api_paste_config = {state}/api-paste.ini
+resource_query_filters_file = {share}/resource_filters.json
+# Scheduler and volume service share this process, so memory will do.
+transport_url = fake://
+auth_strategy = keystone
+enabled_backends = {back_end}
+default_volume_type = {back_end}
+glance_api_servers = {image_url}
+# The default takes hexadecimal digits only.
+project_id_regex = [0-9a-zA-Z_-]+
+quota_volumes = -1
+quota_gigabytes = -1
+quota_snapshots = -1
+# Two services in one process overwrite each other's heart beat, so there is
+# none and nobody misses it.
+report_interval = 0
+service_down_time = 2000000000
+# A fixed sleep; one second is the least it takes.
+scheduler_driver_init_wait_time = 1
+[{back_end}]
+volume_driver = nova_bdm_cleanup.tests.cloud.cinder_driver.RecordingDriver
+volume_backend_name = {back_end}
+[database]
+connection = sqlite:///{state}/cinder.sqlite?timeout=30
+max_pool_size = 20
+max_overflow = 30
+[oslo_concurrency]
+lock_path = {state}/locks
+[coordination]
+backend_url = file://{state}/coordination
+[oslo_messaging_notifications]
+driver = noop
+[oslo_policy]
+policy_file = {state}/policy.yaml
+[keystone_authtoken]
+service_token_roles = service
+service_token_roles_required = true
+[nova]
+# Where Cinder takes the token of a user who wants to delete an attachment.
+token_auth_url = {identity_url}
+interface = public
+"""
+
+
+def write_configuration(state: pathlib.Path, identity_url: str,
+                        image_url: str) -> pathlib.Path:
+    share = pathlib.Path(sys.prefix) / 'etc' / 'cinder'
+    (state / 'api-paste.ini').write_text(identity.with_text_tokens(
+        (share / 'api-paste.ini').read_text()))
+    (state / 'policy.yaml').write_text('{}\n')
+    path = state / 'cinder.conf'
+    path.write_text(_CONFIGURATION.format(
+        state=state, share=share, back_end=BACK_END,
+        identity_url=identity_url, image_url=image_url))
+    return path
+
+
+def prepare_database(path: pathlib.Path) -> None:
+    """Create the tables and make SQLite bear concurrent writers."""
+    migration.db_sync()
+    with sqlite3.connect(path) as connection:
+        connection.execute('PRAGMA journal_mode=WAL')
+
+    # A transaction that reads first and writes later fails at once, without
+    # any waiting, when another one has written in between; Cinder answers
+    # 500 then.  Taking the write lock at the start makes them queue.
+    @sqlalchemy.event.listens_for(
+        db.get_engine(), 'before_cursor_execute', retval=True)
+    def begin_immediate(connection: Any, cursor: Any, statement: str,
+                        parameters: Any, execution: Any, many: bool
+                        ) -> tuple[str, Any]:
+        if statement == 'BEGIN':
+            statement = 'BEGIN IMMEDIATE'
+        return statement, parameters
+
+
+def start_services() -> None:
+    coordination.COORDINATOR.start()
+    rpc.init(CONF)
+    admin = context.get_admin_context()
+    volume_types.create(admin, BACK_END, {})
+    volume_types.create(admin, MULTIATTACH_TYPE, {'multiattach': '<is> True'})
+    service.Service.create(
+        host='cinder', binary='cinder-scheduler').start()
+    service.Service.create(
+        host=f'cinder@{BACK_END}', service_name=BACK_END,
+        binary='cinder-volume', coordination=True).start()
+
+
+def serve() -> int:
+    """Start the API on a free port.
+
+    :returns: the port
+    """
+    application = wsgi.Loader(CONF).load_app('osapi_volume')
+    server = cheroot.Server(('127.0.0.1', 0), application, numthreads=10,
+                            request_queue_size=128)
+    server.prepare()
+    threading.Thread(target=server.serve, daemon=True).start()
+    return server.bind_addr[1]
+
+
+def main() -> None:
+    started = time.monotonic()
+    parser = argparse.ArgumentParser()
+    parser.add_argument('state', type=pathlib.Path)
+    parser.add_argument('--identity-url', required=True)
+    parser.add_argument('--image-url', required=True)
+    arguments = parser.parse_args()
+    path = write_configuration(arguments.state, arguments.identity_url,
+                               arguments.image_url)
+    CONF(['--config-file', str(path)], project='cinder',
+         version=version.version_string())
+    logging.setup(CONF, 'cinder')
+    cinder_config.set_middleware_defaults()
+    os_brick.setup(CONF)
+    prepare_database(arguments.state / 'cinder.sqlite')
+    start_services()
+    port = serve()
+    print(json.dumps({'port': port, 'version': version.version_string(),
+                      'seconds': round(time.monotonic() - started, 2)}),
+          flush=True)
+    threading.Event().wait()
+
+
+if __name__ == '__main__':
+    main()

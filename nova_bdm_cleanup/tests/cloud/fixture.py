@@ -1,0 +1,581 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The cloud: a fixture with everything started and one object to talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import json
+import pathlib
+import re
+import shutil
+import tempfile
+import time
+from typing import Any
+import uuid
+
+# Nova's harness first, for it may monkey patch what the others import.
+from nova_bdm_cleanup.tests.cloud import nova  # isort: skip
+
+from cinderclient import exceptions as cinder_exceptions
+import fixtures
+from nova import objects
+from oslo_config import cfg
+import requests
+
+from nova_bdm_cleanup.tests.cloud import cinder as cinder_module
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import proxy as proxy_module
+from nova_bdm_cleanup.tests.cloud import recorder as recorder_module
+from nova_bdm_cleanup.tests.cloud.server import Disk
+from nova_bdm_cleanup.tests.cloud.server import Server
+from nova_bdm_cleanup.tests.cloud import snapshot as snapshot_module
+from nova_bdm_cleanup.tests.cloud import standin
+
+IMAGE = standin.IMAGE
+TIMEOUT = 60
+
+
+class APIError(Exception):
+    """Nova's API refused a request."""
+
+    def __init__(self, response: requests.Response) -> None:
+        super().__init__(f'{response.request.method} {response.url}: '
+                         f'{response.status_code} {response.text}')
+        self.status = response.status_code
+
+
+class Cloud(fixtures.Fixture):
+    """One Nova, the Cinder of this process and the proxy between them.
+
+    :param plugin: whether the plugin is hooked into nova-compute
+    :param plugin_options: values for nova.conf's ``[bdm_cleanup]``
+    :param cinder_credentials: whether nova.conf's ``[cinder]`` has any
+    :param service_token: whether Nova sends service tokens to Cinder
+    :param hosts: the nova-computes to start
+    :param nova_options: more of nova.conf, by section
+    """
+
+    def __init__(self, plugin: bool = False,
+                 plugin_options: Mapping[str, Any] | None = None,
+                 cinder_credentials: bool = True, service_token: bool = True,
+                 hosts: Sequence[str] = ('compute1',),
+                 nova_options: Mapping[str, Mapping[str, Any]] | None = None
+                 ) -> None:
+        super().__init__()
+        self._plugin = plugin
+        self._plugin_options = dict(plugin_options or {})
+        self._cinder_credentials = cinder_credentials
+        self._service_token = service_token
+        #: The hosts with a nova-compute.
+        self.hosts = tuple(hosts)
+        self._nova_options = {
+            section: dict(values)
+            for section, values in (nova_options or {}).items()}
+        unique = uuid.uuid4().hex[:12]
+        #: The user whose servers these are.
+        self.owner = identity.Caller('owner', f'project-{unique}')
+        #: A user who has nothing to do with them.
+        self.stranger = identity.Caller('stranger', f'other-{unique}')
+        #: An administrator, at home in another project.
+        self.admin = identity.Caller('admin', f'admin-{unique}',
+                                     identity.ADMIN)
+
+    def _setUp(self) -> None:
+        self.cinder = cinder_module.shared()
+        self.addCleanup(self.cinder.mend_driver)
+        self.recorder = recorder_module.Recorder()
+        self.proxy = proxy_module.Proxy(self.cinder.url)
+        self.proxy.start()
+        self.addCleanup(self.proxy.close)
+        self.state = pathlib.Path(tempfile.mkdtemp(
+            prefix='nova-', dir=cinder_module.shared_directory()))
+        self.addCleanup(shutil.rmtree, self.state)
+        stand_in = cinder_module.shared_stand_in()
+        identity.catalogue.set('identity', stand_in.identity_url)
+        identity.catalogue.set('image', stand_in.image_url)
+        for service_type in ('volumev3', 'block-storage'):
+            identity.catalogue.set(service_type,
+                                   self.proxy.url + '/v3/%(project_id)s')
+        if self._plugin or self._plugin_options:
+            # Not installed in the environment, so nothing else makes Nova
+            # know the options.
+            from nova_bdm_cleanup import conf as plugin_conf
+            plugin_conf.register_opts(cfg.CONF)
+        options = dict(self._nova_options)
+        if self._plugin:
+            options['bdm_cleanup'] = {'enabled': True,
+                                      **self._plugin_options}
+        self.nova = nova.Harness(
+            nova.write_configuration(
+                self.state, self.proxy.url, self._cinder_credentials,
+                self._service_token, options),
+            self.recorder)
+        self.addCleanup(self.nova.tear_down)
+        self.nova.setUp()
+        identity.catalogue.set('compute', self.nova.url)
+        if self._plugin:
+            from nova_bdm_cleanup.plugin import hook
+            hook.install()
+            self.addCleanup(hook.uninstall)
+        for host in self.hosts:
+            self.nova.start_compute(host)
+        self._cinder_admin = self.cinder.client(self.admin)
+        # The service token gets Cinder to do what only Nova should.
+        self._cinder_nova = self.cinder.client(identity.NOVA, service=True)
+
+    # -- making things -----------------------------------------------------
+
+    def volume(self, name: str = '', owner: identity.Caller | None = None,
+               multiattach: bool = False, image: bool = False,
+               snapshot: str | None = None) -> str:
+        """Make a volume and wait until it is available.
+
+        :param name: a name for it
+        :param owner: whose it is, if not the owner's
+        :param multiattach: whether several servers may have it
+        :param image: make it from an image, bootable
+        :param snapshot: make it from this snapshot
+        :returns: its id
+        """
+        return self._finish_volume(self._begin_volume(
+            name, owner, multiattach, image, snapshot), owner)
+
+    def _begin_volume(self, name: str = '',
+                      owner: identity.Caller | None = None,
+                      multiattach: bool = False, image: bool = False,
+                      snapshot: str | None = None) -> str:
+        client = self.cinder.client(owner or self.owner)
+        return client.volumes.create(
+            1, name=name, imageRef=IMAGE if image else None,
+            snapshot_id=snapshot,
+            volume_type=cinder_module.MULTIATTACH_TYPE if multiattach
+            else None).id
+
+    def _finish_volume(self, volume: str,
+                       owner: identity.Caller | None = None) -> str:
+        self.cinder.wait(self.cinder.client(owner or self.owner), volume,
+                         'available')
+        return volume
+
+    def snapshot_of_volume(self) -> str:
+        """Make a volume and a snapshot of it; returns the snapshot's id."""
+        client = self.cinder.client(self.owner)
+        snapshot = client.volume_snapshots.create(self.volume())
+        deadline = time.monotonic() + TIMEOUT
+        while client.volume_snapshots.get(snapshot.id).status != 'available':
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return snapshot.id
+
+    def server(self, *disks: Disk, root: str = 'image', name: str = 'server',
+               host: str | None = None,
+               owner: identity.Caller | None = None) -> Server:
+        """Make a server and wait until it runs.
+
+        :param disks: the volumes it is to have
+        :param root: ``image``, or ``volume`` to boot from one
+        :param name: its name
+        :param host: where to run it, if it matters
+        :param owner: whose it is, if not the owner's
+        """
+        owner = owner or self.owner
+        mappings: list[dict[str, Any]] = []
+        # All are begun before any is waited for.
+        root_volume = None
+        if root == 'volume':
+            root_volume = self._begin_volume(f'{name}-root', owner,
+                                             image=True)
+        volumes = [
+            disk.volume or self._begin_volume(
+                disk.name or f'{name}-{number}', owner, disk.multiattach)
+            if disk.source == 'volume' else None
+            for number, disk in enumerate(disks, 1)]
+        for disk, volume in zip((Disk(), *disks), (root_volume, *volumes)):
+            if volume and not disk.volume:
+                self._finish_volume(volume, owner)
+        mappings.append({
+            'boot_index': 0, 'uuid': root_volume or IMAGE,
+            'source_type': 'volume' if root_volume else 'image',
+            'destination_type': 'volume' if root_volume else 'local',
+            'delete_on_termination': not root_volume})
+        for disk, volume in zip(disks, volumes):
+            if disk.at_boot or volume is None:
+                mappings.append(self._mapping(disk, volume))
+        request: dict[str, Any] = {
+            'name': name, 'networks': 'none', 'flavorRef': '1',
+            'block_device_mapping_v2': mappings}
+        if root != 'volume':
+            request['imageRef'] = IMAGE
+        if host:
+            request['availability_zone'] = f'nova:{host}'
+        created = self.request(
+            'POST', '/servers', {'server': request},
+            # Only administrators choose hosts.
+            by=dataclasses.replace(self.admin, project=owner.project)
+            if host else owner)['server']['id']
+        self._wait_for_status(created, 'ACTIVE')
+        made = self._made_volumes(created, volumes)
+        server = Server(created, name, self.nova.instance(created).host,
+                        root_volume, tuple(made))
+        for disk, volume in zip(disks, made):
+            if not disk.at_boot and disk.source == 'volume':
+                self.attach(server, volume, tag=disk.tag, by=owner,
+                            delete_on_termination=disk.delete_on_termination)
+        return server
+
+    def _mapping(self, disk: Disk, volume: str | None) -> dict[str, Any]:
+        """The entry of one disk in the request for a server."""
+        mapping = {
+            'boot_index': -1, 'source_type': disk.source,
+            'destination_type': 'volume', 'volume_size': 1,
+            'delete_on_termination': disk.delete_on_termination}
+        if disk.source != 'blank':
+            mapping['uuid'] = {
+                'volume': lambda: volume, 'image': lambda: IMAGE,
+                'snapshot': self.snapshot_of_volume}[disk.source]()
+        if disk.tag:
+            mapping['tag'] = disk.tag
+        return mapping
+
+    def _made_volumes(self, server_id: str, volumes: Sequence[str | None]
+                      ) -> list[str]:
+        """Fill in the volumes that Nova has made."""
+        made = (row.volume_id for row in self.nova.block_devices(server_id)
+                if row.destination_type == 'volume' and row.boot_index != 0
+                and row.source_type != 'volume')
+        return [volume or next(made) for volume in volumes]
+
+    def attach(self, server: Server, volume: str, tag: str | None = None,
+               delete_on_termination: bool = False,
+               by: identity.Caller | None = None) -> None:
+        """Attach a volume through Nova's API and wait until it is in use."""
+        request: dict[str, Any] = {
+            'volumeId': volume,
+            'delete_on_termination': delete_on_termination}
+        if tag:
+            request['tag'] = tag
+        self.request('POST', f'/servers/{server.id}/os-volume_attachments',
+                     {'volumeAttachment': request}, by=by)
+        self.cinder.wait(self._cinder_admin, volume, 'in-use')
+
+    def detach(self, server: Server, volume: str,
+               by: identity.Caller | None = None) -> None:
+        """Detach a volume through Nova's API."""
+        self.request('DELETE', f'/servers/{server.id}'
+                     f'/os-volume_attachments/{volume}', by=by)
+
+    # -- breaking things ---------------------------------------------------
+
+    def lose_attachment(self, server: Server, volume: str) -> None:
+        """Delete a volume's attachment behind Nova's back.
+
+        The volume becomes available; Nova's row, the guest's disk and the
+        host's connection stay.
+        """
+        for attachment in self.attachments(volume):
+            if attachment.server_id == server.id:
+                self._cinder_nova.attachments.delete(attachment.id)
+
+    def lose_volume(self, server: Server, volume: str) -> None:
+        """Delete a volume behind Nova's back, its attachment first."""
+        self.lose_attachment(server, volume)
+        self._cinder_admin.volumes.delete(volume)
+        self.cinder.wait_deleted(self._cinder_admin, volume)
+
+    def reset_status(self, volume: str, status: str = 'available') -> None:
+        """Set the status of a volume by hand; its attachments stay."""
+        self._cinder_admin.volumes.reset_state(volume, status)
+
+    def give_away(self, server: Server, volume: str,
+                  host: str | None = None) -> Server:
+        """Detach a volume behind Nova's back and give it to a new server.
+
+        The new one boots with it: Nova refuses to attach a volume to a
+        running server while a row of another one names it, but asks nobody
+        when a server is made.
+
+        :param server: the server that loses the volume
+        :param volume: a volume, which may be a multiattach one
+        :param host: where to run the new server, if it matters
+        :returns: the server that has the volume now
+        """
+        self.lose_attachment(server, volume)
+        return self.server(Disk(volume=volume, at_boot=True),
+                           name=f'{server.name}-successor', host=host)
+
+    def leave_attachment(self, server: Server, volume: str,
+                         connected: bool = True, host: str | None = None
+                         ) -> str:
+        """Leave an attachment of a server that Nova knows nothing about.
+
+        :param server: the server it names
+        :param volume: the volume it attaches
+        :param connected: whether it has a connection; without, it is
+            merely reserved
+        :param host: the host it is connected to, if not the server's
+        :returns: the attachment's id
+        """
+        connector = {'host': host or server.host, 'ip': '127.0.0.1',
+                     'initiator': 'iqn.2026-01.test:initiator'}
+        attachment = self._cinder_nova.attachments.create(
+            volume, connector if connected else None, server.id)['id']
+        if connected:
+            self._cinder_nova.attachments.complete(attachment)
+        return attachment
+
+    def leave_legacy_attachment(self, server: Server, volume: str) -> str:
+        """Leave an attachment as Nova made them before Queens.
+
+        The back end is connected, but the record does not say how.
+
+        :returns: the attachment's id
+        """
+        volumes = self._cinder_nova.volumes
+        volumes.reserve(volume)
+        volumes.initialize_connection(volume, {
+            'host': server.host, 'ip': '127.0.0.1',
+            'initiator': 'iqn.2026-01.test:initiator'})
+        volumes.attach(volume, server.id, '/dev/vdz', mode='rw',
+                       host_name=server.host)
+        return next(attachment.id for attachment in self.attachments(volume)
+                    if attachment.server_id == server.id)
+
+    def set_metadata(self, volume: str, **metadata: str) -> None:
+        """Set metadata of a volume, such as the operator's opt-out."""
+        self._cinder_admin.volumes.set_metadata(volume, metadata)
+
+    def lose_cinder(self) -> None:
+        """Send Nova to another Cinder, which knows nothing."""
+        self.proxy.target = cinder_module.shared('another-region').url
+
+    def find_cinder(self) -> None:
+        """Undo :meth:`lose_cinder`."""
+        self.proxy.target = self.cinder.url
+
+    # -- rebooting ---------------------------------------------------------
+
+    def reboot(self, server: Server, hard: bool = True,
+               by: identity.Caller | None = None) -> None:
+        """Reboot a server through Nova's API.
+
+        It is over when this returns, well or badly: see the server's status.
+        """
+        self.request('POST', f'/servers/{server.id}/action',
+                     {'reboot': {'type': 'HARD' if hard else 'SOFT'}}, by=by)
+
+    def reboot_until_crash(self, server: Server,
+                           by: identity.Caller | None = None) -> None:
+        """Hard reboot a server inside a nova-compute that dies.
+
+        Set up where with :meth:`Recorder.before` and ``recorder.crash``.
+        The request is handed to nova-compute directly, for a messaging
+        server would not let itself be killed.
+
+        :raises AssertionError: when nova-compute survived
+        """
+        caller = by or self.owner
+        instance = self.nova.instance(server.id)
+        instance.task_state = 'rebooting_hard'
+        instance.save()
+        context = self.nova.context(
+            user_id=caller.user, project_id=caller.project,
+            roles=list(caller.roles), auth_token=caller.token,
+            service_catalog=json.loads(
+                identity.catalogue.header(caller.project)),
+            is_admin='admin' in caller.roles)
+        objects.InstanceAction.action_start(context, server.id, 'reboot')
+        try:
+            self.nova.computes[server.host].manager.reboot_instance(
+                context, instance, None, 'HARD')
+        except recorder_module.Crash:
+            return
+        raise AssertionError('nova-compute survived the reboot')
+
+    def restart_compute(self, host: str = 'compute1') -> None:
+        """Start nova-compute anew; it resumes what it finds interrupted."""
+        self.nova.restart_compute_service(host)
+
+    def interrupt_reboot(self, server: Server) -> None:
+        """Leave a server as a nova-compute that died in a hard reboot did.
+
+        :meth:`restart_compute` then reboots it, without anybody's token.
+        """
+        instance = self.nova.instance(server.id)
+        instance.task_state = 'reboot_pending_hard'
+        instance.save()
+
+    # -- asking ------------------------------------------------------------
+
+    def request(self, method: str, path: str, body: Any = None,
+                by: identity.Caller | None = None) -> Any:
+        """Send a request to Nova's API.
+
+        :param by: who sends it, if not the owner
+        :returns: the decoded body of the answer
+        :raises APIError: when it is refused
+        """
+        response = requests.request(
+            method, self.nova.url + path, json=body, headers={
+                'X-Auth-Token': (by or self.owner).token,
+                'OpenStack-API-Version': f'compute {nova.MICROVERSION}'})
+        if not response.ok:
+            raise APIError(response)
+        return response.json() if response.content else None
+
+    def _wait_for_status(self, server_id: str, status: str) -> None:
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            server = self._show(server_id)
+            if server['status'] == status and \
+                    not server['OS-EXT-STS:task_state']:
+                return
+            assert server['status'] != 'ERROR', server.get('fault')
+            assert time.monotonic() < deadline, server['status']
+            time.sleep(0.05)
+
+    def _show(self, server_id: str) -> dict[str, Any]:
+        return self.request('GET', f'/servers/{server_id}',
+                            by=self.admin)['server']
+
+    def attachments(self, volume: str) -> tuple[
+            snapshot_module.Attachment, ...]:
+        """Every attachment of a volume."""
+        return self._attachments(volume_id=volume)
+
+    def _attachments(self, **filters: str) -> tuple[
+            snapshot_module.Attachment, ...]:
+        found = self._cinder_admin.attachments.list(
+            detailed=True, search_opts={'all_tenants': 1, **filters})
+        return tuple(snapshot_module.Attachment(
+            id=each.id, volume_id=each.volume_id, server_id=each.instance,
+            status=each.status, is_connected=bool(each.connection_info))
+            for each in found)
+
+    def _volume(self, volume: str) -> snapshot_module.Volume | None:
+        try:
+            found = self._cinder_admin.volumes.get(volume)
+        except cinder_exceptions.NotFound:
+            return None
+        return snapshot_module.Volume(
+            id=found.id, name=found.name, status=found.status,
+            is_multiattach=found.multiattach, metadata=found.metadata,
+            attachments=self.attachments(volume))
+
+    def look(self, server: Server, *volumes: str) -> snapshot_module.Snapshot:
+        """Ask everybody about a server.
+
+        :param volumes: volumes to ask about even if nobody names them
+        """
+        shown = self._show(server.id)
+        rows = [self._block_device(row)
+                for row in self.nova.block_devices(server.id)]
+        attachments = self._attachments(instance_id=server.id)
+        domain = next((domain for domain in self.nova.domains(server.host)
+                       if domain.UUIDString() == server.id), None)
+        named = dict.fromkeys(
+            [row.volume_id for row in rows if row.volume_id]
+            + [attachment.volume_id for attachment in attachments]
+            + [*server.volumes, *volumes])
+        return snapshot_module.Snapshot(
+            server_id=server.id, host=server.host, status=shown['status'],
+            vm_state=shown['OS-EXT-STS:vm_state'],
+            task_state=shown['OS-EXT-STS:task_state'],
+            fault=shown.get('fault', {}).get('message'),
+            is_running=bool(domain and domain.isActive()),
+            block_devices=tuple(row for row in rows if not row.deleted),
+            removed_block_devices=tuple(row for row in rows if row.deleted),
+            volumes={volume: self._volume(volume) for volume in named},
+            attachments=attachments,
+            disks=_disks(domain.XMLDesc(0)) if domain else (),
+            connected=tuple(self.nova.connected[server.host]),
+            used_by_others=tuple(
+                disk.volume_id for other in self.nova.domains(server.host)
+                if other.UUIDString() != server.id
+                for disk in _disks(other.XMLDesc(0)) if disk.volume_id),
+            actions=tuple(self._actions(server)))
+
+    @staticmethod
+    def _block_device(row: Any) -> snapshot_module.BlockDevice:
+        return snapshot_module.BlockDevice(
+            uuid=row.uuid, source_type=row.source_type,
+            destination_type=row.destination_type, boot_index=row.boot_index,
+            device_name=row.device_name, volume_id=row.volume_id,
+            attachment_id=row.attachment_id,
+            connection_info=json.loads(row.connection_info)
+            if row.connection_info else None,
+            tag=row.tag, delete_on_termination=row.delete_on_termination,
+            deleted=bool(row.deleted))
+
+    def _actions(self, server: Server) -> Iterable[
+            snapshot_module.ActionEvent]:
+        path = f'/servers/{server.id}/os-instance-actions'
+        for action in reversed(self.request(
+                'GET', path, by=self.admin)['instanceActions']):
+            request_id = action['request_id']
+            detail = self.request('GET', f'{path}/{request_id}',
+                                  by=self.admin)['instanceAction']
+            for event in reversed(detail['events']):
+                yield snapshot_module.ActionEvent(
+                    action['action'], event['event'], event['result'],
+                    request_id)
+
+    def timeline(self, *subjects: str) -> list[recorder_module.Event]:
+        """Everybody's steps since :meth:`forget`, in order of time.
+
+        :param subjects: only about these servers and volumes; requests to
+            Cinder also count when they name one of a volume's attachments
+            only by its id, for those carry no volume
+        """
+        events = list(self.recorder.events)
+        events.extend(recorder_module.Event(
+            call['time'], recorder_module.BACK_END, call['call'],
+            call['volume'])
+            for call in self.cinder.driver_calls()
+            if call['time'] >= self._epoch and not call['failed'])
+        events.extend(recorder_module.Event(
+            request.time, recorder_module.CINDER, request.method,
+            request.path) for request in self.proxy.requests)
+        return sorted(
+            event for event in events
+            if not subjects or event.party == recorder_module.CINDER
+            or any(subject in event.subject for subject in subjects))
+
+    _epoch = 0.0
+
+    def forget(self) -> None:
+        """Start a new timeline: what was done so far was preparation."""
+        self._epoch = time.time()
+        self.recorder.clear()
+        self.proxy.requests.clear()
+
+    def log(self, pattern: str = '') -> list[str]:
+        """Return the lines of Nova's log that match, as grep would."""
+        lines = (self.state / 'nova.log').read_text().splitlines()
+        return [line for line in lines if re.search(pattern, line)]
+
+
+def _disks(xml: str) -> tuple[snapshot_module.Disk, ...]:
+    """Read the disks of a domain."""
+    disks = []
+    for disk in re.findall(r'<disk .*?</disk>', xml, re.S):
+        source = re.search(r"<source (?:dev|file)='([^']*)'", disk)
+        path = source.group(1) if source else None
+        volume = None
+        if path and path.startswith(nova.DEVICE_PREFIX):
+            volume = path[len(nova.DEVICE_PREFIX):]
+        target = re.search(r"<target dev='([^']*)'", disk)
+        disks.append(snapshot_module.Disk(
+            target.group(1) if target else '', path, volume))
+    return tuple(disks)

@@ -1,0 +1,161 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Who is calling: callers, their tokens and the catalogue they see.
+
+A token is readable text, ``user:project:role,role``, and says everything
+about its caller.  Nothing verifies it, which is fine on the loopback of a
+test; everything behind it is real.  The filter below stands where
+keystonemiddleware's ``auth_token`` stands in the paste pipelines of Nova and
+Cinder, sets the headers that one would set, and leaves the rest (request
+contexts, policies, the check of service tokens) to the services themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+import dataclasses
+import json
+from typing import Any
+
+# Keystone adds the roles that a role implies; readable tokens name them all.
+MEMBER = ('member', 'reader')
+ADMIN = ('admin', 'member', 'reader')
+
+
+@dataclasses.dataclass(frozen=True)
+class Caller:
+    """A user, the project of its token, and its roles there."""
+
+    user: str
+    project: str
+    roles: tuple[str, ...] = MEMBER
+
+    @property
+    def token(self) -> str:
+        return ':'.join((self.user, self.project, ','.join(self.roles)))
+
+    @classmethod
+    def from_token(cls, token: str) -> Caller:
+        """Read a token.
+
+        :raises ValueError: when it is not one
+        """
+        user, project, roles = token.split(':')
+        if not user or not project:
+            raise ValueError('a token names a user and a project')
+        return cls(user, project, tuple(roles.split(',')))
+
+
+NOVA_PROJECT = 'service'
+#: Nova itself, as nova.conf's ``[cinder]`` credentials name it.
+NOVA = Caller('nova', NOVA_PROJECT, ('service',) + ADMIN)
+#: Nova again, as nova.conf's ``[service_user]`` vouches for its requests.
+NOVA_SERVICE = Caller('nova', NOVA_PROJECT, ('service',))
+
+
+class Catalogue:
+    """Which service answers where; ``%(project_id)s`` is filled in."""
+
+    def __init__(self) -> None:
+        self._urls: dict[str, str] = {}
+
+    def set(self, service_type: str, url: str) -> None:
+        self._urls[service_type] = url
+
+    def header(self, project: str) -> str:
+        """The catalogue as keystonemiddleware hands it to a service."""
+        return json.dumps([
+            {'type': service_type, 'name': service_type,
+             'endpoints': [{'region': 'RegionOne',
+                            'publicURL': url % {'project_id': project}}]}
+            for service_type, url in self._urls.items()])
+
+    def token_body(self, project: str) -> list[dict[str, Any]]:
+        """The catalogue as Keystone puts it into a version 3 token."""
+        return [
+            {'id': service_type, 'type': service_type, 'name': service_type,
+             'endpoints': [
+                 {'id': f'{service_type}-{interface}', 'region': 'RegionOne',
+                  'region_id': 'RegionOne', 'interface': interface,
+                  'url': url % {'project_id': project}}
+                 for interface in ('public', 'internal', 'admin')]}
+            for service_type, url in self._urls.items()]
+
+
+#: The catalogue of the cloud that runs in this process.
+catalogue = Catalogue()
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+Application = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+
+class TextTokenAuth:
+    """Turn readable tokens into the headers the services read."""
+
+    _FORGEABLE = (
+        'HTTP_X_USER_ID', 'HTTP_X_PROJECT_ID', 'HTTP_X_ROLES',
+        'HTTP_X_SERVICE_USER_ID', 'HTTP_X_SERVICE_PROJECT_ID',
+        'HTTP_X_SERVICE_ROLES', 'HTTP_X_SERVICE_CATALOG',
+        'HTTP_X_IDENTITY_STATUS')
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def __call__(self, environ: Environ,
+                 start_response: StartResponse) -> Iterable[bytes]:
+        for header in self._FORGEABLE:
+            environ.pop(header, None)
+        service_token = environ.get('HTTP_X_SERVICE_TOKEN')
+        try:
+            caller = Caller.from_token(environ.get('HTTP_X_AUTH_TOKEN', ''))
+            service = Caller.from_token(service_token) if service_token \
+                else None
+            # keystonemiddleware refuses the request of a service without the
+            # role when service_token_roles_required is set, as it should be.
+            if service and 'service' not in service.roles:
+                raise ValueError('a service needs the role of one')
+        except ValueError:
+            start_response('401 Unauthorized',
+                           [('Content-Type', 'text/plain'),
+                            ('Content-Length', '0')])
+            return [b'']
+        environ.update({
+            'HTTP_X_IDENTITY_STATUS': 'Confirmed',
+            'HTTP_X_USER_ID': caller.user,
+            'HTTP_X_PROJECT_ID': caller.project,
+            'HTTP_X_ROLES': ','.join(caller.roles),
+            'HTTP_X_SERVICE_CATALOG': catalogue.header(caller.project)})
+        if service:
+            environ.update({
+                'HTTP_X_SERVICE_USER_ID': service.user,
+                'HTTP_X_SERVICE_PROJECT_ID': service.project,
+                'HTTP_X_SERVICE_ROLES': ','.join(service.roles)})
+        return self._application(environ, start_response)
+
+
+def filter_factory(
+        global_conf: dict[str, str],
+        **local_conf: str) -> Callable[[Application], TextTokenAuth]:
+    """Entry point of the paste pipelines."""
+    return TextTokenAuth
+
+
+def with_text_tokens(paste: str) -> str:
+    """Put the filter into a service's own api-paste.ini.
+
+    :param paste: the file as the service ships it
+    :returns: the same with keystonemiddleware's filter replaced
+    """
+    return paste.replace('keystonemiddleware.auth_token:filter_factory',
+                         f'{__name__}:filter_factory')

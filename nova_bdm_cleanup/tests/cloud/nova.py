@@ -1,0 +1,325 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A real Nova in this process, on Nova's own functional test harness.
+
+API, conductor, scheduler and nova-compute with the libvirt driver are the
+installed release; libvirt itself, os-brick, Neutron and Glance are the
+harness's fakes.  Its fake of Cinder is not used: requests go out over HTTP.
+Importing this module decides on the concurrency of the whole process, as the
+import of Nova's tests does.
+"""
+
+from __future__ import annotations
+
+# First of all: it may monkey patch the standard library.
+import nova.tests.functional  # noqa: F401
+from nova.tests.functional.libvirt import base  # isort: skip
+
+import collections
+from collections.abc import Callable
+import logging
+import pathlib
+import sys
+from typing import Any
+from unittest import mock
+
+from cinderclient import client as cinderclient
+import fixtures
+import nova.api.auth
+from nova.api import wsgi
+import nova.config
+from nova import context as nova_context
+from nova import objects
+from nova.tests.fixtures import libvirt as fake_libvirt
+from nova.virt.libvirt import utils as libvirt_utils
+from os_brick.initiator.connectors import iscsi
+from oslo_log import formatters
+
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import recorder as recorder_module
+from nova_bdm_cleanup.tests.cloud import web
+
+CONF = nova.conf.CONF
+#: The tests' requests; Nova 25 knows it.
+MICROVERSION = '2.89'
+DEVICE_PREFIX = '/dev/disk/by-id/volume-'
+
+# The harness replaces it by a function that invents contexts.
+_create_context = nova.api.auth.NovaKeystoneContext.__dict__['_create_context']
+
+_CONFIGURATION = """\
+[DEFAULT]
+state_path = {state}
+# Nova sleeps for whole seconds between two looks at a volume that it waits
+# for; Cinder is quick here.
+block_device_allocate_retries_interval = 0
+block_device_allocate_retries = 1000
+[libvirt]
+# The fake libvirt detaches at once but never tells, so this is slept.
+device_detach_timeout = 1
+"""
+
+_CINDER_CREDENTIALS = """\
+[cinder]
+auth_type = admin_token
+endpoint = {url}/v3/{caller.project}
+token = {caller.token}
+"""
+
+_SERVICE_USER = """\
+[service_user]
+send_service_user_token = true
+auth_type = admin_token
+endpoint = {url}
+token = {caller.token}
+"""
+
+
+def write_configuration(
+        state: pathlib.Path, cinder_url: str, cinder_credentials: bool,
+        service_token: bool, options: dict[str, dict[str, Any]]
+        ) -> pathlib.Path:
+    """Write nova.conf as an operator would.
+
+    :param state: the directory for it and for Nova's ``state_path``
+    :param cinder_url: where Nova finds Cinder
+    :param cinder_credentials: whether ``[cinder]`` has credentials for the
+        requests that Nova makes on its own account
+    :param service_token: whether Nova sends service tokens
+    :param options: more of them, by section and name
+    :returns: the path of nova.conf
+    """
+    etc = state / 'etc' / 'nova'
+    etc.mkdir(parents=True)
+    # Where a wheel puts it.  The default of the option points below the
+    # state path in the harness, so nothing needs to be configured.
+    shipped = pathlib.Path(sys.prefix) / 'etc' / 'nova' / 'api-paste.ini'
+    (etc / 'api-paste.ini').write_text(
+        identity.with_text_tokens(shipped.read_text()))
+    text = _CONFIGURATION.format(state=state)
+    if cinder_credentials:
+        text += _CINDER_CREDENTIALS.format(
+            url=cinder_url, caller=identity.NOVA)
+    if service_token:
+        text += _SERVICE_USER.format(
+            url=cinder_url, caller=identity.NOVA_SERVICE)
+    for section, values in options.items():
+        # oslo.config merges the sections of one name.
+        text += f'[{section}]\n' + ''.join(
+            f'{name} = {value}\n' for name, value in values.items())
+    path = etc / 'nova.conf'
+    path.write_text(text)
+    return path
+
+
+def _create_image(driver: Any, context: Any, instance: Any, *args: Any,
+                  **kwargs: Any) -> tuple[bool, bool]:
+    """Leave an image-backed root disk where libvirt's driver expects it.
+
+    The harness creates none, but a reboot with a token looks at its size.
+    """
+    path = pathlib.Path(libvirt_utils.get_instance_path(instance), 'disk')
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    return False, False
+
+
+class _NoCinderFixture(fixtures.Fixture):
+    """Takes the place of the harness's Cinder and replaces nothing."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__()
+
+
+class Harness(base.ServersTestBase):
+    """Nova's harness with a real configuration, API and Cinder.
+
+    It is a test case by birth; here it is set up and torn down like a
+    fixture and never run.
+
+    :param conf: the nova.conf to use
+    :param recorder: what notes the steps of the guest and of the host
+    """
+
+    def __init__(self, conf: pathlib.Path,
+                 recorder: recorder_module.Recorder) -> None:
+        super().__init__('runTest')
+        self._conf = conf
+        self._recorder = recorder
+        #: Volume ids connected by os-brick, by host, as often as connected.
+        self.connected: dict[str, collections.Counter[str]] = \
+            collections.defaultdict(collections.Counter)
+
+    def runTest(self) -> None:
+        raise NotImplementedError
+
+    def setUp(self) -> None:
+        parse_args = nova.config.parse_args
+
+        def parse_args_of_file(*args: Any, **kwargs: Any) -> None:
+            kwargs['default_config_files'] = [str(self._conf)]
+            parse_args(*args, **kwargs)
+
+        with mock.patch('nova.config.parse_args', parse_args_of_file), \
+                mock.patch('nova.tests.fixtures.CinderFixture',
+                           _NoCinderFixture):
+            super().setUp()
+        self._log_to_file(pathlib.Path(CONF.state_path) / 'nova.log')
+        self._record_steps()
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.api.auth.NovaKeystoneContext._create_context',
+            _create_context))
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.libvirt.LibvirtDriver._create_image', _create_image))
+        server = web.WSGIServer(wsgi.Loader().load_app('osapi_compute'))
+        server.start()
+        self.addCleanup(server.close)
+        self.url = f'{server.url}/v2.1'
+
+    def tear_down(self) -> None:
+        """Undo everything, as the runner of the test would."""
+        errors: list[BaseException] = []
+        while self._cleanups:
+            function, args, kwargs = self._cleanups.pop()
+            try:
+                function(*args, **kwargs)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _log_to_file(self, path: pathlib.Path) -> None:
+        """Write the log that an operator would read."""
+        handler = logging.FileHandler(path)
+        handler.setLevel(logging.INFO)
+        handler.setFormatter(formatters.ContextFormatter(
+            project='nova', datefmt=CONF.log_date_format))
+        self.useFixture(fixtures.LogHandler(handler, nuke_handlers=False))
+        self.addCleanup(handler.close)
+
+    # -- nova-compute ------------------------------------------------------
+
+    def start_compute(self, hostname: str = 'compute1', *args: Any,
+                      **kwargs: Any) -> str:
+        super().start_compute(hostname, *args, **kwargs)
+        driver = self.computes[hostname].driver
+        original = driver.get_volume_connector
+
+        # In the harness all nova-computes share one configuration, and the
+        # connector would name the one that was started last.
+        def get_volume_connector(instance: Any) -> dict[str, Any]:
+            return dict(original(instance), host=hostname)
+
+        driver.get_volume_connector = get_volume_connector
+        return hostname
+
+    # -- recording ---------------------------------------------------------
+
+    def _record_steps(self) -> None:
+        domain = fake_libvirt.Domain
+        self._record_domain(domain, 'createWithFlags', 'power on')
+        self._record_domain(domain, 'destroy', 'power off')
+        self._record_domain(domain, 'undefine', 'undefine')
+        for name in ('attachDevice', 'detachDevice'):
+            self._record_domain(domain, name, f'{name[:6]} device')
+        self._patch(iscsi.ISCSIConnector, 'connect_volume',
+                    lambda connector, *args: self._connect_volume(*args))
+        self._patch(iscsi.ISCSIConnector, 'disconnect_volume',
+                    lambda connector, *args, **kwargs:
+                    self._disconnect_volume(*args))
+        self._record_bdm_destroy()
+        self._announce_requests()
+
+    def _patch(self, owner: Any, name: str, value: Any) -> None:
+        self.useFixture(fixtures.MonkeyPatch(
+            f'{owner.__module__}.{owner.__qualname__}.{name}', value))
+
+    def _record_domain(self, domain: Any, name: str, what: str) -> None:
+        original: Callable[..., Any] = getattr(domain, name)
+        recorder = self._recorder
+
+        def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with recorder.step(recorder_module.GUEST, what,
+                               self.UUIDString()):
+                return original(self, *args, **kwargs)
+
+        self._patch(domain, name, recording)
+
+    def _connect_volume(self, connection_properties: dict[str, Any]
+                        ) -> dict[str, str]:
+        volume = connection_properties['volume_id']
+        with self._recorder.step(recorder_module.HOST, 'connect', volume):
+            self.connected[connection_properties['initiator_host']][
+                volume] += 1
+        return {'type': 'block', 'path': DEVICE_PREFIX + volume}
+
+    def _disconnect_volume(self, connection_properties: dict[str, Any],
+                           *args: Any) -> None:
+        volume = connection_properties['volume_id']
+        with self._recorder.step(recorder_module.HOST, 'disconnect', volume):
+            # One logout takes a device away however often it was connected.
+            del self.connected[connection_properties['initiator_host']][
+                volume]
+
+    def _record_bdm_destroy(self) -> None:
+        original = objects.BlockDeviceMapping.destroy
+        recorder = self._recorder
+
+        def destroy(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with recorder.step(recorder_module.NOVA, 'remove bdm',
+                               self.volume_id or ''):
+                return original(self, *args, **kwargs)
+
+        self.useFixture(fixtures.MockPatchObject(
+            objects.BlockDeviceMapping, 'destroy', destroy))
+
+    def _announce_requests(self) -> None:
+        original = cinderclient.SessionClient.request
+        recorder = self._recorder
+
+        def request(self: Any, url: str, method: str, *args: Any,
+                    **kwargs: Any) -> Any:
+            # The handles of the tests themselves say nothing here: their
+            # sessions have an authentication of their own.
+            if self.session.auth is None or self.auth is not None:
+                recorder.reach(recorder_module.ASK, method, url)
+            return original(self, url, method, *args, **kwargs)
+
+        self._patch(cinderclient.SessionClient, 'request', request)
+
+    # -- the database ------------------------------------------------------
+
+    def context(self, **options: Any) -> nova_context.RequestContext:
+        """A context for the cell of the servers, an administrator's."""
+        context = nova_context.RequestContext(
+            **{'is_admin': True, **options})
+        nova_context.set_target_cell(context, self.cell_mappings['cell1'])
+        return context
+
+    def block_devices(self, server_id: str) -> list[Any]:
+        """All rows of a server, soft-deleted ones included."""
+        return sorted(
+            objects.BlockDeviceMappingList.get_by_instance_uuid(
+                self.context(read_deleted='yes'), server_id),
+            key=lambda row: row.id)
+
+    def instance(self, server_id: str) -> objects.Instance:
+        return objects.Instance.get_by_uuid(
+            self.context(), server_id, expected_attrs=['metadata', 'flavor'])
+
+    # -- libvirt -----------------------------------------------------------
+
+    def domains(self, host: str) -> list[Any]:
+        """The domains that are defined on a host, running or not."""
+        connection = self.computes[host].driver._host.get_connection()
+        return list(connection._vms.values())

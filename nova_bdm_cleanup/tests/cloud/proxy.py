@@ -1,0 +1,340 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A proxy between Nova and Cinder that sees, and spoils, requests.
+
+It records every request, and rules decide what happens to chosen ones::
+
+    proxy.on('DELETE', '/attachments/', proxy_module.status(503))
+    proxy.on('GET', '/volumes/', proxy_module.delay(2), nth=1)
+
+A rule applies to the requests whose method is the given one and whose path
+with query matches the regular expression; with ``nth`` only to one of them.
+The newest rule that applies wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import http.client
+import json
+import re
+import select
+import socket
+import struct
+import threading
+import time
+from typing import Any
+from urllib import parse
+
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import web
+
+# These describe one connection, and there are two of them.
+_HOP_BY_HOP = ('connection', 'keep-alive', 'transfer-encoding', 'host',
+               'content-length', 'date', 'server')
+
+
+@dataclasses.dataclass
+class Request:
+    """One request as it arrived, and what became of it."""
+
+    time: float
+    method: str
+    path: str
+    microversion: str | None
+    caller: identity.Caller | None
+    has_service_token: bool
+    body: bytes
+    #: The status the client got; None when it got no answer.
+    status: int | None = None
+
+    def __str__(self) -> str:
+        return f'{self.method} {self.path} -> {self.status}'
+
+
+@dataclasses.dataclass
+class Answer:
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+    #: How much of the body is sent before the connection is cut.
+    cut_at: int | None = None
+
+
+class Reset(Exception):
+    """Cut the connection instead of answering."""
+
+
+Forward = Callable[[], Answer]
+#: What to do with a request; the second argument asks the real Cinder.
+Action = Callable[[Request, Forward], Answer]
+
+
+def pass_on(request: Request, forward: Forward) -> Answer:
+    return forward()
+
+
+def delay(seconds: float) -> Action:
+    """Answer truthfully, but late."""
+    def action(request: Request, forward: Forward) -> Answer:
+        time.sleep(seconds)
+        return forward()
+    return action
+
+
+def reset() -> Action:
+    """Cut the connection before Cinder has heard anything."""
+    def action(request: Request, forward: Forward) -> Answer:
+        raise Reset()
+    return action
+
+
+def lose_answer() -> Action:
+    """Let Cinder do it, then cut the connection."""
+    def action(request: Request, forward: Forward) -> Answer:
+        forward()
+        raise Reset()
+    return action
+
+
+def status(code: int, body: Any = None,
+           content_type: str = 'application/json') -> Action:
+    """Answer a status with a body of Cinder's shape, Cinder unasked."""
+    if body is None:
+        body = {'injected': {'code': code, 'message': f'injected {code}'}}
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    def action(request: Request, forward: Forward) -> Answer:
+        return Answer(code, [('Content-Type', content_type)], content)
+    return action
+
+
+def html(code: int = 404) -> Action:
+    """Answer like a load balancer that has lost its back end."""
+    return status(code, b'<html><body><h1>Not here</h1></body></html>',
+                  content_type='text/html')
+
+
+def garbage() -> Action:
+    """Answer 200 with something that is not JSON."""
+    return status(200, b'{"volumes": [{"id": "\xff\xfe')
+
+
+def truncate() -> Action:
+    """Answer truthfully, but hang up in the middle of the body."""
+    def action(request: Request, forward: Forward) -> Answer:
+        answer = forward()
+        answer.cut_at = len(answer.body) // 2
+        return answer
+    return action
+
+
+def rewrite(function: Callable[[Any], Any]) -> Action:
+    """Change the JSON of the true answer.
+
+    :param function: takes the decoded body and returns what replaces it
+    """
+    def action(request: Request, forward: Forward) -> Answer:
+        answer = forward()
+        answer.body = json.dumps(function(json.loads(answer.body))).encode()
+        return answer
+    return action
+
+
+def keep_first(count: int) -> Action:
+    """Cut every list in the answer to its first items."""
+    def cut(body: dict[str, Any]) -> dict[str, Any]:
+        return {key: value[:count] if isinstance(value, list) else value
+                for key, value in body.items()}
+    return rewrite(cut)
+
+
+def before(callback: Callable[[], Any]) -> Action:
+    """Run something just before the request reaches Cinder."""
+    def action(request: Request, forward: Forward) -> Answer:
+        callback()
+        return forward()
+    return action
+
+
+def after(callback: Callable[[], Any]) -> Action:
+    """Run something after Cinder has answered, before the client knows."""
+    def action(request: Request, forward: Forward) -> Answer:
+        answer = forward()
+        callback()
+        return answer
+    return action
+
+
+def _is_stale(connection: http.client.HTTPConnection) -> bool:
+    """Whether Cinder has hung up since this connection was last used."""
+    return bool(select.select([connection.sock], [], [], 0)[0])
+
+
+class Rule:
+    """An action for some requests; made by :meth:`Proxy.on`."""
+
+    def __init__(self, method: str, path: str, action: Action,
+                 nth: int | None) -> None:
+        self.action = action
+        #: How many requests matched so far.
+        self.matched = 0
+        self._method, self._path, self._nth = method, re.compile(path), nth
+
+    def applies(self, request: Request) -> bool:
+        if self._method not in ('*', request.method):
+            return False
+        if not self._path.search(request.path):
+            return False
+        self.matched += 1
+        return self._nth in (None, self.matched)
+
+
+class Proxy:
+    """Listens on the loopback and forwards to a Cinder.
+
+    :param target: the URL of the Cinder to forward to; may be changed at
+        any time, which is what a wrong region looks like
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        #: Seconds added to every request.
+        self.latency = 0.0
+        #: Everything that came by.
+        self.requests: list[Request] = []
+        self._rules: list[Rule] = []
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._upstream = threading.local()
+        handler = type('ProxyHandler', (_Handler,), {'proxy': self})
+        self._server = web.Server(handler)
+        self.url = self._server.url
+
+    def start(self) -> None:
+        self._server.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._server.close()
+
+    def on(self, method: str, path: str, action: Action,
+           nth: int | None = None) -> Rule:
+        """Add a rule.
+
+        :param method: an HTTP method, or ``*`` for all
+        :param path: a regular expression to find in the path and query
+        :param action: one of this module's, or a function like them
+        :param nth: apply to this one of the matching requests only, from 1
+        :returns: the rule; its ``matched`` counts the requests
+        """
+        rule = Rule(method, path, action, nth)
+        with self._lock:
+            self._rules.insert(0, rule)
+        return rule
+
+    def hang(self, request: Request, forward: Forward) -> Answer:
+        """An action: say nothing for as long as the cloud lives."""
+        self._closing.wait()
+        raise Reset()
+
+    def clear(self) -> None:
+        """Forget the rules and the requests seen."""
+        with self._lock:
+            self._rules.clear()
+            self.requests.clear()
+
+    def handle(self, request: Request, headers: list[tuple[str, str]]
+               ) -> Answer:
+        with self._lock:
+            self.requests.append(request)
+            action = next((rule.action for rule in self._rules
+                           if rule.applies(request)), pass_on)
+        if self.latency:
+            time.sleep(self.latency)
+        return action(request, lambda: self._forward(request, headers))
+
+    def _forward(self, request: Request, headers: list[tuple[str, str]]
+                 ) -> Answer:
+        """Ask the real Cinder, over a connection kept for this client."""
+        target = parse.urlsplit(self.target)
+        known = getattr(self._upstream, 'connection', None)
+        if known is None or known.port != target.port or _is_stale(known):
+            known = http.client.HTTPConnection(
+                target.hostname or '', target.port)
+            known.connect()
+            known.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._upstream.connection = known
+        try:
+            known.request(request.method, request.path, request.body or None,
+                          dict(headers))
+            response = known.getresponse()
+            return Answer(
+                response.status,
+                [(name, self._ours(value))
+                 for name, value in response.getheaders()
+                 if name.lower() not in _HOP_BY_HOP],
+                self._ours(response.read().decode()).encode())
+        except (OSError, http.client.HTTPException):
+            self._upstream.connection = None
+            raise Reset() from None
+
+    def _ours(self, text: str) -> str:
+        """Replace Cinder's address by the proxy's in links."""
+        return text.replace(self.target, self.url)
+
+
+class _Handler(web.Handler):
+
+    proxy: Proxy
+
+    def _handle(self) -> None:
+        headers = [(name, value) for name, value in self.headers.items()
+                   if name.lower() not in _HOP_BY_HOP]
+        try:
+            caller = identity.Caller.from_token(
+                self.headers.get('X-Auth-Token', ''))
+        except ValueError:
+            caller = None
+        request = Request(
+            time=time.time(), method=self.command, path=self.path,
+            microversion=self.headers.get('OpenStack-API-Version'),
+            caller=caller,
+            has_service_token='X-Service-Token' in self.headers,
+            body=self.body())
+        try:
+            answer = self.proxy.handle(request, headers)
+        except Reset:
+            self._hang_up(hard=True)
+            return
+        if answer.cut_at is None:
+            request.status = answer.status
+        self.send_response_only(answer.status)
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        self.send_header('Content-Length', str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body[:answer.cut_at])
+        if answer.cut_at is not None:
+            self._hang_up(hard=False)
+
+    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _handle
+
+    def _hang_up(self, hard: bool) -> None:
+        if hard:
+            # Without lingering a close becomes a reset.
+            self.connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER,
+                struct.pack('ii', 1, 0))
+        self.close_connection = True

@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One timeline of what everybody did, and hooks into its every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
+import threading
+import time
+from typing import Any
+
+#: The parties whose steps are recorded.
+GUEST = 'guest'        # libvirt: define, power on, power off, undefine
+HOST = 'host'          # os-brick: connect, disconnect
+NOVA = 'nova'          # database: remove bdm
+CINDER = 'cinder'      # API requests as the proxy saw them
+BACK_END = 'back end'  # calls of Cinder's volume driver
+#: Nova about to send Cinder a request.  Never recorded, for the proxy sees
+#: it better; but unlike the proxy's rules a hook here runs in nova-compute.
+ASK = 'ask'
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Event:
+    """Somebody did something to a volume or a server."""
+
+    time: float
+    party: str
+    what: str
+    #: The volume for everybody but the guest, whose subject is the server.
+    subject: str
+
+    def __str__(self) -> str:
+        return f'{self.party}: {self.what} {self.subject}'
+
+
+@dataclasses.dataclass
+class _Hook:
+    party: str
+    what: str
+    subject: str | None
+    nth: int
+    callback: Callable[[], Any]
+    matched: int = 0
+
+    def applies(self, party: str, what: str, subject: str) -> bool:
+        if (party, what) != (self.party, self.what):
+            return False
+        if self.subject is not None and self.subject not in subject:
+            return False
+        self.matched += 1
+        return self.matched == self.nth
+
+
+class Recorder:
+    """Collects events; safe to be used by several threads."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._hooks: list[_Hook] = []
+        self._lock = threading.Lock()
+
+    def before(self, party: str, what: str, callback: Callable[[], Any],
+               subject: str | None = None, nth: int = 1) -> None:
+        """Run something just before a step is taken, in its thread.
+
+        What the callback raises goes to whoever is taking the step: an
+        :class:`Exception` is a failure of that step, a :class:`Crash` is the
+        end of nova-compute.
+
+        :param party: one of this module's parties
+        :param what: the step, as it is recorded
+        :param callback: what to run, once
+        :param subject: only for this volume or server
+        :param nth: before the n-th such step
+        """
+        with self._lock:
+            self._hooks.append(_Hook(party, what, subject, nth, callback))
+
+    def reach(self, party: str, what: str, subject: str) -> None:
+        """Run the hooks of a step without recording it."""
+        with self._lock:
+            due = [hook for hook in self._hooks
+                   if hook.applies(party, what, subject)]
+        for hook in due:
+            hook.callback()
+
+    @contextlib.contextmanager
+    def step(self, party: str, what: str, subject: str) -> Iterator[None]:
+        """Record a step if it succeeds."""
+        self.reach(party, what, subject)
+        yield
+        with self._lock:
+            self.events.append(Event(time.time(), party, what, subject))
+
+    def clear(self) -> None:
+        """Forget the past, and the hooks that were not reached."""
+        with self._lock:
+            self.events.clear()
+            self._hooks.clear()
+
+
+class Crash(BaseException):
+    """nova-compute dies here.
+
+    Not an :class:`Exception`, so nobody handles it and nobody tidies up:
+    what is on record when it is raised is what a restart finds.
+    """
+
+
+def fail(error: Exception) -> Callable[[], None]:
+    """Make a callback for :meth:`Recorder.before` that raises."""
+    def callback() -> None:
+        raise error
+    return callback
+
+
+def crash() -> None:
+    """A callback for :meth:`Recorder.before`: nova-compute dies."""
+    raise Crash()

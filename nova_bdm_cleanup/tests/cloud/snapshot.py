@@ -1,0 +1,140 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What everybody says about one server at one moment."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockDevice:
+    """A row of Nova's ``block_device_mapping`` table."""
+
+    uuid: str
+    source_type: str
+    destination_type: str
+    boot_index: int | None
+    device_name: str | None
+    volume_id: str | None
+    attachment_id: str | None
+    connection_info: dict[str, Any] | None
+    tag: str | None
+    delete_on_termination: bool
+    deleted: bool
+
+    @property
+    def is_root(self) -> bool:
+        return self.boot_index == 0
+
+    @property
+    def device(self) -> str:
+        """The device's short name, as the domain XML has it."""
+        return (self.device_name or '').rpartition('/')[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """An attachment as Cinder's API shows it to an administrator."""
+
+    id: str
+    volume_id: str
+    server_id: str
+    status: str
+    #: Whether there is a connection; a reserved attachment has none.
+    is_connected: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """A volume as Cinder's API shows it to an administrator."""
+
+    id: str
+    name: str
+    status: str
+    is_multiattach: bool
+    metadata: dict[str, str]
+    #: Every attachment of the volume, also those of other servers.
+    attachments: tuple[Attachment, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Disk:
+    """A disk in the domain XML of the guest."""
+
+    device: str
+    source: str | None
+    #: The volume behind it; None for an image-backed disk.
+    volume_id: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ActionEvent:
+    """An event of an instance action, as ``server event show`` has it."""
+
+    action: str
+    event: str
+    result: str | None
+    request_id: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """Nova's, Cinder's, libvirt's and the host's view of one server."""
+
+    server_id: str
+    host: str
+    status: str
+    vm_state: str
+    task_state: str | None
+    fault: str | None
+    is_running: bool
+    #: Nova's rows, oldest first.
+    block_devices: tuple[BlockDevice, ...]
+    #: Those that Nova has soft-deleted.
+    removed_block_devices: tuple[BlockDevice, ...]
+    #: Every volume that a row, deleted or not, or an attachment names;
+    #: None for those Cinder does not know.
+    volumes: dict[str, Volume | None]
+    #: Cinder's attachments that name this server.
+    attachments: tuple[Attachment, ...]
+    disks: tuple[Disk, ...]
+    #: The volumes connected to the server's host by os-brick, for whomever.
+    connected: tuple[str, ...]
+    #: The volumes that are disks of other guests of the host.
+    used_by_others: tuple[str, ...]
+    actions: tuple[ActionEvent, ...]
+
+    def block_device(self, volume_id: str) -> BlockDevice | None:
+        """The row that names a volume, if there is one."""
+        return next((row for row in self.block_devices
+                     if row.volume_id == volume_id), None)
+
+    def removed_block_device(self, volume_id: str) -> BlockDevice | None:
+        """The newest soft-deleted row that named a volume."""
+        return next((row for row in reversed(self.removed_block_devices)
+                     if row.volume_id == volume_id), None)
+
+    def attachments_of(self, volume_id: str) -> tuple[Attachment, ...]:
+        """The server's attachments of one volume."""
+        return tuple(attachment for attachment in self.attachments
+                     if attachment.volume_id == volume_id)
+
+    def has_disk(self, volume_id: str) -> bool:
+        return any(disk.volume_id == volume_id for disk in self.disks)
+
+    def volume_status(self, volume_id: str) -> str | None:
+        """A volume's status; None when Cinder does not know it."""
+        volume = self.volumes[volume_id]
+        return volume.status if volume else None

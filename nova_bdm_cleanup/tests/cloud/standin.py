@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Stand-ins for the services nobody looks at: Keystone and Glance.
+
+Cinder needs both: before it lets a user delete an attachment it exchanges
+the user's token for a catalogue to find Nova in, and before it makes a
+volume from an image it looks the image up.  The ``openstack`` command needs
+the tokens too.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+import uuid
+
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import web
+
+#: The password of everybody.
+PASSWORD = 'loopback'
+
+#: The image that Nova's harness has too.
+IMAGE = '155d900f-4e14-4e4c-a73d-069cbf4541e6'
+_IMAGE = {
+    'name': 'demo', 'status': 'active', 'visibility': 'public',
+    'container_format': 'bare', 'disk_format': 'raw', 'size': 1 << 20,
+    'min_disk': 0, 'min_ram': 0, 'protected': False, 'tags': [],
+    'checksum': None, 'owner': None, 'virtual_size': None,
+    'created_at': '2026-01-01T00:00:00Z',
+    'updated_at': '2026-01-01T00:00:00Z'}
+
+
+class StandIn:
+    """One HTTP server that answers for both."""
+
+    def __init__(self) -> None:
+        #: Who may log in with a password, by user name.
+        self.users: dict[str, identity.Caller] = {}
+        handler = type('StandInHandler', (_Handler,), {'stand_in': self})
+        self._server = web.Server(handler)
+        self.identity_url = f'{self._server.url}/identity/v3'
+        self.image_url = f'{self._server.url}/image'
+
+    def start(self) -> None:
+        self._server.start()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def authenticate(self, request: dict[str, Any]) -> identity.Caller:
+        """Find out who asks for a token.
+
+        :raises ValueError: when it is nobody
+        """
+        method = request['auth']['identity']
+        if 'token' in method['methods']:
+            return identity.Caller.from_token(method['token']['id'])
+        user = method['password']['user']
+        caller = self.users.get(user.get('name') or user.get('id', ''))
+        if caller is None or user['password'] != PASSWORD:
+            raise ValueError('no such user')
+        return caller
+
+
+class _Handler(web.Handler):
+
+    stand_in: StandIn
+
+    def do_GET(self) -> None:
+        path = self.path.partition('?')[0].strip('/').split('/')
+        if path[0] == 'identity' and path[-1] == 'tokens':
+            self._token(self.headers.get('X-Subject-Token', ''))
+        elif path[0] == 'identity':
+            self._json(200, {'version': {
+                'id': 'v3.14', 'status': 'stable',
+                'links': [{'rel': 'self',
+                           'href': self.stand_in.identity_url}]}})
+        elif path == ['image', 'v2', 'images']:
+            self._json(200, {'images': [dict(_IMAGE, id=IMAGE)]})
+        elif path[:3] == ['image', 'v2', 'images']:
+            self._json(200, dict(_IMAGE, id=path[3], file='', schema=''))
+        elif path == ['image', 'v2', 'schemas', 'image']:
+            self._json(200, {'name': 'image', 'properties': dict.fromkeys(
+                ('id', 'file', 'schema', *_IMAGE), {})})
+        elif path in (['image'], ['image', 'versions']):
+            self._json(200, {'versions': [
+                {'id': 'v2.9', 'status': 'CURRENT',
+                 'links': [{'rel': 'self',
+                            'href': self.stand_in.image_url + '/v2/'}]}]})
+        else:
+            self._json(404, {'error': {'code': 404, 'message': self.path}})
+
+    def do_POST(self) -> None:
+        try:
+            caller = self.stand_in.authenticate(json.loads(self.body()))
+        except (ValueError, KeyError):
+            self._json(401, {'error': {'code': 401, 'message': 'Who?'}})
+            return
+        self._token(caller.token, status=201)
+
+    def _token(self, token: str, status: int = 200) -> None:
+        try:
+            caller = identity.Caller.from_token(token)
+        except ValueError:
+            self._json(404, {'error': {'code': 404, 'message': 'Which?'}})
+            return
+        domain = {'id': 'default', 'name': 'Default'}
+        self._json(status, {'token': {
+            'methods': ['token'], 'audit_ids': [uuid.uuid4().hex],
+            'issued_at': '2026-01-01T00:00:00.000000Z',
+            'expires_at': '2099-01-01T00:00:00.000000Z',
+            'user': {'id': caller.user, 'name': caller.user,
+                     'domain': domain},
+            'project': {'id': caller.project, 'name': caller.project,
+                        'domain': domain},
+            'roles': [{'id': role, 'name': role} for role in caller.roles],
+            'catalog': identity.catalogue.token_body(caller.project)}},
+            X_Subject_Token=token)
+
+    def _json(self, status: int, body: Any, **headers: str) -> None:
+        self.answer(status, json.dumps(body).encode(), **headers)

@@ -1,0 +1,118 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A small threaded HTTP server on the loopback, for everything in here."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import socketserver
+import threading
+from typing import Any
+from wsgiref import simple_server
+
+
+class _Quiet:
+    """Keeps request lines, and clients that hang up, off the screen."""
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+    def address_string(self) -> str:
+        return '127.0.0.1'
+
+
+class Handler(_Quiet, http.server.BaseHTTPRequestHandler):
+    """Base class of request handlers; connections are kept alive."""
+
+    protocol_version = 'HTTP/1.1'
+    # Headers and body of an answer leave in two writes: with Nagle's
+    # algorithm the second would wait 40 ms for the client's delayed
+    # acknowledgement of the first.
+    disable_nagle_algorithm = True
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get('Content-Length') or 0))
+
+    def answer(self, status: int, body: bytes,
+               content_type: str = 'application/json',
+               **headers: str) -> None:
+        self.send_response(status)
+        self.send_header('Content-Type', content_type)
+        self.send_header('Content-Length', str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace('_', '-'), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    """Serves on a free port of the loopback until it is closed."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, handler: Any) -> None:
+        self._connections: set[socket.socket] = set()
+        super().__init__(('127.0.0.1', 0), handler)
+        self.url = f'http://127.0.0.1:{self.server_address[1]}'
+        self._thread = threading.Thread(
+            target=self.serve_forever, kwargs={'poll_interval': 0.05},
+            daemon=True)
+
+    def server_bind(self) -> None:
+        # The inherited method looks its own address up in the DNS.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = '127.0.0.1', \
+            self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening and hang up on every client."""
+        self.shutdown()
+        self.server_close()
+        for connection in list(self._connections):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        self._thread.join()
+
+
+class _WSGIHandler(_Quiet, simple_server.WSGIRequestHandler):
+    pass
+
+
+class WSGIServer(Server, simple_server.WSGIServer):
+    """The same for a WSGI application; one request per connection."""
+
+    def __init__(self, application: Any) -> None:
+        super().__init__(_WSGIHandler)
+        self.set_app(application)
+
+    def server_bind(self) -> None:
+        super().server_bind()
+        self.setup_environ()

@@ -1,0 +1,89 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Base class of the tests that run on the embedded cloud."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+# First, for it may monkey patch the standard library.
+from nova_bdm_cleanup.tests.cloud import fixture  # isort: skip
+
+import testtools
+from testtools import content
+
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.cloud import snapshot
+
+
+class FunctionalTestCase(testtools.TestCase):
+    """A test with a cloud of its own in ``self.cloud``.
+
+    Nova is new for every test, Cinder is shared by those of a process.
+    """
+
+    #: The arguments of the cloud; a test may also call :meth:`start_cloud`
+    #: itself, with its own, after setting this to None.
+    CLOUD: ClassVar[dict[str, Any] | None] = {}
+
+    def setUp(self) -> None:
+        super().setUp()
+        if self.CLOUD is not None:
+            self.start_cloud(**self.CLOUD)
+
+    def start_cloud(self, **arguments: Any) -> fixture.Cloud:
+        self.cloud = fixture.Cloud(**arguments)
+        self.useFixture(self.cloud)
+        # Nova's log is what one wants to see of a failed test.
+        self.addOnException(self._keep_log)
+        return self.cloud
+
+    def _keep_log(self, exc_info: Any) -> None:
+        self.addDetail('nova.log', content.text_content(
+            '\n'.join(self.cloud.log())))
+
+    def assert_healthy(self, view: snapshot.Snapshot, volume: str) -> None:
+        """Check that everybody agrees that a server has a volume."""
+        row = view.block_device(volume)
+        self.assertIsNotNone(row, 'Nova has no row')
+        assert row is not None
+        attachments = view.attachments_of(volume)
+        self.assertEqual([row.attachment_id],
+                         [attachment.id for attachment in attachments])
+        self.assertEqual('attached', attachments[0].status)
+        self.assertEqual('in-use', view.volume_status(volume))
+        self.assertTrue(view.has_disk(volume), 'the guest has no disk')
+        self.assertIn(volume, view.connected)
+
+    def assert_gone(self, view: snapshot.Snapshot, volume: str) -> None:
+        """Check that everybody agrees that a server has no such volume."""
+        self.assertIsNone(view.block_device(volume), 'Nova has a row')
+        self.assertEqual((), view.attachments_of(volume))
+        self.assertFalse(view.has_disk(volume), 'the guest has a disk')
+        self.assertNotIn(volume, view.connected)
+
+    def assert_order(self, events: list[recorder.Event],
+                     *expected: tuple[str, str]) -> None:
+        """Check that steps were taken, and in this order.
+
+        :param events: the timeline to look at
+        :param expected: party and step; others may lie between them
+        """
+        remaining = list(expected)
+        for event in events:
+            if remaining and (event.party, event.what) == remaining[0]:
+                del remaining[0]
+        self.assertEqual(
+            [], remaining,
+            'missing, or in another order:\n'
+            + '\n'.join(str(event) for event in events))

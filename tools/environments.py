@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Virtual environments with a real Nova, a real Cinder or a real Keystone.
+
+The pins of these services contradict each other, so each one lives in an
+environment of its own, installed from a frozen list in ``environments/``.
+An environment is built once and kept until its list changes::
+
+    python3 tools/environments.py nova-34      # prints its interpreter
+
+Only the standard library is used: this runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+from collections.abc import Callable, Iterator
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+TOOLS = pathlib.Path(__file__).resolve().parent
+LISTS = TOOLS / 'environments'
+STAMP = '.complete'
+HEARTBEAT = 10.0
+
+Progress = Callable[[str], None]
+
+
+class EnvironmentFailure(Exception):
+    """The environment could not be built; the text says what to do."""
+
+
+def names() -> list[str]:
+    """The environments there are lists for, in natural order."""
+    def natural(name: str) -> tuple[str, int]:
+        service, _, release = name.partition('-')
+        return service, int(release)
+
+    return sorted((path.stem for path in LISTS.glob('*.txt')), key=natural)
+
+
+def directory() -> pathlib.Path:
+    """Where the environments are kept."""
+    override = os.environ.get('NOVA_BDM_CLEANUP_ENVIRONMENTS')
+    if override:
+        return pathlib.Path(override).expanduser().absolute()
+    return TOOLS.parent / '.environments'
+
+
+def interpreter(name: str, progress: Progress | None = None) -> pathlib.Path:
+    """Return the interpreter of an environment, building it when needed.
+
+    Any number of processes may ask at the same time: one of them builds,
+    the others wait for it.
+
+    :param name: the name of a list, such as ``nova-34``
+    :param progress: takes one line of text for each phase of a build
+    :returns: the path of the environment's Python interpreter
+    :raises EnvironmentFailure: when it cannot be built
+    """
+    if name not in names():
+        raise EnvironmentFailure(
+            f'There is no environment {name}. There are: '
+            + ', '.join(names()))
+    environment = _Environment(name, progress or _to_stderr)
+    if not environment.is_complete():
+        with environment.locked():
+            # Somebody else may have built it while this process waited.
+            if not environment.is_complete():
+                environment.build()
+    return environment.python
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class _Environment:
+    """One environment: its list, its directory and how it gets there."""
+
+    def __init__(self, name: str, progress: Progress) -> None:
+        self.name = name
+        self.list = LISTS / f'{name}.txt'
+        self.path = directory() / name
+        self.python = self.path / 'bin' / 'python'
+        self._log = directory() / f'{name}.log'
+        self._progress = progress
+        self._started = time.monotonic()
+
+    def is_complete(self) -> bool:
+        try:
+            stamp = (self.path / STAMP).read_text(encoding='ascii')
+        except OSError:
+            return False
+        # The interpreter the environment was made from may have been removed
+        # or replaced; its symbolic link dangles then.
+        return stamp == self._fingerprint() and self.python.exists()
+
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(self.list.read_bytes()).hexdigest()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the right to build; it vanishes with the process."""
+        directory().mkdir(parents=True, exist_ok=True)
+        with open(directory() / f'{self.name}.lock', 'w') as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._say('waiting for another process that is building it')
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def build(self) -> None:
+        """Build from nothing; the stamp, written last, makes it count."""
+        self._started = time.monotonic()
+        requirements = [
+            line for line in self.list.read_text(encoding='utf-8').split('\n')
+            if line and not line.startswith('#')]
+        shutil.rmtree(self.path, ignore_errors=True)
+        try:
+            base = self._base_interpreter()
+            self._say(f'creating a virtual environment with {base}')
+            self._run([base, '-m', 'venv', str(self.path)])
+            self._say(f'installing {len(requirements)} packages')
+            # The list is complete, so nothing needs to be resolved; without
+            # a resolver the installation is also quick.
+            self._run([
+                str(self.python), '-m', 'pip', 'install', '--no-deps',
+                '--no-input', '--progress-bar', 'off',
+                '--disable-pip-version-check', '-r', str(self.list)],
+                expected=len(requirements))
+            partial = self.path / f'{STAMP}.partial'
+            partial.write_text(self._fingerprint(), encoding='ascii')
+            partial.rename(self.path / STAMP)
+        except BaseException:
+            # An interrupted build leaves nothing behind that takes up room.
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+        self._log.unlink()
+        self._say('ready')
+
+    def _base_interpreter(self) -> str:
+        """Find a Python this environment's pins were made for."""
+        header = re.search(r'^# python: (.+)$',
+                           self.list.read_text(encoding='utf-8'), re.M)
+        versions = header.group(1).split() if header else []
+        candidates = [sys.executable] + [
+            path for path in (shutil.which(f'python{v}') for v in versions)
+            if path]
+        incomplete = []
+        for candidate in candidates:
+            found = subprocess.run(
+                [candidate, '-c', 'import sys; print("%d.%d" % '
+                 'sys.version_info[:2]); import ensurepip, venv'],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            if found.stdout.strip() not in versions:
+                continue
+            if found.returncode == 0:
+                return candidate
+            incomplete.append(candidate)
+        wanted = ' or '.join(versions)
+        if incomplete:
+            raise EnvironmentFailure(
+                f'{self.name} needs the venv and ensurepip modules, which '
+                f'{incomplete[0]} lacks. Debian and Ubuntu have them in the '
+                f'package python{versions[0]}-venv.')
+        raise EnvironmentFailure(
+            f'{self.name} needs Python {wanted}; neither {sys.executable} '
+            f'nor anything on PATH is one. Install for example '
+            f'python{versions[0]}, or start this with it.')
+
+    def _run(self, command: list[str], expected: int = 0) -> None:
+        """Run one phase of the build, its output kept for the case of failure.
+
+        The child gets a process group of its own: that of pip includes the
+        compilers it starts, and all of them have to go on an interrupt.
+        """
+        with open(self._log, 'w', encoding='utf-8') as log:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            while True:
+                try:
+                    code = child.wait(HEARTBEAT)
+                    break
+                except subprocess.TimeoutExpired:
+                    self._report(expected)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            raise
+        if code:
+            raise EnvironmentFailure(
+                f'{self.name}: {command[0]} {" ".join(command[1:4])} failed '
+                f'with exit code {code}. Its last lines were:\n'
+                + self._last_lines())
+
+    def _report(self, expected: int) -> None:
+        with open(self._log, encoding='utf-8', errors='replace') as log:
+            text = log.read()
+        found = len(re.findall(r'^Collecting ', text, re.M))
+        if 'Installing collected packages' in text:
+            self._say('unpacking')
+        elif found:
+            self._say(f'{found} of {expected} packages fetched')
+        else:
+            self._say('still at it')
+
+    def _last_lines(self) -> str:
+        with open(self._log, encoding='utf-8', errors='replace') as log:
+            return ''.join(collections.deque(
+                (f'    {line}' for line in log if line.strip()), 15)).rstrip()
+
+    def _say(self, text: str) -> None:
+        elapsed = time.monotonic() - self._started
+        self._progress(f'{self.name}: {text} ({elapsed:.0f} s)')
+
+
+def _raise_interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description='Build environments with a real Nova, Cinder or Keystone '
+                    'and print the paths of their interpreters.')
+    parser.add_argument('names', nargs='*', metavar='NAME',
+                        help='one of: ' + ', '.join(names()))
+    arguments = parser.parse_args()
+    if not arguments.names:
+        parser.error('name at least one of: ' + ', '.join(names()))
+    # A polite kill has to clean up just like Ctrl-C.
+    signal.signal(signal.SIGTERM, _raise_interrupt)
+    try:
+        for name in arguments.names:
+            print(interpreter(name))
+    except EnvironmentFailure as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Run the tests; whatever they need is installed first, under .environments.
+
+Without options: the unit tests with this interpreter, then the functional
+tests with Nova 34.  What stands after ``--`` goes to ``stestr run``::
+
+    python3 tools/run_tests.py
+    python3 tools/run_tests.py --unit -- test_rules
+    python3 tools/run_tests.py --functional 26 -- --concurrency 1
+
+Only the standard library is used: this runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import environments
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+UNIT = 'nova_bdm_cleanup/tests/unit'
+FUNCTIONAL = 'nova_bdm_cleanup/tests/functional'
+REQUIREMENTS = ('requirements.txt', 'test-requirements.txt')
+CINDER = 'cinder-29'
+NEWEST_NOVA = 34
+
+#: Run by the interpreter that has stestr: its own account of the last run.
+COUNT = """
+import subprocess, sys
+import subunit, testtools
+tests = []
+run = testtools.StreamToDict(tests.append)
+run.startTestRun()
+last = subprocess.Popen([sys.executable, '-m', 'stestr', 'last', '--subunit'],
+                        stdout=subprocess.PIPE)
+subunit.ByteStreamToStreamResult(last.stdout, 'output').run(run)
+last.wait()
+run.stopTestRun()
+outcome = [test['status'] for test in tests]
+passed = sum(outcome.count(name) for name in ('success', 'xfail'))
+skipped = outcome.count('skip')
+print(passed, len(outcome) - passed - skipped, skipped)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What one run of stestr said."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    #: The exit code of ``stestr run``.
+    code: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        return not self.code and not self.failed and self.passed > 0
+
+
+def unit(python: str, arguments: list[str]) -> Result:
+    """Run the unit tests in a virtual environment of some interpreter."""
+    return _stestr(_unit_environment(python), UNIT, arguments, {})
+
+
+def functional(nova: int, threads: bool, arguments: list[str]) -> Result:
+    """Run the functional tests with one Nova.
+
+    :param nova: its major version
+    :param threads: have Nova use native threads and not eventlet; only
+        Nova 34 and later can
+    :param arguments: more arguments for ``stestr run``
+    """
+    # The tests would build it themselves, several at a time and silently.
+    environments.interpreter(CINDER)
+    python = environments.interpreter(f'nova-{nova}')
+    # Each worker has a Nova and a Cinder of its own in its memory.
+    workers = min(4, os.cpu_count() or 1)
+    return _stestr(
+        python, FUNCTIONAL, [f'--concurrency={workers}', *arguments],
+        {'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true' if threads else 'false',
+         # Nova's own deprecations are not ours to mend.
+         'PYTHONWARNINGS': 'ignore'})
+
+
+def _unit_environment(python: str) -> pathlib.Path:
+    """The interpreter of a virtual environment with the test requirements."""
+    version = subprocess.run(
+        [python, '-c', 'import sys; print("%d.%d" % sys.version_info[:2])'],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if version.returncode:
+        raise environments.EnvironmentFailure(
+            f'{python} does not run: {version.stderr.strip()}')
+    name = f'unit-{version.stdout.strip()}'
+    path = environments.directory() / name
+    interpreter = path / 'bin' / 'python'
+    stamp = path / environments.STAMP
+    wanted = hashlib.sha256(b''.join(
+        (ROOT / name).read_bytes() for name in REQUIREMENTS)).hexdigest()
+    environments.directory().mkdir(parents=True, exist_ok=True)
+    with open(environments.directory() / f'{name}.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (interpreter.exists() and stamp.exists()
+                and stamp.read_text(encoding='ascii') == wanted):
+            return interpreter
+        print(f'{name}: installing what the tests need', file=sys.stderr,
+              flush=True)
+        shutil.rmtree(path, ignore_errors=True)
+        _run([python, '-m', 'venv', str(path)])
+        _run([str(interpreter), '-m', 'pip', 'install', '--quiet',
+              '--no-input', '--disable-pip-version-check',
+              *(f'--requirement={name}' for name in REQUIREMENTS)])
+        stamp.write_text(wanted, encoding='ascii')
+    return interpreter
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=ROOT,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
+    if done.returncode:
+        raise environments.EnvironmentFailure(
+            f'{" ".join(command)} failed with exit code {done.returncode}:\n'
+            + done.stdout)
+
+
+def _stestr(python: pathlib.Path, tests: str, arguments: list[str],
+            variables: dict[str, str]) -> Result:
+    stestr = [str(python), '-m', 'stestr']
+    # stestr's workers run what PYTHON names, should somebody have set it.
+    environment = {**os.environ, **variables, 'PYTHON': str(python)}
+    before = _runs_so_far()
+    code = subprocess.run(
+        [*stestr, '--test-path', tests, 'run', *arguments],
+        stdin=subprocess.DEVNULL, cwd=ROOT, env=environment).returncode
+    if _runs_so_far() == before:
+        # It stopped before the first test, at an import error for example.
+        return Result(code=code)
+    counts = subprocess.run(
+        [str(python), '-c', COUNT], stdin=subprocess.DEVNULL, cwd=ROOT,
+        capture_output=True, text=True)
+    if counts.returncode:
+        sys.stderr.write(counts.stderr)
+        return Result(code=counts.returncode)
+    passed, failed, skipped = map(int, counts.stdout.split())
+    return Result(passed, failed, skipped, code)
+
+
+def _runs_so_far() -> str:
+    """The number that stestr's repository gives to the next run."""
+    with contextlib.suppress(FileNotFoundError):
+        return (ROOT / '.stestr' / 'next-stream').read_text(encoding='ascii')
+    return ''
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description='Run the unit tests, then the functional tests.',
+        epilog='What stands after -- goes to "stestr run".')
+    parser.add_argument('--unit', action='store_true',
+                        help='only the unit tests')
+    parser.add_argument('--functional', type=int, metavar='NN',
+                        help='only the functional tests, with Nova NN; one '
+                        'of: ' + ', '.join(
+                            name.partition('-')[2]
+                            for name in environments.names()
+                            if name.startswith('nova-')))
+    parser.add_argument('--threads', action='store_true',
+                        help='have Nova use native threads, not eventlet')
+    parser.add_argument('--python', default=sys.executable,
+                        help='the interpreter for the unit tests (this one)')
+    parser.add_argument('stestr', nargs='*', metavar='-- ARGUMENT',
+                        help='more arguments for "stestr run"')
+    return parser.parse_args()
+
+
+def _raise_interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    arguments = _arguments()
+    both = not arguments.unit and arguments.functional is None
+    results = []
+
+    def record(name: str, begun: float, result: Result) -> None:
+        results.append((result, (
+            f'{name}: {result.passed} passed, {result.failed} failed, '
+            f'{result.skipped} skipped in {time.monotonic() - begun:.0f} s')))
+
+    # A polite kill has to clean up just like Ctrl-C.
+    signal.signal(signal.SIGTERM, _raise_interrupt)
+    try:
+        if arguments.unit or both:
+            begun = time.monotonic()
+            record('unit', begun, unit(arguments.python, arguments.stestr))
+        if arguments.functional is not None or both:
+            begun = time.monotonic()
+            nova = arguments.functional or NEWEST_NOVA
+            record(f'functional with Nova {nova}', begun, functional(
+                nova, arguments.threads, arguments.stestr))
+    except environments.EnvironmentFailure as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        return 130
+
+    for _, line in results:
+        print(line)
+    if not any(result.passed + result.failed for result, _ in results):
+        print('No test ran.', file=sys.stderr)
+    print(f'{sum(result.passed for result, _ in results)} passed, '
+          f'{sum(result.failed for result, _ in results)} failed')
+    return 0 if all(result.is_good for result, _ in results) else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())
