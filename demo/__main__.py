@@ -1,0 +1,129 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""See the plugin work in one command: ``python3 demo``.
+
+This part needs nothing but the standard library.  It gets an environment with
+a real Nova and one with a real Cinder, plays the story inside, in a child
+process, and sees to it that no process and no file is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+if sys.version_info < (3, 9):
+    sys.exit('The demonstration needs Python 3.9 or later.')
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / 'tools')]
+
+import environments  # noqa: E402
+import options  # noqa: E402
+
+from nova_bdm_cleanup.tests.cloud import scenarios  # noqa: E402
+
+INTERRUPTED = 130
+#: Seconds the story gets to stop by itself.
+PATIENCE = 20
+
+
+def list_scenarios() -> None:
+    width = max(map(len, scenarios.SCENARIOS))
+    for name, scenario in scenarios.SCENARIOS.items():
+        in_story = '*' if name in scenarios.STORY else ' '
+        print(f'{in_story} {name:{width}}  {scenario.title}')
+    print('\n* part of the story that is told without --scenario')
+
+
+def play(interpreter: pathlib.Path, directory: str) -> int:
+    """Run the story in a child process.
+
+    :param interpreter: the Python of an environment with Nova
+    :param directory: what it may fill; the caller removes it
+    :returns: its exit code; that of an interrupt is 130, unless the story
+        was over and the cloud kept for as long as somebody wanted it
+    """
+    child = subprocess.Popen(
+        [str(interpreter), '-W', 'ignore',
+         str(pathlib.Path(__file__).with_name('inside.py')), *sys.argv[1:]],
+        # It ends when this pipe is closed, so also when this process is
+        # killed.  Its own session keeps Ctrl-C from reaching it and what it
+        # started all at once: it is asked to stop in good order instead.
+        stdin=subprocess.PIPE, start_new_session=True,
+        env={**os.environ, 'TMPDIR': directory,
+             'PYTHONPATH': str(CHECKOUT), 'PYTHONDONTWRITEBYTECODE': '1',
+             # Nova 34's own default; earlier releases do not look.
+             'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true'
+             if options.parse().nova >= 34 else 'false'})
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        child.send_signal(signal.SIGINT)
+        try:
+            return child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            return INTERRUPTED
+
+
+def remove(directory: str) -> None:
+    """Remove a directory that a dying process may still be writing to."""
+    deadline = time.monotonic() + PATIENCE
+    while os.path.exists(directory) and time.monotonic() < deadline:
+        shutil.rmtree(directory, ignore_errors=True)
+        time.sleep(0.05)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    arguments = options.parse()
+    if arguments.list:
+        list_scenarios()
+        return 0
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        try:
+            nova = environments.interpreter(f'nova-{arguments.nova}')
+            environments.interpreter('cinder-29')
+        except environments.EnvironmentFailure as failure:
+            print(failure, file=sys.stderr)
+            return 1
+        directory = tempfile.mkdtemp(prefix='bdm-cleanup-demo-')
+        try:
+            code = play(nova, directory)
+        finally:
+            remove(directory)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        print('\nInterrupted; everything is stopped and removed.',
+              file=sys.stderr)
+    return code
+
+
+if __name__ == '__main__':
+    sys.exit(main())

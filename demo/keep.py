@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Leave the cloud up and tell how to get in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import screen as screens
+
+from nova_bdm_cleanup.tests.cloud import cinder
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import standin
+
+_CLOUD = """\
+  {name}:
+    auth:
+      auth_url: {url}
+      username: {name}
+      password: {password}
+      project_id: {project}
+      user_domain_id: default
+    identity_api_version: 3
+    region_name: RegionOne
+"""
+
+
+def keep(screen: screens.Screen, cloud: fixture.Cloud, code: int) -> None:
+    """Wait until somebody presses Ctrl-C, then exit.
+
+    :param code: with this code, for the story is over
+    """
+    signal.signal(signal.SIGINT, lambda *arguments: os._exit(code))
+    stand_in = cinder.shared_stand_in()
+    text = 'clouds:\n'
+    for caller in (cloud.owner, cloud.admin):
+        stand_in.users[caller.user] = caller
+        text += _CLOUD.format(
+            name=caller.user, url=stand_in.identity_url,
+            password=standin.PASSWORD, project=caller.project)
+    path = cloud.state / 'clouds.yaml'
+    path.write_text(text)
+    screen.heading('The cloud stays up')
+    for name, value in (
+            ('identity', stand_in.identity_url), ('Nova', cloud.nova.url),
+            ('Cinder', cloud.cinder.url + '/v3'),
+            ('log', cloud.state / 'nova.log'), ('clouds', path)):
+        screen.point(name, str(value))
+    screen.point('users', 'owner, whose server it is, and admin, an '
+                 'administrator in another project; the password of both '
+                 f'is {standin.PASSWORD}')
+    screen.line()
+    screen.say('In another terminal, where python-openstackclient is '
+               'installed:')
+    screen.line()
+    screen.command(f'export OS_CLIENT_CONFIG_FILE={path}')
+    screen.command('openstack --os-cloud owner server list')
+    screen.command('openstack --os-cloud owner volume list')
+    screen.command('openstack --os-cloud admin server list --all-projects')
+    screen.line()
+    screen.say('Ctrl-C stops and removes everything.')
+    threading.Event().wait()

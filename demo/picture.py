@@ -1,0 +1,117 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Draw the picture of the documentation from a real run.
+
+Plays the story on a pseudo terminal and writes what it shows, some chapters
+left out, as an SVG::
+
+    python3 demo/picture.py doc/source/_static/demo.svg
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import pathlib
+import pty
+import re
+import sys
+
+COLUMNS = 118
+#: The chapters that a reader of the documentation wants to see.
+CHAPTERS = ('What goes wrong', 'Before the hard reboot', 'The hard reboot',
+            'After the hard reboot')
+#: Lines of a chapter that are shown before it is cut.
+LIMIT = 24
+_COLOURS = {'31': '#ff6b68', '32': '#7ec46d', '33': '#e5c07b',
+            '2': '#8a919e'}
+_LINE_HEIGHT, _CHARACTER, _MARGIN = 17, 7.83, 16
+_SVG = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" \
+font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="13">
+<rect width="100%" height="100%" rx="8" fill="#1e2127"/>
+{lines}
+</svg>
+"""
+
+
+def record(command: list[str]) -> str:
+    """Run a command on a terminal and return what it showed.
+
+    :raises SystemExit: when it failed
+    """
+    output = bytearray()
+
+    def read(descriptor: int) -> bytes:
+        data = os.read(descriptor, 1024)
+        output.extend(data)
+        return data
+
+    os.environ.update(COLUMNS=str(COLUMNS), TERM='xterm')
+    os.environ.pop('NO_COLOR', None)
+    status = pty.spawn(command, read)
+    if status:
+        sys.exit('The story did not end well; no picture of that.')
+    return output.decode().replace('\r\n', '\n')
+
+
+def selected(text: str) -> list[str]:
+    """The lines to show, with the colours still in them."""
+    lines = ['\033[1m$ python3 demo\033[0m']
+    for chapter in re.split(r'\n(?=\033\[1m\d+\. )', text)[1:]:
+        if any(title in chapter.split('\n', 1)[0] for title in CHAPTERS):
+            body = chapter.rstrip().split('\n')
+            if len(body) > LIMIT:
+                body[LIMIT:] = ['   ...']
+            lines += ['', *body]
+    return [*lines, '', text.rstrip().split('\n')[-1]]
+
+
+def drawn(line: str, number: int) -> str:
+    """One line as SVG."""
+    y = _MARGIN + (number + 1) * _LINE_HEIGHT
+    column = 0
+    pieces = []
+    colour, weight = '#d7dae0', 'normal'
+    for codes, text in re.findall(r'(?:\033\[([0-9;]*)m)?([^\033]*)', line):
+        for code in codes.split(';') if codes else ():
+            if code == '0':
+                colour, weight = '#d7dae0', 'normal'
+            elif code == '1':
+                weight = 'bold'
+            else:
+                colour = _COLOURS[code]
+        # Cell by cell, placed by column: no two fonts are equally wide.
+        for cell in re.finditer(r'\S+(?: \S+)*', text):
+            x = _MARGIN + (column + cell.start()) * _CHARACTER
+            pieces.append(
+                f'<text x="{x:.1f}" y="{y}" fill="{colour}" '
+                f'font-weight="{weight}" '
+                f'textLength="{len(cell.group()) * _CHARACTER:.1f}">'
+                f'{html.escape(cell.group())}</text>')
+        column += len(text)
+    return ''.join(pieces)
+
+
+def main() -> None:
+    demo = str(pathlib.Path(__file__).resolve().parent)
+    lines = selected(record([sys.executable, demo]))
+    pathlib.Path(sys.argv[1]).write_text(_SVG.format(
+        width=round(2 * _MARGIN + COLUMNS * _CHARACTER),
+        height=2 * _MARGIN + len(lines) * _LINE_HEIGHT,
+        lines='\n'.join(drawn(line, number)
+                        for number, line in enumerate(lines))))
+
+
+if __name__ == '__main__':
+    main()
