@@ -54,6 +54,8 @@ class StandIn:
 
     def start(self) -> None:
         self._server.start()
+        # OpenStackClient wants every service that it logs in to there.
+        identity.catalogue.set('identity', self.identity_url)
 
     def close(self) -> None:
         self._server.close()
