@@ -1,0 +1,136 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""A Cinder back end of sparse files shown as loop devices.
+
+Its connections are os-brick's and Nova's own kind ``local``: the path of a
+block device.  As with iSCSI or Fibre Channel, the path is there while
+somebody is connected and gone afterwards, so a server that still wants a
+volume nobody exports any more fails to start.
+
+The path is a link of the volume's own, as below /dev/disk/by-path, and not
+/dev/loopN: a loop device in use survives being freed until its last user
+closes it, and its number then goes to another volume.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from oslo_concurrency import processutils
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from cinder import context
+from cinder import interface
+from cinder import objects
+from cinder.volume import configuration
+from cinder.volume import driver
+
+LOG = logging.getLogger(__name__)
+
+OPTIONS = [cfg.StrOpt('e2e_loop_dir', help='Where the files lie.')]
+cfg.CONF.register_opts(OPTIONS, group=configuration.SHARED_CONF_GROUP)
+
+
+def _losetup(*arguments: str) -> list[str]:
+    out, _ = processutils.execute('losetup', *arguments)
+    return str(out).split()
+
+
+@interface.volumedriver
+class LoopDriver(driver.VolumeDriver):
+    """What the scenarios need of a volume driver, and no more."""
+
+    VERSION = '1'
+    CI_WIKI_NAME = 'none'
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.configuration.append_config_values(OPTIONS)
+
+    def _file(self, volume: Any) -> str:
+        return os.path.join(self.configuration.e2e_loop_dir,
+                            f'volume-{volume["id"]}')
+
+    def _link(self, volume: Any) -> str:
+        return os.path.join(self.configuration.e2e_loop_dir,
+                            f'dev-{volume["id"]}')
+
+    def do_setup(self, ctxt: Any) -> None:
+        os.makedirs(self.configuration.e2e_loop_dir, exist_ok=True)
+
+    def check_for_setup_error(self) -> None:
+        _losetup('--version')
+
+    def create_volume(self, volume: Any) -> None:
+        with open(self._file(volume), 'wb') as stream:
+            stream.truncate(volume['size'] << 30)
+
+    def delete_volume(self, volume: Any) -> None:
+        self._hide(volume)
+        if os.path.exists(self._file(volume)):
+            os.unlink(self._file(volume))
+
+    def create_export(self, ctxt: Any, volume: Any, connector: Any) -> None:
+        pass
+
+    def ensure_export(self, ctxt: Any, volume: Any) -> None:
+        pass
+
+    def remove_export(self, ctxt: Any, volume: Any) -> None:
+        pass
+
+    def initialize_connection(self, volume: Any, connector: Any,
+                              **kwargs: Any) -> dict[str, Any]:
+        devices = (
+            _losetup('-n', '-O', 'NAME', '-j', self._file(volume))
+            or _losetup('-f', '--show', self._file(volume)))
+        link = self._link(volume)
+        if os.path.lexists(link):
+            os.unlink(link)
+        os.symlink(devices[0], link)
+        LOG.info('e2e_loop: volume %s shown at %s', volume['id'], devices[0])
+        return {'driver_volume_type': 'local',
+                'data': {'device_path': link, 'volume_id': volume['id']}}
+
+    def terminate_connection(self, volume: Any, connector: Any,
+                             **kwargs: Any) -> None:
+        attachments = objects.VolumeAttachmentList.get_all_by_volume_id(
+            context.get_admin_context(), volume['id'])
+        connected = [one for one in attachments if one.connection_info]
+        # The attachment that goes is still in the list.
+        if connector is None or len(connected) <= 1:
+            self._hide(volume)
+
+    def _hide(self, volume: Any) -> None:
+        if os.path.lexists(self._link(volume)):
+            os.unlink(self._link(volume))
+        for device in _losetup('-n', '-O', 'NAME', '-j', self._file(volume)):
+            LOG.info('e2e_loop: volume %s no longer at %s', volume['id'],
+                     device)
+            _losetup('-d', device)
+
+    def _update_volume_stats(self) -> None:
+        self._stats = {
+            'volume_backend_name': self.configuration.safe_get(
+                'volume_backend_name'),
+            'vendor_name': 'nova-bdm-cleanup',
+            'driver_version': self.VERSION,
+            'storage_protocol': 'local',
+            'total_capacity_gb': 500,
+            'free_capacity_gb': 500,
+            'reserved_percentage': 0,
+            'multiattach': True,
+            'QoS_support': False,
+            'thin_provisioning_support': True,
+        }

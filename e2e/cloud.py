@@ -1,0 +1,259 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What people and programs do to servers and volumes in the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+import time
+from typing import Any, Optional
+
+from e2e import api
+from e2e import guest
+from e2e import identity
+from e2e import lab as lab_mod
+from e2e import processes
+from e2e import stack as stack_mod
+
+#: What a compute node tells Cinder about itself.
+CONNECTOR = {
+    'platform': 'x86_64', 'os_type': 'linux', 'ip': '127.0.0.1',
+    'host': lab_mod.HOST, 'multipath': False, 'do_local_attach': False,
+    'initiator': 'iqn.2004-10.org.debian:01:e2e', 'mountpoint': '/dev/vdz',
+}
+
+
+def nova(method: str, path: str, body: Any = None,
+         who: tuple[str, str] = api.TENANT) -> Any:
+    return api.call('compute', method, path, body, who)
+
+
+def cinder(method: str, path: str, body: Any = None,
+           who: tuple[str, str] = api.TENANT, service: bool = False) -> Any:
+    headers = api.service_token() if service else None
+    return api.call('volumev3', method, path, body, who, headers)
+
+
+def found(read: Callable[[], Any]) -> Any:
+    """The answer, or None where the API says that there is no such thing."""
+    try:
+        return read()
+    except api.ApiError as exc:
+        if exc.code == 404:
+            return None
+        raise
+
+
+class Cloud:
+    """Operations on one lab's cloud."""
+
+    def __init__(self, stack: stack_mod.Stack) -> None:
+        self.stack = stack
+        self.lab = stack.lab
+
+    # -- volumes -----------------------------------------------------------
+
+    def create_volume(self, name: str, size: int, bootable: bool = False,
+                      multiattach: bool = False) -> str:
+        kind = identity.MULTIATTACH_TYPE if multiattach else 'e2e'
+        made = cinder('POST', '/volumes', {'volume': {
+            'name': name, 'size': size, 'volume_type': kind}})
+        volume = made['volume']['id']
+        self.wait_volume(volume, 'available')
+        if bootable:
+            self._write(volume, guest.boot_sector())
+            cinder('POST', f'/volumes/{volume}/action',
+                   {'os-set_bootable': {'bootable': True}})
+        return str(volume)
+
+    def _write(self, volume: str, data: bytes) -> None:
+        if self.lab.is_rbd():
+            self.stack.ceph.write(volume, data)
+            return
+        with (self.lab.volumes / f'volume-{volume}').open('r+b') as stream:
+            stream.write(data)
+
+    def volume(self, volume: str) -> Optional[dict[str, Any]]:
+        answer = found(lambda: cinder('GET', f'/volumes/{volume}',
+                                      who=api.ADMIN))
+        shown: Optional[dict[str, Any]] = answer and answer['volume']
+        return shown
+
+    def wait_volume(self, volume: str, status: Optional[str],
+                    seconds: float = 60) -> None:
+        """Wait for a status, or with None until the volume is gone."""
+        def reached() -> bool:
+            seen = self.volume(volume)
+            return (seen and seen['status']) == status
+        processes.wait_until(reached, f'volume {volume} {status}', seconds)
+
+    def delete_volume(self, volume: str) -> None:
+        cinder('DELETE', f'/volumes/{volume}')
+        self.wait_volume(volume, None)
+
+    def reset_volume(self, volume: str, status: str) -> None:
+        cinder('POST', f'/volumes/{volume}/action',
+               {'os-reset_status': {'status': status}}, api.ADMIN)
+
+    # -- attachments, behind Nova's back -----------------------------------
+
+    def attachments(self, server: str) -> list[dict[str, Any]]:
+        """Every Cinder attachment that names the server."""
+        listed = cinder('GET', '/attachments/detail?all_tenants=1&'
+                               f'instance_id={server}', who=api.ADMIN)
+        rows: list[dict[str, Any]] = listed['attachments']
+        return rows
+
+    def delete_attachment(self, attachment: str) -> None:
+        """As Nova does it, and as a user may not: with a service token."""
+        cinder('DELETE', f'/attachments/{attachment}', service=True)
+
+    def lose_attachment(self, server: str, volume: str) -> None:
+        """Cinder forgets that the volume is attached; Nova does not."""
+        for one in self.attachments(server):
+            if one['volume_id'] == volume:
+                self.delete_attachment(one['id'])
+
+    def add_attachment(self, server: str, volume: str,
+                       connected: bool) -> str:
+        """An attachment that no block device mapping accounts for."""
+        made = cinder('POST', '/attachments', {'attachment': {
+            'instance_uuid': server, 'volume_uuid': volume,
+            'connector': CONNECTOR if connected else None}})
+        attachment = made['attachment']['id']
+        if connected:
+            cinder('POST', f'/attachments/{attachment}/action',
+                   {'os-complete': {}})
+        return str(attachment)
+
+    # -- servers -----------------------------------------------------------
+
+    def boot(self, name: str, root: str,
+             others: tuple[str, ...] = ()) -> str:
+        """Boot a server from a volume and wait until its guest reports."""
+        devices = [{
+            'uuid': volume, 'source_type': 'volume',
+            'destination_type': 'volume', 'boot_index': index,
+            'delete_on_termination': False,
+        } for index, volume in zip([0] + [-1] * len(others),
+                                   (root, *others))]
+        made = nova('POST', '/servers', {'server': {
+            'name': name, 'flavorRef': identity.FLAVOR, 'networks': 'none',
+            'block_device_mapping_v2': devices}})
+        server = str(made['server']['id'])
+        status = self.wait_server(server)
+        if status != 'ACTIVE':
+            raise AssertionError(f'{name} did not boot: {status}, '
+                                 f'{self.server(server).get("fault")}')
+        self.wait_guest(server)
+        return server
+
+    def server(self, server: str) -> dict[str, Any]:
+        shown: dict[str, Any] = nova('GET', f'/servers/{server}',
+                                     who=api.ADMIN)['server']
+        return shown
+
+    def wait_server(self, server: str, seconds: float = 180) -> str:
+        """Wait until nobody works on the server; its status then."""
+        status = 'BUILD'
+
+        def idle() -> bool:
+            nonlocal status
+            seen = self.server(server)
+            status = seen['status']
+            return (status != 'BUILD'
+                    and seen['OS-EXT-STS:task_state'] is None)
+        processes.wait_until(idle, f'server {server}', seconds)
+        return status
+
+    def guest_disks(self, server: str) -> Optional[tuple[int, ...]]:
+        return guest.disks(self.lab.nova_state / 'instances' / server
+                           / 'console.log')
+
+    def wait_guest(self, server: str,
+                   disks: Optional[tuple[int, ...]] = None,
+                   seconds: float = 20) -> Optional[tuple[int, ...]]:
+        """Wait for the guest to report (these disks); what it reported.
+
+        Running into the limit is no error: what the guest says instead is
+        what the test wants to know.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            seen = self.guest_disks(server)
+            if seen is not None and disks in (None, seen):
+                return seen
+            if time.monotonic() > end:
+                return seen
+            time.sleep(0.2)
+
+    def attach(self, server: str, volume: str) -> None:
+        nova('POST', f'/servers/{server}/os-volume_attachments',
+             {'volumeAttachment': {'volumeId': volume}})
+        self.wait_volume(volume, 'in-use')
+
+    def detach(self, server: str, volume: str) -> None:
+        """Detach through Nova and wait until both have forgotten it."""
+        path = f'/servers/{server}/os-volume_attachments/{volume}'
+        nova('DELETE', path)
+        self.wait_volume(volume, 'available', 90)
+        processes.wait_until(
+            lambda: found(lambda: nova('GET', path)) is None, 'detach')
+
+    def action(self, server: str, body: dict[str, Any],
+               who: tuple[str, str] = api.TENANT) -> None:
+        nova('POST', f'/servers/{server}/action', body, who)
+
+    def press_reboot(self, server: str, kind: str = 'HARD',
+                     who: tuple[str, str] = api.TENANT) -> None:
+        self.action(server, {'reboot': {'type': kind}}, who)
+
+    def reboot(self, server: str, kind: str = 'HARD',
+               who: tuple[str, str] = api.TENANT,
+               seconds: float = 180) -> str:
+        """Press reboot and wait; the server's status afterwards."""
+        self.press_reboot(server, kind, who)
+        return self.wait_server(server, seconds)
+
+    def delete_server(self, server: str) -> None:
+        found(lambda: nova('DELETE', f'/servers/{server}', who=api.ADMIN))
+        processes.wait_until(
+            lambda: found(lambda: self.server(server)) is None,
+            f'server {server} deleted', 90)
+
+    # -- after a test ------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Delete all servers, attachments and volumes, whatever they are in.
+
+        What is broken is not mended through the plugin but through Cinder's
+        own administrative calls: the next test must begin with nothing.
+        """
+        for one in nova('GET', '/servers?all_tenants=1',
+                        who=api.ADMIN)['servers']:
+            nova('POST', f'/servers/{one["id"]}/action',
+                 {'os-resetState': {'state': 'active'}}, api.ADMIN)
+            self.delete_server(one['id'])
+        for one in cinder('GET', '/attachments?all_tenants=1',
+                          who=api.ADMIN)['attachments']:
+            found(functools.partial(self.delete_attachment, one['id']))
+        volumes = cinder('GET', '/volumes/detail?all_tenants=1',
+                         who=api.ADMIN)['volumes']
+        for one in volumes:
+            if one['status'] != 'available':
+                self.reset_volume(one['id'], 'available')
+            found(functools.partial(
+                cinder, 'POST', f'/volumes/{one["id"]}/action',
+                {'os-force_delete': {}}, api.ADMIN))
+        for one in volumes:
+            self.wait_volume(one['id'], None)

@@ -1,0 +1,167 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The configuration files of the cloud, from the templates beside this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import pathlib
+import string
+
+from e2e import lab as lab_mod
+
+TEMPLATES = pathlib.Path(__file__).parent / 'templates'
+
+#: Target, below the lab's etc/, and the template it is made of.
+FILES = {
+    'mariadb.cnf': 'mariadb.cnf',
+    'rabbitmq/rabbitmq.conf': 'rabbitmq.conf',
+    'keystone/keystone.conf': 'keystone.conf',
+    'placement/placement.conf': 'placement.conf',
+    'glance/glance-api.conf': 'glance-api.conf',
+    'nova/nova-db.conf': 'nova-db.conf',
+    'cinder/cinder.conf': 'cinder.conf',
+    'neutron/neutron.conf': 'neutron.conf',
+    'libvirt/virtlogd.conf': 'virtlogd.conf',
+    'libvirt/libvirtd.conf': 'libvirtd.conf',
+}
+
+LOG_LEVELS = ','.join((
+    'amqp=WARN', 'sqlalchemy=WARN', 'oslo.messaging=INFO',
+    'oslo_messaging=INFO', 'urllib3.connectionpool=WARN',
+    'keystonemiddleware=WARN', 'keystoneauth=WARN', 'stevedore=WARN',
+    'oslo_policy=WARN', 'oslo.privsep.daemon=INFO',
+))
+
+OSLO = """\
+[oslo_concurrency]
+lock_path = {tmp}
+[oslo_messaging_rabbit]
+heartbeat_in_pthread = false
+[oslo_messaging_notifications]
+driver = noop"""
+
+#: A service token is accepted, and worth something, only with the role.
+MIDDLEWARE = """\
+www_authenticate_uri = http://127.0.0.1:5000/
+interface = internal
+service_token_roles = service
+service_token_roles_required = true"""
+
+NOVA_CEPH = """\
+rbd_user = cinder
+rbd_secret_uuid = {secret}"""
+
+CINDER_LOOP = """\
+volume_driver = e2e_loop.LoopDriver
+e2e_loop_dir = {volumes}"""
+
+CINDER_RBD = """\
+volume_driver = cinder.volume.drivers.rbd.RBDDriver
+rbd_pool = {pool}
+rbd_ceph_conf = {conf}
+rbd_user = cinder
+rbd_secret_uuid = {secret}
+rbd_exclusive_cinder_pool = true"""
+
+SERVICE_USERS = ('nova', 'cinder', 'placement', 'neutron', 'glance')
+
+
+def credentials(user: str) -> str:
+    """What a service needs in order to get a token of its own."""
+    return '\n'.join((
+        'auth_type = password',
+        'auth_url = http://127.0.0.1:5000/v3',
+        f'username = {user}',
+        f'password = {lab_mod.PASSWORD}',
+        'project_name = service',
+        'user_domain_name = Default',
+        'project_domain_name = Default',
+        f'region_name = {lab_mod.REGION}',
+    ))
+
+
+def database_url() -> str:
+    return f'mysql+pymysql://e2e:{lab_mod.PASSWORD}@127.0.0.1:3306'
+
+
+def _values(lab: lab_mod.Lab) -> dict[str, str]:
+    ceph = {'secret': lab_mod.CEPH_SECRET, 'pool': lab_mod.CEPH_POOL,
+            'conf': lab.ceph_conf, 'volumes': lab.volumes}
+    values = {
+        'dir': str(lab.directory),
+        'host': lab_mod.HOST,
+        'region': lab_mod.REGION,
+        'rabbit': 'rabbit://guest:guest@127.0.0.1:5672/',
+        'database': database_url(),
+        'cinder_database': 'cinder',
+        'log_levels': LOG_LEVELS,
+        'middleware': MIDDLEWARE,
+        'oslo': OSLO.format(tmp=lab.directory / 'tmp'),
+        'ceph_fsid': lab_mod.CEPH_FSID,
+        'nova_ceph': NOVA_CEPH.format(**ceph) if lab.is_rbd() else '',
+        'cinder_driver': (CINDER_RBD if lab.is_rbd()
+                          else CINDER_LOOP).format(**ceph),
+    }
+    for user in SERVICE_USERS:
+        values[f'credentials_{user}'] = credentials(user)
+    return values
+
+
+def _render(template: str, values: Mapping[str, str]) -> str:
+    text = (TEMPLATES / template).read_text()
+    return string.Template(text).substitute(values)
+
+
+def write_all(lab: lab_mod.Lab) -> None:
+    values = _values(lab)
+    for target, template in FILES.items():
+        _put(lab.etc / target, _render(template, values))
+    if lab.is_rbd():
+        _put(lab.ceph_conf, _render('ceph.conf', values))
+    _put(lab.etc / 'rabbitmq' / 'enabled_plugins', '[].')
+    # nova-api finds its paste file beside its configuration.
+    paste = pathlib.Path('/etc/nova/api-paste.ini').read_text()
+    _put(lab.etc / 'nova' / 'api-paste.ini', paste)
+    if not lab.nova_conf.exists():
+        write_nova(lab)
+
+
+def write_nova(lab: lab_mod.Lab,
+               extra: Mapping[str, Mapping[str, str]] = {}) -> None:
+    """Write nova.conf, with options of the scenario at its end.
+
+    oslo.config lets a section appear twice and takes the last value, so the
+    extra options override the template's.
+    """
+    lines = [_render('nova.conf', _values(lab))]
+    for section, options in extra.items():
+        lines.append(f'[{section}]')
+        lines += [f'{name} = {value}' for name, value in options.items()]
+    _put(lab.nova_conf, '\n'.join(lines) + '\n')
+
+
+def write_empty_cinder(lab: lab_mod.Lab) -> pathlib.Path:
+    """The configuration of a second Cinder that has never seen a volume."""
+    values = dict(_values(lab), cinder_database='cinder_empty')
+    path = lab.etc / 'cinder' / 'cinder-empty.conf'
+    _put(path, _render('cinder.conf', values))
+    return path
+
+
+def _put(path: pathlib.Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def qemu_conf() -> str:
+    return _render('qemu.conf', {})

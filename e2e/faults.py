@@ -1,0 +1,318 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Faults on the real thing, in the middle of a cleanup.
+
+Every one begins with the same damage: the status of B was set to available by
+hand while its attachment is still there, so that all four steps (guest off,
+host disconnected, Cinder told, row gone) are due, and X has an attachment
+that no block device mapping accounts for.  At the end of each the server runs
+with its healthy disks, and what the fault left undone is finished by the next
+hard reboot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import pathlib
+import subprocess
+
+from e2e import database
+from e2e import lab as lab_mod
+from e2e import processes
+from e2e.scenarios import Scenario
+from e2e import stack as stack_mod
+from e2e.trial import Failed
+from e2e.trial import Trial
+
+FAULTS: list[Scenario] = []
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """Where nova-compute is killed."""
+
+    name: str
+    words: str
+    #: ``module:Class.method:before`` or ``:after``.
+    place: str
+    #: Whether nova-compute takes the reboot up at its next start, as it must
+    #: once the guest is off.
+    resumed: bool = True
+
+
+POINTS = (
+    Point('plan-recorded', 'the plan is recorded, the guest still runs',
+          'nova_bdm_cleanup.journal:Journal.begin:after', resumed=False),
+    Point('guest-off', 'the guest is off',
+          'nova.virt.libvirt.driver:LibvirtDriver.power_off:after'),
+    Point('second-look', 'the second look is done',
+          'nova_bdm_cleanup.cleaner:Cleaner._look_again:after'),
+    Point('host-disconnected', 'the host is disconnected',
+          'nova.virt.libvirt.driver:LibvirtDriver.detach_volume:after'),
+    Point('cinder-told', 'Cinder is told',
+          'nova_bdm_cleanup.cinder:Cinder.delete_attachment:after'),
+    Point('row-gone', "Nova's row is gone",
+          'nova.objects.block_device:BlockDeviceMapping.destroy:after'),
+    Point('journal-closed', 'the journal entry is closed',
+          'nova_bdm_cleanup.journal:Entry.finish:after'),
+    Point('new-domain', 'Nova is about to define the new domain',
+          'nova.virt.libvirt.driver:LibvirtDriver._get_guest_xml:before'),
+)
+PLACES = {point.name: point.place for point in POINTS}
+
+HEALTHY = 'root:attached A:attached'
+
+
+def fault(title: str) -> Callable[[Callable[[Trial], str]],
+                                  Callable[[Trial], str]]:
+    def add(function: Callable[[Trial], str]) -> Callable[[Trial], str]:
+        FAULTS.append(Scenario(function.__name__.replace('_', '-'), title,
+                               function, stock=False))
+        return function
+    return add
+
+
+def damaged(t: Trial) -> str:
+    """A running server with something to do in every step."""
+    server = t.server('A', 'B')
+    t.volume('X')
+    t.cloud.add_attachment(server, t.volumes['X'], connected=True)
+    t.cloud.reset_volume(t.volumes['B'], 'available')
+    return server
+
+
+def untouched(t: Trial, server: str) -> None:
+    """The server runs and nothing of it was changed."""
+    t.expect(server, 'ACTIVE', 'root A B',
+             attachments=f'{HEALTHY} B:attached X:attached')
+
+
+def clean(t: Trial, server: str) -> None:
+    """Everything is finished, and nothing is left anywhere."""
+    t.expect(server, 'ACTIVE', 'root A')
+    for name in ('B', 'X'):
+        t.expect_volume(name, 'available', on_host=False)
+
+
+def next_reboot_finishes(t: Trial, server: str) -> None:
+    t.logs.mark()
+    t.cloud.reboot(server)
+    clean(t, server)
+
+
+# -- nova-compute is killed ------------------------------------------------
+
+def _kill(point: Point) -> None:
+    def run(t: Trial) -> str:
+        server = damaged(t)
+        attachment = t.attachment_of(server, 'B')
+        t.stop_at(point.place, 'kill')
+        t.cloud.press_reboot(server)
+        t.wait_killed()
+        _nothing_out_of_order(t, server, attachment)
+        t.compute.start()
+        if point.resumed:
+            t.cloud.wait_server(server)
+            clean(t, server)
+            return 'finished at the start of nova-compute'
+        t.equal('status', t.cloud.server(server)['status'], 'HARD_REBOOT')
+        next_reboot_finishes(t, server)
+        return 'the guest runs on; finished by the next reboot'
+
+    FAULTS.append(Scenario(f'kill-{point.name}',
+                           f'SIGKILL when {point.words}', run, stock=False))
+
+
+def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
+    """At the moment of death no later step may be done without an earlier."""
+    rows = {row['volume_id'] for row in database.bdm_rows(server)}
+    known = {one['id'] for one in t.cloud.attachments(server)}
+    off = t.observer.domain(server) is None
+    told = attachment not in known
+    gone = t.volumes['B'] not in rows
+    if (told and not off) or (gone and not told):
+        raise Failed(f'out of order: guest off {off}, Cinder told {told}, '
+                     f'row gone {gone}')
+    for name in ('root', 'A'):
+        if t.volumes[name] not in rows:
+            raise Failed(f'the healthy {name} lost its row')
+    t.equal('healthy attachments', sorted(
+        one['volume_id'] for one in t.cloud.attachments(server)
+        if one['volume_id'] in (t.volumes['root'], t.volumes['A'])),
+        sorted((t.volumes['root'], t.volumes['A'])))
+
+
+for _point in POINTS:
+    _kill(_point)
+
+
+# -- Cinder ----------------------------------------------------------------
+
+@fault('cinder-api stopped before the reboot')
+def cinder_stopped(t: Trial) -> str:
+    server = damaged(t)
+    t.stack.procs.stop('cinder-api')
+    try:
+        t.cloud.reboot(server)
+    finally:
+        t.restart_cinder_api()
+    t.expect_audit('WARNING', 'event=skipped', 'reason=cinder-unknown')
+    untouched(t, server)
+    next_reboot_finishes(t, server)
+    return 'reboot succeeds, nothing changed; the next one cleans up'
+
+
+@fault('cinder-api hangs before the reboot')
+def cinder_hangs(t: Trial) -> str:
+    server = damaged(t)
+    t.options = {'bdm_cleanup': {'timeout': '5'}}
+    t.compute.restart(t.plugin, t.options)
+    t.logs.mark()
+    t.stack.procs.pause('cinder-api')
+    try:
+        t.cloud.reboot(server, seconds=60)
+    finally:
+        t.stack.procs.resume('cinder-api')
+    t.expect_audit('WARNING', 'event=skipped')
+    untouched(t, server)
+    next_reboot_finishes(t, server)
+    return ('reboot succeeds after [bdm_cleanup] timeout, nothing changed; '
+            'the next one cleans up')
+
+
+@fault('cinder-api killed during the cleanup')
+def cinder_killed(t: Trial) -> str:
+    server = damaged(t)
+    t.stop_at(PLACES['host-disconnected'], 'pause')
+    t.cloud.press_reboot(server)
+    t.wait_paused()
+    t.stack.procs.kill('cinder-api')
+    try:
+        t.go_on()
+        t.cloud.wait_server(server)
+    finally:
+        t.restart_cinder_api()
+    t.expect_audit('WARNING', 'event=failed')
+    untouched(t, server)
+    next_reboot_finishes(t, server)
+    return 'reboot succeeds, the disks stay; the next one cleans up'
+
+
+@fault('No service token configured')
+def no_service_token(t: Trial) -> str:
+    server = damaged(t)
+    t.options = {'service_user': {'send_service_user_token': 'false'}}
+    t.compute.restart(t.plugin, t.options)
+    t.logs.mark()
+    t.cloud.reboot(server)
+    t.expect_audit('WARNING', 'reason=service-token-required',
+                   'send_service_user_token')
+    t.expect(server, 'ACTIVE', 'root A B',
+             attachments=f'{HEALTHY} B:attached')
+    t.expect_volume('X', 'available')
+    t.options = {}
+    t.compute.restart(t.plugin)
+    next_reboot_finishes(t, server)
+    return ('Cinder refuses (409), the option is named in the log, the disk '
+            'stays; with the token the next reboot cleans up')
+
+
+@fault('Nova pointed at a second, empty Cinder')
+def empty_cinder(t: Trial) -> str:
+    server = damaged(t)
+    conf = t.lab.etc / 'cinder' / 'cinder-empty.conf'
+    t.stack.start('cinder-empty')
+    database.run(t.lab, 'setup-cinder-empty', [
+        'cinder-manage', '--config-file', str(conf), 'db', 'sync'])
+    port = lab_mod.EMPTY_CINDER_PORT
+    processes.wait_until(lambda: stack_mod.listening(port), 'second Cinder')
+    t.options = {'cinder': {
+        'endpoint_template':
+            f'http://127.0.0.1:{port}/v3/%(project_id)s'}}
+    t.compute.restart(t.plugin, t.options)
+    t.logs.mark()
+    try:
+        t.cloud.reboot(server)
+    finally:
+        t.stack.procs.stop('cinder-empty')
+    t.expect_audit('WARNING', 'cinder-suspect')
+    t.expect_no_removal()
+    untouched(t, server)
+    t.options = {}
+    t.compute.restart(t.plugin)
+    next_reboot_finishes(t, server)
+    return 'reboot succeeds, nothing changed (cinder-suspect)'
+
+
+# -- the rest of the node --------------------------------------------------
+
+@fault('RabbitMQ restarted during the cleanup')
+def rabbitmq_restarted(t: Trial) -> str:
+    server = damaged(t)
+    t.stop_at(PLACES['guest-off'], 'pause')
+    t.cloud.press_reboot(server)
+    t.wait_paused()
+    t.stack.restart_rabbitmq()
+    t.go_on()
+    try:
+        t.cloud.wait_server(server, 240)
+        clean(t, server)
+        return 'cleaned up in the same reboot'
+    except (processes.NotUp, Failed):
+        next_reboot_finishes(t, server)
+    return 'finished by the next reboot'
+
+
+@fault('Disk full for the journal')
+def journal_full(t: Trial) -> str:
+    server = damaged(t)
+    journal = t.lab.nova_state / 'bdm-cleanup'
+    journal.mkdir(exist_ok=True)
+    subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=64k', 'e2e-full',
+                    str(journal)], check=True)
+    try:
+        _fill(journal)
+        t.cloud.reboot(server)
+        t.expect_audit('WARNING', 'journal-unwritable')
+        t.expect_no_removal()
+        untouched(t, server)
+    finally:
+        subprocess.run(['umount', str(journal)], check=True)
+    next_reboot_finishes(t, server)
+    return 'reboot succeeds, nothing changed; with space the next one cleans'
+
+
+def _fill(directory: pathlib.Path) -> None:
+    try:
+        with (directory / 'filler').open('wb', buffering=0) as stream:
+            while True:
+                stream.write(bytes(4096))
+    except OSError:
+        pass
+
+
+@fault('More removals than max_removals')
+def over_limit(t: Trial) -> str:
+    server = damaged(t)
+    t.cloud.reset_volume(t.volumes['A'], 'available')
+    t.options = {'bdm_cleanup': {'max_removals': '1'}}
+    t.compute.restart(t.plugin, t.options)
+    t.logs.mark()
+    t.cloud.reboot(server)
+    t.expect_audit('WARNING', 'over-limit')
+    t.expect_no_removal()
+    untouched(t, server)
+    t.options = {}
+    t.compute.restart(t.plugin)
+    t.cloud.reboot(server)
+    t.expect(server, 'ACTIVE', 'root')
+    return 'none is removed; with a higher limit all'

@@ -1,0 +1,145 @@
+# The guest of the end-to-end tests: one boot sector, no operating system.
+#
+# It reports on the serial port which virtio disks it really has, so that a
+# test need not believe Nova, libvirt or QEMU about it:
+#
+#     DISKS 1 2 3;       sizes in GiB, in the order of the PCI slots
+#     OFF                the ACPI power button was pressed
+#
+# It reports again after each hot plug and unplug.  Unlike a guest that only
+# boots, it does its part of ACPI hot plug: it gives a new disk an I/O range
+# and ejects one that the host wants back, so that an ordinary detach works.
+# The power button makes a soft reboot a real one.
+#
+# Machine type pc: power management at 0x600, PCI hot plug at 0xae00.
+#
+# Assemble with:
+#     as --32 guest.S -o guest.o
+#     ld -m elf_i386 -Ttext 0x7c00 --oformat binary guest.o -o guest.bin
+
+        .code16
+        .globl  _start
+_start:
+        cli
+        xorw    %ax, %ax
+        movw    %ax, %ds
+        movw    %ax, %es
+        movw    %ax, %ss
+        movw    $0x7c00, %sp
+        cld
+
+report:
+        movw    $disks, %si
+        call    print
+        movl    $0x80000000, %ebx       # bus 0, slot 0, function 0
+scan:
+        xorb    %cl, %cl                # register 0: device and vendor
+        call    read
+        cmpl    $0x10011af4, %eax       # virtio-blk, transitional
+        jne     further
+        movb    $0x10, %cl              # register 0x10: the I/O range
+        call    read
+        testw   $0xfffc, %ax
+        jnz     placed
+        movl    %ebx, %eax              # hot plugged: give it a range,
+        shrl    $4, %eax                # 0x80 ports for each slot
+        addw    $0xd000, %ax
+        movzwl  %ax, %eax
+        call    write
+        movb    $0x04, %cl              # command: answer to I/O
+        movl    $0x00000007, %eax
+        call    write
+        movb    $0x10, %cl
+        call    read
+placed:
+        andw    $0xfffc, %ax
+        addw    $0x14, %ax              # capacity in sectors, lower half
+        movw    %ax, %dx
+        inl     %dx, %eax
+        shrl    $21, %eax
+        addb    $'0', %al
+        movb    %al, size
+        movw    $disk, %si
+        call    print
+further:
+        addl    $0x800, %ebx
+        cmpl    $0x80010000, %ebx
+        jb      scan
+        movw    $end, %si
+        call    print
+
+        movw    $0x602, %dx             # let the power button be seen
+        movw    $0x0100, %ax
+        outw    %ax, %dx
+wait:
+        sti
+        hlt                             # until the next timer tick
+        movw    $0xae00, %dx            # plugged since the last look
+        inl     %dx, %eax
+        testl   %eax, %eax
+        jnz     report
+        movw    $0xae04, %dx            # the host wants a slot back
+        inl     %dx, %eax
+        testl   %eax, %eax
+        jz      button
+        movw    $0xae08, %dx
+        outl    %eax, %dx               # eject
+        jmp     report
+button:
+        movw    $0x600, %dx
+        inw     %dx, %ax
+        testw   $0x0100, %ax
+        jz      wait
+        movw    $off, %si
+        call    print
+        movw    $0x604, %dx             # soft off
+        movw    $0x2000, %ax
+        outw    %ax, %dx
+halt:
+        cli
+        hlt
+        jmp     halt
+
+# Read or write %eax at PCI configuration register %cl of function %ebx.
+read:
+        call    select
+        inl     %dx, %eax
+        ret
+write:
+        pushl   %eax
+        call    select
+        popl    %eax
+        outl    %eax, %dx
+        ret
+select:
+        movl    %ebx, %eax
+        movb    %cl, %al
+        movw    $0xcf8, %dx
+        outl    %eax, %dx
+        movw    $0xcfc, %dx
+        ret
+
+print:
+        lodsb
+        testb   %al, %al
+        jz      printed
+        movb    %al, %ah
+        movw    $0x3fd, %dx
+busy:
+        inb     %dx, %al
+        testb   $0x20, %al
+        jz      busy
+        movb    %ah, %al
+        movw    $0x3f8, %dx
+        outb    %al, %dx
+        jmp     print
+printed:
+        ret
+
+disks:  .asciz  "DISKS"
+disk:   .ascii  " "
+size:   .asciz  "0"
+end:    .asciz  ";\r\n"
+off:    .asciz  "OFF\r\n"
+        .org    510
+        .word   0xaa55

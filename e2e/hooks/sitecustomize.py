@@ -1,0 +1,124 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Stop nova-compute at one exact point: a hook of the tests.
+
+Python imports this module at its start when its directory is on PYTHONPATH.
+The tests put it there for one nova-compute at a time; the product knows
+nothing of it.  The environment says where and how:
+
+``E2E_POINT``
+    ``module:Class.method:before`` or ``...:after``
+``E2E_ACTION``
+    ``kill``: SIGKILL to this process.  ``pause``: make the file ``reached``
+    in ``E2E_SIGNALS`` and wait until the file ``go`` is there.
+
+Only the standard library may be imported here, and little of it: Nova has
+not yet been able to patch it for eventlet.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import machinery
+import os
+import sys
+import types
+from typing import Optional
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Sequence
+
+
+def _reached(action: str, signals: str) -> None:
+    if action == 'kill':
+        os.kill(os.getpid(), 9)
+    import time  # patched by now, so that other green threads go on
+    with open(os.path.join(signals, 'reached'), 'w'):
+        pass
+    while not os.path.exists(os.path.join(signals, 'go')):
+        time.sleep(0.1)
+
+
+def _wrap(module: object, path: str, when: str, action: str,
+          signals: str) -> None:
+    owner_name, name = path.split('.')
+    owner = getattr(module, owner_name)
+    original = getattr(owner, name)
+    used = False
+
+    def stop() -> None:
+        nonlocal used
+        if not used:
+            used = True
+            _reached(action, signals)
+
+    @functools.wraps(original)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        if when == 'before':
+            stop()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if when == 'after':
+                stop()
+
+    setattr(owner, name, wrapper)
+
+
+class _Finder:
+    """Wraps the method as soon as its module has been imported."""
+
+    def __init__(self, wanted: str,
+                 then: Callable[[types.ModuleType], None]) -> None:
+        self.wanted = wanted
+        self.then = then
+
+    def find_spec(self, name: str, path: Optional[Sequence[str]] = None,
+                  target: Optional[types.ModuleType] = None
+                  ) -> Optional[machinery.ModuleSpec]:
+        if name != self.wanted:
+            return None
+        sys.meta_path.remove(self)
+        spec = machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            execute(module)
+            self.then(module)
+
+        vars(spec.loader)['exec_module'] = exec_module
+        return spec
+
+
+def _command_line() -> str:
+    # sys.argv does not exist yet when Python imports this module.
+    with open('/proc/self/cmdline') as stream:
+        return stream.read()
+
+
+def _install() -> None:
+    point = os.environ.get('E2E_POINT')
+    # The privileged helpers of nova-compute inherit its environment.
+    if not point or 'bin/nova-compute' not in _command_line():
+        return
+    module, path, when = point.split(':')
+    action = os.environ['E2E_ACTION']
+    signals = os.environ.get('E2E_SIGNALS', '')
+    sys.meta_path.insert(0, _Finder(
+        module, lambda loaded: _wrap(loaded, path, when, action, signals)))
+
+
+_install()

@@ -1,0 +1,112 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Fill a new cloud: users, roles, endpoints, flavor, volume types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e import api
+from e2e import config
+from e2e import lab as lab_mod
+from e2e import processes
+
+ENDPOINTS = {
+    'placement': 'http://127.0.0.1:8778',
+    'compute': 'http://127.0.0.1:8774/v2.1',
+    'volumev3': 'http://127.0.0.1:8776/v3/%(project_id)s',
+    'network': 'http://127.0.0.1:9696',
+    'image': 'http://127.0.0.1:9292',
+}
+
+FLAVOR = '1'
+MULTIATTACH_TYPE = 'multi'
+
+NEEDED = {'nova-conductor', 'nova-scheduler', 'nova-compute',
+          'cinder-scheduler', 'cinder-volume'}
+
+
+def _admin(service: str, method: str, path: str, body: Any = None) -> Any:
+    return api.call(service, method, path, body, who=api.ADMIN)
+
+
+def _identity(method: str, path: str, body: Any = None) -> Any:
+    return _admin('identity', method, path, body)
+
+
+def fill_keystone() -> None:
+    """Service users have the roles admin *and* service.
+
+    Keystone's bootstrap of this release does not make the second, without
+    which a service token is worth nothing to Cinder.
+    """
+    roles = {role['name']: role['id']
+             for role in _identity('GET', '/roles')['roles']}
+    if 'service' not in roles:
+        roles['service'] = _identity(
+            'POST', '/roles', {'role': {'name': 'service'}})['role']['id']
+
+    def user(name: str, project: str, names: tuple[str, ...]) -> None:
+        made = _identity('POST', '/users', {'user': {
+            'name': name, 'password': lab_mod.PASSWORD,
+            'domain_id': 'default', 'default_project_id': project}})
+        for role in names:
+            _identity('PUT', f'/projects/{project}/users/'
+                             f'{made["user"]["id"]}/roles/{roles[role]}')
+
+    def project(name: str) -> str:
+        made = _identity('POST', '/projects', {'project': {
+            'name': name, 'domain_id': 'default'}})
+        return str(made['project']['id'])
+
+    service = project('service')
+    for name in config.SERVICE_USERS:
+        user(name, service, ('admin', 'service'))
+    user('demo', project('demo'), ('member', 'reader'))
+    for kind, url in ENDPOINTS.items():
+        made = _identity('POST', '/services',
+                         {'service': {'type': kind, 'name': kind}})
+        for interface in ('public', 'internal', 'admin'):
+            _identity('POST', '/endpoints', {'endpoint': {
+                'service_id': made['service']['id'], 'url': url,
+                'interface': interface, 'region_id': lab_mod.REGION}})
+
+
+def wait_for_services(seconds: float = 150) -> None:
+    def all_up() -> bool:
+        up = {one['binary'] for service in ('compute', 'volumev3')
+              for one in _admin(service, 'GET', '/os-services')['services']
+              if one['state'] == 'up'}
+        # The first port query of a neutron worker fails when no other query
+        # ran in it before (its mappers are not configured), so run one.
+        _admin('network', 'GET', '/v2.0/networks')
+        hypervisors = _admin('compute', 'GET', '/os-hypervisors')
+        _admin('image', 'GET', '/v2/images')
+        return NEEDED <= up and bool(hypervisors['hypervisors'])
+
+    processes.wait_until(all_up, 'the services of the cloud', seconds, 1)
+
+
+def fill_cloud() -> None:
+    demo = api.login(api.TENANT).get_project_id()
+    _admin('volumev3', 'PUT', f'/os-quota-sets/{demo}', {
+        'quota_set': {'volumes': -1, 'gigabytes': -1}})
+    _admin('compute', 'PUT', f'/os-quota-sets/{demo}', {
+        'quota_set': {'instances': -1, 'cores': -1, 'ram': -1}})
+    _admin('compute', 'POST', '/flavors', {'flavor': {
+        'name': 'tiny', 'ram': 64, 'vcpus': 1, 'disk': 0, 'id': FLAVOR}})
+    for name, extra in (
+            ('e2e', {}),
+            (MULTIATTACH_TYPE, {'multiattach': '<is> True'})):
+        _admin('volumev3', 'POST', '/types', {'volume_type': {
+            'name': name,
+            'extra_specs': {'volume_backend_name': 'e2e', **extra}}})

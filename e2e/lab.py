@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Where the cloud of the tests lives and what it is called.
+
+Everything the tests write lies under one directory.  The exceptions are the
+two places that libvirt does not let one choose: its run-time directories and
+``/etc/libvirt/qemu.conf``, which is put back when the cloud is taken down.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+
+BACKENDS = ('loop', 'rbd')
+DEFAULT_DIR = '/var/lib/nova-bdm-e2e'
+
+#: Debian's interpreter: the one that its OpenStack packages are built for.
+PYTHON = '/usr/bin/python3'
+PASSWORD = 'e2e'
+REGION = 'RegionOne'
+#: The name under which Nova and Cinder know this machine.
+HOST = 'e2e1'
+
+#: Fixed ports: only one such cloud fits on a machine at a time.
+PORTS = {
+    'mariadb': 3306,
+    'rabbitmq': 5672,
+    'keystone': 5000,
+    'glance': 9292,
+    'placement': 8778,
+    'nova-api': 8774,
+    'cinder-api': 8776,
+    'neutron': 9696,
+}
+#: The second, empty Cinder of one of the faults.
+EMPTY_CINDER_PORT = 8786
+
+CEPH_POOL = 'volumes'
+CEPH_FSID = '2b6a1f0c-9d53-4b4e-8f0e-6a1d1b7f3c01'
+CEPH_SECRET = '0c4e8f5a-57a1-4f43-a8a5-1f7a6f9b2d02'
+
+
+@dataclasses.dataclass(frozen=True)
+class Lab:
+    """One cloud: its directory and its storage back end."""
+
+    directory: pathlib.Path
+    backend: str
+
+    @property
+    def etc(self) -> pathlib.Path:
+        return self.directory / 'etc'
+
+    @property
+    def log(self) -> pathlib.Path:
+        return self.directory / 'log'
+
+    @property
+    def run(self) -> pathlib.Path:
+        return self.directory / 'run'
+
+    @property
+    def pids(self) -> pathlib.Path:
+        return self.directory / 'pid'
+
+    @property
+    def volumes(self) -> pathlib.Path:
+        """Files and links of the loop back end."""
+        return self.directory / 'cinder' / 'volumes'
+
+    @property
+    def nova_state(self) -> pathlib.Path:
+        return self.directory / 'nova'
+
+    @property
+    def nova_conf(self) -> pathlib.Path:
+        return self.etc / 'nova' / 'nova.conf'
+
+    @property
+    def ceph_conf(self) -> pathlib.Path:
+        return self.etc / 'ceph' / 'ceph.conf'
+
+    @property
+    def results(self) -> pathlib.Path:
+        return self.directory / 'results'
+
+    def log_of(self, service: str) -> pathlib.Path:
+        return self.log / f'{service}.log'
+
+    def is_rbd(self) -> bool:
+        return self.backend == 'rbd'
+
+    def make_directories(self) -> None:
+        for path in (
+            self.etc, self.log, self.run, self.pids, self.results,
+            self.volumes, self.nova_state / 'instances',
+            self.directory / 'mysql', self.directory / 'rabbitmq',
+            self.directory / 'glance', self.directory / 'neutron',
+            self.directory / 'tmp',
+        ):
+            path.mkdir(parents=True, exist_ok=True)
+        # MariaDB runs as its own user and must reach its directories.
+        self.directory.chmod(0o755)
+        for path in (self.run, self.directory / 'tmp'):
+            path.chmod(0o1777)
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The environment of every process of the cloud.
+
+    Built up instead of inherited: a proxy or a PYTHONPATH of the caller's
+    would change what is tested.
+    """
+    env = {
+        'PATH': '/usr/sbin:/usr/bin:/sbin:/bin',
+        'LC_ALL': 'C.UTF-8',
+        'HOME': os.environ.get('HOME', '/root'),
+        'PYTHONDONTWRITEBYTECODE': '1',
+    }
+    env.update(extra)
+    return env

@@ -1,0 +1,66 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Reading the services' logs: only what was written since a mark."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Optional
+
+from e2e import lab as lab_mod
+
+_STAMP = re.compile(r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}')
+#: Those whose logs a failure keeps.
+SERVICES = ('nova-compute', 'nova-api', 'nova-conductor', 'cinder-api',
+            'cinder-volume')
+
+
+class Logs:
+    """The logs of one lab from now on."""
+
+    def __init__(self, lab: lab_mod.Lab) -> None:
+        self.lab = lab
+        self._marks: dict[str, int] = {}
+        self.mark()
+
+    def mark(self) -> None:
+        """Forget what is in the logs so far."""
+        for service in SERVICES:
+            path = self.lab.log_of(service)
+            self._marks[service] = path.stat().st_size if path.exists() else 0
+
+    def lines(self, service: str, *words: str) -> list[str]:
+        """The new lines that contain all the words."""
+        path = self.lab.log_of(service)
+        if not path.exists():
+            return []
+        with path.open('rb') as stream:
+            stream.seek(self._marks[service])
+            text = stream.read().decode(errors='replace')
+        return [line for line in text.splitlines()
+                if all(word in line for word in words)]
+
+    def first(self, service: str,
+              *words: str) -> Optional[datetime.datetime]:
+        """When the first such line was written."""
+        for line in self.lines(service, *words):
+            stamp = _STAMP.match(line)
+            if stamp:
+                # All services of one machine share a time zone.
+                return datetime.datetime.fromisoformat(stamp.group())
+        return None
+
+    def cinder_requests(self) -> int:
+        """How many requests Cinder's API answered."""
+        return len([line for line in self.lines('cinder-api',
+                                                'returned with HTTP')])

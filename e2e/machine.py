@@ -1,0 +1,121 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Is this a machine the tests can run on, and are the packages there?"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+import subprocess
+
+from e2e import lab as lab_mod
+from e2e import processes
+
+PACKAGES = pathlib.Path(__file__).parent / 'packages'
+
+
+class Unfit(Exception):
+    """The tests cannot run here; the message says why."""
+
+
+def check(backend: str) -> None:
+    """Say at once what is missing, before anything is touched.
+
+    :raises Unfit: with one line for the operator.
+    """
+    if os.geteuid() != 0:
+        raise Unfit('root is needed: libvirtd, loop devices and packages')
+    release = _os_release()
+    if (release.get('ID'), release.get('VERSION_ID')) != ('debian', '12'):
+        raise Unfit(
+            'Debian 12 is needed (OpenStack Zed comes from its packages); '
+            f'this is {release.get("PRETTY_NAME", "something else")}')
+    if backend == 'loop' and not os.path.exists('/dev/loop-control'):
+        raise Unfit('the loop back end needs loop devices '
+                    '(/dev/loop-control is missing)')
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        text = pathlib.Path('/etc/os-release').read_text()
+    except OSError:
+        return {}
+    pairs = (line.partition('=') for line in text.splitlines())
+    return {key: value.strip('"') for key, _, value in pairs}
+
+
+def check_ports(lab: lab_mod.Lab) -> None:
+    """A port taken by somebody else means a second cloud, or a leftover."""
+    for service, port in lab_mod.PORTS.items():
+        if processes.Processes(lab).is_running(service):
+            continue
+        with socket.socket() as probe:
+            if probe.connect_ex(('127.0.0.1', port)) == 0:
+                raise Unfit(
+                    f'port {port} ({service}) is taken by something that '
+                    f'{lab.directory} did not start')
+
+
+def missing_packages(backend: str) -> list[str]:
+    wanted = (PACKAGES / 'common.txt').read_text().split()
+    if backend == 'rbd':
+        wanted += (PACKAGES / 'rbd.txt').read_text().split()
+    shown = subprocess.run(
+        ['dpkg-query', '-W', '-f', '${Package} ${db:Status-Abbrev}\n'],
+        capture_output=True, text=True, check=True).stdout
+    installed = {line.split()[0] for line in shown.splitlines()
+                 if line.endswith('ii ')}
+    return [name for name in wanted if name not in installed]
+
+
+def install(backend: str) -> None:
+    """Install what is missing; no service may start by itself."""
+    names = missing_packages(backend)
+    if not names:
+        return
+    print(f'installing {len(names)} packages and what they need', flush=True)
+    policy = pathlib.Path('/usr/sbin/policy-rc.d')
+    ours = not policy.exists()
+    if ours:
+        policy.write_text('#!/bin/sh\nexit 101\n')
+        policy.chmod(0o755)
+    env = lab_mod.environment(DEBIAN_FRONTEND='noninteractive')
+    for key, value in os.environ.items():
+        if key.lower().endswith('_proxy'):
+            env[key] = value
+    try:
+        for command in (
+            ['apt-get', 'update', '-q'],
+            ['apt-get', 'install', '-q', '-y', '--no-install-recommends',
+             '-o', 'Dpkg::Options::=--force-confold', *names],
+        ):
+            done = subprocess.run(command, env=env, text=True,
+                                  stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT)
+            if done.returncode:
+                raise Unfit(f'{" ".join(command[:2])} failed:\n'
+                            + '\n'.join(done.stdout.splitlines()[-20:]))
+    finally:
+        if ours:
+            policy.unlink()
+
+
+def versions() -> dict[str, str]:
+    """The package versions that the result page names."""
+    names = ['nova-compute', 'cinder-volume', 'keystone', 'neutron-server',
+             'python3-os-brick', 'libvirt-daemon', 'qemu-system-x86',
+             'ceph-osd', 'mariadb-server', 'rabbitmq-server']
+    shown = subprocess.run(
+        ['dpkg-query', '-W', '-f', '${Package} ${Version}\n', *names],
+        capture_output=True, text=True).stdout
+    return dict(line.split() for line in shown.splitlines() if ' ' in line)

@@ -1,0 +1,115 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The plugin under test.
+
+It is installed as its documentation says, and switched on in nova.conf and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import pathlib
+import shutil
+import subprocess
+from typing import Optional
+
+from e2e import config
+from e2e import lab as lab_mod
+from e2e import logs as logs_mod
+from e2e import processes
+from e2e import stack as stack_mod
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+NAME = 'nova-bdm-cleanup'
+GROUP = 'bdm_cleanup'
+
+PIP = [lab_mod.PYTHON, '-m', 'pip', '--disable-pip-version-check',
+       '--no-input', '-q']
+
+
+def is_installed() -> bool:
+    done = subprocess.run([*PIP, 'show', NAME], capture_output=True,
+                          env=lab_mod.environment())
+    return done.returncode == 0
+
+
+def install(lab: lab_mod.Lab) -> None:
+    """Build a wheel of this project and install it for Debian's Python.
+
+    Nothing of Debian's is replaced: what the wheel requires is there with
+    Nova already.
+    """
+    source = lab.directory / 'build'
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(PROJECT, source, ignore=_not_source)
+    wheels = source / 'dist'
+    _pip('wheel', '--no-deps', '--no-build-isolation', '-w', str(wheels),
+         str(source))
+    wheel, = wheels.glob('*.whl')
+    uninstall()
+    _pip('install', '--break-system-packages', '--no-deps',
+         '--root-user-action=ignore', str(wheel))
+
+
+def _not_source(directory: str, names: list[str]) -> list[str]:
+    """What a build leaves behind; environments may be of several GiB.
+
+    pbr takes the version from the git directory.
+    """
+    return [name for name in names
+            if (name.startswith('.') and name != '.git')
+            or name in ('build', 'dist', '__pycache__')
+            or name.endswith('.egg-info')]
+
+
+def uninstall() -> None:
+    if is_installed():
+        _pip('uninstall', '--break-system-packages', '-y',
+             '--root-user-action=ignore', NAME)
+
+
+def _pip(*arguments: str) -> None:
+    done = subprocess.run([*PIP, *arguments], text=True, capture_output=True,
+                          env=lab_mod.environment(), cwd='/')
+    if done.returncode:
+        raise RuntimeError(f'pip {arguments[0]}: {done.stdout}{done.stderr}')
+
+
+class Compute:
+    """nova-compute with or without the plugin."""
+
+    def __init__(self, stack: stack_mod.Stack) -> None:
+        self.stack = stack
+        self.lab = stack.lab
+
+    def restart(self, plugin: bool,
+                extra: Mapping[str, Mapping[str, str]] = {},
+                env: Optional[dict[str, str]] = None) -> None:
+        """Stop it, change nova.conf, start it, wait until it serves."""
+        self.stack.procs.stop('nova-compute')
+        self.configure(plugin, extra)
+        self.start(env)
+
+    def configure(self, plugin: bool,
+                  extra: Mapping[str, Mapping[str, str]] = {}) -> None:
+        sections = {name: dict(options) for name, options in extra.items()}
+        if plugin:
+            sections.setdefault(GROUP, {})['enabled'] = 'true'
+        config.write_nova(self.lab, sections)
+
+    def start(self, env: Optional[dict[str, str]] = None) -> None:
+        logs = logs_mod.Logs(self.lab)
+        self.stack.start('nova-compute', env)
+        processes.wait_until(
+            lambda: logs.lines('nova-compute', 'Join ServiceGroup'),
+            'nova-compute', 60)

@@ -1,0 +1,154 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The processes of the cloud: started, found again, stopped, killed.
+
+There is no init system.  A process is known by its id *and* its start time,
+so that nothing else is ever signalled when an id was used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+from typing import Optional
+
+from e2e import lab as lab_mod
+
+
+class NotUp(Exception):
+    """Something did not come up in time."""
+
+
+def wait_until(check: Callable[[], object], what: str, seconds: float = 60,
+               pause: float = 0.3) -> None:
+    """Poll until ``check`` returns something true and does not raise."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            if check():
+                return
+            last = 'not yet'
+        except Exception as exc:  # anything may happen while it comes up
+            last = f'{type(exc).__name__}: {exc}'
+        if time.monotonic() > end:
+            raise NotUp(f'{what}: not after {seconds:.0f} s ({last[:300]})')
+        time.sleep(pause)
+
+
+def _start_time(pid: int) -> Optional[str]:
+    """The kernel's start time of a live process, or None."""
+    try:
+        text = pathlib.Path(f'/proc/{pid}/stat').read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(')')[2].split()
+    return None if fields[0] in 'ZX' else fields[19]
+
+
+class Processes:
+    """All processes of one cloud; the record is on disk."""
+
+    #: Children of this interpreter, to be reaped when they end.
+    _children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def __init__(self, lab: lab_mod.Lab) -> None:
+        self.lab = lab
+
+    def _record(self, name: str) -> pathlib.Path:
+        return self.lab.pids / name
+
+    def pid(self, name: str) -> Optional[int]:
+        """The id of the running process of that name."""
+        try:
+            pid, started = json.loads(self._record(name).read_text())
+        except (OSError, ValueError):
+            return None
+        if pid in self._children:
+            self._children[pid].poll()
+        return pid if _start_time(pid) == started else None
+
+    def is_running(self, name: str) -> bool:
+        return self.pid(name) is not None
+
+    def names(self) -> list[str]:
+        """What is on record, newest first."""
+        records = [p for p in self.lab.pids.iterdir() if p.is_file()]
+        records.sort(key=lambda p: p.stat().st_mtime, reverse=True)
+        return [p.name for p in records]
+
+    def start(self, name: str, command: list[str],
+              env: Optional[dict[str, str]] = None) -> None:
+        """Start it in a session of its own, unless it runs already."""
+        if self.is_running(name):
+            return
+        with self.lab.log_of(name).open('ab') as log:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=lab_mod.environment(**(env or {})),
+                cwd=self.lab.directory, start_new_session=True)
+        self._children[child.pid] = child
+        self._record(name).write_text(
+            json.dumps([child.pid, _start_time(child.pid)]))
+
+    def stop(self, name: str, seconds: float = 10) -> None:
+        """TERM to its process group, KILL to what is left of it."""
+        pid = self.pid(name)
+        if pid is not None:
+            self._signal_group(pid, signal.SIGTERM)
+            end = time.monotonic() + seconds
+            while self._group_lives(pid) and time.monotonic() < end:
+                time.sleep(0.1)
+            self._signal_group(pid, signal.SIGKILL)
+            self._reap(pid)
+        self._record(name).unlink(missing_ok=True)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, as the kernel does it when memory runs out."""
+        pid = self.pid(name)
+        if pid is not None:
+            self._signal_group(pid, signal.SIGKILL)
+            self._reap(pid)
+        self._record(name).unlink(missing_ok=True)
+
+    def pause(self, name: str) -> None:
+        self._signal_group(self.pid(name), signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self._signal_group(self.pid(name), signal.SIGCONT)
+
+    @staticmethod
+    def _signal_group(pid: Optional[int], number: int) -> None:
+        if pid is None:
+            return
+        try:
+            os.killpg(pid, number)
+        except ProcessLookupError:
+            pass
+
+    def _group_lives(self, pid: int) -> bool:
+        if pid in self._children:
+            self._children[pid].poll()
+        try:
+            os.killpg(pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _reap(self, pid: int) -> None:
+        child = self._children.pop(pid, None)
+        if child is not None:
+            child.wait()

@@ -1,0 +1,81 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What the runs gave: kept as JSON lines, shown as the table of the docs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One trial."""
+
+    suite: str
+    name: str
+    title: str
+    backend: str
+    plugin: bool
+    passed: bool
+    outcome: str
+    seconds: float
+
+    def line(self) -> str:
+        word = 'ok  ' if self.passed else 'FAIL'
+        which = 'with plugin' if self.plugin else 'stock'
+        return (f'{word} {self.backend:4} {which:11} {self.name}'
+                f' ({self.seconds:.0f} s): {self.outcome}')
+
+
+def append(path: pathlib.Path, result: Result) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open('a') as stream:
+        print(json.dumps(dataclasses.asdict(result)), file=stream)
+
+
+def load(paths: list[pathlib.Path]) -> list[Result]:
+    return [Result(**json.loads(line)) for path in paths
+            for line in path.read_text().splitlines()]
+
+
+def table(results: list[Result], suite: str) -> str:
+    """The rows of one suite as an RST list-table.
+
+    A trial that was repeated shows its last outcome.
+    """
+    cells: dict[str, dict[tuple[str, bool], str]] = {}
+    titles: dict[str, str] = {}
+    for one in results:
+        if one.suite != suite:
+            continue
+        titles[one.name] = one.title
+        text = one.outcome if one.passed else f'FAILED: {one.outcome}'
+        # A failure's words may be of several lines, which a cell is not.
+        cells.setdefault(one.name, {})[one.backend, one.plugin] = (
+            ' '.join(text.split()))
+    # What makes no sense on stock Nova has no column for it.
+    sides = sorted({plugin for row in cells.values() for _, plugin in row})
+    heads = {False: 'Stock Nova', True: 'With the plugin'}
+    lines = ['.. list-table::', '   :header-rows: 1',
+             f'   :widths: 25 10{" 30" * len(sides)}', '',
+             '   * - Scenario', '     - Back end']
+    lines += [f'     - {heads[plugin]}' for plugin in sides]
+    for name, row in cells.items():
+        backends = sorted({backend for backend, _ in row})
+        for number, backend in enumerate(backends):
+            lines.append(f'   * - {"" if number else titles[name]}')
+            lines.append(f'     - {backend}')
+            lines += [f'     - {row.get((backend, plugin), "--")}'
+                      for plugin in sides]
+    return '\n'.join(line.rstrip() for line in lines) + '\n'

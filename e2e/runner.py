@@ -1,0 +1,116 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Runs trials one after another and keeps what they leave when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import fnmatch
+import shutil
+import time
+import traceback
+
+from e2e import cloud as cloud_mod
+from e2e import logs as logs_mod
+from e2e import plugin as plugin_mod
+from e2e import results
+from e2e import stack as stack_mod
+from e2e import trial as trial_mod
+
+
+class Runner:
+    """Runs on one back end and records the results.
+
+    :param only: shell patterns of the names to run; empty for all
+    """
+
+    def __init__(self, stack: stack_mod.Stack, only: Sequence[str]) -> None:
+        self.stack = stack
+        self.lab = stack.lab
+        self.only = only
+        self.path = self.lab.results / f'{self.lab.backend}.jsonl'
+        self.failed = 0
+        self.ran = 0
+
+    def wanted(self, name: str) -> bool:
+        return not self.only or any(
+            fnmatch.fnmatch(name, one) for one in self.only)
+
+    def nova_compute(self, plugin: bool) -> None:
+        """nova-compute as the following trials need it."""
+        if plugin:
+            plugin_mod.install(self.lab)
+        else:
+            self.stack.procs.stop('nova-compute')
+            plugin_mod.uninstall()
+        plugin_mod.Compute(self.stack).restart(plugin)
+        # A run that was interrupted leaves its servers.
+        cloud_mod.Cloud(self.stack).sweep()
+
+    def trial(self, suite: str, name: str, title: str, plugin: bool,
+              run: Callable[[trial_mod.Trial], str]) -> None:
+        """One trial in a cloud without servers and volumes."""
+        began = time.monotonic()
+        trial = trial_mod.Trial(self.stack, plugin)
+        try:
+            outcome, passed = run(trial), True
+        except Exception as exc:
+            outcome, passed = f'{type(exc).__name__}: {exc}', False
+            self.keep_logs(f'{name}-{"plugin" if plugin else "stock"}',
+                           traceback.format_exc(), trial)
+        try:
+            self._tidy(trial, passed)
+        except Exception as exc:
+            traceback.print_exc()
+            if passed:
+                outcome, passed = f'not cleaned up: {exc}', False
+        self.note(suite, name, title, plugin, outcome, passed,
+                  time.monotonic() - began)
+
+    def note(self, suite: str, name: str, title: str, plugin: bool,
+             outcome: str, passed: bool = True, seconds: float = 0) -> None:
+        """Record and print a result."""
+        result = results.Result(suite, name, title, self.lab.backend, plugin,
+                                passed, outcome, round(seconds, 1))
+        results.append(self.path, result)
+        print(result.line(), flush=True)
+        self.ran += 1
+        self.failed += not passed
+
+    def _tidy(self, trial: trial_mod.Trial, passed: bool) -> None:
+        # A failed trial may leave nova-compute down or with its options.
+        if trial.options or not passed:
+            trial.compute.restart(trial.plugin)
+        elif not self.stack.procs.is_running('nova-compute'):
+            trial.compute.start()
+        trial.cloud.sweep()
+        # The hourly limit counts what is in the journal, and many trials fit
+        # in an hour.
+        for path in self.lab.nova_state.glob('bdm-cleanup/journal*'):
+            path.unlink()
+        left = stack_mod.loop_devices(self.lab)
+        if left:
+            raise trial_mod.Failed(f'left on the host: {left}')
+
+    def keep_logs(self, name: str, text: str,
+                  trial: trial_mod.Trial) -> None:
+        """Copy the logs of a failure to where the next run keeps them."""
+        target = self.lab.results / 'failures' / (
+            f'{time.strftime("%H%M%S")}-{self.lab.backend}-{name}')
+        target.mkdir(parents=True, exist_ok=True)
+        (target / 'failure.txt').write_text(
+            text + '\n' + '\n'.join(trial.audit_lines()) + '\n')
+        for service in logs_mod.SERVICES:
+            (target / f'{service}.log').write_text(
+                '\n'.join(trial.logs.lines(service)) + '\n')
+        for path in self.lab.nova_state.glob('bdm-cleanup/*'):
+            shutil.copy2(path, target)

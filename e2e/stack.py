@@ -1,0 +1,260 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The whole cloud: up in the right order, down without a trace."""
+
+from __future__ import annotations
+
+from concurrent import futures
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+
+from e2e import ceph
+from e2e import config
+from e2e import database
+from e2e import lab as lab_mod
+from e2e import machine
+from e2e import processes
+
+DRIVERS = pathlib.Path(__file__).parent / 'cinder_driver'
+QEMU_CONF = pathlib.Path('/etc/libvirt/qemu.conf')
+
+#: Stopped last, and in the opposite order of their start.
+BASE = ('mariadb', 'epmd', 'rabbitmq', 'virtlogd', 'libvirtd',
+        'ceph-mon', 'ceph-mgr', 'ceph-osd')
+
+
+def _log(text: str) -> None:
+    print(time.strftime('%H:%M:%S'), text, flush=True)
+
+
+def listening(port: int) -> bool:
+    done = subprocess.run(
+        ['curl', '-s', '-o', '/dev/null', '--max-time', '20', '--noproxy',
+         '*', f'http://127.0.0.1:{port}/'])
+    return done.returncode == 0
+
+
+class Stack:
+    """The services of one lab."""
+
+    def __init__(self, lab: lab_mod.Lab) -> None:
+        self.lab = lab
+        self.procs = processes.Processes(lab)
+        self.ceph = ceph.Ceph(lab, self.procs)
+        self._filled = lab.directory / 'filled'
+
+    # -- up ----------------------------------------------------------------
+
+    def up(self) -> None:
+        """Bring up what is not up; safe to call again."""
+        # keystoneauth may just have been installed.
+        from e2e import api
+        from e2e import identity
+        began = time.monotonic()
+        if self.lab.directory.exists() and not self._filled.exists():
+            # An earlier bring-up died half way; what it left is not filled
+            # in again but thrown away.
+            self.down(wipe=True)
+        self.lab.make_directories()
+        machine.check_ports(self.lab)
+        config.write_all(self.lab)
+        new = not self._filled.exists()
+        database.start(self.lab, self.procs)
+        self._rabbitmq()
+        if new:
+            database.create(self.lab)
+            _log('databases made')
+        self._libvirt()
+        if self.lab.is_rbd():
+            self.ceph.up()
+            _log('Ceph is up')
+        self._wsgi('keystone', '/usr/bin/keystone-wsgi-public', 2,
+                   {'OS_KEYSTONE_CONFIG_DIR': f'{self.lab.etc}/keystone'})
+        self._wait_for_port('keystone')
+        if new:
+            identity.fill_keystone()
+            api.forget_logins()  # their catalog has no endpoints
+        for name in ('placement', 'nova-api', 'cinder-api', 'glance',
+                     'neutron', 'cinder-scheduler', 'cinder-volume',
+                     'nova-conductor', 'nova-scheduler'):
+            self.start(name)
+        self._wait_for_port('placement')
+        self.start('nova-compute')
+        for name in ('nova-api', 'cinder-api', 'neutron', 'glance'):
+            self._wait_for_port(name)
+        identity.wait_for_services()
+        if new:
+            identity.fill_cloud()
+            self._filled.touch()
+        _log(f'cloud ({self.lab.backend}) up in '
+             f'{time.monotonic() - began:.0f} s')
+
+    def _wait_for_port(self, name: str, seconds: float = 90) -> None:
+        processes.wait_until(lambda: listening(lab_mod.PORTS[name]), name,
+                             seconds)
+
+    def _rabbitmq(self) -> None:
+        home = self.lab.directory / 'rabbitmq'
+        etc = self.lab.etc / 'rabbitmq'
+        loopback = {'ERL_EPMD_ADDRESS': '127.0.0.1'}
+        self.procs.start('epmd', ['epmd'], env=loopback)
+        self.procs.start(
+            'rabbitmq', ['/usr/lib/rabbitmq/bin/rabbitmq-server'],
+            env={
+                **loopback,
+                'HOME': str(home),
+                'ERL_CRASH_DUMP': str(self.lab.log / 'erl_crash.dump'),
+                'RABBITMQ_NODENAME': 'rabbit@localhost',
+                'RABBITMQ_MNESIA_BASE': str(home),
+                'RABBITMQ_LOG_BASE': str(self.lab.log),
+                'RABBITMQ_PID_FILE': str(self.lab.run / 'rabbitmq.pid'),
+                'RABBITMQ_CONFIG_FILE': str(etc / 'rabbitmq'),
+                'RABBITMQ_ENABLED_PLUGINS_FILE': str(etc / 'enabled_plugins'),
+                'RABBITMQ_CONF_ENV_FILE': '/dev/null',
+                'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS':
+                    '-kernel inet_dist_use_interface {127,0,0,1}',
+            })
+
+    def restart_rabbitmq(self) -> None:
+        self.procs.stop('rabbitmq')
+        self._rabbitmq()
+        port = lab_mod.PORTS['rabbitmq']
+
+        def accepts() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(('127.0.0.1', port)) == 0
+        processes.wait_until(accepts, 'RabbitMQ')
+
+    def _libvirt(self) -> None:
+        for path in ('/run/libvirt', '/var/log/libvirt/qemu',
+                     '/var/lib/libvirt/qemu'):
+            pathlib.Path(path).mkdir(parents=True, exist_ok=True)
+        before = self.lab.etc / 'libvirt' / 'qemu.conf.before'
+        if QEMU_CONF.exists() and not before.exists():
+            shutil.copy2(QEMU_CONF, before)
+        QEMU_CONF.write_text(config.qemu_conf())
+        for name in ('virtlogd', 'libvirtd'):
+            conf = self.lab.etc / 'libvirt' / f'{name}.conf'
+            self.procs.start(name, [name, '--config', str(conf)])
+        processes.wait_until(lambda: virsh('list') is not None, 'libvirtd')
+
+    def _wsgi(self, name: str, script: str, workers: int,
+              env: dict[str, str], arguments: str = '') -> None:
+        command = [
+            'uwsgi', '--plugin', 'python3', '--need-app',
+            '--http-socket', f'127.0.0.1:{lab_mod.PORTS.get(name, 0)}',
+            '--wsgi-file', script, '--master', '--lazy-apps',
+            '--processes', str(workers), '--threads', '1',
+            '--enable-threads', '--thunder-lock', '--die-on-term',
+            '--no-orphans', '--buffer-size', '65535',
+            # As in the packages' own uwsgi files.
+            '--rem-header', 'Content-Length',
+            '--add-header', 'Connection: close',
+        ]
+        if name == 'cinder-empty':
+            command[5] = f'127.0.0.1:{lab_mod.EMPTY_CINDER_PORT}'
+        if arguments:
+            command += ['--pyargv', arguments]
+        self.procs.start(name, command, env=env)
+
+    def start(self, name: str, env: dict[str, str] | None = None) -> None:
+        """Start one OpenStack service."""
+        etc = self.lab.etc
+        python = lab_mod.PYTHON
+        cinder = ['--config-file', f'{etc}/cinder/cinder.conf']
+        nova = ['--config-file', str(self.lab.nova_conf)]
+        if name == 'placement':
+            self._wsgi(name, '/usr/bin/placement-api', 1,
+                       {'OS_PLACEMENT_CONFIG_DIR': f'{etc}/placement'})
+        elif name == 'nova-api':
+            # Two workers each: Nova and Cinder call one another.
+            self._wsgi(name, '/usr/bin/nova-api-wsgi', 2, {
+                'OS_NOVA_CONFIG_DIR': f'{etc}/nova',
+                'OS_NOVA_CONFIG_FILES':
+                    'api-paste.ini;nova.conf;nova-db.conf'})
+        elif name == 'cinder-api':
+            self._wsgi(name, '/usr/bin/cinder-wsgi', 2, {},
+                       ' '.join(cinder))
+        elif name == 'cinder-empty':
+            conf = config.write_empty_cinder(self.lab)
+            self._wsgi(name, '/usr/bin/cinder-wsgi', 1, {},
+                       f'--config-file {conf}')
+        elif name == 'glance':
+            self.procs.start(name, [
+                python, '/usr/bin/glance-api', '--config-file',
+                f'{etc}/glance/glance-api.conf'])
+        elif name == 'neutron':
+            self.procs.start(name, [
+                python, '/usr/bin/neutron-server', '--config-file',
+                f'{etc}/neutron/neutron.conf'])
+        elif name == 'cinder-volume':
+            self.procs.start(name, [python, f'/usr/bin/{name}', *cinder],
+                             env={'PYTHONPATH': str(DRIVERS)})
+        elif name == 'cinder-scheduler':
+            self.procs.start(name, [python, f'/usr/bin/{name}', *cinder])
+        elif name in ('nova-conductor', 'nova-scheduler'):
+            self.procs.start(name, [
+                python, f'/usr/bin/{name}', *nova,
+                '--config-file', f'{etc}/nova/nova-db.conf'])
+        elif name == 'nova-compute':
+            self.procs.start(name, [python, f'/usr/bin/{name}', *nova],
+                             env=env)
+        else:
+            raise ValueError(f'no service {name}')
+
+    # -- down --------------------------------------------------------------
+
+    def down(self, wipe: bool = False) -> None:
+        """Stop what was started here and give back what was taken."""
+        if not self.lab.pids.exists():
+            return
+        if self.procs.is_running('libvirtd'):
+            for domain in (virsh('list', '--all', '--name') or '').split():
+                virsh('destroy', domain)
+                virsh('undefine', domain)
+            if self.lab.is_rbd():
+                virsh('secret-undefine', lab_mod.CEPH_SECRET)
+        services = [name for name in self.procs.names() if name not in BASE]
+        with futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(self.procs.stop, services))
+        for name in self.procs.names():
+            self.procs.stop(name)
+        for device in loop_devices(self.lab):
+            subprocess.run(['losetup', '-d', device])
+        before = self.lab.etc / 'libvirt' / 'qemu.conf.before'
+        if before.exists():
+            shutil.move(str(before), QEMU_CONF)
+        if wipe:
+            shutil.rmtree(self.lab.directory)
+        _log('cloud down')
+
+
+def virsh(*arguments: str) -> str | None:
+    """What virsh prints, or None when it fails."""
+    done = subprocess.run(
+        ['virsh', '-q', '-c', 'qemu:///system', *arguments],
+        capture_output=True, text=True, timeout=60,
+        env=lab_mod.environment())
+    return None if done.returncode else done.stdout
+
+
+def loop_devices(lab: lab_mod.Lab) -> dict[str, str]:
+    """The loop devices over files of this lab, and the file of each."""
+    shown = subprocess.run(
+        ['losetup', '-n', '--raw', '-O', 'NAME,BACK-FILE'],
+        capture_output=True, text=True).stdout
+    pairs = (line.split(maxsplit=1) for line in shown.splitlines())
+    return {pair[0]: pair[1] for pair in pairs
+            if len(pair) == 2 and pair[1].startswith(f'{lab.directory}/')}
