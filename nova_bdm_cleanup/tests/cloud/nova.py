@@ -40,8 +40,10 @@ from nova.api import wsgi
 import nova.config
 from nova import context as nova_context
 from nova import objects
+from nova import service_auth
 from nova.tests.fixtures import libvirt as fake_libvirt
 from nova.virt.libvirt import utils as libvirt_utils
+from nova.volume import cinder as nova_cinder
 from os_brick.initiator.connectors import iscsi
 from oslo_log import formatters
 
@@ -164,6 +166,10 @@ class Harness(base.ServersTestBase):
         raise NotImplementedError
 
     def setUp(self) -> None:
+        # Nova keeps credentials, and with these the address that the Cinder
+        # of the last test had.  Releases keep them in different places.
+        for module in (service_auth, nova_cinder):
+            getattr(module, 'reset_globals', lambda: None)()
         parse_args = nova.config.parse_args
 
         def parse_args_of_file(*args: Any, **kwargs: Any) -> None:

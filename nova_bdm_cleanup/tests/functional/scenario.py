@@ -1,0 +1,377 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Base class of the tests of the plugin at work in a cloud."""
+
+from __future__ import annotations
+
+# First, for it may monkey patch the standard library.
+from nova_bdm_cleanup.tests.functional import base  # isort: skip
+
+import dataclasses
+import datetime
+import re
+import time
+from typing import Any, ClassVar
+import uuid
+
+import fixtures
+from nova.db.main import api as db
+from nova import objects
+from nova import version as nova_version
+from oslo_config import cfg
+from oslo_utils import timeutils
+from testtools import content
+
+from nova_bdm_cleanup import journal as journals
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import snapshot
+
+CONF = cfg.CONF
+
+_AUDIT = re.compile(
+    r'(?P<level>\w+) nova_bdm_cleanup\.audit .*'
+    r'\[instance: (?P<server>\S+)\] bdm-cleanup: event=(?P<event>\S+) '
+    r'reason=(?P<reason>\S+) volume=(?P<volume>\S+) '
+    r'attachment=(?P<attachment>\S+) device=(?P<device>\S+) '
+    r'request_id=(?P<request_id>\S+): (?P<text>.*)')
+
+#: Many servers of one project.
+NO_QUOTAS = {'quota': {'instances': -1, 'cores': -1, 'ram': -1}}
+#: Like any other volume, but quicker to have than one that is attached later.
+BOOT_DISK = fixture.Disk(at_boot=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One audit line of Nova's log."""
+
+    level: str
+    server: str
+    event: str
+    reason: str
+    volume: str
+    attachment: str
+    device: str
+    request_id: str
+    text: str
+
+
+class ScenarioTestCase(base.FunctionalTestCase):
+    """Tests that share the cloud of their class, with the plugin in it.
+
+    Starting a cloud takes longer than most scenarios do.  Each test makes
+    servers of its own and has a journal of its own.
+    """
+
+    CLOUD = None
+    #: The arguments of the cloud, besides the plugin.
+    ARGUMENTS: ClassVar[dict[str, Any]] = {}
+    _shared: ClassVar[fixture.Cloud]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        cls._shared = fixture.Cloud(**{
+            'plugin': True, 'nova_options': NO_QUOTAS, **cls.ARGUMENTS})
+        cls._shared.setUp()
+        cls.addClassCleanup(cls._shared.cleanUp)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cloud = self._shared
+        self._began = time.time()
+        self._log_begins = len(self.cloud.log())
+        #: Cinder as Nova sees it, not through the proxy.
+        self.cinder = self.cloud.cinder.client(identity.NOVA, service=True)
+        self.addOnException(self._keep_log)
+        self.addCleanup(self._mend)
+        self.journal_path = (self.cloud.state / 'journals' / uuid.uuid4().hex
+                             / 'journal.jsonl')
+        self.journal_path.parent.mkdir(parents=True, mode=0o700)
+        if self.ARGUMENTS.get('plugin', True):
+            self.set_options(journal=str(self.journal_path))
+
+    def _mend(self) -> None:
+        self.cloud.proxy.clear()
+        self.cloud.proxy.latency = 0.0
+        self.cloud.find_cinder()
+        self.cloud.cinder.mend_driver()
+        self.cloud.recorder.clear()
+
+    def _keep_log(self, exc_info: Any) -> None:
+        self.addDetail('nova.log', content.text_content(
+            '\n'.join(self.cloud.log()[self._log_begins:])))
+        self.addDetail('timeline', content.text_content(
+            '\n'.join(map(str, self.cloud.timeline()))))
+
+    @property
+    def has_builtin(self) -> bool:
+        """Whether this Nova has a cleanup of its own (28 and later)."""
+        release = int(nova_version.version_string().partition('.')[0])
+        return release >= 28
+
+    def ignore_actions(self) -> None:
+        """Leave the instance actions out of what is looked at.
+
+        Each costs a request, and after some hundred reboots they are many.
+        """
+        self.useFixture(fixtures.MockPatchObject(
+            self.cloud, '_actions', lambda server: ()))
+
+    def set_options(self, **values: Any) -> None:
+        """Set options of ``[bdm_cleanup]`` for the rest of the test."""
+        for name, value in values.items():
+            CONF.set_override(name, value, group='bdm_cleanup')
+            self.addCleanup(CONF.clear_override, name, group='bdm_cleanup')
+
+    # -- making and rebooting ----------------------------------------------
+
+    def server(self, *disks: fixture.Disk, **arguments: Any
+               ) -> fixture.Server:
+        """Make a server; see :meth:`fixture.Cloud.server`."""
+        return self.cloud.server(*disks, **arguments)
+
+    def wait_for_server(self, server: str) -> None:
+        """Wait until a server that was asked for runs."""
+        deadline = time.monotonic() + fixture.TIMEOUT
+        while self.cloud.nova.instance(server).vm_state != 'active':
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
+    def leave_mapping(self, server: fixture.Server, volume: str,
+                      age: datetime.timedelta = datetime.timedelta(),
+                      **values: Any) -> objects.BlockDeviceMapping:
+        """Leave a mapping as an attach does that died early.
+
+        :param age: how long ago that was
+        :param values: more of its columns
+        """
+        context = self.cloud.nova.context()
+        mapping = objects.BlockDeviceMapping(
+            context, instance_uuid=server.id, volume_id=volume,
+            source_type='volume', destination_type='volume',
+            device_name='/dev/vdy', **values)
+        mapping.create()
+        self.age_mapping(mapping, age)
+        return mapping
+
+    def age_mapping(self, mapping: objects.BlockDeviceMapping,
+                    age: datetime.timedelta) -> None:
+        """Make a mapping older than it is, which Nova has no call for."""
+        if age:
+            created = timeutils.utcnow() - age
+            db.block_device_mapping_update(
+                self.cloud.nova.context(), mapping.id,
+                {'created_at': created}, legacy=False)
+
+    def begin(self) -> None:
+        """What was done so far was preparation."""
+        self.cloud.forget()
+        self._began = time.time()
+        self._log_begins = len(self.cloud.log())
+
+    def reboot(self, server: fixture.Server, **arguments: Any
+               ) -> snapshot.Snapshot:
+        """Reboot a server, check that it succeeded and look at everything.
+
+        :param arguments: see :meth:`fixture.Cloud.reboot`
+        """
+        self.begin()
+        self.cloud.reboot(server, **arguments)
+        return self.look(server)
+
+    def look(self, server: fixture.Server) -> snapshot.Snapshot:
+        """Look at a server, whose reboot must have succeeded."""
+        view = self.cloud.look(server)
+        self.assertEqual(('ACTIVE', None, True),
+                         (view.status, view.task_state, view.is_running),
+                         view.fault)
+        return view
+
+    # -- asking ------------------------------------------------------------
+
+    def audit(self, server: fixture.Server, event: str = '',
+              reason: str = '') -> list[Line]:
+        """The audit lines about a server since :meth:`begin`."""
+        lines = [Line(**match.groupdict()) for match in map(
+            _AUDIT.search, self.cloud.log()[self._log_begins:]) if match]
+        return [line for line in lines if line.server == server.id
+                and event in ('', line.event)
+                and reason in ('', line.reason)]
+
+    def journal(self) -> list[journals.Recorded]:
+        """The entries that this test brought about."""
+        return list(journals.Journal(
+            str(self.journal_path), 1 << 20, 1).entries())
+
+    def requests(self, method: str = '') -> list[str]:
+        """Method and path, without project, of the requests to Cinder."""
+        return [
+            '%s %s' % (request.method,
+                       re.sub(r'^/v3/[^/]+', '', request.path))
+            for request in self.cloud.proxy.requests
+            if method in ('', request.method)]
+
+    def volume_status(self, volume: str) -> str:
+        """The status of a volume that Nova need not know about."""
+        status: str = self.cinder.volumes.get(volume).status
+        return status
+
+    def plugin_requests(self) -> list[proxy.Request]:
+        """What Nova asked Cinder on its own account, not the user's."""
+        return [request for request in self.cloud.proxy.requests
+                if request.caller == identity.NOVA]
+
+    def back_end(self, *volumes: str) -> list[tuple[str, str | None]]:
+        """What Cinder told the back end since :meth:`begin`, to whom."""
+        return [(call['call'], call['host'])
+                for call in self.cloud.cinder.driver_calls(*volumes)
+                if call['time'] >= self._began]
+
+    # -- asserting ---------------------------------------------------------
+
+    def assert_removed(self, view: snapshot.Snapshot, volume: str,
+                       reason: str, attachments: tuple[str, ...] = (),
+                       shared: bool = False, by_api: bool = True) -> None:
+        """Check that a dangling mapping was removed, in every record.
+
+        :param view: the server after the reboot
+        :param volume: whose mapping is gone
+        :param reason: the reason code
+        :param attachments: the attachments that had to be deleted for it
+        :param shared: another server of the host goes on using the volume
+        :param by_api: somebody asked for the reboot, so that there is an
+            instance action to show the removal under
+        """
+        row = view.removed_block_device(volume)
+        self.assertIsNotNone(row, 'Nova never had a row, or still has it')
+        assert row is not None
+        self.assertIsNone(view.block_device(volume), 'Nova has a row')
+        self.assertEqual((), view.attachments_of(volume))
+        self.assertFalse(view.has_disk(volume), 'the guest has a disk')
+        if shared:
+            self.assertIn(volume, view.connected)
+        else:
+            self.assertNotIn(volume, view.connected)
+
+        lines = [line for line in self._lines(view)
+                 if line.volume == volume]
+        self.assertEqual(
+            [('INFO', 'removing', reason), ('INFO', 'removed', reason)],
+            [(line.level, line.event, line.reason) for line in lines])
+        self.assertRegex(
+            lines[0].text, r"^Removing stale volume attachment \S.* from "
+            "instance for volume '%s': " % volume)
+        self.assertEqual({row.device_name}, {line.device for line in lines})
+        if by_api:
+            self.assertEqual({view.actions[-1].request_id},
+                             {line.request_id for line in lines})
+
+        entry, action = self._journalled(row.uuid)
+        self.assertEqual(('remove-bdm', reason, volume),
+                         (action['kind'], action['reason'],
+                          action['bdm']['volume_id']))
+        self.assertNotIn('connection_info', action['bdm'])
+        self.assertEqual(set(attachments),
+                         {each['id'] for each in action['attachments']})
+        steps = [(step.name, step.outcome) for step in entry.steps
+                 if step.subject.get('bdm') == row.uuid
+                 or step.subject.get('attachment') in attachments]
+        never = row.connection_info is None
+        self.assertEqual(
+            [('disconnect', 'skipped' if shared or never else 'done'),
+             *[('delete-attachment', 'done')] * len(attachments),
+             ('destroy', 'done')], steps)
+        self.assertIn(row.uuid, entry.removed)
+
+        if by_api:
+            self.assertIn(
+                ('reboot', 'bdm_cleanup removed volume %s (%s)'
+                 % (volume, reason), 'Success'),
+                [(event.action, event.event, event.result)
+                 for event in view.actions])
+
+    def assert_deleted(self, view: snapshot.Snapshot, attachment: str,
+                       volume: str) -> None:
+        """Check that a stale attachment was deleted, in every record."""
+        self.assertNotIn(attachment, [each.id for each in view.attachments])
+        lines = [line for line in self._lines(view)
+                 if line.attachment == attachment]
+        self.assertEqual(
+            [('INFO', 'removing', 'stale-attachment', volume),
+             ('INFO', 'removed', 'stale-attachment', volume)],
+            [(line.level, line.event, line.reason, line.volume)
+             for line in lines])
+        found = [
+            (entry, action) for entry in self.journal()
+            for action in entry.record['actions']
+            if action['kind'] == 'delete-attachment'
+            and action['attachment']['id'] == attachment]
+        (entry, action), = found
+        self.assertEqual(
+            ('stale-attachment', volume, view.server_id),
+            (action['reason'], action['attachment']['volume_id'],
+             action['attachment']['server_id']))
+        self.assertIn(('delete-attachment', 'done'), [
+            (step.name, step.outcome) for step in entry.steps
+            if step.subject.get('attachment') == attachment])
+        self.assertIn(
+            ('reboot', 'bdm_cleanup removed attachment %s (stale-attachment)'
+             % attachment), [(event.action, event.event)
+                             for event in view.actions])
+
+    def assert_dangling(self, view: snapshot.Snapshot, volume: str) -> None:
+        """Check that nobody did anything about a volume's mapping."""
+        self.assertIsNotNone(view.block_device(volume), 'the row is gone')
+        self.assertEqual([], [step.name for entry in self.journal()
+                              for step in entry.steps
+                              if step.subject.get('volume') == volume])
+        self.assertEqual([], [line for line in self._lines(view)
+                              if line.volume == volume
+                              and line.event in ('removing', 'removed')])
+
+    def assert_nothing_done(self, view: snapshot.Snapshot) -> None:
+        """Check that the plugin changed nothing anywhere."""
+        self.assertEqual([], self.journal())
+        self.assertEqual([], [line for line in self._lines(view)
+                              if line.event in ('removing', 'removed')])
+        self.assertEqual([], [each for each in self.requests()
+                              if not each.startswith('GET ')])
+        self.assertEqual(
+            [], [event.event for event in view.actions
+                 if event.event.startswith('bdm_cleanup')])
+
+    def assert_finding(self, server: fixture.Server, volume: str,
+                       *expected: tuple[str, str, str]) -> list[Line]:
+        """Check the audit lines about a volume: level, event and reason."""
+        lines = [line for line in self.audit(server)
+                 if line.volume == volume]
+        self.assertEqual(list(expected), [
+            (line.level, line.event, line.reason) for line in lines])
+        return lines
+
+    def _lines(self, view: snapshot.Snapshot) -> list[Line]:
+        return [line for line in self.audit(fixture.Server(
+            view.server_id, '', '', None, ()))]
+
+    def _journalled(self, bdm: str) -> tuple[
+            journals.Recorded, dict[str, Any]]:
+        found = [(entry, action) for entry in self.journal()
+                 for action in entry.record['actions']
+                 if action['kind'] == 'remove-bdm'
+                 and action['bdm']['uuid'] == bdm]
+        self.assertNotEqual([], found, 'not in the journal')
+        return found[-1]

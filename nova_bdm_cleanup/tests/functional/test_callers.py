@@ -1,0 +1,192 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Who pressed the button, and with what nova.conf."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import identity
+
+
+class _CallersTest(scenario.ScenarioTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 3)
+        self.lost, self.reset, self.kept = self.made.volumes
+        self.attachment, = self.cloud.attachments(self.reset)
+
+    def _break(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.reset_status(self.reset)
+
+    def _check_removed(self, view, by_api=True):
+        self.assert_removed(view, self.lost, 'volume-available',
+                            by_api=by_api)
+        self.assert_removed(view, self.reset, 'volume-available',
+                            (self.attachment.id,), by_api=by_api)
+        self.assert_healthy(view, self.kept)
+        self.assertEqual(('terminate_connection', self.made.host),
+                         self.back_end(self.reset)[0])
+
+    def _check_cannot_see(self, view):
+        skipped, = self.audit(self.made)
+        self.assertEqual(('WARNING', 'skipped', 'cannot-see-project'),
+                         (skipped.level, skipped.event, skipped.reason))
+        self.assertIn('[cinder] auth_type', skipped.text)
+        self.assert_nothing_done(view)
+        for volume in self.made.volumes:
+            self.assertTrue(view.has_disk(volume))
+        self.assertEqual(1, len(view.attachments_of(self.reset)))
+
+    def _resume(self):
+        """nova-compute was killed in a reboot and starts anew."""
+        self.cloud.interrupt_reboot(self.made)
+        self.begin()
+        self.cloud.restart_compute()
+        return self.look(self.made)
+
+
+class CallersTest(_CallersTest):
+    """With ``[cinder]`` credentials and a service token, as it should be."""
+
+    def test_owner(self):
+        self._break()
+        self._check_removed(self.reboot(self.made))
+        for request in self.cloud.proxy.requests:
+            self.assertEqual(identity.NOVA, request.caller)
+            self.assertTrue(request.has_service_token)
+
+    def test_administrator_of_another_project(self):
+        view = self.reboot(self.made, by=self.cloud.admin)
+        self.assert_nothing_done(view)
+        self.assertEqual([], self.audit(self.made))
+        self._break()
+        self._check_removed(self.reboot(self.made, by=self.cloud.admin))
+
+    def test_user_of_another_project(self):
+        self._break()
+        error = self.assertRaises(fixture.APIError, self.reboot, self.made,
+                                  by=self.cloud.stranger)
+        self.assertEqual(404, error.status)
+        self.assert_nothing_done(self.look(self.made))
+        self.assertEqual([], self.requests())
+
+    def test_nova_compute(self):
+        self._break()
+        self._check_removed(self._resume(), by_api=False)
+        self.assertEqual({identity.NOVA},
+                         {each.caller for each in self.plugin_requests()})
+
+
+class WithoutCredentialsTest(_CallersTest):
+    """nova.conf has no credentials for Cinder: the user's token decides."""
+
+    ARGUMENTS = {'cinder_credentials': False}
+
+    def test_owner(self):
+        view = self.reboot(self.made)
+        self.assert_nothing_done(view)
+        self.assertEqual([], self.audit(self.made))
+        self._break()
+        self._check_removed(self.reboot(self.made))
+        for request in self.cloud.proxy.requests:
+            self.assertEqual(self.cloud.owner, request.caller)
+            self.assertTrue(request.has_service_token)
+
+    def test_owner_of_a_deleted_volume(self):
+        """To the owner, another project's volume looks deleted as well."""
+        self.cloud.lose_volume(self.made, self.lost)
+        self.cloud.reset_status(self.reset)
+        view = self.reboot(self.made)
+        self.assert_finding(self.made, self.lost,
+                            ('WARNING', 'kept', 'cannot-see-project'))
+        self.assert_dangling(view, self.lost)
+        self.assert_removed(view, self.reset, 'volume-available',
+                            (self.attachment.id,))
+
+    def test_owner_and_a_stale_attachment(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(self.made, volume, connected=False)
+        view = self.reboot(self.made)
+        self.assert_finding(self.made, volume,
+                            ('WARNING', 'kept', 'cannot-see-project'))
+        self.assert_nothing_done(view)
+        self.assertEqual(1, len(view.attachments_of(volume)))
+
+    def test_administrator_of_another_project(self):
+        self._break()
+        self._check_cannot_see(self.reboot(self.made, by=self.cloud.admin))
+        self.assertEqual([], self.plugin_requests())
+
+    def test_nova_compute(self):
+        self._break()
+        self._check_cannot_see(self._resume())
+        self.assertEqual([], self.requests())
+
+    def test_cinder_is_not_there(self):
+        self._break()
+        for url in ('http://127.0.0.1:9/v3/%(project_id)s', None):
+            self._hide_cinder(url)
+            view = self.reboot(self.made)
+            skipped, = self.audit(self.made)
+            self.assertEqual(('WARNING', 'skipped', 'cinder-unknown'),
+                             (skipped.level, skipped.event, skipped.reason))
+            self.assertEqual([], self.journal())
+            for volume in self.made.volumes:
+                self.assertTrue(view.has_disk(volume))
+        self._hide_cinder(self.cloud.proxy.url + '/v3/%(project_id)s')
+        self._check_removed(self.reboot(self.made))
+
+    def _hide_cinder(self, url):
+        """Put another URL, or none, into the catalogue."""
+        catalogue = identity.catalogue
+        for service in ('volumev3', 'block-storage'):
+            self.addCleanup(catalogue.set, service,
+                            self.cloud.proxy.url + '/v3/%(project_id)s')
+            if url:
+                catalogue.set(service, url)
+            else:
+                catalogue._urls.pop(service)
+
+
+class WithoutServiceTokenTest(_CallersTest):
+    """Cinder lets go only of attachments that Nova does not know."""
+
+    ARGUMENTS = {'service_token': False}
+
+    def test_attachment_that_nova_still_knows(self):
+        self._break()
+        stale = self.cloud.volume()
+        attachment = self.cloud.leave_attachment(self.made, stale,
+                                                 connected=False)
+        view = self.reboot(self.made)
+        failed, = self.audit(self.made, 'failed')
+        self.assertEqual(
+            ('WARNING', 'service-token-required', self.reset),
+            (failed.level, failed.reason, failed.volume))
+        self.assertIn('send_service_user_token', failed.text)
+        self.assertIn('409', failed.text)
+        self.assertIsNotNone(view.block_device(self.reset))
+        self.assertEqual([self.attachment], list(view.attachments_of(
+            self.reset)))
+        self.assertEqual([], self.back_end(self.reset))
+        # The rest goes on.
+        self.assert_removed(view, self.lost, 'volume-available')
+        self.assert_deleted(view, attachment, stale)
+        self.assert_healthy(view, self.kept)
+        entry, = self.journal()
+        self.assertEqual('partly', entry.outcome)

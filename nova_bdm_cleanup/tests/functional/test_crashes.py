@@ -1,0 +1,189 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""nova-compute dies between any two steps; the next reboot finishes."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
+
+from typing import Any
+from unittest import mock
+
+from nova_bdm_cleanup import journal as journals
+from nova_bdm_cleanup.plugin import host
+from nova_bdm_cleanup.tests.cloud import recorder
+
+
+class CrashTest(scenario.ScenarioTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.set_options(max_removals_per_hour=1000000)
+        self.ignore_actions()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.kept, self.lost = self.made.volumes
+        self.stale = self.cloud.volume()
+
+    def _break(self):
+        if not self.cloud.attachments(self.lost):
+            self.cloud.attach(self.made, self.lost)
+        self.attachment, = self.cloud.attachments(self.lost)
+        self.cloud.reset_status(self.lost)
+        self.leftover = self.cloud.leave_attachment(
+            self.made, self.stale, connected=False)
+        self.row, = [row for row in
+                     self.cloud.nova.block_devices(self.made.id)
+                     if row.volume_id == self.lost and not row.deleted]
+
+    def _resume(self):
+        """nova-compute starts anew and finishes the reboot by itself."""
+        begun = self.cloud.look(self.made).task_state != 'rebooting_hard'
+        self.cloud.restart_compute()
+        if not begun:
+            # Nova only clears the state of one that it had not begun.
+            self.assertIsNone(self.cloud.look(self.made).task_state)
+            self.cloud.reboot(self.made)
+
+    def _again(self):
+        """Somebody resets the state of the server and reboots it again."""
+        self.cloud.request('POST', f'/servers/{self.made.id}/action',
+                           {'os-resetState': {'state': 'active'}},
+                           by=self.cloud.admin)
+        self.cloud.reboot(self.made)
+
+    def _check(self, crash_at: Any, plan: bool = True) -> None:
+        """Crash, reboot again in either way, compare the end states.
+
+        :param crash_at: is called to arm the crash
+        :param plan: whether the crash comes after the plan was recorded
+        """
+        for finish in (self._again, self._resume):
+            entries = len(self.journal())
+            self._break()
+            self.begin()
+            disarm = crash_at()
+            self.cloud.reboot_until_crash(self.made)
+            if disarm:
+                disarm()
+            self.assertEqual(plan, len(self.journal()) > entries)
+            if plan:
+                self.assertEqual('interrupted', self.journal()[-1].outcome)
+            self.assert_order_of_disappearance()
+            finish()
+            view = self.look(self.made)
+            self.assert_gone(view, self.lost)
+            self.assertEqual('available', view.volume_status(self.lost))
+            self.assertEqual((), self.cloud.attachments(self.lost))
+            self.assertEqual((), self.cloud.attachments(self.stale))
+            self.assert_healthy(view, self.kept)
+            self.assertEqual(
+                1, [row.uuid for row in view.removed_block_devices]
+                .count(self.row.uuid))
+            # What was removed is in the journal, whole.
+            self.assertIn(self.row.uuid, [
+                action['bdm']['uuid'] for entry in self.journal()
+                for action in entry.record['actions'] if 'bdm' in action])
+
+    def assert_order_of_disappearance(self) -> None:
+        """What is gone at the crash: host first, then Cinder, then Nova."""
+        view = self.cloud.look(self.made)
+        in_nova = view.block_device(self.lost) is not None
+        in_cinder = bool(view.attachments_of(self.lost))
+        on_host = self.lost in view.connected
+        self.assertIn(
+            (on_host, in_cinder, in_nova),
+            [(True, True, True), (False, True, True), (False, False, True),
+             (False, False, False)])
+        if not on_host:
+            self.assertFalse(view.is_running)
+        self.assert_healthy_records(view)
+
+    def assert_healthy_records(self, view: Any) -> None:
+        """The healthy volume is as it was; the guest may be off."""
+        row = view.block_device(self.kept)
+        self.assertEqual([(row.attachment_id, 'attached')],
+                         [(each.id, each.status)
+                          for each in view.attachments_of(self.kept)])
+
+    def _before(self, party: str, what: str, subject: str | None = None,
+                nth: int = 1) -> Any:
+        def arm() -> None:
+            self.cloud.recorder.before(party, what, recorder.crash,
+                                       subject=subject, nth=nth)
+        return arm
+
+    def _before_call(self, owner: Any, name: str, nth: int = 1) -> Any:
+        """Crash before a function of our own that nobody else records."""
+        def arm() -> Any:
+            calls = []
+
+            def crashing(*args: Any, **kwargs: Any) -> Any:
+                calls.append(name)
+                if len(calls) == nth:
+                    raise recorder.Crash()
+                return original(*args, **kwargs)
+
+            original = getattr(owner, name)
+            patch = mock.patch.object(owner, name, crashing)
+            patch.start()
+            self.addCleanup(patch.stop)
+            return patch.stop
+        return arm
+
+    def test_before_the_first_look(self):
+        self._check(self._before(recorder.ASK, 'GET'), plan=False)
+
+    def test_before_the_plan_is_recorded(self):
+        self._check(self._before_call(journals.Journal, 'begin'), plan=False)
+
+    def test_before_power_off(self):
+        self._check(self._before(recorder.GUEST, 'power off'))
+
+    def test_before_the_second_look(self):
+        self._check(self._before_call(host.NovaHost, 'bdms'))
+
+    def test_before_disconnect(self):
+        self._check(self._before(recorder.HOST, 'disconnect', self.lost))
+
+    def test_before_cinder_is_told(self):
+        self._check(self._before(recorder.ASK, 'DELETE'))
+
+    def test_before_the_row_is_removed(self):
+        self._check(self._before(recorder.NOVA, 'remove bdm'))
+
+    def test_before_the_removal_is_reported(self):
+        self._check(self._before_call(host.NovaHost, 'report'))
+
+    def test_between_two_actions(self):
+        self._check(self._before(recorder.ASK, 'DELETE', nth=2))
+
+    def test_before_the_entry_is_finished(self):
+        self._check(self._before_call(journals.Entry, 'finish'))
+
+    def test_in_novas_own_reboot(self):
+        def arm() -> None:
+            self.cloud.recorder.before(recorder.GUEST, 'undefine',
+                                       recorder.crash)
+        # By then the entry is complete.
+        self._break()
+        self.begin()
+        arm()
+        self.cloud.reboot_until_crash(self.made)
+        self.assertEqual(['done'],
+                         [entry.outcome for entry in self.journal()])
+        self._resume()
+        view = self.look(self.made)
+        self.assert_gone(view, self.lost)
+        self.assert_healthy(view, self.kept)
+        self.assertEqual(1, len(self.journal()))

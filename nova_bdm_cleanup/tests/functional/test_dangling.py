@@ -1,0 +1,233 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Dangling block device mappings are removed, and nothing else is."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
+
+import datetime
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import recorder
+
+
+class DanglingTest(scenario.ScenarioTestCase):
+
+    def test_healthy(self):
+        server = self.server(
+            fixture.Disk(), fixture.Disk(multiattach=True, tag='data'),
+            fixture.Disk(at_boot=True), root='volume')
+        view = self.reboot(server)
+        for volume in (server.root, *server.volumes):
+            self.assert_healthy(view, volume)
+        self.assert_nothing_done(view)
+        self.assertEqual([], self.audit(server))
+        self.assertEqual(
+            ['/attachments', '/volumes/detail'],
+            [each.path.partition('?')[0].rpartition('/service')[2]
+             for each in self.plugin_requests()])
+
+    def test_no_volumes(self):
+        server = self.server()
+        view = self.reboot(server)
+        self.assert_nothing_done(view)
+        self.assertEqual(1, len(self.plugin_requests()), self.requests())
+
+    def test_attachment_deleted(self):
+        server = self.server(fixture.Disk(tag='data'), fixture.Disk())
+        lost, kept = server.volumes
+        self.cloud.lose_attachment(server, lost)
+        view = self.reboot(server)
+        self.assert_removed(view, lost, 'volume-available')
+        self.assertEqual('available', view.volume_status(lost))
+        # Cinder had told the back end when the attachment was deleted.
+        self.assertEqual([], self.back_end(lost))
+        self.assert_healthy(view, kept)
+        self.assertEqual([], self.audit(server, reason='healthy'))
+        finished, = self.audit(server, 'finished')
+        entry, = self.journal()
+        self.assertIn('1 of 1 actions complete', finished.text)
+        self.assertIn(entry.id, finished.text)
+        self.assertEqual(('done', 1), (entry.outcome, entry.removals))
+        self.assertEqual(
+            {'server': server.id, 'host': server.host,
+             'project': self.cloud.owner.project,
+             'request_id': finished.request_id},
+            {key: entry.record[key] for key in
+             ('server', 'host', 'project', 'request_id')})
+
+        # What is done is done.
+        view = self.reboot(server)
+        self.assert_healthy(view, kept)
+        self.assertEqual(1, len(self.journal()))
+        self.assertEqual([], self.audit(server))
+
+    def test_volume_deleted(self):
+        server = self.server(fixture.Disk(), fixture.Disk())
+        lost, kept = server.volumes
+        self.cloud.lose_volume(server, lost)
+        view = self.reboot(server)
+        self.assert_removed(view, lost, 'volume-missing')
+        self.assert_order(
+            self.cloud.timeline(server.id, lost),
+            (recorder.GUEST, 'power off'), (recorder.HOST, 'disconnect'),
+            (recorder.NOVA, 'remove bdm'), (recorder.GUEST, 'power on'))
+        self.assert_healthy(view, kept)
+
+    def test_many_among_healthy_ones(self):
+        server = self.server(*[fixture.Disk(at_boot=True)] * 8)
+        available = server.volumes[1:4]
+        missing = server.volumes[4:7]
+        kept = (server.volumes[0], server.volumes[7])
+        for volume in available:
+            self.cloud.lose_attachment(server, volume)
+        for volume in missing:
+            self.cloud.lose_volume(server, volume)
+        view = self.reboot(server)
+        for volume in available:
+            self.assert_removed(view, volume, 'volume-available')
+        for volume in missing:
+            self.assert_removed(view, volume, 'volume-missing')
+        for volume in kept:
+            self.assert_healthy(view, volume)
+        self.assertEqual(set(kept),
+                         {disk.volume_id for disk in view.disks} - {None})
+        entry, = self.journal()
+        self.assertEqual(('done', 6), (entry.outcome, len(entry.removed)))
+
+    def test_status_reset_with_attachment_left(self):
+        server = self.server(fixture.Disk(), fixture.Disk())
+        reset, kept = server.volumes
+        attachment, = self.cloud.attachments(reset)
+        self.cloud.reset_status(reset)
+        view = self.reboot(server)
+        self.assert_removed(view, reset, 'volume-available',
+                            (attachment.id,))
+        self.assertEqual('available', view.volume_status(reset))
+        self.assertEqual([('terminate_connection', server.host),
+                          ('remove_export', None)], self.back_end(reset))
+        self.assert_healthy(view, kept)
+
+    def test_the_order_of_acting(self):
+        """Guest off, host disconnected, Cinder told, Nova's row gone."""
+        server = self.server(fixture.Disk())
+        volume, = server.volumes
+        attachment, = self.cloud.attachments(volume)
+        self.cloud.reset_status(volume)
+        self.reboot(server)
+        steps = [
+            (event.party, event.what)
+            for event in self.cloud.timeline(server.id, volume)
+            if event.party != recorder.CINDER
+            or event.what == 'DELETE' and attachment.id in event.subject]
+        self.assertEqual([
+            (recorder.GUEST, 'power off'),
+            (recorder.GUEST, 'detach device'),
+            (recorder.HOST, 'disconnect'),
+            (recorder.CINDER, 'DELETE'),
+            (recorder.BACK_END, 'terminate_connection'),
+            (recorder.BACK_END, 'remove_export'),
+            (recorder.NOVA, 'remove bdm'),
+        ], steps[:7])
+        self.assertEqual((recorder.GUEST, 'power on'), steps[-1])
+        self.assertNotIn((recorder.HOST, 'connect'), steps)
+
+    def test_stopped_server(self):
+        server = self.server(fixture.Disk())
+        volume, = server.volumes
+        self.cloud.request('POST', f'/servers/{server.id}/action',
+                           {'os-stop': None})
+        self.cloud.lose_attachment(server, volume)
+        view = self.reboot(server)
+        self.assert_removed(view, volume, 'volume-available')
+
+    def test_mapping_that_never_was_connected(self):
+        """What an attach leaves that died before it reserved the volume."""
+        server = self.server()
+        volume = self.cloud.volume()
+        self.leave_mapping(
+            server, volume, age=datetime.timedelta(hours=1))
+        view = self.reboot(server)
+        self.assert_removed(view, volume, 'volume-available')
+        self.assertEqual('available', view.volume_status(volume))
+
+    def test_nothing_secret_is_told(self):
+        server = self.server(fixture.Disk())
+        volume, = server.volumes
+        self.cloud.reset_status(volume)
+        view = self.reboot(server)
+        secret = f'secret-of-{volume}'
+        self.assertIn(secret, str(view.removed_block_devices))
+        self.assertNotIn(secret, self.journal_path.read_text())
+        self.assertEqual([], self.cloud.log(secret))
+        self.assertEqual(0o600, self.journal_path.stat().st_mode & 0o777)
+
+
+class GivenAwayTest(scenario.ScenarioTestCase):
+    """The volume belongs to another server now."""
+
+    ARGUMENTS = {'hosts': ('compute1', 'compute2')}
+
+    def _check(self, multiattach: bool, other_host: str) -> None:
+        server = self.server(fixture.Disk(multiattach=multiattach),
+                             fixture.Disk(), host='compute1')
+        volume, kept = server.volumes
+        if multiattach:
+            other = self.server(name='other', host=other_host)
+            self.cloud.attach(other, volume)
+            self.cloud.lose_attachment(server, volume)
+        else:
+            other = self.cloud.give_away(server, volume, host=other_host)
+        shared = server.host == other.host
+        before = self.cloud.attachments(volume)
+        view = self.reboot(server)
+        self.assert_removed(view, volume, 'attached-elsewhere',
+                            shared=shared)
+        self.assert_healthy(view, kept)
+        self.assertEqual(before, self.cloud.attachments(volume))
+        self.assertEqual([], self.back_end(volume))
+        self.assert_healthy(self.look(other), volume)
+        line, = self.audit(server, 'removing')
+        self.assertIn(other.id, line.text)
+        self.assertEqual(
+            [] if shared else ['disconnect'],
+            [event.what for event in self.cloud.timeline(volume)
+             if event.party == recorder.HOST])
+
+    def test_single_on_the_same_host(self):
+        self._check(multiattach=False, other_host='compute1')
+
+    def test_single_on_another_host(self):
+        self._check(multiattach=False, other_host='compute2')
+
+    def test_multiattach_on_the_same_host(self):
+        self._check(multiattach=True, other_host='compute1')
+
+    def test_multiattach_on_another_host(self):
+        self._check(multiattach=True, other_host='compute2')
+
+    def test_attachment_elsewhere_is_being_made(self):
+        """The status of a multiattach volume is about all its servers."""
+        server = self.server(fixture.Disk(multiattach=True),
+                             host='compute1')
+        other = self.server(name='other', host='compute2')
+        volume, = server.volumes
+        self.cloud.leave_attachment(other, volume, connected=False)
+        view = self.reboot(server)
+        self.assertEqual('reserved', view.volume_status(volume))
+        self.assert_dangling(view, volume)
+        self.assertTrue(view.has_disk(volume))
+        self.assert_nothing_done(view)
+        self.assertEqual([], self.audit(server))

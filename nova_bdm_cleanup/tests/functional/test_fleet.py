@@ -1,0 +1,464 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The operators' commands against a real Nova and a real Cinder.
+
+Cinder is shared with other tests, whose servers this Nova does not know, so
+nothing here looks at all projects without naming what it wants.
+"""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import base  # isort: skip
+
+import io
+import json
+import os
+from types import SimpleNamespace
+from typing import Any
+import uuid
+
+import fixtures
+from keystoneauth1.identity import v3
+from keystoneauth1 import session as ksa_session
+from oslo_config import cfg
+from testtools import content
+
+from nova_bdm_cleanup.cli import check
+from nova_bdm_cleanup.cli.exitcodes import ExitCode
+from nova_bdm_cleanup.osc import audit
+from nova_bdm_cleanup.osc import clean
+from nova_bdm_cleanup.osc import client
+from nova_bdm_cleanup.osc import release
+from nova_bdm_cleanup.osc import show
+from nova_bdm_cleanup.tests.cloud import cinder
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import standin
+
+COMMANDS = {'audit': audit.AuditBdm, 'clean': clean.CleanBdm,
+            'release': release.ReleaseBdm, 'show': show.ShowBdm}
+
+
+class FleetTest(base.FunctionalTestCase):
+
+    CLOUD = {'plugin': True, 'plugin_options': {'grace_period': 0}}
+
+    def setUp(self) -> None:
+        super().setUp()
+        #: What shows that this Nova and this Cinder belong together.
+        self.witness = self.cloud.server(fixture.Disk(), name='witness')
+
+    def bdm(self, name: str, *arguments: str,
+            by: identity.Caller | None = None) -> tuple[int, Any]:
+        """Run a command; returns the exit code and the rows."""
+        stand_in = cinder.shared_stand_in()
+        caller = by or self.cloud.admin
+        stand_in.users[caller.user] = caller
+        session = ksa_session.Session(auth=v3.Password(
+            auth_url=stand_in.identity_url, username=caller.user,
+            password=standin.PASSWORD, user_domain_id='default',
+            project_id=caller.project))
+        clients = client.Client(session, SimpleNamespace(
+            get_interface=lambda service: 'public',
+            get_region_name=lambda service: None,
+            get_endpoint=lambda service: None))
+        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        app = SimpleNamespace(
+            client_manager=SimpleNamespace(session=session,
+                                           bdm_cleanup=clients),
+            stdout=self.stdout, stderr=self.stderr, options=None,
+            NAME='openstack')
+        command = COMMANDS[name](app, None)
+        code = command.run(command.get_parser('bdm').parse_args(
+            [*arguments, '-f', 'json', '--rate', '0']))
+        output = self.stdout.getvalue()
+        self.addDetail('stderr', content.text_content(
+            self.stderr.getvalue()))
+        return code, json.loads(output) if output else None
+
+    def ghost(self) -> fixture.Server:
+        """A server that no Nova knows."""
+        return fixture.Server(str(uuid.uuid4()), 'ghost', 'compute1', None,
+                              ())
+
+    def calls(self, volume: str) -> list[str]:
+        """What the back end was told to undo."""
+        return [call['call'] for call in self.cloud.cinder.driver_calls(
+            volume) if call['call'] in ('terminate_connection',
+                                        'remove_export')]
+
+    def status(self, volume: str) -> str:
+        return self.cloud._cinder_admin.volumes.get(volume).status
+
+
+class TestAudit(FleetTest):
+
+    def audit(self, *arguments: str, **options: Any) -> dict[str, str]:
+        """The reasons by volume, in the owner's project."""
+        code, rows = self.bdm('audit', '--project', self.cloud.owner.project,
+                              *arguments, **options)
+        self.assertEqual(ExitCode.FINDINGS if rows else ExitCode.OK, code,
+                         self.stderr.getvalue())
+        return {row['Volume']: row['Reason'] for row in rows}
+
+    def test_healthy(self):
+        self.cloud.server(
+            fixture.Disk(), fixture.Disk(multiattach=True),
+            fixture.Disk(source='blank'), root='volume')
+        self.assertEqual({}, self.audit())
+        self.assertEqual({}, self.audit('--thorough'))
+
+    def test_everything(self):
+        server = self.cloud.server(
+            *[fixture.Disk() for _ in range(6)], root='volume')
+        lost, gone, reset, given, moving, fine = server.volumes
+        self.cloud.lose_attachment(server, lost)
+        self.cloud.lose_volume(server, gone)
+        self.cloud.reset_status(reset)
+        self.cloud.give_away(server, given)
+        self.cloud._cinder_nova.volumes.begin_detaching(moving)
+        ghosts = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), ghosts)
+        self.assertEqual({
+            lost: 'volume-available', gone: 'volume-missing',
+            reset: 'volume-available', given: 'attached-elsewhere',
+            ghosts: 'server-gone'}, self.audit())
+        self.assertEqual({moving: 'operation-in-flight'}, self.audit(
+            '--reason', 'operation-in-flight'))
+        self.assertEqual('stuck', self.audit('--stuck-after', '0')[moving])
+
+    def test_stale_attachments(self):
+        server = self.cloud.server(fixture.Disk())
+        connected, reserved, twin = (
+            self.cloud.volume(), self.cloud.volume(), server.volumes[0])
+        self.cloud.leave_attachment(server, connected)
+        self.cloud.leave_attachment(server, reserved, connected=False)
+        self.cloud.leave_attachment(server, twin)
+        self.assertEqual({
+            connected: 'stale-attachment', reserved: 'stale-attachment',
+            twin: 'duplicate-attachment'}, self.audit())
+
+    def test_root(self):
+        server = self.cloud.server(fixture.Disk(), root='volume')
+        self.cloud.lose_attachment(server, server.root)
+        self.assertEqual({server.root: 'root-volume-dangling'}, self.audit())
+
+    def test_owner(self):
+        server = self.cloud.server(fixture.Disk(), fixture.Disk())
+        lost, gone = server.volumes
+        self.cloud.lose_attachment(server, lost)
+        self.cloud.lose_volume(server, gone)
+        code, rows = self.bdm('audit', by=self.cloud.owner)
+        self.assertEqual(
+            (ExitCode.FINDINGS, {lost: 'volume-available',
+                                 gone: 'cannot-see-project'}),
+            (code, {row['Volume']: row['Reason'] for row in rows}))
+
+    def test_not_an_administrator(self):
+        code, _ = self.bdm('audit', '--all-projects', by=self.cloud.owner)
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('admin role', self.stderr.getvalue())
+
+    def test_one_host(self):
+        self.cloud.lose_attachment(self.witness, self.witness.volumes[0])
+        code, rows = self.bdm('audit', '--host', 'compute1')
+        self.assertEqual((ExitCode.FINDINGS, ['volume-available']),
+                         (code, [row['Reason'] for row in rows]))
+
+    def test_cinder_fails_in_the_middle(self):
+        self.cloud.proxy.on('GET', '/volumes.*status=detaching',
+                            proxy.truncate())
+        code, _ = self.bdm('audit', '--project', self.cloud.owner.project)
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('INCOMPLETE', self.stderr.getvalue())
+
+
+class TestShowAndClean(FleetTest):
+
+    def test_clean(self):
+        server = self.cloud.server(fixture.Disk(), fixture.Disk(),
+                                   fixture.Disk())
+        lost, gone, fine = server.volumes
+        self.cloud.lose_attachment(server, lost)
+        self.cloud.lose_volume(server, gone)
+        stale = self.cloud.volume()
+        self.cloud.leave_attachment(server, stale)
+        code, rows = self.bdm('show', server.id)
+        self.assertEqual(ExitCode.FINDINGS, code)
+        would = {row['Volume']: row['Hard Reboot'] for row in rows}
+        self.assertEqual({
+            lost: 'removes the mapping', gone: 'removes the mapping',
+            fine: 'keeps it', stale: 'deletes the attachment'}, would)
+
+        code, rows = self.bdm('clean', server.id, '--dry-run')
+        self.assertEqual((ExitCode.FINDINGS, 3), (code, len(rows)))
+        code, rows = self.bdm('clean', server.id, '--yes')
+        self.assertEqual((ExitCode.REPAIRED, ['removed'] * 3),
+                         (code, [row['Result'] for row in rows]))
+        view = self.cloud.look(server)
+        self.assert_healthy(view, fine)
+        for volume in (lost, gone, stale):
+            self.assert_gone(view, volume)
+        self.assertEqual(ExitCode.OK, self.bdm('clean', server.id)[0])
+
+    def test_opted_out(self):
+        server = self.cloud.server(fixture.Disk())
+        self.cloud.lose_attachment(server, server.volumes[0])
+        self.cloud.set_metadata(server.volumes[0], bdm_cleanup='keep')
+        code, _ = self.bdm('clean', server.id, '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('opted-out', self.stderr.getvalue())
+
+    def test_stopped_server(self):
+        server = self.cloud.server(fixture.Disk())
+        self.cloud.request('POST', '/servers/%s/action' % server.id,
+                           {'os-stop': None})
+        self.cloud.lose_attachment(server, server.volumes[0])
+        code, _ = self.bdm('clean', server.id, '--yes')
+        self.assertEqual(ExitCode.REPAIRED, code)
+        self.assertEqual('ACTIVE', self.cloud.look(server).status)
+
+
+class TestRelease(FleetTest):
+    """The cases of Cinder's force_detach specification, and more."""
+
+    def release(self, *arguments: str) -> dict[str, Any]:
+        code, (row,) = self.bdm(
+            'release', *arguments, '--grace-period', '0', '--stuck-after',
+            '0', '--yes')
+        self.assertEqual(ExitCode.REPAIRED, code, row)
+        return row
+
+    def connector(self, host: str = 'compute1') -> str:
+        path = os.path.join(self.useFixture(fixtures.TempDir()).path,
+                            'connector.json')
+        with open(path, 'w') as file:
+            json.dump(self.connection(host), file)
+        return path
+
+    @staticmethod
+    def connection(host: str = 'compute1') -> dict[str, str]:
+        return {'host': host, 'ip': '127.0.0.1',
+                'initiator': 'iqn.2026-01.test:initiator'}
+
+    def assert_released(self, volume: str, *calls: str) -> None:
+        self.assertEqual('available', self.status(volume))
+        self.assertEqual((), self.cloud.attachments(volume))
+        self.assertEqual(list(calls), self.calls(volume))
+
+    def test_1_legacy_reserve(self):
+        volume = self.cloud.volume()
+        self.cloud._cinder_nova.volumes.reserve(volume)
+        self.assertEqual('attaching', self.status(volume))
+        row = self.release(volume, '--connector', 'none')
+        self.assertEqual('os-unreserve', row['Call'])
+        self.assert_released(volume)
+
+    def test_1_reserved(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), volume, connected=False)
+        self.assertEqual('reserved', self.status(volume))
+        self.release(volume)
+        self.assert_released(volume)
+
+    def test_2_legacy_connected(self):
+        volume = self.cloud.volume()
+        volumes = self.cloud._cinder_nova.volumes
+        volumes.reserve(volume)
+        volumes.initialize_connection(volume, self.connection())
+        row = self.release(volume, '--connector', self.connector())
+        self.assertEqual('os-force_detach', row['Call'])
+        self.assert_released(volume, 'terminate_connection')
+        call = next(c for c in self.cloud.cinder.driver_calls(volume)
+                    if c['call'] == 'terminate_connection')
+        self.assertEqual('compute1', call['host'])
+
+    def test_2_connected(self):
+        volume = self.cloud.volume()
+        self.cloud._cinder_nova.attachments.create(
+            volume, self.connection(), self.ghost().id)
+        self.assertEqual('attaching', self.status(volume))
+        self.release(volume)
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def test_3_detaching(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), volume)
+        self.cloud._cinder_nova.volumes.begin_detaching(volume)
+        self.assertEqual('detaching', self.status(volume))
+        row = self.release(volume)
+        self.assertEqual('attachment delete', row['Call'])
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def test_3_legacy_detaching(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_legacy_attachment(self.ghost(), volume)
+        self.cloud._cinder_nova.volumes.begin_detaching(volume)
+        code, (row,) = self.bdm('release', volume, '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('get_connector', row['Explanation'])
+        row = self.release(volume, '--connector', self.connector())
+        self.assertEqual('os-force_detach', row['Call'])
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def test_4_detach_failed_in_nova(self):
+        volume, = self.witness.volumes
+        self.cloud._cinder_nova.volumes.begin_detaching(volume)
+        row = self.release(volume)
+        self.assertEqual('os-roll_detaching', row['Call'])
+        self.assertEqual([], self.calls(volume))
+        self.assert_healthy(self.cloud.look(self.witness), volume)
+
+    def test_5_detached_from_the_back_end(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), volume)
+        volumes = self.cloud._cinder_nova.volumes
+        volumes.begin_detaching(volume)
+        volumes.terminate_connection(volume, self.connection())
+        self.release(volume)
+        self.assert_released(volume, 'terminate_connection',
+                             'terminate_connection', 'remove_export')
+
+    def test_5_legacy_detached_from_the_back_end(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_legacy_attachment(self.ghost(), volume)
+        volumes = self.cloud._cinder_nova.volumes
+        volumes.begin_detaching(volume)
+        volumes.terminate_connection(volume, self.connection())
+        self.release(volume, '--connector', self.connector())
+        self.assert_released(volume, 'terminate_connection',
+                             'terminate_connection', 'remove_export')
+
+    def test_in_use_by_a_server_that_is_gone(self):
+        volume = self.cloud.volume()
+        attachment = self.cloud.leave_attachment(self.ghost(), volume)
+        self.release(attachment)
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def test_legacy_in_use_by_a_server_that_is_gone(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_legacy_attachment(self.ghost(), volume)
+        code, (row,) = self.bdm(
+            'release', volume, '--yes', '--connector',
+            self.connector('compute2'))
+        self.assertEqual(ExitCode.REFUSED, code, row)
+        self.assertEqual([], self.calls(volume))
+        self.release(volume, '--connector', self.connector())
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def test_in_use_by_nobody(self):
+        server = self.ghost()
+        volume = self.cloud.volume()
+        self.cloud.leave_legacy_attachment(server, volume)
+        volumes = self.cloud._cinder_nova.volumes
+        volumes.begin_detaching(volume)
+        for attachment in self.cloud.attachments(volume):
+            self.cloud._cinder_nova.attachments.delete(attachment.id)
+        volumes.reserve(volume)
+        self.cloud.reset_status(volume, 'detaching')
+        volumes.roll_detaching(volume)
+        self.assertEqual('in-use', self.status(volume))
+        code, rows = self.bdm('audit', '--project', self.cloud.owner.project)
+        self.assertEqual([(volume, 'used-by-nobody')],
+                         [(r['Volume'], r['Reason']) for r in rows])
+        self.release(volume, '--connector', self.connector())
+        self.assert_released(volume, 'terminate_connection')
+
+    def test_neighbours_of_a_multiattach_volume(self):
+        first = self.cloud.server(fixture.Disk(multiattach=True))
+        volume, = first.volumes
+        attachment = self.cloud.leave_attachment(self.ghost(), volume)
+        row = self.release(volume)
+        self.assertEqual((attachment, 'released: the volume is in-use'),
+                         (row['Attachment'], row['Result']))
+        self.assert_healthy(self.cloud.look(first), volume)
+        self.assertEqual(1, self.calls(volume).count('terminate_connection'))
+
+    def test_server_that_exists(self):
+        server = self.cloud.server()
+        volume, reserved = self.cloud.volume(), self.cloud.volume()
+        self.cloud.leave_attachment(server, volume)
+        self.cloud.leave_attachment(server, reserved, connected=False)
+        code, (row,) = self.bdm('release', volume, '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('openstack bdm clean', row['Explanation'])
+        self.release(reserved)
+        self.assert_released(reserved)
+
+    def test_volume_that_is_in_order(self):
+        volume, = self.witness.volumes
+        code, (row,) = self.bdm('release', volume, '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('nothing hangs', row['Explanation'])
+        self.assert_healthy(self.cloud.look(self.witness), volume)
+
+    def test_back_end_fails(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), volume)
+        self.cloud.cinder.break_driver('terminate_connection', volume)
+        code, (row,) = self.bdm('release', volume, '--yes')
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('500', row['Result'])
+        self.cloud.cinder.mend_driver()
+        self.release(volume)
+        self.assertEqual('available', self.status(volume))
+
+    def test_not_an_administrator(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), volume)
+        code, _ = self.bdm('release', volume, '--yes', by=self.cloud.owner)
+        self.assertEqual(ExitCode.REFUSED, code)
+
+    def test_wrong_region(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), volume)
+        self.cloud.lose_cinder()
+        code, _ = self.bdm('release', volume, '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('same region', self.stderr.getvalue())
+
+
+class TestCheck(base.FunctionalTestCase):
+    """What ``nova-bdm-cleanup check`` asks of Cinder, as nova-compute."""
+
+    CLOUD = None
+
+    def cinder(self, **cloud: Any) -> tuple[str, str]:
+        self.start_cloud(**cloud)
+        return check._check_cinder(cfg.CONF)
+
+    def test_accepted(self):
+        self.assertEqual('Success', self.cinder()[0])
+        self.assertTrue(all(request.has_service_token
+                            for request in self.cloud.proxy.requests))
+        self.assertEqual('Success', check._check_service_user(cfg.CONF)[0])
+        self.assertEqual('Success', check._check_nova(cfg.CONF)[0])
+
+    def test_without_the_role(self):
+        result, details = self.cinder(nova_options={
+            'cinder': {'token': 'nova:service:member,reader'}})
+        self.assertEqual('Failure', result)
+        self.assertIn('admin role', details)
+
+    def test_not_accepted(self):
+        result, details = self.cinder(nova_options={
+            'cinder': {'token': 'nobody'}})
+        self.assertEqual('Failure', result)
+        self.assertIn('401', details)
+
+    def test_without_credentials(self):
+        self.assertEqual('Warning', self.cinder(
+            cinder_credentials=False, service_token=False)[0])
+        self.assertIn('auth_type', check._check_credentials(cfg.CONF)[1])
+        self.assertIn('send_service_user_token',
+                      check._check_service_user(cfg.CONF)[1])

@@ -1,0 +1,305 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A hard reboot in the middle of something legitimate touches nothing.
+
+Attach, detach and swap set no task state, so a reboot can come between their
+steps.  What they had begun must be left alone, and must still complete.
+"""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
+
+import dataclasses
+import datetime
+import threading
+import time
+import uuid
+
+import fixtures
+from nova.compute import rpcapi
+from nova import objects
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import recorder
+
+
+class InterruptedOperationTest(scenario.ScenarioTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(scenario.BOOT_DISK)
+        self.kept, = self.made.volumes
+        self.seen = None
+
+    def _reboot_now(self):
+        """Reboot; what the reboot found is in ``self.seen``."""
+        self.cloud.proxy.clear()
+        self._log_begins = len(self.cloud.log())
+        self.cloud.reboot(self.made)
+        self.seen = self.audit(self.made)
+        self.asked = self.requests()
+
+    def _reboot_before(self, owner, name, condition=lambda *args: True):
+        """Reboot once, just before a function of Nova is called."""
+        original = getattr(owner, name)
+
+        def rebooting_first(*args, **kwargs):
+            if self.seen is None and condition(*args):
+                self._reboot_now()
+            return original(*args, **kwargs)
+
+        self.useFixture(fixtures.MockPatchObject(
+            owner, name, rebooting_first))
+
+    def _check_left_alone(self, *reasons):
+        self.assertIsNotNone(self.seen, 'there was no reboot')
+        self.assertEqual(
+            sorted(reasons), sorted(line.reason for line in self.seen))
+        self.assertEqual({'kept'} if reasons else set(),
+                         {line.event for line in self.seen})
+        self.assertEqual([], self.journal())
+        self.assertEqual([], [each for each in self.asked
+                              if not each.startswith('GET ')])
+        view = self.cloud.look(self.made)
+        self.assertEqual(('ACTIVE', None), (view.status, view.task_state))
+        self.assert_healthy(view, self.kept)
+        return view
+
+    def test_attach_before_attachment_create(self):
+        volume = self.cloud.volume()
+        self.cloud.recorder.before(recorder.ASK, 'POST', self._reboot_now,
+                                   subject='/attachments')
+        self.cloud.attach(self.made, volume)
+        view = self._check_left_alone('attach-in-flight')
+        self.assert_healthy(view, volume)
+
+    def test_attach_between_attachment_create_and_save(self):
+        volume = self.cloud.volume()
+        self._reboot_before(
+            objects.BlockDeviceMapping, 'save',
+            lambda bdm: 'attachment_id' in bdm.obj_what_changed())
+        self.cloud.attach(self.made, volume)
+        view = self._check_left_alone('attach-in-flight')
+        self.assert_healthy(view, volume)
+
+    def test_attach_waiting_for_the_lock(self):
+        volume = self.cloud.volume()
+        self._reboot_before(rpcapi.ComputeAPI, 'attach_volume')
+        self.cloud.attach(self.made, volume)
+        view = self._check_left_alone('attach-in-flight')
+        self.assert_healthy(view, volume)
+
+    def test_slow_attach(self):
+        """Past the grace period the status of the volume still protects."""
+        self.set_options(grace_period=0)
+        volume = self.cloud.volume()
+        self._reboot_before(rpcapi.ComputeAPI, 'attach_volume')
+        self.cloud.attach(self.made, volume)
+        view = self._check_left_alone('operation-in-flight')
+        self.assert_healthy(view, volume)
+
+    def test_detach_waiting_for_the_lock(self):
+        volume = self.cloud.volume()
+        self.cloud.attach(self.made, volume)
+        self._reboot_before(rpcapi.ComputeAPI, 'detach_volume')
+        self.cloud.detach(self.made, volume)
+        view = self._check_left_alone('operation-in-flight')
+        self.assert_gone(view, volume)
+        self.assertEqual('available', view.volume_status(volume))
+
+    def test_swap_waiting_for_the_lock(self):
+        old, new = self.cloud.volume(), self.cloud.volume()
+        self.cloud.attach(self.made, old)
+        # Later releases of Nova swap volumes for Cinder only.
+        self.cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
+            lambda body: {'volume': {**body['volume'],
+                                     'migration_status': 'migrating'}}))
+        self._reboot_before(rpcapi.ComputeAPI, 'swap_volume')
+        self.cloud.request(
+            'PUT', f'/servers/{self.made.id}/os-volume_attachments/{old}',
+            {'volumeAttachment': {'volumeId': new}},
+            by=dataclasses.replace(self.cloud.admin,
+                                   project=self.cloud.owner.project))
+        view = self._check_left_alone('operation-in-flight',
+                                      'operation-in-flight')
+        row = view.block_device(new)
+        self.assertEqual([row.attachment_id],
+                         [each.id for each in view.attachments_of(new)])
+        self.assertIsNone(view.block_device(old))
+        self.assertEqual('in-use', view.volume_status(new))
+
+    def test_detach_that_waits_while_the_plugin_acts(self):
+        """The dangling volume is removed, the detach completes."""
+        lost, detached = (self.cloud.volume() for _ in range(2))
+        for volume in (lost, detached):
+            self.cloud.attach(self.made, volume)
+        self.cloud.lose_attachment(self.made, lost)
+        acting, waiting = threading.Event(), threading.Event()
+        reboot = threading.Thread(target=self.cloud.reboot,
+                                  args=(self.made,))
+
+        def hold():
+            acting.set()
+            waiting.wait(10)
+            # It says so just before it asks for the lock.
+            time.sleep(0.3)
+
+        original = rpcapi.ComputeAPI.detach_volume
+
+        def detach_volume(*args, **kwargs):
+            reboot.start()
+            acting.wait(10)
+            waiting.set()
+            return original(*args, **kwargs)
+
+        self.begin()
+        self.useFixture(fixtures.MockPatchObject(
+            rpcapi.ComputeAPI, 'detach_volume', detach_volume))
+        self.cloud.recorder.before(recorder.GUEST, 'power off', hold)
+        self.cloud.detach(self.made, detached)
+        reboot.join()
+        view = self.look(self.made)
+        self.assert_finding(self.made, detached,
+                            ('INFO', 'kept', 'operation-in-flight'))
+        self.assert_finding(self.made, lost,
+                            ('INFO', 'removing', 'volume-available'),
+                            ('INFO', 'removed', 'volume-available'))
+        self.assert_gone(view, lost)
+        self.assert_gone(view, detached)
+        self.assertEqual('available', view.volume_status(detached))
+        self.assert_healthy(view, self.kept)
+
+
+class LeftoverTest(scenario.ScenarioTestCase):
+    """What an operation that failed half way has left."""
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.volume, self.kept = self.made.volumes
+
+    def _row(self):
+        row, = [row for row in self.cloud.nova.block_devices(self.made.id)
+                if row.volume_id == self.volume and not row.deleted]
+        return row
+
+    def _name_attachment(self, attachment):
+        """Have Nova's row name another attachment."""
+        row = self._row()
+        row.attachment_id = attachment
+        row.save()
+
+    def _check_untouched(self, *expected):
+        before = self.cloud.attachments(self.volume)
+        view = self.reboot(self.made)
+        self.assert_nothing_done(view)
+        self.assertEqual(before, self.cloud.attachments(self.volume))
+        self.assert_finding(self.made, self.volume, *expected)
+        self.assertTrue(view.has_disk(self.volume))
+        self.assertIn(self.volume, view.connected)
+        self.assert_healthy(view, self.kept)
+        return view
+
+    def test_migration_that_failed_before_it_connected(self):
+        """The old attachment serves the disk, the row names the new one."""
+        self._name_attachment(self.cloud.leave_attachment(
+            self.made, self.volume, connected=False))
+        self._check_untouched(('WARNING', 'kept', 'attachment-mismatch'))
+
+    def test_row_names_a_deleted_attachment(self):
+        self._name_attachment(str(uuid.uuid4()))
+        self._check_untouched(('WARNING', 'kept', 'attachment-mismatch'))
+
+    def test_resize_that_failed_between_the_attachments(self):
+        """Only a fresh, unconnected attachment is left."""
+        old = self._row().attachment_id
+        new = self.cloud.leave_attachment(self.made, self.volume,
+                                          connected=False)
+        self._name_attachment(new)
+        self.cinder.attachments.delete(old)
+        view = self._check_untouched(('INFO', 'kept', 'operation-in-flight'))
+        self.assertEqual('reserved', view.volume_status(self.volume))
+
+    def test_detach_that_nobody_finished(self):
+        self.cloud.reset_status(self.volume, 'detaching')
+        self._check_untouched(('INFO', 'kept', 'operation-in-flight'))
+
+        def long_ago(body):
+            for volume in body['volumes']:
+                if volume['id'] == self.volume:
+                    volume['updated_at'] = '2020-01-01T00:00:00.000000'
+            return body
+
+        self.cloud.proxy.on('GET', '/volumes/detail', proxy.rewrite(long_ago))
+        self._check_untouched(('WARNING', 'kept', 'stuck'))
+
+    def test_volume_in_error(self):
+        self.cloud.reset_status(self.volume, 'error')
+        self._check_untouched(('WARNING', 'kept', 'volume-busy'))
+
+    def test_volume_that_cinder_migrates(self):
+        """The target of the migration is attached, and Nova knows nothing."""
+        target = self.cloud.volume()
+        attachment = self.cloud.leave_attachment(self.made, target,
+                                                 connected=False)
+        self.cinder.volumes.reset_state(self.volume, 'in-use',
+                                        migration_status='migrating')
+        view = self._check_untouched(('WARNING', 'kept', 'volume-busy'))
+        self.assert_finding(self.made, target,
+                            ('INFO', 'kept', 'operation-in-flight'))
+        self.assertEqual([attachment],
+                         [each.id for each in view.attachments_of(target)])
+
+    def test_server_that_an_administrator_locked(self):
+        """As ``nova-manage volume_attachment refresh`` does."""
+        self.cloud.request('POST', f'/servers/{self.made.id}/action',
+                           {'lock': None}, by=self.cloud.admin)
+        target = self.cloud.volume()
+        self.cloud.leave_attachment(self.made, target, connected=False)
+        self.begin()
+        self.cloud.reboot(self.made, by=self.cloud.admin)
+        view = self.look(self.made)
+        self.assert_nothing_done(view)
+        self.assert_finding(self.made, target,
+                            ('INFO', 'kept', 'operation-in-flight'))
+        self.assertEqual(1, len(view.attachments_of(target)))
+
+    def test_row_that_names_the_attachment_of_another_server(self):
+        other = self.server(fixture.Disk(), name='other')
+        theirs, = self.cloud.attachments(other.volumes[0])
+        self._name_attachment(theirs.id)
+        self._check_untouched(('WARNING', 'kept', 'cross-wired'))
+        self.assert_healthy(self.look(other), other.volumes[0])
+
+    def test_row_from_before_queens(self):
+        """It names no attachment; the volume's own list decides."""
+        self._name_attachment(None)
+        self._check_untouched()
+        self.cloud.lose_attachment(self.made, self.volume)
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.volume, 'volume-available')
+
+    def test_row_of_an_attach_that_just_died(self):
+        """Nothing but its age tells it from one that is under way."""
+        volume = self.cloud.volume()
+        mapping = self.leave_mapping(self.made, volume)
+        view = self.reboot(self.made)
+        self.assert_nothing_done(view)
+        self.assert_finding(self.made, volume,
+                            ('INFO', 'kept', 'attach-in-flight'))
+        self.age_mapping(mapping, datetime.timedelta(minutes=6))
+        view = self.reboot(self.made)
+        self.assert_removed(view, volume, 'volume-available')

@@ -1,0 +1,204 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""How the plugin gets into nova-compute, and out of it again."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import fixtures
+from nova.compute import manager
+import testtools
+
+from nova_bdm_cleanup.plugin import hook
+
+_CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+
+_ENTRY_POINTS = """\
+[os_vif]
+bdm_cleanup = nova_bdm_cleanup.loader:Loader
+"""
+
+_CONFIGURATION = """\
+[DEFAULT]
+state_path = {directory}
+log_file = {directory}/nova-compute.log
+transport_url = fake:/
+compute_driver = fake.FakeDriver
+[oslo_concurrency]
+lock_path = {directory}/locks
+[cinder]
+auth_type = admin_token
+endpoint = http://127.0.0.1:9/
+token = x
+[service_user]
+send_service_user_token = true
+auth_type = admin_token
+endpoint = http://127.0.0.1:9/
+token = x
+[bdm_cleanup]
+"""
+
+
+class ProcessTest(testtools.TestCase):
+    """The real entry point in the real ``main()`` of nova-compute."""
+
+    def setUp(self):
+        super().setUp()
+        self.directory = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path)
+        self._install()
+
+    def _install(self):
+        """What pip leaves of a package: its metadata on the path."""
+        info = self.directory / 'site' / 'nova_bdm_cleanup-1.2.3.dist-info'
+        info.mkdir(parents=True)
+        (info / 'METADATA').write_text(
+            'Metadata-Version: 2.1\nName: nova-bdm-cleanup\n'
+            'Version: 1.2.3\n')
+        (info / 'entry_points.txt').write_text(_ENTRY_POINTS)
+
+    def _start(self, options='', unknown=False):
+        """Start nova-compute.
+
+        :param options: of ``[bdm_cleanup]``
+        :returns: its exit code, what it told, and the lines of its log that
+            are ours
+        """
+        conf = self.directory / 'nova.conf'
+        conf.write_text(_CONFIGURATION.format(directory=self.directory)
+                        + options)
+        environment = dict(
+            os.environ, PYTHONPATH=os.pathsep.join(
+                [str(self.directory / 'site'), str(_CHECKOUT)]),
+            # stevedore keeps what it found there.
+            XDG_CACHE_HOME=str(self.directory / 'cache'))
+        if unknown:
+            environment['NOVA_COMPUTE_IS_UNKNOWN'] = '1'
+        done = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-m',
+             'nova_bdm_cleanup.tests.functional.nova_compute',
+             '--config-file', str(conf)],
+            cwd=self.directory, env=environment, capture_output=True,
+            text=True, timeout=120)
+        log = (self.directory / 'nova-compute.log').read_text()
+        for name, text in (('stderr', done.stderr), ('log', log)):
+            self.addDetail(name, scenario.content.text_content(text))
+        told = json.loads(done.stdout) if done.stdout else None
+        return done.returncode, told, [
+            line for line in log.splitlines() if 'bdm-cleanup' in line
+            and 'Traceback' not in line]
+
+    def _check_untouched(self, told):
+        self.assertNotIn(
+            'nova_bdm_cleanup',
+            ''.join(map(str, told['methods'].values())))
+
+    def test_enabled(self):
+        code, told, log = self._start('enabled = true\nmode = observe\n')
+        self.assertEqual(0, code)
+        self.assertEqual('nova_bdm_cleanup.plugin.hook',
+                         told['methods']['_delete_dangling_bdms'])
+        line, = log
+        self.assertRegex(
+            line, r' INFO .*bdm-cleanup 1\.2\.3 is active in Nova \d\d\.')
+        for option in ('mode=observe', 'timeout=60', 'required=false',
+                       'remove_when=missing,available,attached-elsewhere'):
+            self.assertIn(option, line)
+
+    def test_disabled(self):
+        for options in ('', 'enabled = false\nmode = nonsense\n'):
+            code, told, log = self._start(options)
+            self.assertEqual((0, []), (code, log))
+            # A package brings its namespace along.
+            self.assertEqual(
+                ['nova_bdm_cleanup', 'nova_bdm_cleanup.loader'],
+                [name for name in told['modules']
+                 if not name.startswith('nova_bdm_cleanup.tests')])
+            self._check_untouched(told)
+
+    def test_unknown_nova(self):
+        code, told, log = self._start('enabled = true\n', unknown=True)
+        self.assertEqual(0, code)
+        line, = log
+        self.assertIn(' CRITICAL ', line)
+        self.assertIn('_reboot_instance', line)
+        self.assertIn('novelty', line)
+        self._check_untouched(told)
+
+    def test_unknown_nova_with_required(self):
+        code, told, log = self._start('enabled = true\nrequired = true\n',
+                                      unknown=True)
+        self.assertEqual((1, None), (code, told))
+        self.assertIn(' CRITICAL ', log[0])
+        self.assertIn('novelty', log[0])
+
+    def test_wrong_value(self):
+        for option, value in (('mode', 'enforced'), ('timeout', '-1')):
+            code, told, log = self._start(
+                f'enabled = true\n{option} = {value}\n')
+            self.assertEqual(0, code)
+            line = log[-1]
+            self.assertIn(' CRITICAL ', line)
+            for word in (f'[bdm_cleanup] {option}', value, 'nova.conf'):
+                self.assertIn(word, line)
+            self._check_untouched(told)
+
+    def test_wrong_value_with_required(self):
+        code, told, log = self._start(
+            'enabled = true\nrequired = true\nremove_when = missing,gone\n')
+        self.assertEqual((1, None), (code, told))
+        self.assertIn('[bdm_cleanup] remove_when', log[0])
+
+    def test_journal_that_cannot_be_written(self):
+        blocked = self.directory / 'blocked'
+        blocked.touch()
+        options = f'enabled = true\njournal = {blocked}/journal.jsonl\n'
+        code, told, log = self._start(options)
+        self.assertEqual(0, code)
+        self.assertIn(str(blocked), log[0])
+        self.assertEqual('nova_bdm_cleanup.plugin.hook',
+                         told['methods']['_delete_dangling_bdms'])
+        code, told, log = self._start(options + 'required = true\n')
+        self.assertEqual((1, None), (code, told))
+
+
+class HookTest(testtools.TestCase):
+
+    NAMES = ('_delete_dangling_bdms', '_reboot_instance', 'reboot_instance')
+
+    def _methods(self):
+        return {name: vars(manager.ComputeManager).get(name)
+                for name in self.NAMES}
+
+    def test_install_and_uninstall(self):
+        self.assertEqual([], hook.differences())
+        before = self._methods()
+        self.addCleanup(hook.uninstall)
+        hook.install()
+        once = self._methods()
+        self.assertNotEqual(before, once)
+        hook.install()
+        self.assertEqual(once, self._methods())
+        hook.uninstall()
+        self.assertEqual(before, self._methods())
+        hook.uninstall()
+        self.assertEqual(before, self._methods())
+        self.assertEqual([], hook.differences())

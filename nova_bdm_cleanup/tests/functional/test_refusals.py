@@ -1,0 +1,313 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""When the plugin finds something and does not touch it."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
+
+import time
+
+from nova_bdm_cleanup.tests.cloud import cinder
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import recorder
+
+
+class RefusalTest(scenario.ScenarioTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 3)
+        self.lost, self.reset, self.kept = self.made.volumes
+        self.attachment, = self.cloud.attachments(self.reset)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.reset_status(self.reset)
+
+    def _check_withheld(self, view, why, level='WARNING', entries=0):
+        for volume in (self.lost, self.reset):
+            line, = self.assert_finding(
+                self.made, volume, (level, 'withheld', 'volume-available'))
+            self.assertIn(f'not acted on ({why})', line.text)
+            self.assertIsNotNone(view.block_device(volume))
+            self.assertTrue(view.has_disk(volume))
+            self.assertIn(volume, view.connected)
+        self.assertEqual([self.attachment],
+                         list(view.attachments_of(self.reset)))
+        self.assertEqual([], self.back_end(self.reset))
+        self.assertEqual([], [each for each in self.requests()
+                              if not each.startswith('GET ')])
+        self.assert_healthy(view, self.kept)
+        self.assertEqual(entries, len(self.journal()))
+
+    def _check_removed(self, view):
+        self.assert_removed(view, self.lost, 'volume-available')
+        self.assert_removed(view, self.reset, 'volume-available',
+                            (self.attachment.id,))
+        self.assert_healthy(view, self.kept)
+
+    def test_soft_reboot(self):
+        """The guest keeps its domain, and with it the disks."""
+        view = self.reboot(self.made, hard=False)
+        self._check_withheld(view, 'soft-reboot')
+        self.assertNotIn((recorder.GUEST, 'undefine'), [
+            (event.party, event.what) for event in self.cloud.timeline()])
+        self._check_removed(self.reboot(self.made))
+
+    def test_observe_mode(self):
+        self.set_options(mode='observe')
+        self._check_withheld(self.reboot(self.made), 'observe-mode')
+        self.set_options(mode='enforce')
+        self._check_removed(self.reboot(self.made))
+
+    def test_server_opted_out(self):
+        metadata = f'/servers/{self.made.id}/metadata'
+        self.cloud.request('POST', metadata,
+                           {'metadata': {'bdm_cleanup': 'keep'}})
+        self._check_withheld(self.reboot(self.made), 'opted-out', 'INFO')
+        self.cloud.request('DELETE', f'{metadata}/bdm_cleanup')
+        self._check_removed(self.reboot(self.made))
+
+    def test_volume_opted_out(self):
+        self.cloud.set_metadata(self.reset, bdm_cleanup='keep')
+        view = self.reboot(self.made)
+        line, = self.assert_finding(
+            self.made, self.reset, ('INFO', 'withheld', 'volume-available'))
+        self.assertIn('(opted-out)', line.text)
+        self.assertEqual([self.attachment],
+                         list(view.attachments_of(self.reset)))
+        self.assertTrue(view.has_disk(self.reset))
+        self.assert_removed(view, self.lost, 'volume-available')
+
+    def test_situation_not_selected(self):
+        self.set_options(remove_when=['missing', 'attached-elsewhere'])
+        self._check_withheld(self.reboot(self.made), 'not-selected', 'INFO')
+
+    def test_too_many_for_one_reboot(self):
+        self.set_options(max_removals=1)
+        self._check_withheld(self.reboot(self.made), 'over-limit')
+        self.set_options(max_removals=2)
+        self._check_removed(self.reboot(self.made))
+
+    def test_too_many_within_an_hour(self):
+        other = self.server(fixture.Disk(), name='other')
+        self.cloud.lose_attachment(other, other.volumes[0])
+        self.set_options(max_removals_per_hour=2)
+        self.assert_removed(self.reboot(other), other.volumes[0],
+                            'volume-available')
+        self._check_withheld(self.reboot(self.made), 'over-limit',
+                             entries=1)
+        self.set_options(max_removals_per_hour=3)
+        self._check_removed(self.reboot(self.made))
+
+    def test_journal_that_cannot_be_written(self):
+        blocked = self.journal_path.parent / 'blocked'
+        blocked.touch()
+        self.set_options(journal=str(blocked / 'journal.jsonl'))
+        view = self.reboot(self.made)
+        self._check_withheld(view, 'journal-unwritable')
+        unrecorded, = self.audit(self.made, 'unrecorded')
+        self.assertIn(str(blocked), unrecorded.text)
+        # Once: by Nova's own reboot.
+        self.assertEqual(1, [event.what for event in self.cloud.timeline(
+            self.made.id)].count('power off'))
+        self.set_options(journal=str(self.journal_path))
+        self._check_removed(self.reboot(self.made))
+
+    def test_second_look_differs(self):
+        """Somebody takes the volume while the guest is powered off."""
+        self.begin()
+        self.cloud.recorder.before(
+            recorder.GUEST, 'power off',
+            lambda: [self.cinder.attachments.create(volume, None, other)
+                     for volume, other in ((self.lost, self.made.id),)])
+        self.cloud.reboot(self.made)
+        view = self.look(self.made)
+        line, = self.assert_finding(
+            self.made, self.lost,
+            ('WARNING', 'withheld', 'volume-available'))
+        self.assertIn('(second-look-differs)', line.text)
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.assertEqual(1, len(view.attachments_of(self.lost)))
+        self.assert_removed(view, self.reset, 'volume-available',
+                            (self.attachment.id,))
+        entry, = self.journal()
+        self.assertEqual('partly', entry.outcome)
+
+    def test_reboot_that_lost_a_race(self):
+        """The server is no longer in the reboot that is asking."""
+        def lose():
+            instance = self.cloud.nova.instance(self.made.id)
+            instance.task_state = None
+            instance.save()
+
+        self.begin()
+        self.cloud.proxy.on('GET', '/attachments', proxy.after(lose), nth=1)
+        # Nova finds it out by itself a little later.
+        self.assertRaises(fixture.APIError, self.cloud.reboot, self.made)
+        self._check_withheld(self.cloud.look(self.made), 'reboot-lost')
+
+    def test_time_is_over(self):
+        self.set_options(timeout=1)
+        self.begin()
+        self.cloud.recorder.before(recorder.GUEST, 'power off',
+                                   lambda: time.sleep(1.2))
+        self.cloud.reboot(self.made)
+        view = self.look(self.made)
+        self._check_withheld(view, 'timed-out', entries=1)
+        entry, = self.journal()
+        self.assertEqual('nothing', entry.outcome)
+        self._check_removed(self.reboot(self.made))
+
+    def test_guest_that_does_not_power_off(self):
+        self.begin()
+        self.cloud.recorder.before(recorder.GUEST, 'power off',
+                                   recorder.fail(OSError('no')))
+        self.cloud.reboot(self.made)
+        view = self.look(self.made)
+        failed, = self.audit(self.made, 'failed')
+        self.assertEqual('step-failed', failed.reason)
+        for volume in (self.lost, self.reset):
+            self.assertIsNotNone(view.block_device(volume))
+        self._check_removed(self.reboot(self.made))
+
+    def test_device_that_does_not_disconnect(self):
+        """Then Cinder is not told, nor is Nova's row removed."""
+        self.begin()
+        self.cloud.recorder.before(recorder.HOST, 'disconnect',
+                                   recorder.fail(OSError('busy')),
+                                   subject=self.reset)
+        self.cloud.reboot(self.made)
+        view = self.look(self.made)
+        failed, = self.audit(self.made, 'failed')
+        self.assertEqual(('step-failed', self.reset),
+                         (failed.reason, failed.volume))
+        self.assertIn('busy', failed.text)
+        self.assertEqual([self.attachment],
+                         list(view.attachments_of(self.reset)))
+        self.assertEqual([], self.back_end(self.reset))
+        self.assertIsNotNone(view.block_device(self.reset))
+        self.assert_removed(view, self.lost, 'volume-available')
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.reset, 'volume-available',
+                            (self.attachment.id,))
+
+
+class WrongCinderTest(scenario.ScenarioTestCase):
+    """A Cinder that knows nothing politely says that all is gone."""
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2, root='volume')
+
+    def _check_suspect(self, view, volumes):
+        for volume in volumes:
+            line, = self.assert_finding(
+                self.made, volume, ('WARNING', 'withheld', 'volume-missing'))
+            self.assertIn('(cinder-suspect)', line.text)
+        self.assert_nothing_done(view)
+
+    def _check_all_well(self):
+        self.cloud.find_cinder()
+        view = self.reboot(self.made)
+        for volume in (self.made.root, *self.made.volumes):
+            self.assert_healthy(view, volume)
+
+    def test_wrong_region(self):
+        self.server(fixture.Disk(), name='neighbour')
+        self.cloud.lose_cinder()
+        self.begin()
+        self.cloud.reboot(self.made)
+        view_lines = self.audit(self.made)
+        self.cloud.find_cinder()
+        self._check_suspect(self.cloud.look(self.made), self.made.volumes)
+        self.assertIn(('ERROR', 'root-volume-dangling'),
+                      [(line.level, line.reason) for line in view_lines])
+        self._check_all_well()
+
+    def test_restored_database(self):
+        """Cinder knows volumes, but of none of this host."""
+        self.server(fixture.Disk(), name='neighbour')
+        other = cinder.shared('another-region')
+        other.wait(other.client(self.cloud.owner),
+                   other.client(self.cloud.owner).volumes.create(1).id,
+                   'available')
+        self.cloud.lose_cinder()
+        self.begin()
+        self.cloud.reboot(self.made)
+        self.cloud.find_cinder()
+        self._check_suspect(self.cloud.look(self.made), self.made.volumes)
+        self._check_all_well()
+
+    def test_partly_restored_database(self):
+        """The newest volumes are missing: the cap is what is left."""
+        self.set_options(max_removals=1)
+        lost = self.made.volumes
+
+        def without_the_newest(body):
+            return {key: [each for each in value if each.get(
+                'volume_id', each['id']) not in lost]
+                for key, value in body.items()}
+
+        self.cloud.proxy.on('GET', '/(attachments|volumes/detail)[?]',
+                            proxy.rewrite(without_the_newest))
+        for volume in lost:
+            attachment, = self.cloud.attachments(volume)
+            self.cloud.proxy.on(
+                'GET', f'/(attachments/{attachment.id}|volumes/{volume})',
+                proxy.status(404, {'itemNotFound': {
+                    'code': 404, 'message': 'not found'}}))
+        view = self.reboot(self.made)
+        for volume in lost:
+            line, = self.assert_finding(
+                self.made, volume, ('WARNING', 'withheld', 'volume-missing'))
+            self.assertIn('(over-limit)', line.text)
+        self.assert_nothing_done(view)
+        self.cloud.proxy.clear()
+        self._check_all_well()
+
+    def test_neighbour_is_a_witness(self):
+        """All volumes of the server are gone, and Cinder is the right one."""
+        neighbour = self.server(fixture.Disk(), name='neighbour')
+        lonely = self.server(fixture.Disk(), name='lonely')
+        volume, = lonely.volumes
+        self.cloud.lose_volume(lonely, volume)
+        view = self.reboot(lonely)
+        self.assert_removed(view, volume, 'volume-missing')
+        self.assertIn(neighbour.volumes[0], '\n'.join(self.requests()))
+
+    def test_restored_nova_database(self):
+        """Rows of volumes that were detached since have come back."""
+        server = self.server(fixture.Disk(), fixture.Disk())
+        volume, kept = server.volumes
+        row, = [row for row in self.cloud.nova.block_devices(server.id)
+                if row.volume_id == volume]
+        info = row.connection_info
+        self.cloud.detach(server, volume)
+        self.leave_mapping(server, volume, attachment_id=row.attachment_id,
+                           connection_info=info)
+        view = self.reboot(server)
+        self.assert_removed(view, volume, 'volume-available')
+        self.assert_healthy(view, kept)
+
+
+class NoWitnessTest(scenario.ScenarioTestCase):
+
+    def test_only_volume_of_the_host(self):
+        """Nobody can vouch for Cinder, and nothing speaks against it."""
+        server = self.server(fixture.Disk())
+        volume, = server.volumes
+        self.cloud.lose_volume(server, volume)
+        view = self.reboot(server)
+        self.assert_removed(view, volume, 'volume-missing')

@@ -1,0 +1,112 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Root disks, and volumes that Nova made: never removed."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
+
+from nova_bdm_cleanup.tests.cloud import fixture
+
+
+class RootTest(scenario.ScenarioTestCase):
+
+    def _check_kept(self, server, view, reason='volume'):
+        line, = self.assert_finding(
+            server, server.root, ('ERROR', 'kept', 'root-volume-dangling'))
+        self.assertIn('the root disk is never removed', line.text)
+        self.assertIn(reason, line.text)
+        row = view.block_device(server.root)
+        self.assertEqual((True, line.device), (row.is_root, row.device_name))
+        self.assertTrue(view.has_disk(server.root))
+
+    def test_attachment_deleted(self):
+        server = self.server(fixture.Disk(), root='volume')
+        self.cloud.lose_attachment(server, server.root)
+        view = self.reboot(server)
+        self.assert_nothing_done(view)
+        self._check_kept(server, view, 'available')
+        self.assert_healthy(view, server.volumes[0])
+
+    def test_volume_deleted(self):
+        server = self.server(fixture.Disk(), root='volume')
+        self.cloud.lose_volume(server, server.root)
+        view = self.reboot(server)
+        self.assert_nothing_done(view)
+        self._check_kept(server, view, 'does not exist')
+
+    def test_status_reset(self):
+        server = self.server(root='volume')
+        self.cloud.reset_status(server.root)
+        view = self.reboot(server)
+        self.assert_nothing_done(view)
+        self._check_kept(server, view, 'left over')
+        self.assertEqual(1, len(view.attachments_of(server.root)))
+
+    def test_beside_a_dangling_data_volume(self):
+        server = self.server(fixture.Disk(), fixture.Disk(), root='volume')
+        lost, kept = server.volumes
+        for volume in (server.root, lost):
+            self.cloud.lose_attachment(server, volume)
+        view = self.reboot(server)
+        self._check_kept(server, view)
+        self.assert_removed(view, lost, 'volume-available')
+        self.assert_healthy(view, kept)
+
+    def test_root_that_nova_made_from_an_image(self):
+        server = self._boot_from_image()
+        self.assert_healthy(self.reboot(server), server.root)
+        self.assertEqual([], self.audit(server))
+
+        self.cloud.lose_attachment(server, server.root)
+        view = self.reboot(server)
+        self.assert_nothing_done(view)
+        self._check_kept(server, view)
+        self.assertEqual('image', view.block_device(server.root).source_type)
+
+    def _boot_from_image(self) -> fixture.Server:
+        """Source image, destination volume: the usual boot from volume."""
+        made = self.cloud.request('POST', '/servers', {'server': {
+            'name': 'from-image', 'networks': 'none', 'flavorRef': '1',
+            'block_device_mapping_v2': [{
+                'boot_index': 0, 'uuid': fixture.IMAGE,
+                'source_type': 'image', 'destination_type': 'volume',
+                'volume_size': 1}]}})['server']['id']
+        self.wait_for_server(made)
+        row, = self.cloud.nova.block_devices(made)
+        return fixture.Server(made, 'from-image',
+                              self.cloud.nova.instance(made).host,
+                              row.volume_id, ())
+
+    def test_other_sources(self):
+        """Made from an image, a snapshot or nothing by Nova itself."""
+        sources = ('image', 'blank', 'snapshot')
+        server = self.server(*[fixture.Disk(source=source)
+                               for source in sources], fixture.Disk())
+        view = self.reboot(server)
+        for volume in server.volumes:
+            self.assert_healthy(view, volume)
+        self.assertEqual([], self.audit(server))
+
+        for volume in server.volumes:
+            self.cloud.lose_attachment(server, volume)
+        view = self.reboot(server)
+        for source, volume in zip(sources, server.volumes):
+            line, = self.assert_finding(
+                server, volume, ('WARNING', 'kept', 'volume-available'))
+            self.assertIn('only mappings of which source and destination',
+                          line.text)
+            self.assert_dangling(view, volume)
+            self.assertEqual(source, view.block_device(volume).source_type)
+        self.assert_removed(view, server.volumes[3], 'volume-available')
