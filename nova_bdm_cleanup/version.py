@@ -21,4 +21,4 @@ def version() -> str:
     try:
         return metadata.version('nova-bdm-cleanup')
     except metadata.PackageNotFoundError:
-        return 'uninstalled'
+        return 'checkout'

@@ -38,4 +38,4 @@ class VersionTest(base.TestCase):
         self.assertEqual('1.2.3', self.installed('1.2.3'))
 
     def test_a_checkout_has_none(self):
-        self.assertEqual('uninstalled', self.installed(None))
+        self.assertEqual('checkout', self.installed(None))
