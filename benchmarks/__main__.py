@@ -1,0 +1,107 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What the plugin and the audit cost: ``python3 benchmarks NAME``.
+
+Each benchmark answers one question and runs in the environment of a real
+Nova, which is built at the first use.  What stands after the name goes to the
+benchmark::
+
+    python3 benchmarks reboot --help
+    python3 benchmarks reboot --rounds 5 --volumes 1 26 --json reboot.json
+
+Only the standard library is used here: this runs before anything is
+installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+BENCHMARKS = {
+    'reboot': 'a healthy hard reboot: the plugin, Nova\'s own function, '
+              'neither; and the bare requests',
+    'dangling': 'a hard reboot with k dangling of n volumes, by phase',
+    'decide': 'the decision alone',
+    'loader': 'what an installed package adds to the start of nova-compute',
+    'fleet': 'an audit of a whole cloud, and the naive loop',
+    'hotspots': 'where the time of one healthy look goes',
+}
+NOVA = 'nova-34'
+CINDER = 'cinder-29'
+#: These need no Cinder; building its environment takes a minute.
+WITHOUT_CINDER = ('decide', 'loader', 'fleet')
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog='benchmarks', formatter_class=argparse.RawTextHelpFormatter,
+        description='Measure what the plugin and the audit cost.',
+        epilog='\n'.join(f'{name:10}{text}'
+                         for name, text in BENCHMARKS.items()))
+    parser.add_argument('name', choices=BENCHMARKS, metavar='NAME',
+                        help='one of those below')
+    parser.add_argument('arguments', nargs=argparse.REMAINDER,
+                        metavar='ARGUMENT',
+                        help='for the benchmark; see NAME --help')
+    chosen = parser.parse_args()
+    # A polite kill has to clean up just like Ctrl-C.
+    signal.signal(signal.SIGTERM, _raise_interrupt)
+    try:
+        return _run(chosen.name, chosen.arguments)
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        return 130
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    """Run a benchmark in its environment and return its exit code."""
+    sys.path.insert(0, str(ROOT / 'tools'))
+    import environments
+
+    try:
+        if name not in WITHOUT_CINDER:
+            environments.interpreter(CINDER)
+        python = environments.interpreter(NOVA)
+    except environments.EnvironmentFailure as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    with subprocess.Popen(
+            [str(python), '-W', 'ignore', '-m', f'benchmarks.{name}',
+             *arguments], cwd=ROOT,
+            # A session of its own keeps Ctrl-C from reaching it and what it
+            # started all at once; it is asked to stop in good order instead.
+            start_new_session=True, env={
+                **os.environ,
+                # Nova 34's nova-compute uses native threads; its functional
+                # test harness would otherwise not.
+                'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true'}) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            child.terminate()
+            child.wait()
+            raise
+
+
+def _raise_interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == '__main__':
+    sys.exit(main())

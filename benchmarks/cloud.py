@@ -1,0 +1,101 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The embedded cloud, set up as one would for measuring."""
+
+from __future__ import annotations
+
+# First, for it may monkey patch the standard library.
+from nova_bdm_cleanup.tests.cloud import fixture  # isort: skip
+
+from collections.abc import Callable, Iterator
+import contextlib
+import logging
+import time
+from typing import Any, NamedTuple
+
+from nova.compute import manager
+
+from nova_bdm_cleanup.tests.cloud import server as servers
+
+from benchmarks import report
+
+CLEANUP = '_delete_dangling_bdms'
+#: Nova's own, before the plugin takes its place.
+BUILT_IN: Callable[..., None] = vars(manager.ComputeManager)[CLEANUP]
+
+
+def current() -> Callable[..., None]:
+    """What nova-compute calls as its cleanup now."""
+    function: Callable[..., None] = vars(manager.ComputeManager)[CLEANUP]
+    return function
+
+
+@contextlib.contextmanager
+def running(**plugin_options: Any) -> Iterator[fixture.Cloud]:
+    """A cloud with the plugin, which logs as a quiet production does."""
+    report.progress('starting Nova and Cinder')
+    # Nova's log goes to its file.
+    logging.root.handlers[:] = [logging.NullHandler()]
+    logging.disable(logging.NOTSET)
+    with fixture.Cloud(plugin=True, plugin_options=plugin_options) as cloud:
+        # Nova's harness formats every debug message to see that it can be.
+        # The clients alone make dozens of each request.
+        logging.getLogger().setLevel(logging.INFO)
+        yield cloud
+        report.progress('')
+
+
+def server(cloud: fixture.Cloud, volumes: int) -> servers.Server:
+    """Make a server with an image-backed root and so many volumes."""
+    report.progress(f'making a server with {volumes} volumes')
+    return cloud.server(*[servers.Disk()] * volumes)
+
+
+class Taken(NamedTuple):
+    """What a cleanup took, in seconds."""
+
+    time: float
+    #: Of the processor, by Cinder.  It is the same on a busy machine.
+    cinder: float
+
+
+@contextlib.contextmanager
+def cleanup(cloud: fixture.Cloud,
+            function: Callable[..., None]) -> Iterator[list[Taken]]:
+    """Have nova-compute call this as its cleanup.
+
+    :returns: a list that gets what each call takes
+    """
+    # The clock that clock_getcpuclockid(3) gives for the process.
+    clock = (~cloud.cinder._child.pid << 3) | 2
+    taken: list[Taken] = []
+
+    def timed(*arguments: Any) -> None:
+        before = time.clock_gettime(clock)
+        begun = time.perf_counter()
+        try:
+            function(*arguments)
+        finally:
+            ended = time.perf_counter()
+            taken.append(Taken(ended - begun,
+                               time.clock_gettime(clock) - before))
+
+    before = current()
+    setattr(manager.ComputeManager, CLEANUP, timed)
+    try:
+        yield taken
+    finally:
+        setattr(manager.ComputeManager, CLEANUP, before)
+
+
+def nothing(*arguments: Any) -> None:
+    """No cleanup at all, as in Nova 25 to 27."""

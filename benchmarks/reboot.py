@@ -1,0 +1,296 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What a healthy hard reboot costs.
+
+The plugin, the function that Nova has built in since 28, and no cleanup at
+all take turns in the same nova-compute, on the same server, with the same
+Cinder.  The requests that the plugin made are then repeated alone over a
+plain connection: less than that it cannot take.
+"""
+
+from __future__ import annotations
+
+# First, for it may monkey patch the standard library.
+from benchmarks import cloud as clouds  # isort: skip
+
+import argparse
+import collections
+from collections.abc import Sequence
+import concurrent.futures
+import http.client
+import statistics
+import time
+from typing import Callable
+from urllib import parse
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import proxy as proxies
+from nova_bdm_cleanup.tests.cloud import server as servers
+
+from benchmarks import report
+
+QUESTION = 'what does a healthy hard reboot cost?'
+
+PLUGIN, BUILT_IN, NEITHER = 'plugin', 'built-in', 'neither'
+
+
+class Bare:
+    """The plugin's requests, without a client library around them.
+
+    :param proxy: where to send them
+    """
+
+    def __init__(self, proxy: proxies.Proxy) -> None:
+        address = parse.urlsplit(proxy.url)
+        self._connections = [
+            http.client.HTTPConnection(address.hostname or '', address.port)
+            for _ in range(2)]
+        self._pool = concurrent.futures.ThreadPoolExecutor(2)
+
+    def one(self, request: proxies.Request, connection: int = 0) -> None:
+        """Send one request and read the whole answer."""
+        self._connections[connection].request('GET', request.path, headers={
+            'X-Auth-Token': identity.NOVA.token,
+            'X-Service-Token': identity.NOVA_SERVICE.token,
+            'OpenStack-API-Version': request.microversion or '',
+            'Accept': 'application/json'})
+        self._connections[connection].getresponse().read()
+
+    def in_turn(self, requests: Sequence[proxies.Request]) -> None:
+        for request in requests:
+            self.one(request)
+
+    def at_once(self, requests: Sequence[proxies.Request]) -> None:
+        for each in [self._pool.submit(self.one, request, number)
+                     for number, request in enumerate(requests)]:
+            each.result()
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for connection in self._connections:
+            connection.close()
+
+
+class Case:
+    """One server at one latency: everything that is measured of it.
+
+    :param cloud: the cloud
+    :param server: a server of it
+    :param latency: seconds that are added to each request
+    """
+
+    def __init__(self, cloud: fixture.Cloud, server: servers.Server,
+                 latency: float) -> None:
+        self._cloud = cloud
+        self._server = server
+        self._latency = latency
+        self._cleanups = {PLUGIN: clouds.current(), BUILT_IN: clouds.BUILT_IN,
+                          NEITHER: clouds.nothing}
+        self._bare = Bare(cloud.proxy)
+        #: Seconds, by what was measured.
+        self._seconds: dict[str, list[float]] = collections.defaultdict(list)
+        #: Requests of one reboot, by who made them.
+        self.requests: dict[str, set[int]] = collections.defaultdict(set)
+
+    def measure(self, number: int) -> None:
+        """Measure everything once, in turns.
+
+        :param number: of the round
+        """
+        self._cloud.proxy.latency = self._latency
+        # Each goes first as often as the others.
+        names = list(self._cleanups)
+        shift = number % len(names)
+        for name in names[shift:] + names[:shift]:
+            self._reboot(name)
+            if name == PLUGIN:
+                self._repeat(list(self._cloud.proxy.requests))
+
+    def forget(self) -> None:
+        """Measured for nothing so far."""
+        self._seconds.clear()
+
+    def close(self) -> None:
+        self._bare.close()
+        view = self._cloud.look(self._server)
+        # What was measured has to have been healthy reboots.
+        assert view.status == 'ACTIVE', view.fault
+        assert len(view.attachments) == len(self._server.volumes)
+        assert not view.removed_block_devices
+
+    def sample(self, name: str) -> report.Sample:
+        return report.milliseconds(self._seconds[name])
+
+    def call(self, name: str) -> report.Sample:
+        return self.sample(f'{name} call')
+
+    def cinder(self, name: str) -> report.Sample:
+        return self.sample(f'{name} cinder')
+
+    def count(self, name: str) -> str:
+        return ', '.join(map(str, sorted(self.requests[name])))
+
+    def _reboot(self, name: str) -> None:
+        with clouds.cleanup(self._cloud, self._cleanups[name]) as taken:
+            self._cloud.forget()
+            begun = time.perf_counter()
+            self._cloud.reboot(self._server)
+            self._seconds[name].append(time.perf_counter() - begun)
+            self._seconds[f'{name} call'] += [each.time for each in taken]
+            self._seconds[f'{name} cinder'] += [
+                each.cinder for each in taken]
+            self.requests[name].add(len(self._cloud.proxy.requests))
+
+    def _repeat(self, requests: Sequence[proxies.Request]) -> None:
+        """Measure the plugin's requests alone."""
+        self._clock('list', lambda: self._bare.one(requests[0]))
+        if len(requests) > 1:
+            self._clock('volumes', lambda: self._bare.one(requests[1]))
+        self._clock('in turn', lambda: self._bare.in_turn(requests))
+        self._clock('at once', lambda: self._bare.at_once(requests))
+
+    def _clock(self, name: str, call: Callable[[], None]) -> None:
+        begun = time.perf_counter()
+        call()
+        self._seconds[name].append(time.perf_counter() - begun)
+
+
+Cases = dict[tuple[float, int], Case]
+
+
+def measure(cloud: fixture.Cloud, size: int, latencies: Sequence[float],
+            rounds: int) -> Cases:
+    """Measure one server at every latency."""
+    cloud.proxy.latency = 0
+    server = clouds.server(cloud, size)
+    cases = {(latency, size): Case(cloud, server, latency / 1000)
+             for latency in latencies}
+    for number in range(rounds + 1):
+        report.progress(f'{size} volumes, round {number} of {rounds}')
+        for case in cases.values():
+            case.measure(number)
+            if not number:
+                # What is done for the first time takes longer.
+                case.forget()
+    for case in cases.values():
+        case.close()
+    return cases
+
+
+def show(result: report.Report, cases: Cases, latency: float,
+         sizes: Sequence[int]) -> None:
+    """Print the tables of one latency."""
+    where = f'{latency:g} ms added to each request'
+    mine = [(size, cases[latency, size]) for size in sizes]
+    result.table(
+        f'The cleanup alone, ms; {where}',
+        ['volumes', PLUGIN, 'requests', BUILT_IN, 'requests', 'ratio'],
+        [[size, case.call(PLUGIN), case.count(PLUGIN), case.call(BUILT_IN),
+          case.count(BUILT_IN),
+          case.call(BUILT_IN).against(case.call(PLUGIN))]
+         for size, case in mine])
+    if latency == min(each for each, _ in cases):
+        # Cinder does the same whenever a request arrives.
+        result.table(
+            'Time of the processor that Cinder spends on the cleanup, ms',
+            ['volumes', PLUGIN, BUILT_IN, 'ratio'],
+            [[size, case.cinder(PLUGIN), case.cinder(BUILT_IN),
+              case.cinder(BUILT_IN).against(case.cinder(PLUGIN))]
+             for size, case in mine])
+    result.table(
+        f'The whole hard reboot, ms; {where}',
+        ['volumes', NEITHER, f'added by {PLUGIN}', f'added by {BUILT_IN}'],
+        [[size, case.sample(NEITHER),
+          case.sample(PLUGIN).minus(case.sample(NEITHER)),
+          case.sample(BUILT_IN).minus(case.sample(NEITHER))]
+         for size, case in mine])
+    result.table(
+        f'The plugin\'s requests alone, ms; {where}',
+        ['volumes', 'attachments', 'volumes', 'one after the other',
+         'both at once', 'plugin - one after the other'],
+        [[size, case.sample('list'),
+          case.sample('volumes') if size else '-', case.sample('in turn'),
+          case.sample('at once'),
+          case.call(PLUGIN).minus(case.sample('in turn'))]
+         for size, case in mine])
+
+
+def judge(result: report.Report, cases: Cases) -> None:
+    """Say which of the goals were reached, of those that were measured."""
+    most = max(max(case.requests[PLUGIN]) for case in cases.values())
+    result.goal('requests of the plugin, at most 2', str(most), most <= 2)
+    latencies = {latency for latency, _ in cases}
+    if len(latencies) > 1:
+        _judge_latency(result, cases, min(latencies), max(latencies))
+    for latency, size, goal in ((0, 1, 1), (0, 26, 5), (20, 26, 8)):
+        case = cases.get((latency, size))
+        if case is None:
+            continue
+        ratio = case.call(BUILT_IN).against(case.call(PLUGIN))
+        limit = case.call(BUILT_IN).against(case.sample('in turn'))
+        result.goal(
+            f'times as fast as the built-in with {size} volumes at '
+            f'{latency} ms, at least {goal}',
+            f'{ratio}; the bare requests alone: {limit}',
+            ratio.median >= goal)
+
+
+def _judge_latency(result: report.Report, cases: Cases, low: float,
+                   high: float) -> None:
+    """How many times a request's added latency is waited for."""
+    trips = {
+        size: statistics.median(
+            cases[high, size].call(PLUGIN).minus(
+                cases[low, size].call(PLUGIN)).values) / (high - low)
+        for latency, size in cases if latency == low}
+    result.goal(
+        'latencies that the plugin waits for, at most 2',
+        ', '.join(f'{trip:.1f} with {size}' for size, trip in trips.items()),
+        # A clock does not give whole numbers.
+        max(trips.values()) < 2.5)
+
+
+def main() -> None:
+    parser = report.arguments(QUESTION)
+    parser.add_argument('--volumes', type=int, nargs='+',
+                        default=[0, 1, 4, 8, 26, 60], metavar='N',
+                        help='how many volumes the servers have')
+    parser.add_argument('--latency', type=float, nargs='+',
+                        default=[0, 5, 20], metavar='MS',
+                        help='milliseconds added to each request')
+    parser.add_argument('--rounds', type=int, default=15,
+                        help='how often everything is measured')
+    _run(parser.parse_args())
+
+
+def _run(options: argparse.Namespace) -> None:
+    with clouds.running() as cloud:
+        result = report.Report('reboot', QUESTION, options.json,
+                               cinder=cloud.cinder.version)
+        cases: Cases = {}
+        try:
+            for size in options.volumes:
+                cases.update(measure(cloud, size, options.latency,
+                                     options.rounds))
+        finally:
+            # Hours may have gone into it.
+            report.progress('')
+            sizes = sorted({size for _, size in cases})
+            for latency in options.latency if cases else ():
+                show(result, cases, latency, sizes)
+        judge(result, cases)
+        result.end()
+
+
+if __name__ == '__main__':
+    report.run(main)

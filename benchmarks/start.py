@@ -1,0 +1,80 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""A nova-compute that goes as far as its manager and its virt driver.
+
+Run by :mod:`benchmarks.loader` as a program, with the arguments of
+nova-compute.  It ends where nova-compute would begin to wait for the
+conductor, and prints what it took to get there as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from typing import Any
+
+
+def _arrive(*args: Any, **kwargs: Any) -> None:
+    """Take the place of the function that makes the service."""
+    # It would import these two next.
+    import nova.compute.manager  # noqa: F401
+    import nova.virt.libvirt.driver  # noqa: F401
+
+    with open('/proc/self/status', encoding='ascii') as status:
+        resident = re.search(r'VmRSS:\s+(\d+) kB', status.read())
+    assert resident is not None
+    ours = sorted(name for name in sys.modules
+                  if name.partition('.')[0] == 'nova_bdm_cleanup')
+    hook = sys.modules.get('nova_bdm_cleanup.plugin.hook')
+    is_active = bool(hook and hook._replaced)
+    print(json.dumps({
+        # Of the whole process, since its start.
+        'seconds': time.process_time(),
+        'modules': len(sys.modules), 'ours': ours,
+        'mebibytes': int(resident.group(1)) / 1024,
+        'is_active': is_active, 'alone': _load_again(ours)}), flush=True)
+    os._exit(0)
+
+
+def _load_again(ours: list[str]) -> float:
+    """Load the plugin once more, now that all it needs of Nova is there.
+
+    What two starts differ by is lost in what they vary by; and at the first
+    time it imported what nova-compute would have imported a moment later.
+    """
+    if not ours:
+        return 0.0
+    hook = sys.modules.get('nova_bdm_cleanup.plugin.hook')
+    if hook is not None:
+        hook.uninstall()
+    for name in ours:
+        del sys.modules[name]
+    begun = time.process_time()
+    from nova_bdm_cleanup import loader
+
+    loader.Loader.load('bdm_cleanup')
+    return time.process_time() - begun
+
+
+def main() -> None:
+    import nova.cmd.compute
+    from nova import service
+
+    service.Service.create = _arrive
+    nova.cmd.compute.main()
+
+
+if __name__ == '__main__':
+    main()
