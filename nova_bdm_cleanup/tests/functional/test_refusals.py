@@ -260,8 +260,9 @@ class WrongCinderTest(scenario.ScenarioTestCase):
                 'volume_id', each['id']) not in lost]
                 for key, value in body.items()}
 
-        self.cloud.proxy.on('GET', '/(attachments|volumes/detail)[?]',
-                            proxy.rewrite(without_the_newest))
+        self.cloud.proxy.on(
+            'GET', '/(attachments|(attachments|volumes)/detail)[?]',
+            proxy.rewrite(without_the_newest))
         for volume in lost:
             attachment, = self.cloud.attachments(volume)
             self.cloud.proxy.on(
