@@ -51,8 +51,8 @@ _WITHHELD = {
                          'leaves it out',
     Reason.OVER_LIMIT: 'it would exceed [bdm_cleanup] max_removals or '
                        'max_removals_per_hour; nothing is removed',
-    Reason.CINDER_SUSPECT: 'this Cinder knows none of the volumes of this '
-                           'host: a wrong region, or a restored database?',
+    Reason.CINDER_SUSPECT: 'this Cinder knows none of the volumes that must '
+                           'exist: a wrong region, or a restored database?',
     Reason.SECOND_LOOK_DIFFERS: 'a second look found something else',
     Reason.TIMED_OUT: '[bdm_cleanup] timeout is over; the next hard reboot '
                       'tries again',
