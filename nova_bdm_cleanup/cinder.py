@@ -342,17 +342,18 @@ class Cinder:
 
     def _request(self, method: str, path: str,
                  body: Optional[Mapping[str, Any]] = None) -> Any:
-        kwargs: Dict[str, Any] = {} if body is None else {'body': body}
+        what = '%s %s' % (method, path.partition('?')[0])
         try:
-            if self._client is None:
-                self._client = self._connect().client
-            response, answer = self._client.request(
-                path, method, authenticated=True, raise_exc=False,
-                # A change whose answer got lost must not be sent again after
-                # the reboot went on.
-                connect_retries=1 if method == 'GET' else 0,
-                timeout=max(self._deadline.remaining, 0.001), **kwargs)
-        except CinderError:
+            # Not by keystoneauth, which also repeats what ran out of time:
+            # nobody waits for that any more.  And a change whose answer got
+            # lost must not be sent again after the reboot went on.
+            try:
+                response, answer = self._send(what, method, path, body)
+            except ksa_exceptions.ConnectFailure:
+                if method != 'GET':
+                    raise
+                response, answer = self._send(what, method, path, body)
+        except (CinderError, deadlines.TimedOut):
             raise
         except ksa_exceptions.CatalogException as exc:
             raise Unusable('Cinder is not in the service catalogue: %s; check '
@@ -371,8 +372,19 @@ class Cinder:
         except Exception as exc:
             raise Unusable('no request to Cinder could be made: %s: %s'
                            % (type(exc).__name__, exc)) from exc
-        return _answer('%s %s' % (method, path.partition('?')[0]), method,
-                       response, answer)
+        return _answer(what, method, response, answer)
+
+    def _send(self, what: str, method: str, path: str,
+              body: Optional[Mapping[str, Any]]) -> Any:
+        # A call that was given up asks no further questions.
+        self._deadline.check(what)
+        if self._client is None:
+            self._client = self._connect().client
+        kwargs: Dict[str, Any] = {} if body is None else {'body': body}
+        return self._client.request(
+            path, method, authenticated=True, raise_exc=False,
+            connect_retries=0,
+            timeout=max(self._deadline.remaining, 0.001), **kwargs)
 
 
 def _answer(what: str, method: str, response: Any, body: Any) -> Any:

@@ -204,6 +204,19 @@ class RequestsTest(CinderTestCase):
             self.assertEqual('a-service', headers['X-Service-Token'])
             self.assertEqual('a-token', headers['X-Auth-Token'])
 
+    def test_a_question_is_asked_again_once(self):
+        # A connection kept from before may be dead.
+        bdms = self.healthy(1)
+        troubles = [web.reset, web.edit(lambda body: None)]
+
+        def first_cut(handler):
+            troubles.pop(0)(handler)
+
+        self.server.trouble('GET', GLANCE, first_cut)
+        self.assertEqual(1, len(self.look(bdms)[0]))
+        self.assertEqual(['GET /attachments'] * 2 + ['GET /volumes/detail'],
+                         self.server.asked)
+
     def test_one_client_for_all_requests(self):
         made = []
 
@@ -712,6 +725,21 @@ class DeadlineTest(CinderTestCase):
             self.assertInTime(10.0, change, self.cinder(seconds=0.2))
             time.sleep(1.0)
             self.assertEqual(1, len(self.server.requests))
+
+    def test_a_question_is_not_asked_again_after_the_time(self):
+        self.server.trouble('GET', '/*', web.hang)
+        self.assertInTime(10.0, self.cinder(seconds=0.2).look,
+                          make.SERVER, self.healthy(1))
+        time.sleep(1.0)
+        self.assertEqual(1, len(self.server.requests))
+
+    def test_a_thread_left_behind_asks_no_further_questions(self):
+        # An answer that trickles in outlives the time.
+        self.server.trouble('GET', GLANCE, web.slowly)
+        self.assertInTime(10.0, self.cinder(seconds=0.2).look,
+                          make.SERVER, self.healthy(1))
+        time.sleep(1.0)
+        self.assertEqual(1, len(self.server.requests))
 
     def test_slow_is_not_too_late(self):
         bdms = self.healthy(1)

@@ -272,6 +272,20 @@ def hang(handler: _Handler) -> None:
     handler.close_connection = True
 
 
+def slowly(handler: _Handler) -> None:
+    """An empty list after half a second, each part of it in time."""
+    body = b' ' * 25 + b'{"attachments": []}'
+    handler.send_response(200)
+    handler.send_header('Content-Type', 'application/json')
+    handler.send_header('Content-Length', str(len(body)))
+    handler.end_headers()
+    for start in range(25):
+        time.sleep(0.02)
+        handler.wfile.write(body[start:start + 1])
+        handler.wfile.flush()
+    handler.wfile.write(body[25:])
+
+
 def trickle(handler: _Handler) -> None:
     """An answer that never ends, each part of it in time."""
     handler.send_response(200)
