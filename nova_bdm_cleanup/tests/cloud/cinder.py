@@ -118,6 +118,8 @@ class Cinder:
         errors.close()
         ready = json.loads(line)
         self.version: str = ready['version']
+        #: Of the child, for who measures what it costs.
+        self.pid = self._child.pid
         self.url = f'http://127.0.0.1:{ready["port"]}'
         self._faults: list[dict[str, Any]] = []
 
