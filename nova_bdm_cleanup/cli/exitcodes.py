@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""How the host command ends."""
+"""How the commands end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import enum
 
 
 class ExitCode(enum.IntEnum):
-    """The exit codes of every subcommand."""
+    """The exit codes of every command."""
 
     #: Everything asked for was done.
     OK = 0

@@ -51,6 +51,9 @@ class Scope:
     all_projects: bool = False
     #: Compare the attachment ids of every server: a request for each.
     thorough: bool = False
+    #: Look also at servers of which nothing is wrong but that Cinder keeps no
+    #: connection of an attachment: of an old cloud that may be every one.
+    legacy: bool = False
 
     @property
     def needs_admin(self) -> bool:
@@ -92,12 +95,14 @@ class Audit:
         self.gaps: List[str] = []
         #: Servers, volumes claimed by them, and attachments listed.
         self.size = (0, 0, 0)
+        #: How many of the attachments are legacy records.
+        self.legacy = 0
 
     def issues(self) -> Iterator[Issue]:
         """What is inconsistent; :attr:`gaps` is complete at the end.
 
         :raises http.Refused: when the credentials do not suffice
-        :raises http.BadInput: when a server of the scope does not exist
+        :raises http.BadInput: when there is nothing in the scope
         """
         if not self._cinder.prove_admin() and self._scope.needs_admin:
             raise http.Refused('Cinder does not show all projects to these '
@@ -138,6 +143,13 @@ class Audit:
         volumes_whole = self._whole(self._list_volumes, ledger)
         ledger.close_books()
         self.size = ledger.size
+        self.legacy = ledger.legacy
+        if self._scope.project and ledger.is_empty and not (
+                self.gaps or self._unknown):
+            # Neither API knows which projects there are.
+            raise http.BadInput('project %s has no servers and no volumes '
+                                'in use: is it the ID of a project?'
+                                % self._scope.project)
         self._witness.known(self._books_witness(ledger))
         if self._witness() is False:
             # Everything would look dangling, and nothing would be.
@@ -147,7 +159,7 @@ class Audit:
             return
         if attachments_whole and volumes_whole:
             yield from self._judge_servers(
-                ledger.suspects(self._scope.thorough))
+                ledger.suspects(self._scope.thorough, self._scope.legacy))
         if servers_whole:
             yield from self._judge_strangers(ledger.strangers())
         if servers_whole and attachments_whole:
@@ -281,7 +293,7 @@ class Audit:
     def _note_silent_hosts(self) -> None:
         try:
             silent = self._nova.silent_hosts()
-        except http.Refused:
+        except http.Forbidden:
             if self._scope.needs_admin:
                 raise
             return  # One project's lists show what their cells keep back.

@@ -18,6 +18,7 @@ nova-compute does it; answers are parsed there, too.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import (Any, Dict, Iterator, List, Mapping, Optional, Sequence,
                     Tuple)
 import urllib.parse
@@ -65,7 +66,7 @@ class Cinder:
             {'all_tenants': '1', 'id': "['%s']" % _NOBODY})
         try:
             self._service.get('/volumes/detail?' + query)
-        except (http.BadRequest, http.Refused):
+        except (http.BadRequest, http.Forbidden):
             self.all_projects = False
         else:
             self.all_projects = True
@@ -74,14 +75,21 @@ class Cinder:
     def attachments(self, project: Optional[str] = None,
                     volume: Optional[str] = None
                     ) -> Iterator[List[Attachment]]:
-        """Attachments, page by page, without their connections."""
+        """Attachments, page by page.
+
+        In detail, which costs Cinder the same: only so does it show which
+        ones are connected.  The connections themselves, which are large and
+        hold secrets, are dropped at once.
+        """
         query = self._query(project)
         if volume:
             query['volume_id'] = volume
-        for page in paging.pages(self._service, '/attachments', 'attachments',
-                                 query, _PAGE, follow_links=False):
+        for page in paging.pages(self._service, '/attachments/detail',
+                                 'attachments', query, _PAGE,
+                                 follow_links=False):
             with _translated():
-                found = [core.parse_attachment(r) for r in page]
+                found = [_without_connection(core.parse_attachment(r))
+                         for r in page]
             yield found
 
     def volume_ids(self, status: str, project: Optional[str] = None
@@ -133,7 +141,7 @@ class Cinder:
         return volume
 
     def attachment(self, attachment_id: str) -> Optional[Attachment]:
-        """One attachment with its connection; None: it does not exist."""
+        """One attachment; None: it does not exist."""
         try:
             body = self._service.get('/attachments/' + quoted(attachment_id))
         except http.NotFound:
@@ -147,11 +155,10 @@ class Cinder:
         return attachment
 
     def attachments_of(self, volume_id: str) -> Tuple[Attachment, ...]:
-        """All attachments of a volume, each with its connection."""
-        found = [self.attachment(a.id)
-                 for page in self.attachments(volume=volume_id) for a in page
-                 if a.volume_id == volume_id]
-        return tuple(a for a in found if a is not None)
+        """All attachments of a volume."""
+        return tuple(
+            a for page in self.attachments(volume=volume_id) for a in page
+            if a.volume_id == volume_id)
 
     # Changing
 
@@ -164,6 +171,10 @@ class Cinder:
         """One of Cinder's volume actions."""
         self._service.post('/volumes/%s/action' % quoted(volume_id),
                            {action: arguments})
+
+
+def _without_connection(attachment: Attachment) -> Attachment:
+    return dataclasses.replace(attachment, connection_info={})
 
 
 class _Client:

@@ -37,6 +37,8 @@ class Plan:
     server: novas.Server
     #: What it removes.
     issues: Tuple[Issue, ...]
+    #: What it cannot free, but another command can.
+    others: Tuple[Issue, ...] = ()
     #: Why it must not be done; empty: it may.
     refusals: Tuple[str, ...] = ()
 
@@ -50,14 +52,18 @@ def plan(sight: look.Sight) -> Plan:
         refusals.append('it is changing (%s)'
                         % (server.task_state or server.status))
     elif server.status not in _REBOOTABLE:
-        refusals.append('a server that is %s cannot be hard-rebooted'
-                        % server.status)
+        refusals.append(
+            'a server that is %s cannot be hard-rebooted%s' % (
+                server.status, '; no host has it, so "openstack bdm release" '
+                'may free its stale attachments' if server.is_shelved
+                else ''))
     refusals += [
         '%s of volume %s: %s; a person must look at it first' % (
             i.withheld or i.reason, i.volume, i.explanation)
         for i in issues if i.remedy is Remedy.PERSON]
     return Plan(server,
                 tuple(i for i in issues if i.remedy is Remedy.CLEAN),
+                tuple(i for i in issues if i.remedy is Remedy.RELEASE),
                 tuple(refusals))
 
 
@@ -95,11 +101,21 @@ class Clean:
         """Reboot a server.
 
         :returns: its state afterwards, and what is left to do
+        :raises http.Refused: when Nova does not reboot it for this user
+        :raises http.Conflict: when Nova does not reboot it in its state
         :raises http.FleetError: when the reboot was not seen to end
         """
-        self._nova.reboot_hard(planned.server.id)
-        status = self._wait(planned.server)
-        return status, self.look(planned.server.id)
+        server_id = planned.server.id
+        try:
+            self._nova.reboot_hard(server_id)
+        except http.NotFound as exc:
+            raise http.Conflict('server %s is gone' % server_id) from exc
+        try:
+            status = self._wait(planned.server)
+            return status, self.look(server_id)
+        except (http.Refused, http.BadInput) as exc:
+            # They would say that nothing was changed.
+            raise http.Unanswered(str(exc)) from exc
 
     def _wait(self, server: novas.Server) -> str:
         begin = self._clock()

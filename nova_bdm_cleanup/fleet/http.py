@@ -44,6 +44,10 @@ class Refused(FleetError):
     """The credentials are not accepted or not sufficient."""
 
 
+class Forbidden(Refused):
+    """The credentials are accepted, but not for this question."""
+
+
 class OverBudget(FleetError):
     """As many requests were made as the operator allows."""
 
@@ -197,7 +201,7 @@ class Service:
             raise Refused('%s; the token is not accepted: has it expired?'
                           % what)
         if status == 403:
-            raise Refused('%s; this needs the admin role' % what)
+            raise Forbidden('%s; this needs the admin role' % what)
         if method != 'GET' and status in (400, 409):
             raise Conflict(what)
         if status == 404:

@@ -31,7 +31,7 @@ CREATE TABLE server (id TEXT PRIMARY KEY, shelved INTEGER) WITHOUT ROWID;
 CREATE TABLE claim (volume TEXT, server TEXT, PRIMARY KEY (volume, server))
     WITHOUT ROWID;
 CREATE TABLE attachment (id TEXT PRIMARY KEY, volume TEXT, server TEXT,
-    status TEXT) WITHOUT ROWID;
+    status TEXT, legacy INTEGER) WITHOUT ROWID;
 CREATE TABLE volume (id TEXT PRIMARY KEY, status TEXT) WITHOUT ROWID;
 """
 
@@ -62,6 +62,13 @@ SELECT a.server FROM attachment AS a JOIN server ON server.id = a.server
 GROUP BY a.volume, a.server HAVING COUNT(*) > 1
 """
 
+#: Those with an attachment of which Cinder keeps no connection.
+_LEGACY_SERVERS = """
+UNION
+SELECT a.server FROM attachment AS a JOIN server ON server.id = a.server
+WHERE a.legacy
+"""
+
 _CLAIMANTS = 'SELECT DISTINCT server FROM claim'
 
 #: Those among them that have no volume at all in Nova.
@@ -85,6 +92,10 @@ WHERE NOT EXISTS (SELECT 1 FROM attachment AS a WHERE a.volume = v.id
 AND NOT EXISTS (SELECT 1 FROM claim WHERE claim.volume = v.id)
 """
 
+_ANYTHING = """
+SELECT 1 FROM server UNION ALL SELECT 1 FROM attachment
+UNION ALL SELECT 1 FROM volume LIMIT 1
+"""
 _CLAIMED = 'SELECT 1 FROM claim LIMIT 1'
 _CLAIMED_AND_KNOWN = """
 SELECT 1 FROM claim JOIN volume ON volume.id = claim.volume LIMIT 1
@@ -121,8 +132,8 @@ class Ledger:
 
     def add_attachments(self, attachments: Iterable[Attachment]) -> None:
         self._database.executemany(
-            'INSERT OR REPLACE INTO attachment VALUES (?, ?, ?, ?)',
-            ((a.id, a.volume_id, a.server_id, a.status)
+            'INSERT OR REPLACE INTO attachment VALUES (?, ?, ?, ?, ?)',
+            ((a.id, a.volume_id, a.server_id, a.status, a.is_legacy)
              for a in attachments))
 
     def add_volumes(self, volume_ids: Iterable[str], status: str) -> None:
@@ -141,10 +152,15 @@ class Ledger:
         return [row[0] for row in self._database.execute(
             'SELECT volume FROM claim LIMIT ?', (count,))]
 
-    def suspects(self, thorough: bool) -> Iterator[str]:
-        """Servers to look at; thorough: first all that have a volume."""
+    def suspects(self, thorough: bool, legacy: bool) -> Iterator[str]:
+        """Servers to look at.
+
+        :param thorough: first all that have a volume
+        :param legacy: also those whose legacy attachments are in order
+        """
         if not thorough:
-            yield from self._column(_SERVERS)
+            yield from self._column(
+                _SERVERS + (_LEGACY_SERVERS if legacy else ''))
             return
         yield from self._column(_CLAIMANTS)
         yield from self._column(_UNCLAIMING)
@@ -156,6 +172,19 @@ class Ledger:
     def nobodys_volumes(self) -> Iterator[str]:
         """Volumes to look at."""
         return self._column(_VOLUMES)
+
+    @property
+    def is_empty(self) -> bool:
+        """Neither side has anything."""
+        return not self._any(_ANYTHING)
+
+    @property
+    def legacy(self) -> int:
+        """How many legacy attachments of servers there are."""
+        row = self._database.execute(
+            'SELECT COUNT(*) FROM attachment '
+            'WHERE legacy AND server IS NOT NULL').fetchone()
+        return int(row[0])
 
     @property
     def size(self) -> Tuple[int, int, int]:

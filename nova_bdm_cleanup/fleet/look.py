@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Callable, Dict, Mapping, Optional, Tuple
+from typing import Callable, Mapping, Optional, Tuple
 
 from nova_bdm_cleanup import conf
 from nova_bdm_cleanup.fleet import cinder as cinders
@@ -146,9 +146,43 @@ class Looker:
             self._policy, self._now())
         by_id = {a.id: a for a in attachments}
         plan = Plan(tuple(
-            _in_context(f, server, settled, volumes, by_id)
+            self._in_context(f, server, settled, volumes, by_id)
             for f in plan.findings))
         return Sight(server, plan, volumes, by_id)
+
+    def _in_context(self, finding: Finding, server: novas.Server,
+                    settled: bool, volumes: Mapping[str, Optional[Volume]],
+                    attachments: Mapping[str, model.Attachment]) -> Finding:
+        """What the rules leave to others, or never see in a reboot."""
+        volume = volumes.get(finding.volume_id or '')
+        carried = attachments.get(finding.attachment_id or '')
+        hangs = volume is not None and self._hangs(volume)
+        if finding.reason is Reason.HEALTHY and not hangs:
+            return finding
+        if server.is_busy or not settled:
+            return dataclasses.replace(
+                finding, reason=Reason.OPERATION_IN_FLIGHT, action=None,
+                withheld=None,
+                explanation='the server is changing (%s); %s' % (
+                    server.task_state or server.status, finding.explanation))
+        if volume and hangs and not server.locked and finding.reason in (
+                Reason.HEALTHY, Reason.OPERATION_IN_FLIGHT):
+            # To a reboot it is somebody's detach, however old.
+            return dataclasses.replace(
+                finding, reason=Reason.STUCK, explanation=(
+                    'the volume is detaching since %s' % volume.updated_at))
+        if (server.is_shelved and finding.bdm and carried and volume
+                and carried.status == volume.status == 'reserved'):
+            return dataclasses.replace(
+                finding, reason=Reason.HEALTHY,
+                explanation='reserved for the time the server is shelved')
+        return finding
+
+    def _hangs(self, volume: Volume) -> bool:
+        """Whether a detach began too long ago to be under way."""
+        return (volume.status == 'detaching' and volume.updated_at is not None
+                and self._now() - volume.updated_at
+                >= self._policy.stuck_after)
 
     def _check_project(self, server: novas.Server) -> None:
         """To the wrong project Cinder shows no attachment, without a word."""
@@ -171,25 +205,3 @@ def _with_legacy(bdm: Bdm, server: novas.Server,
             a.server_id == server.id for a in volume.attached_to):
         return bdm
     return dataclasses.replace(bdm, has_connection_info=True)
-
-
-def _in_context(finding: Finding, server: novas.Server, settled: bool,
-                volumes: Mapping[str, Optional[Volume]],
-                attachments: Dict[str, model.Attachment]) -> Finding:
-    """What a reboot never sees, because such a server cannot be rebooted."""
-    if finding.reason is Reason.HEALTHY:
-        return finding
-    if server.is_busy or not settled:
-        return dataclasses.replace(
-            finding, reason=Reason.OPERATION_IN_FLIGHT, action=None,
-            withheld=None,
-            explanation='the server is changing (%s); %s' % (
-                server.task_state or server.status, finding.explanation))
-    carried = attachments.get(finding.attachment_id or '')
-    volume = volumes.get(finding.volume_id or '')
-    if (server.is_shelved and finding.bdm and carried and volume
-            and carried.status == volume.status == 'reserved'):
-        return dataclasses.replace(
-            finding, reason=Reason.HEALTHY,
-            explanation='reserved for the time the server is shelved')
-    return finding

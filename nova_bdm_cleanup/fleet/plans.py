@@ -17,7 +17,8 @@ import dataclasses
 import datetime
 import json
 import os
-from typing import Any, Dict, Iterable, List, Tuple
+from types import TracebackType
+from typing import Any, Dict, Iterable, List, Optional, Tuple, Type
 
 from nova_bdm_cleanup.fleet import http
 from nova_bdm_cleanup.fleet import report
@@ -35,6 +36,8 @@ _TEXTS = ('server', 'server_name', 'project', 'host', 'volume', 'attachment',
 class Writer:
     """A new plan file, made before the audit begins.
 
+    A context manager: a file that was not written is not left behind.
+
     :param path: of a file that does not exist
     :raises http.BadInput: when it does, or cannot be made
     """
@@ -46,18 +49,30 @@ class Writer:
         except OSError as exc:
             raise http.BadInput('plan file %s: %s; give the path of a new '
                                 'file' % (path, exc.strerror)) from exc
+        self._path = path
         self._file = os.fdopen(descriptor, 'w', encoding='utf-8')
+        self._written = False
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self._file.close()
+        if not self._written:
+            os.unlink(self._path)
 
     def write(self, issues: Iterable[Issue], incomplete: bool,
               created: datetime.datetime) -> None:
         """Write all of it."""
-        with self._file as file:
-            json.dump({'format': _FORMAT, 'version': _VERSION,
-                       'created': created.isoformat(),
-                       'complete': not incomplete,
-                       'findings': [_fields(i) for i in issues]},
-                      file, indent=2)
-            file.write('\n')
+        json.dump({'format': _FORMAT, 'version': _VERSION,
+                   'created': created.isoformat(),
+                   'complete': not incomplete,
+                   'findings': [_fields(i) for i in issues]},
+                  self._file, indent=2)
+        self._file.write('\n')
+        self._written = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,15 +94,18 @@ def read(path: str) -> Plan:
     try:
         with open(path, encoding='utf-8') as file:
             content = json.load(file)
-        if content['format'] != _FORMAT:
-            raise ValueError('it is no plan')
-        if content['version'] != _VERSION:
+        if not isinstance(content, dict) or content.get('format') != _FORMAT:
+            raise ValueError('it was not written by "bdm audit --plan"')
+        if content.get('version') != _VERSION:
             raise ValueError('it is of version %s, this command reads %s'
-                             % (content['version'], _VERSION))
+                             % (content.get('version'), _VERSION))
         return Plan(tuple(_issue(f) for f in content['findings']))
     except OSError as exc:
         raise http.BadInput('plan file %s: %s' % (path, exc.strerror)) from exc
-    except (ValueError, KeyError, TypeError) as exc:
+    except KeyError as exc:
+        raise http.BadInput('plan file %s: it has no %s' % (path, exc)
+                            ) from exc
+    except (ValueError, TypeError) as exc:
         raise http.BadInput('plan file %s: %s' % (path, exc)) from exc
 
 
@@ -125,6 +143,9 @@ def _fields(issue: Issue) -> Dict[str, Any]:
 def _issue(fields: Dict[str, Any]) -> Issue:
     since = fields['since']
     withheld = fields['withheld']
+    for name in _TEXTS:
+        if not isinstance(fields[name], (str, type(None))):
+            raise ValueError('"%s" is no text' % name)
     return Issue(
         reason=_reason(fields['reason']), explanation=fields['explanation'],
         since=datetime.datetime.fromisoformat(since) if since else None,

@@ -16,8 +16,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from typing import (Callable, Dict, FrozenSet, Iterable, List, Optional, Set,
-                    Tuple)
+from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Optional,
+                    Set, Tuple)
 
 from nova_bdm_cleanup import conf
 from nova_bdm_cleanup.fleet import cinder as cinders
@@ -138,6 +138,11 @@ class Release:
     def _act(self, step: Step) -> Outcome:
         # The state to expect may be another after the steps before this one.
         again = [s for s in self._steps(step.volume) if s.key == step.key]
+        if not again and step.call is Call.ROLL_DETACHING and \
+                self._status(step.volume) == step.expected:
+            # With another attachment of the same volume, for example.
+            return Outcome(step, True, 'done: the volume is %s'
+                           % step.expected)
         if not again:
             return Outcome(step, False, 'skipped: it has changed meanwhile')
         step = again[0]
@@ -179,6 +184,10 @@ class Release:
              if a.id != step.attachment_id), key=lambda a: a.id))
 
     # Facts
+
+    def _status(self, volume_id: str) -> Optional[str]:
+        volume = self._cinder.volume(volume_id)
+        return volume.status if volume else None
 
     def _scan(self, volume_ids: FrozenSet[str]) -> None:
         """Find the servers, of all projects and cells, that claim volumes.
@@ -243,8 +252,10 @@ def read_connector(path: str) -> table.Connector:
         raise http.BadInput('connector %s: %s' % (path, exc.strerror)) from exc
     except ValueError as exc:
         raise http.BadInput('connector %s: %s' % (path, exc)) from exc
-    if not isinstance(connector, dict) or not connector.get('host'):
+    host = connector.get('host') if isinstance(connector, dict) else None
+    if not host or not isinstance(host, str):
         raise http.BadInput('connector %s: it names no host; use the output '
                             'of "nova-manage volume_attachment '
                             'get_connector --json"' % path)
-    return connector
+    found: Dict[str, Any] = connector
+    return found

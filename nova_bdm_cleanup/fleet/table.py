@@ -44,7 +44,7 @@ class Call(str, enum.Enum):
     #: Unmaps the volume with a connector that the operator gives.
     FORCE_DETACH = 'os-force_detach'
 
-    #: Nova still has the disk: the volume is in use again.
+    #: The detach is over, and was not done: the volume is in use again.
     ROLL_DETACHING = 'os-roll_detaching'
 
     #: Nothing was ever mapped.
@@ -165,8 +165,14 @@ class _Table:
         if server.is_busy:
             return self._step('server %s is changing (%s)' % (
                 server.id, server.task_state or server.status), attachment)
+        if server.keep:
+            return self._step('server %s is marked bdm_cleanup=keep'
+                              % server.id, attachment)
         if server.id in self._facts.claimed_by:
             return self._of_mapping(attachment, server)
+        if (self._volume.status == 'detaching'
+                and attachment.status == 'attached'):
+            return self._half_detached(attachment, server)
         if attachment.id not in self._facts.stale:
             return self._step(
                 'server %s exists, and it is not certain that the attachment '
@@ -187,6 +193,8 @@ class _Table:
 
     def _of_mapping(self, attachment: Attachment, server: Server) -> Step:
         """Nova still has the disk."""
+        if attachment.status != 'attached' and not server.is_shelved:
+            return self._half_attached(attachment, server)
         if (self._volume.status != 'detaching'
                 or attachment.status != 'attached'):
             return self._step('server %s has the volume; nothing hangs'
@@ -197,6 +205,51 @@ class _Table:
             'the detach failed in Nova, and server %s still has the disk'
             % server.id, attachment, call=Call.ROLL_DETACHING,
             expected='in-use')
+
+    def _half_attached(self, attachment: Attachment,
+                       server: Server) -> Step:
+        """Nova has a mapping that was never connected, or is no more.
+
+        An attach leaves that behind, which nobody misses, and so does a
+        failed move of the server, which must get its disk back.
+        """
+        if any(a.server_id == server.id and a.status == 'attached'
+               for a in self._facts.attachments):
+            return self._step(
+                'server %s has the volume by another attachment: openstack '
+                'bdm show %s' % (server.id, server.id), attachment)
+        if not self._is_old(self._policy.stuck_after):
+            return self._step('the volume is being attached', attachment)
+        return self._step(
+            'server %s has a mapping of the volume, and the attachment is '
+            'only %s: an attach or a move of the server ended half way. Stop '
+            'the server and have Nova attach the volume anew with '
+            '"nova-manage volume_attachment refresh"; then detach it, if the '
+            'server is not to have it' % (server.id, attachment.status),
+            attachment)
+
+    def _half_detached(self, attachment: Attachment,
+                       server: Server) -> Step:
+        """Nova has no mapping any more, but the guest may have the disk.
+
+        To delete the attachment would take it away below the guest.  What
+        can is a hard reboot, to which the attachment of a volume that is
+        being detached is none of its business, and of one in use is stale.
+        """
+        if not self._is_old(self._policy.stuck_after):
+            return self._step('the volume is being detached', attachment)
+        if server.locked:
+            return self._step('server %s is locked: an administrator may be '
+                              'at work' % server.id, attachment)
+        return self._step(
+            'the detach ended half way, and server %s has no mapping of the '
+            'volume; once the volume is in use again, the attachment is '
+            'stale, and %s' % (
+                server.id,
+                'a hard reboot removes it in the safe order: openstack bdm '
+                'clean %s' % server.id if server.host else
+                'can be released'),
+            attachment, call=Call.ROLL_DETACHING, expected='in-use')
 
     def _unmap(self, attachment: Attachment, explanation: str) -> Step:
         """What becomes of an attachment that nobody uses."""

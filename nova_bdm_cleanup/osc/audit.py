@@ -14,7 +14,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Iterable, List, Sequence, Tuple
+import contextlib
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 from osc_lib.command import command
 
@@ -94,10 +95,19 @@ class AuditBdm(base.BdmCommand, command.Lister):
 
     def take_action(self, args: argparse.Namespace
                     ) -> Tuple[Sequence[str], Iterable[Sequence[Any]]]:
-        plan = plans.Writer(args.plan) if args.plan else None
+        with contextlib.ExitStack() as stack:
+            plan = (stack.enter_context(plans.Writer(args.plan))
+                    if args.plan else None)
+            shown = self._audit(args, plan)
+        columns = _COLUMNS + (_MORE_COLUMNS if args.long else ())
+        return columns, [_row(i, args.long) for i in shown]
+
+    def _audit(self, args: argparse.Namespace,
+               plan: Optional[plans.Writer]) -> List[Issue]:
         scope = audit.Scope(
             servers=tuple(args.server), host=args.host, project=args.project,
-            all_projects=args.all_projects, thorough=args.thorough)
+            all_projects=args.all_projects, thorough=args.thorough,
+            legacy=str(report.FleetReason.LEGACY_RECORD) in args.reason)
         self.connect(args)
         auditor = audit.Audit(self.nova, self.cinder, base.policy(args),
                               scope, self.progress, base.now,
@@ -118,8 +128,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
             self.exit_code = ExitCode.PARTLY
         elif failing:
             self.exit_code = ExitCode.FINDINGS
-        columns = _COLUMNS + (_MORE_COLUMNS if args.long else ())
-        return columns, [_row(i, args.long) for i in shown]
+        return shown
 
     @staticmethod
     def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:
@@ -139,6 +148,11 @@ class AuditBdm(base.BdmCommand, command.Lister):
             if not scope.thorough:
                 notes.append('attachment ids of servers that look right are '
                              'not compared (--thorough does)')
+        if auditor.legacy and not scope.legacy:
+            notes.append('%d of the attachments are from before Queens '
+                         '(--reason %s shows those that are in order)' % (
+                             auditor.legacy,
+                             report.FleetReason.LEGACY_RECORD))
         if hidden:
             notes.append('%d findings are not shown (--reason shows them)'
                          % hidden)

@@ -43,20 +43,20 @@ class BdmCommand:
             super().get_parser(prog_name)  # type: ignore[misc]
         group = parser.add_argument_group('bounds')
         group.add_argument(
-            '--rate', type=_number(0), metavar='<requests>', default=20,
+            '--rate', type=number(0), metavar='<requests>', default=20,
             help='Requests per second at most; 0: no limit (default: 20)')
         group.add_argument(
-            '--max-requests', type=_number(0), metavar='<requests>',
+            '--max-requests', type=number(0), metavar='<requests>',
             default=20000,
             help='Requests at most; what is left is reported as incomplete; '
                  '0: no limit (default: 20000)')
         group.add_argument(
-            '--grace-period', type=_number(0), metavar='<seconds>',
+            '--grace-period', type=number(0), metavar='<seconds>',
             default=300,
             help='How long something unfinished is taken for an operation '
                  'that is under way (default: 300)')
         group.add_argument(
-            '--stuck-after', type=_number(0), metavar='<seconds>',
+            '--stuck-after', type=number(0), metavar='<seconds>',
             default=3600,
             help='How long a volume may be reserved, attaching or detaching '
                  'until it is reported as stuck (default: 3600)')
@@ -120,11 +120,13 @@ def now() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
 
 
-def _number(least: int) -> Any:
-    def number(text: str) -> int:
-        value = int(text)
+def number(least: int) -> Any:
+    """A whole number, as the type of an option."""
+    def parse(text: str) -> int:
+        value = int(text) if text.isdecimal() else least - 1
         if value < least:
-            raise argparse.ArgumentTypeError('must be at least %d' % least)
+            raise argparse.ArgumentTypeError(
+                '"%s" is not a whole number from %d on' % (text, least))
         return value
 
-    return number
+    return parse

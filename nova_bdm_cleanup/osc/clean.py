@@ -68,7 +68,8 @@ class CleanBdm(base.BdmCommand, command.Lister):
         group.add_argument('--yes', action='store_true',
                            help='Do not ask')
         parser.add_argument(
-            '--timeout', metavar='<seconds>', type=int, default=600,
+            '--timeout', metavar='<seconds>', type=base.number(0),
+            default=600,
             help='How long to wait for one reboot (default: 600)')
         return parser
 
@@ -98,9 +99,20 @@ class CleanBdm(base.BdmCommand, command.Lister):
                 p.issues, {}, 'would be removed')]
         self._ask(args, todo)
         rows: Rows = []
-        self.exit_code = ExitCode.REPAIRED
-        for plan in todo:
-            rows += self._clean(cleaner, plan)
+        codes = set()
+        for number, plan in enumerate(todo):
+            try:
+                code, found = self._clean(cleaner, plan)
+            except KeyboardInterrupt:
+                # What became of the others must be told all the same.
+                codes.add(ExitCode.PARTLY)
+                rows += _rows(plan.issues, {}, 'unknown: interrupted')
+                rows += [row for p in todo[number + 1:]
+                         for row in _rows(p.issues, {}, 'not begun')]
+                break
+            codes.add(code)
+            rows += found
+        self.exit_code = codes.pop() if len(codes) == 1 else ExitCode.PARTLY
         return _COLUMNS, rows
 
     def _servers(self, args: argparse.Namespace) -> List[str]:
@@ -124,6 +136,10 @@ class CleanBdm(base.BdmCommand, command.Lister):
 
     def _announce(self, plan: clean.Plan) -> None:
         server = plan.server
+        for issue in plan.others:
+            self.note('Server %s: a reboot does not free volume %s (%s): '
+                      '%s', server.id, issue.volume, issue.reason,
+                      issue.what_to_do)
         if not plan.issues:
             self.note('Server %s: there is nothing to clean', server.id)
             return
@@ -149,19 +165,23 @@ class CleanBdm(base.BdmCommand, command.Lister):
         if sys.stdin.readline().strip().lower() not in ('y', 'yes'):
             raise http.Refused('nothing was changed')
 
-    def _clean(self, cleaner: clean.Clean, plan: clean.Plan) -> Rows:
+    def _clean(self, cleaner: clean.Clean,
+               plan: clean.Plan) -> Tuple[ExitCode, Rows]:
         try:
             status, after = cleaner.run(plan)
+        except (http.Refused, http.Conflict) as exc:
+            return ExitCode.REFUSED, _rows(plan.issues, {},
+                                           'refused: %s' % exc)
         except http.FleetError as exc:
-            self.exit_code = ExitCode.PARTLY
-            return _rows(plan.issues, {}, 'unknown: %s' % exc)
+            return ExitCode.PARTLY, _rows(plan.issues, {},
+                                          'unknown: %s' % exc)
         left = {(i.volume, i.attachment): i for i in after.issues}
         if status != 'ACTIVE':
             self.say('server %s is %s after the reboot' % (plan.server.id,
                                                            status))
-        if left or status != 'ACTIVE':
-            self.exit_code = ExitCode.PARTLY
-        return _rows(plan.issues, left, 'removed')
+        return (ExitCode.PARTLY if left or status != 'ACTIVE'
+                else ExitCode.REPAIRED,
+                _rows(plan.issues, left, 'removed'))
 
 
 def _rows(issues: Iterable[Issue], left: Dict[Any, Issue],

@@ -42,8 +42,9 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
     Each attachment is freed with the one call that also tells the back end:
     "attachment delete" where Cinder kept the connector or only reserved the
     volume; "os-force_detach" with a connector where it did not;
-    "os-roll_detaching" where a detach failed and Nova still has the disk.
-    The state of a volume is never set by hand.
+    "os-roll_detaching" where a detach ended half way and the server exists.
+    The state of a volume is never set by hand. A disk is never taken from a
+    server that has a host: the explanation then says what to do first.
 
     Before that it makes sure that no cell of Nova has the server, that the
     attachment is of that volume, that the volume is in a state that Cinder
@@ -75,7 +76,7 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
         parser.add_argument('--yes', action='store_true',
                             help='Do it, not only show it')
         parser.add_argument(
-            '--max', metavar='<number>', type=int, default=10,
+            '--max', metavar='<number>', type=base.number(0), default=10,
             help='Free nothing if it were more than this many (default: 10)')
         parser.add_argument(
             '--connector', metavar='<file>',
@@ -150,10 +151,16 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
         if due > args.max:
             raise http.Refused('%d are to be freed, and --max allows %d; '
                                'nothing was changed' % (due, args.max))
-        outcomes = []
-        for number, outcome in enumerate(releaser.act(steps), 1):
-            self.progress('released', number)
-            outcomes.append(outcome)
+        outcomes: List[Outcome] = []
+        try:
+            for number, outcome in enumerate(releaser.act(steps), 1):
+                self.progress('released', number)
+                outcomes.append(outcome)
+        except KeyboardInterrupt:
+            # What became of the others must be told all the same.
+            words = iter(('unknown: interrupted',))
+            outcomes += [Outcome(s, False, next(words, 'not begun'))
+                         for s in steps[len(outcomes):]]
         done = sum(o.done for o in outcomes)
         self._end(ExitCode.REPAIRED if done == len(steps)
                   else ExitCode.PARTLY, steps, due)

@@ -29,10 +29,9 @@ import uuid
 import fixtures
 from keystoneauth1.identity import v3
 from keystoneauth1 import session as ksa_session
-from oslo_config import cfg
+from nova import objects
 from testtools import content
 
-from nova_bdm_cleanup.cli import check
 from nova_bdm_cleanup.cli.exitcodes import ExitCode
 from nova_bdm_cleanup.osc import audit
 from nova_bdm_cleanup.osc import clean
@@ -148,6 +147,28 @@ class TestAudit(FleetTest):
             connected: 'stale-attachment', reserved: 'stale-attachment',
             twin: 'duplicate-attachment'}, self.audit())
 
+    def test_legacy_record(self):
+        server = self.cloud.server(fixture.Disk(), fixture.Disk())
+        volume, recent = server.volumes
+        row = self.cloud.look(server).block_device(volume)
+        self.cloud._cinder_nova.attachments.delete(row.attachment_id)
+        self.cloud.leave_legacy_attachment(server, volume)
+        mapping = objects.BlockDeviceMapping.get_by_volume_and_instance(
+            self.cloud.nova.context(), volume, server.id)
+        mapping.attachment_id = None
+        mapping.save()
+        self.assertEqual({}, self.audit())
+        self.assertEqual({volume: 'legacy-record'},
+                         self.audit('--reason', 'legacy-record'))
+
+    def test_stuck_without_a_mapping(self):
+        server = self.cloud.server()
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(server, volume)
+        self.cloud._cinder_nova.volumes.begin_detaching(volume)
+        self.assertEqual({}, self.audit())
+        self.assertEqual({volume: 'stuck'}, self.audit('--stuck-after', '0'))
+
     def test_root(self):
         server = self.cloud.server(fixture.Disk(), root='volume')
         self.cloud.lose_attachment(server, server.root)
@@ -219,14 +240,27 @@ class TestShowAndClean(FleetTest):
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertIn('opted-out', self.stderr.getvalue())
 
+    def clean_in_state(self, status: str, action: dict[str, Any]) -> None:
+        """Clean a server that is not running."""
+        server = self.cloud.server(fixture.Disk(), fixture.Disk())
+        lost, fine = server.volumes
+        self.cloud.request('POST', '/servers/%s/action' % server.id, action,
+                           by=self.cloud.admin)
+        self.cloud.lose_attachment(server, lost)
+        self.assertEqual(status, self.cloud.look(server).status)
+        code, rows = self.bdm('clean', server.id, '--yes')
+        self.assertEqual((ExitCode.REPAIRED, ['removed']),
+                         (code, [row['Result'] for row in rows]))
+        view = self.cloud.look(server)
+        self.assertEqual('ACTIVE', view.status)
+        self.assert_gone(view, lost)
+        self.assert_healthy(view, fine)
+
     def test_stopped_server(self):
-        server = self.cloud.server(fixture.Disk())
-        self.cloud.request('POST', '/servers/%s/action' % server.id,
-                           {'os-stop': None})
-        self.cloud.lose_attachment(server, server.volumes[0])
-        code, _ = self.bdm('clean', server.id, '--yes')
-        self.assertEqual(ExitCode.REPAIRED, code)
-        self.assertEqual('ACTIVE', self.cloud.look(server).status)
+        self.clean_in_state('SHUTOFF', {'os-stop': None})
+
+    def test_server_in_error(self):
+        self.clean_in_state('ERROR', {'os-resetState': {'state': 'error'}})
 
 
 class TestRelease(FleetTest):
@@ -309,6 +343,26 @@ class TestRelease(FleetTest):
         self.assertIn('get_connector', row['Explanation'])
         row = self.release(volume, '--connector', self.connector())
         self.assertEqual('os-force_detach', row['Call'])
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def test_3_detaching_from_a_server_that_exists(self):
+        server = self.cloud.server()
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(server, volume)
+        self.cloud._cinder_nova.volumes.begin_detaching(volume)
+        # The guest may have the disk: nothing may be unmapped below it, and
+        # a reboot leaves alone what is being detached.
+        code, (row,) = self.bdm('release', volume, '--yes')
+        self.assertEqual((ExitCode.REFUSED, 'the volume is being detached'),
+                         (code, row['Explanation']))
+        row = self.release(volume)
+        self.assertEqual('os-roll_detaching', row['Call'])
+        self.assertIn('openstack bdm clean ' + server.id, row['Explanation'])
+        self.assertEqual(('in-use', []),
+                         (self.status(volume), self.calls(volume)))
+        code, (row,) = self.bdm('clean', server.id, '--yes')
+        self.assertEqual((ExitCode.REPAIRED, 'stale-attachment'),
+                         (code, row['Reason']))
         self.assert_released(volume, 'terminate_connection', 'remove_export')
 
     def test_4_detach_failed_in_nova(self):
@@ -426,39 +480,3 @@ class TestRelease(FleetTest):
         code, _ = self.bdm('release', volume, '--yes')
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertIn('same region', self.stderr.getvalue())
-
-
-class TestCheck(base.FunctionalTestCase):
-    """What ``nova-bdm-cleanup check`` asks of Cinder, as nova-compute."""
-
-    CLOUD = None
-
-    def cinder(self, **cloud: Any) -> tuple[str, str]:
-        self.start_cloud(**cloud)
-        return check._check_cinder(cfg.CONF)
-
-    def test_accepted(self):
-        self.assertEqual('Success', self.cinder()[0])
-        self.assertTrue(all(request.has_service_token
-                            for request in self.cloud.proxy.requests))
-        self.assertEqual('Success', check._check_service_user(cfg.CONF)[0])
-        self.assertEqual('Success', check._check_nova(cfg.CONF)[0])
-
-    def test_without_the_role(self):
-        result, details = self.cinder(nova_options={
-            'cinder': {'token': 'nova:service:member,reader'}})
-        self.assertEqual('Failure', result)
-        self.assertIn('admin role', details)
-
-    def test_not_accepted(self):
-        result, details = self.cinder(nova_options={
-            'cinder': {'token': 'nobody'}})
-        self.assertEqual('Failure', result)
-        self.assertIn('401', details)
-
-    def test_without_credentials(self):
-        self.assertEqual('Warning', self.cinder(
-            cinder_credentials=False, service_token=False)[0])
-        self.assertIn('auth_type', check._check_credentials(cfg.CONF)[1])
-        self.assertIn('send_service_user_token',
-                      check._check_service_user(cfg.CONF)[1])

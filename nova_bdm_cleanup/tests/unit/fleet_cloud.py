@@ -36,6 +36,22 @@ import uuid
 
 _DAY = datetime.timedelta(days=1)
 
+#: As large as those of real back ends: about 1 kB.
+_CONNECTION = {
+    'driver_volume_type': 'rbd', 'qos_specs': None, 'access_mode': 'rw',
+    'encrypted': False, 'cacheable': False, 'auth_enabled': True,
+    'auth_username': 'cinder', 'secret_type': 'ceph',
+    'secret_uuid': '457eb676-33da-42ec-9a8c-9293d545c337',
+    'cluster_name': 'ceph', 'discard': True, 'enforce_multipath': False,
+    'name': 'volumes/volume-8c9d3c2e-8a1e-4a0e-9b7f-5d2f4b7b1c3a',
+    'hosts': ['192.0.2.%d' % n for n in range(1, 6)], 'ports': ['6789'] * 5,
+    'keyring': '[client.cinder]\n\tkey = not-a-key-%s==\n' % ('x' * 24),
+    'volume_id': '8c9d3c2e-8a1e-4a0e-9b7f-5d2f4b7b1c3a',
+    'attachment_id': 'd9e2a1c4-64b5-4b39-8d5a-8c5e2f1b7a90',
+    'target_portals': ['192.0.2.%d:3260' % n for n in range(1, 5)],
+    'target_iqns': ['iqn.2010-10.org.openstack:volume-8c9d3c2e'] * 4,
+}
+
 
 def uid(name: str) -> str:
     """The UUID that goes with a name."""
@@ -107,8 +123,7 @@ class FleetCloud:
         self.attachments[attachment_id] = {
             'id': attachment_id, 'instance': server_id,
             'volume_id': volume_id, 'status': status, 'host': host,
-            'connection_info': {'driver_volume_type': 'iscsi'}
-            if connected else {}}
+            'connection_info': _CONNECTION if connected else {}}
         self._of_server.setdefault(server_id or '', []).append(attachment_id)
         self._of_volume.setdefault(volume_id, []).append(attachment_id)
         return attachment_id

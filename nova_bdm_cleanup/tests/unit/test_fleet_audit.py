@@ -121,6 +121,32 @@ class TestFindings(AuditCase):
         self.cloud.volumes[self.disk]['status'] = 'detaching'
         self.assertEqual([('stuck', self.disk)], self.reasons())
 
+    def test_stuck_detaching_without_a_mapping(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.cloud.mappings[self.alpha].clear()
+        issue, = self.audit()
+        self.assertEqual(
+            (Reason.STUCK, 'openstack bdm release '
+             + fleet_cloud.uid('attachment of disk')),
+            (issue.reason, issue.what_to_do))
+        self.cloud.servers[self.alpha]['locked'] = True
+        self.assertEqual([('operation-in-flight', self.disk)],
+                         self.reasons())
+
+    def test_detaching_for_a_minute_without_a_mapping(self) -> None:
+        self.cloud.volumes[self.disk].update(
+            status='detaching', updated_at=fleet_cloud._stamp(MINUTE))
+        self.cloud.mappings[self.alpha].clear()
+        self.assertEqual([('operation-in-flight', self.disk)],
+                         self.reasons())
+
+    def test_stuck_detaching_of_a_multiattach_volume(self) -> None:
+        self.cloud.volumes[self.disk].update(multiattach=True,
+                                             status='detaching')
+        self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
+            'second', self.beta, self.disk))
+        self.assertEqual([('stuck', self.disk)] * 2, self.reasons())
+
     def test_dangling_root(self) -> None:
         gamma = self.cloud.server('gamma', image='', **{
             'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
@@ -162,6 +188,19 @@ class TestFindings(AuditCase):
         scope = Scope(servers=('alpha',))
         self.assertEqual([('legacy-record', self.disk)],
                          self.reasons(scope))
+
+    def test_legacy_records_of_the_whole_cloud(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        record = fleet_cloud.uid('attachment of disk')
+        self.cloud.attachments[record]['connection_info'] = None
+        self.assertEqual([], self.audit())
+        self.assertEqual(1, self.auditor.legacy)
+        before = len(self.cloud.requests)
+        self.assertEqual([('legacy-record', self.disk)], self.reasons(
+            Scope(all_projects=True, legacy=True)))
+        # Only to show it costs a look at its server.
+        self.assertLess(before, len(self.cloud.requests) - before)
+        self.assertEqual(1, self.auditor.legacy)
 
     def test_mapping_without_any_trace_in_cinder(self) -> None:
         volume = self.cloud.volume('unknown age')
@@ -405,6 +444,14 @@ class TestRights(AuditCase):
         self.cloud.lose_attachment(self.disk)
         self.assertEqual([('volume-available', foreign)],
                          self.reasons(Scope(project='other')))
+
+
+    def test_project_that_does_not_exist(self) -> None:
+        exc = self.assertRaises(http.BadInput, self.audit,
+                                Scope(project='nothing'))
+        self.assertIn('project nothing has no servers', str(exc))
+        self.cloud.volume('lonely', 'in-use', 'other')
+        self.assertEqual(1, len(self.audit(Scope(project='other'))))
 
 
 class TestSize(AuditCase):

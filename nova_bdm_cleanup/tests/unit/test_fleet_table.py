@@ -107,6 +107,16 @@ class TestCases(TableCase):
         self.assertEqual((Call.ROLL_DETACHING, 'in-use'),
                          (step.call, step.expected))
 
+    def test_3_detaching_from_a_server_that_exists(self) -> None:
+        for host, words in ((ALIVE, 'openstack bdm clean alive'),
+                            (SHELVED, 'can be released')):
+            for connected in (True, False):
+                step = self.one(attachment('attached', connected, 'alive'),
+                                status='detaching', alive=host)
+                self.assertEqual((Call.ROLL_DETACHING, 'in-use'),
+                                 (step.call, step.expected))
+                self.assertIn(words, step.explanation)
+
     def test_5_detached_in_nova(self) -> None:
         step = self.one(attachment('detaching'), status='detaching')
         self.assertEqual(Call.DELETE, step.call)
@@ -153,6 +163,10 @@ class TestRefusals(TableCase):
 
     def test_opted_out(self) -> None:
         self.assert_refused('keep', attachment(), keep=True)
+        self.assert_refused(
+            'server alive is marked', attachment(server='alive'),
+            alive=dataclasses.replace(ALIVE, keep=True), status='detaching',
+            claimed_by=('alive',))
 
     def test_another_volumes_attachment(self) -> None:
         self.assert_refused('of volume other', attachment(volume='other'))
@@ -173,6 +187,25 @@ class TestRefusals(TableCase):
         self.assert_refused('being detached', attachment(server='alive'),
                             status='detaching', claimed_by=('alive',),
                             age=MINUTE)
+
+    def test_detach_without_a_mapping_may_be_under_way(self) -> None:
+        self.assert_refused('being detached', attachment(server='alive'),
+                            status='detaching', age=MINUTE)
+        self.assert_refused(
+            'administrator may be at work', attachment(server='alive'),
+            status='detaching', alive=dataclasses.replace(ALIVE, locked=True))
+
+    def test_attach_ended_half_way(self) -> None:
+        for status, connected in (('reserved', False), ('attaching', True)):
+            world: Any = dict(status=status, claimed_by=('alive',))
+            record = attachment(status, connected, 'alive')
+            self.assert_refused('volume_attachment refresh', record, **world)
+            self.assert_refused('being attached', record, age=MINUTE, **world)
+            self.assert_refused(
+                'by another attachment', record,
+                attachment(server='alive', name='good'), **world)
+            self.assert_refused('nothing hangs', record, alive=SHELVED,
+                                **world)
 
     def test_server_exists_and_is_changing(self) -> None:
         self.assert_refused(

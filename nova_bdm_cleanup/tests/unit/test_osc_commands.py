@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pathlib
 import sys
 from types import SimpleNamespace
 from typing import Any, List, Tuple
@@ -23,6 +24,8 @@ import unittest
 from unittest import mock
 
 from nova_bdm_cleanup.cli.exitcodes import ExitCode
+from nova_bdm_cleanup.fleet import cinder as cinders
+from nova_bdm_cleanup.fleet import nova as novas
 from nova_bdm_cleanup.osc import progress
 from nova_bdm_cleanup.tests.unit import fleet_base
 from nova_bdm_cleanup.tests.unit import fleet_cloud
@@ -85,6 +88,19 @@ class TestPlugin(fleet_base.base.TestCase):
             text = command(app, None).get_parser('bdm').format_help()
             self.assertIn('Exit codes: ', ' '.join(text.split()))
 
+    def test_every_column_and_exit_code_is_documented(self) -> None:
+        page = pathlib.Path(__file__).resolve().parents[3].joinpath(
+            'doc', 'source', 'cli', 'osc.rst')
+        if not page.exists():
+            self.skipTest('the sources are not at hand')
+        text = page.read_text(encoding='utf-8')
+        columns = audit._COLUMNS + audit._MORE_COLUMNS + \
+            clean._COLUMNS + release._COLUMNS + show._COLUMNS
+        for column in columns:
+            self.assertIn('``%s``' % column, text)
+        for code in ExitCode:
+            self.assertIn('\n   * - %d\n' % code, text)
+
     def test_module(self) -> None:
         instance = mock.Mock()
         made = plugin.make_client(instance)
@@ -140,6 +156,17 @@ class TestAudit(CommandCase):
         self.assertIn('1 findings are not shown', self.log.output)
         code, rows = self.bdm('audit', '--reason', 'operation-in-flight')
         self.assertEqual((ExitCode.FINDINGS, 1), (code, len(rows)))
+
+    def test_legacy_records(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        self.cloud.attachments[fleet_cloud.uid('attachment of disk')].update(
+            connection_info={})
+        self.assertEqual((ExitCode.OK, []), self.bdm('audit'))
+        self.assertIn('1 of the attachments are from before Queens',
+                      self.log.output)
+        code, (row,) = self.bdm('audit', '--reason', 'legacy-record')
+        self.assertEqual((ExitCode.FINDINGS, self.disk, 'none'),
+                         (code, row['Volume'], row['Action']))
 
     def test_incomplete(self) -> None:
         self.break_volume()
@@ -257,6 +284,19 @@ class TestRelease(CommandCase):
         self.assertEqual(volumes, {r['Volume'] for r in rows})
         self.assertEqual((ExitCode.OK, []), self.bdm('release', '--orphans'))
 
+    def test_stuck_detach_of_a_multiattach_volume(self) -> None:
+        self.cloud.volumes[self.disk].update(multiattach=True,
+                                             status='detaching')
+        self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
+            'second', self.beta, self.disk))
+        code, rows = self.bdm('release', '--orphans', '--yes')
+        self.assertEqual(ExitCode.REPAIRED, code)
+        self.assertEqual(['released: the volume is in-use',
+                          'done: the volume is in-use'],
+                         [r['Result'] for r in rows])
+        self.assertEqual([('os-roll_detaching', self.disk)],
+                         self.cloud.driver)
+
     def test_max_is_all_or_nothing(self) -> None:
         self.orphan('one'), self.orphan('two')
         code, rows = self.bdm('release', '--orphans', '--yes', '--max', '1')
@@ -281,6 +321,25 @@ class TestRelease(CommandCase):
         code, (row,) = self.bdm('release', self.orphan(), '--yes')
         self.assertEqual(ExitCode.PARTLY, code)
         self.assertIn('409 (ConflictNovaUsing)', row['Result'])
+
+    def test_interrupted(self) -> None:
+        volumes = [self.orphan(name) for name in ('one', 'two', 'three')]
+        count = []
+        call = cinders.Cinder.delete_attachment
+
+        def interrupt(cinder: Any, attachment_id: str) -> None:
+            count.append(1)
+            if len(count) == 2:
+                raise KeyboardInterrupt
+            call(cinder, attachment_id)
+
+        with mock.patch.object(cinders.Cinder, 'delete_attachment',
+                               interrupt):
+            code, rows = self.bdm('release', *volumes, '--yes')
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertEqual(
+            ['released: the volume is available', 'unknown: interrupted',
+             'not begun'], [r['Result'] for r in rows])
 
     def test_changed_meanwhile(self) -> None:
         volume = self.orphan()
@@ -402,6 +461,46 @@ class TestClean(CommandCase):
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertEqual(0, self.cloud.asked('POST'))
 
+    def test_refused_by_nova(self) -> None:
+        self.break_volume()
+        for status in (403, 409):
+            self.cloud._rules[:] = []
+            self.cloud.on('POST .*/action', lambda s=status: (s, {
+                'conflictingRequest': {'message': 'on purpose'}}))
+            code, (row,) = self.bdm('clean', 'alpha', '--yes')
+            self.assertEqual(ExitCode.REFUSED, code)
+            self.assertIn('refused: ', row['Result'])
+
+    def test_deleted_before_the_reboot(self) -> None:
+        self.break_volume()
+        self.cloud.on('POST .*/action', lambda: (404, {
+            'itemNotFound': {'message': 'Instance'}}))
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('is gone', row['Result'])
+
+    def test_interrupted(self) -> None:
+        self.break_volume()
+        self.cloud.lose_attachment(self.other)
+        with mock.patch.object(novas.Nova, 'reboot_hard', autospec=True,
+                               side_effect=KeyboardInterrupt):
+            code, rows = self.bdm('clean', 'alpha', 'beta', '--yes')
+        self.assertEqual(
+            (ExitCode.PARTLY, ['unknown: interrupted', 'not begun']),
+            (code, [r['Result'] for r in rows]))
+
+    def test_not_seen_to_end(self) -> None:
+        self.break_volume()
+
+        def reboot() -> None:
+            self.cloud.on('GET .*/servers/', lambda: (403, {
+                'forbidden': {'message': 'Policy'}}))
+
+        self.cloud.on('POST .*/action', reboot)
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('unknown: ', row['Result'])
+
     def test_without_the_plugin(self) -> None:
         self.break_volume()
         self.reboot(heals=False, status='ERROR')
@@ -423,6 +522,19 @@ class TestClean(CommandCase):
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertIn('duplicate-attachment', self.stderr.getvalue())
         self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_what_a_reboot_does_not_free(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.assertEqual((ExitCode.OK, []), self.bdm('clean', 'alpha'))
+        self.assertIn('openstack bdm release', self.log.output)
+
+    def test_shelved(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha].update(
+            {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
+        code, _ = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('openstack bdm release', self.stderr.getvalue())
 
     def test_cannot_be_rebooted(self) -> None:
         self.break_volume()
@@ -487,6 +599,34 @@ class TestPlanFiles(CommandCase):
                 file.write(content)
             code, _ = self.bdm('clean', '--plan', path)
             self.assertEqual(ExitCode.BAD_INPUT, code)
+
+    def test_not_left_behind_by_an_audit_that_is_refused(self) -> None:
+        path = self.path()
+        code, _ = self.bdm('audit', '--all-projects', '--plan', path,
+                           user='member')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertFalse(os.path.exists(path))
+
+    def test_damaged(self) -> None:
+        self.break_volume()
+        path = self.plan()
+        with open(path) as file:
+            plan = json.load(file)
+        for field, value, words in (
+                ('reason', 'odd', 'unknown reason odd'),
+                ('server', 7, '"server" is no text'),
+                ('since', 'yesterday', 'yesterday')):
+            finding = dict(plan['findings'][0], **{field: value})
+            with open(path, 'w') as file:
+                json.dump(dict(plan, findings=[finding]), file)
+            code, _ = self.bdm('clean', '--plan', path)
+            self.assertEqual(ExitCode.BAD_INPUT, code)
+            self.assertIn(words, self.stderr.getvalue())
+            del finding[field]
+            with open(path, 'w') as file:
+                json.dump(dict(plan, findings=[finding]), file)
+            self.bdm('clean', '--plan', path)
+            self.assertIn("it has no '%s'" % field, self.stderr.getvalue())
 
     def test_never_overwritten(self) -> None:
         path = self.plan()

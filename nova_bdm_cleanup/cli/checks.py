@@ -1,0 +1,261 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The checks of ``nova-bdm-cleanup check``.
+
+Each succeeds, or its details say what to set.  What a check needs of Nova it
+imports itself, so that what is wrong with one says nothing about the others.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import metadata
+import os
+import pathlib
+from typing import Any, Callable, Optional, Tuple
+
+from keystoneauth1 import exceptions as ksa_exceptions
+from keystoneauth1 import loading as ks_loading
+from oslo_config import cfg
+from oslo_upgradecheck import upgradecheck
+from oslo_upgradecheck.upgradecheck import Code
+from oslo_upgradecheck.upgradecheck import Result
+
+from nova_bdm_cleanup.cli import text
+from nova_bdm_cleanup import conf as our_conf
+from nova_bdm_cleanup.fleet import cinder as cinders
+from nova_bdm_cleanup.fleet import http
+from nova_bdm_cleanup.fleet import paging
+from nova_bdm_cleanup import journal as journals
+
+_GROUP, _NAME = 'os_vif', 'bdm_cleanup'
+
+#: What ``service_token_roles`` of Cinder's ``[keystone_authtoken]`` is, unless
+#: somebody has changed it.
+_SERVICE_ROLE = 'service'
+
+_NO_CREDENTIALS = 'not checked without credentials in [cinder]'
+
+
+def _guarded(check: Callable[[Any], Result]) -> Callable[[Any], Result]:
+    """A check that fails in an unforeseen way is a failure of that check."""
+
+    @functools.wraps(check)
+    def guarded(self: Any) -> Result:
+        try:
+            result = check(self)
+        except http.FleetError as exc:
+            result = _failure(str(exc))
+        except Exception as exc:
+            result = _failure('%s: %s' % (type(exc).__name__, exc))
+        if result.details is not None:
+            # Words of another service must not control the terminal.
+            result.details = text.clean(result.details)
+        return result
+
+    return guarded
+
+
+def _success(details: Optional[str] = None) -> Result:
+    return Result(Code.SUCCESS, details)
+
+
+def _warning(details: str) -> Result:
+    return Result(Code.WARNING, details)
+
+
+def _failure(details: str) -> Result:
+    return Result(Code.FAILURE, details)
+
+
+class Checks(upgradecheck.UpgradeCommands):
+    """All of them.
+
+    :param conf: Nova's configuration, with the options of the plugin
+    """
+
+    display_title = 'bdm-cleanup Check Results'
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__()
+        self._conf = conf
+
+    @_guarded
+    def plugin(self) -> Result:
+        """Whether nova-compute finds the plugin, and may use it."""
+        points = [p for d in metadata.distributions() for p in d.entry_points
+                  if p.group == _GROUP and p.name == _NAME]
+        if not points:
+            return _failure(
+                'this Python has no entry point %s in the group %s: pip '
+                'install nova-bdm-cleanup into it' % (_NAME, _GROUP))
+        points[0].load()
+        if not self._conf[our_conf.GROUP].enabled:
+            return _warning('it is not enabled: set enabled = true in '
+                            '[bdm_cleanup], then restart nova-compute')
+        return _success()
+
+    @_guarded
+    def nova(self) -> Result:
+        """Whether Nova has what the plugin builds on."""
+        from nova_bdm_cleanup.plugin import hook
+
+        differences = hook.differences()
+        if differences:
+            return _failure(
+                'this Nova is not understood, and would be left as it is: %s'
+                % '; '.join(differences))
+        return _success()
+
+    @_guarded
+    def options(self) -> Result:
+        """Whether every option of the plugin is valid."""
+        problems = our_conf.problems(self._conf)
+        return _failure('; '.join(problems)) if problems else _success()
+
+    @_guarded
+    def journal(self) -> Result:
+        """Whether the journal can be written."""
+        path, max_bytes, backups = our_conf.journal(self._conf)
+        owner = _owner(pathlib.Path(path))
+        if os.geteuid() == 0 and owner:
+            # A journal that belongs to root is of no use to nova-compute.
+            return _warning('not checked, since %s belongs to user %d: run '
+                            'this as that user' % (path, owner))
+        try:
+            journals.Journal(path, max_bytes, backups).check()
+        except journals.JournalError as exc:
+            return _failure(str(exc))
+        return _success()
+
+    @_guarded
+    def credentials(self) -> Result:
+        """Whether nova-compute has credentials of its own for Cinder."""
+        if not self._has_credentials:
+            return _failure(
+                'set auth_type in [cinder], and the options that belong to '
+                'it, for a user with the admin role; without them, a reboot '
+                'that the project of the server does not request itself '
+                'changes nothing')
+        return _success()
+
+    @_guarded
+    def service_token(self) -> Result:
+        """Whether a service token is sent that Cinder will accept."""
+        group = self._conf.service_user
+        if not group.send_service_user_token:
+            return _failure(
+                'set send_service_user_token in [service_user] to true, and '
+                'its auth_type, for a user with the service role; without '
+                'them Cinder refuses to delete what Nova still knows')
+        if group.auth_type is None:
+            return _failure('set auth_type in [service_user]')
+        auth = ks_loading.load_auth_from_conf_options(
+            self._conf, 'service_user')
+        if not hasattr(auth, 'get_access'):
+            return _success('its roles are not known: the credentials are '
+                            'a ready-made token')
+        session = ks_loading.load_session_from_conf_options(
+            self._conf, 'service_user', auth=auth)
+        try:
+            roles = auth.get_access(session).role_names
+        except ksa_exceptions.ClientException as exc:
+            return _failure('Keystone gives no token for the user in '
+                            '[service_user]: %s' % exc)
+        if _SERVICE_ROLE not in roles:
+            return _warning(
+                'the user in [service_user] has no role "%s" but %s: give it '
+                'that role, or name one of these in service_token_roles in '
+                '[keystone_authtoken] of cinder.conf' % (
+                    _SERVICE_ROLE, ', '.join(roles) or 'none at all'))
+        return _success()
+
+    @_guarded
+    def cinder_version(self) -> Result:
+        """Whether Cinder's API is recent enough."""
+        if not self._has_credentials:
+            return _warning(_NO_CREDENTIALS)
+        client = self._client()
+
+        def transport(method: str, path: str, body: Any,
+                      **kwargs: Any) -> Any:
+            # In the version that every Cinder has, or an old one would only
+            # say that it does not know ours.
+            return client.get_with_base_url(path, authenticated=True,
+                                            microversion='3.0', **kwargs)
+
+        body = http.Service('Cinder', transport, http.Gate()).get('v3/')
+        newest = max(_version(paging.text(r, 'version'))
+                     for r in paging.records(body, 'versions'))
+        details = 'its API has version %d.%d, and %s is needed' % (
+            *newest, cinders.MICROVERSION)
+        if newest < _version(cinders.MICROVERSION):
+            return _failure(details + ' (Queens): upgrade Cinder')
+        return _success(details)
+
+    @_guarded
+    def cinder(self) -> Result:
+        """The requests of a reboot, with its credentials and tokens."""
+        if not self._has_credentials:
+            return _warning(_NO_CREDENTIALS)
+        client = self._client()
+
+        def transport(method: str, path: str, body: Any,
+                      **kwargs: Any) -> Any:
+            return client.request(path, method, authenticated=True, **kwargs)
+
+        service = http.Service('Cinder', transport, http.Gate())
+        if not cinders.Cinder(service).prove_admin():
+            return _failure(
+                'Cinder does not show all projects to the user in [cinder]: '
+                'give it the admin role (or what Cinder\'s policy '
+                'context_is_admin asks for)')
+        service.get('/attachments?all_tenants=1&limit=1')
+        return _success()
+
+    @property
+    def _has_credentials(self) -> bool:
+        return self._conf.cinder.auth_type is not None
+
+    @staticmethod
+    def _client() -> Any:
+        """What a reboot asks Cinder through."""
+        from nova import context as nova_context
+
+        from nova_bdm_cleanup.plugin import access
+
+        return access._client(access._service_context(
+            nova_context.get_admin_context())).client
+
+    _upgrade_checks = (
+        ('Plugin', plugin),
+        ('Nova', nova),
+        ('Options', options),
+        ('Journal', journal),
+        ('Credentials for Cinder', credentials),
+        ('Service token', service_token),
+        ('Cinder version', cinder_version),
+        ('Cinder', cinder),
+    )
+
+
+def _owner(path: pathlib.Path) -> int:
+    """Who owns a file, or the directory that it would be made in."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path.stat().st_uid
+
+
+def _version(text: str) -> Tuple[int, int]:
+    """A version as a pair, so that 3.9 is less than 3.44."""
+    major, _, minor = text.partition('.')
+    return int(major), int(minor)

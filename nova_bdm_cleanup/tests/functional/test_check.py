@@ -1,0 +1,132 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""``nova-bdm-cleanup check`` beside a real Nova and a real Cinder."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import base  # isort: skip
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import fixtures
+from oslo_config import cfg
+from oslo_upgradecheck.upgradecheck import Code
+from testtools import content
+
+from nova_bdm_cleanup.cli import checks
+from nova_bdm_cleanup.cli.exitcodes import ExitCode
+
+_CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+
+_NAMES = ['Plugin', 'Nova', 'Options', 'Journal', 'Credentials for Cinder',
+          'Service token', 'Cinder version', 'Cinder']
+
+
+class TestCheck(base.FunctionalTestCase):
+    """What ``nova-bdm-cleanup check`` asks of Cinder, as nova-compute."""
+
+    CLOUD = None
+
+    def check(self, *names: str, **cloud: Any) -> list[tuple[Code, str]]:
+        """The results of some checks with some cloud."""
+        self.start_cloud(**cloud)
+        results = [getattr(checks.Checks(cfg.CONF), name)() for name in names]
+        return [(result.code, result.details or '') for result in results]
+
+    def test_accepted(self):
+        (cinder, _), (version, details), (nova, _), (service, _) = self.check(
+            'cinder', 'cinder_version', 'nova', 'service_token')
+        self.assertEqual({Code.SUCCESS}, {cinder, version, nova, service})
+        self.assertRegex(details, r'version 3\.\d\d, and 3\.44 is needed')
+        self.assertTrue(all(request.has_service_token
+                            for request in self.cloud.proxy.requests))
+
+    def test_without_the_role(self):
+        (code, details), = self.check('cinder', nova_options={
+            'cinder': {'token': 'nova:service:member,reader'}})
+        self.assertEqual(Code.FAILURE, code)
+        self.assertIn('admin role', details)
+
+    def test_not_accepted(self):
+        for code, details in self.check(
+                'cinder', 'cinder_version',
+                nova_options={'cinder': {'token': 'nobody'}}):
+            self.assertEqual(Code.FAILURE, code)
+            self.assertIn('401', details)
+
+    def test_without_credentials(self):
+        (cinder, _), (_, credentials), (_, service) = self.check(
+            'cinder', 'credentials', 'service_token',
+            cinder_credentials=False, service_token=False)
+        self.assertEqual(Code.WARNING, cinder)
+        self.assertIn('auth_type', credentials)
+        self.assertIn('send_service_user_token', service)
+
+
+class TestCommand(base.FunctionalTestCase):
+    """The command itself, with the configuration of nova-compute."""
+
+    CLOUD = {'nova_options': {'bdm_cleanup': {'enabled': True}}}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.conf = self.cloud.state / 'etc' / 'nova' / 'nova.conf'
+        self.site = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        # What pip leaves of a package.
+        info = self.site / 'nova_bdm_cleanup-1.2.3.dist-info'
+        info.mkdir()
+        (info / 'METADATA').write_text(
+            'Metadata-Version: 2.1\nName: nova-bdm-cleanup\n'
+            'Version: 1.2.3\n')
+        (info / 'entry_points.txt').write_text(
+            '[os_vif]\nbdm_cleanup = nova_bdm_cleanup.loader:Loader\n')
+
+    def run_check(self, *arguments: str) -> tuple[int, str]:
+        """Run it; returns the exit code and the output."""
+        done = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-m', 'nova_bdm_cleanup.cli.main',
+             'check', *arguments], capture_output=True, text=True,
+            cwd=self.site, timeout=120, env=dict(
+                os.environ, PYTHONPATH=os.pathsep.join(
+                    [str(self.site), str(_CHECKOUT)])))
+        self.addDetail('stderr', content.text_content(done.stderr))
+        self.addDetail('stdout', content.text_content(done.stdout))
+        return done.returncode, done.stdout
+
+    def test_in_order(self):
+        code, output = self.run_check('--json', '--config-file',
+                                      str(self.conf))
+        self.assertEqual(ExitCode.OK, code)
+        self.assertEqual(
+            [(name, Code.SUCCESS) for name in _NAMES],
+            [(c['check'], c['result']) for c in json.loads(output)['checks']])
+
+    def test_not_in_order(self):
+        with self.conf.open('a') as file:
+            file.write('[bdm_cleanup]\nenabled = false\ntimeout = 0\n'
+                       '[cinder]\ntoken = nova:service:member\n')
+        code, output = self.run_check('--config-file', str(self.conf))
+        self.assertEqual(ExitCode.FINDINGS, code)
+        for words in ('bdm-cleanup Check Results', 'Check: Cinder version',
+                      'Result: Warning', 'set enabled = true',
+                      'Result: Failure', '[bdm_cleanup] timeout',
+                      'admin role'):
+            self.assertIn(words, ' '.join(output.split()))
+
+    def test_configuration_is_missing(self):
+        code, output = self.run_check('--config-file', '/no/such/nova.conf')
+        self.assertEqual((ExitCode.BAD_INPUT, ''), (code, output))
