@@ -35,6 +35,19 @@ def start(conf: cfg.ConfigOpts) -> None:
     :param conf: nova.conf, parsed
     :raises Refused: when it cannot work and ``required`` is set
     """
+    try:
+        _start(conf)
+    except Refused:
+        raise
+    except Exception as exc:
+        # A Nova that has moved what we import, for example.  What goes wrong
+        # here would keep nova-compute from starting.
+        LOG.exception('bdm-cleanup could not be installed')
+        _refuse(conf, 'bdm-cleanup is enabled but not installed; Nova is left '
+                'as it is: %s: %s' % (type(exc).__name__, exc))
+
+
+def _start(conf: cfg.ConfigOpts) -> None:
     our_conf.register_opts(conf)
     problems = our_conf.problems(conf)
     if not problems:
@@ -49,9 +62,10 @@ def start(conf: cfg.ConfigOpts) -> None:
         return
     _check_journal(conf)
     _warn_of_credentials(conf)
+    active = 'bdm-cleanup %s is active in Nova %s: %s' % (
+        version.version(), _nova_version(), _options(conf))
     hook.install()
-    LOG.info('bdm-cleanup %s is active in Nova %s: %s', version.version(),
-             _nova_version(), _options(conf))
+    LOG.info(active)
 
 
 def _refuse(conf: cfg.ConfigOpts, text: str) -> None:

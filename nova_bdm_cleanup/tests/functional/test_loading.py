@@ -180,6 +180,19 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual((1, None), (code, told))
 
 
+    def test_what_nobody_foresaw(self):
+        # Stock Nova starts with this, as long as nobody reads the option.
+        options = ('enabled = true\n%s\n[service_user]\n'
+                   'send_service_user_token = ture\n')
+        code, told, log = self._start(options % '')
+        self.assertEqual(0, code)
+        self.assertIn(' CRITICAL ', log[-1])
+        self.assertIn('send_service_user_token', log[-1])
+        self._check_untouched(told)
+        code, told, _ = self._start(options % 'required = true')
+        self.assertEqual((1, None), (code, told))
+
+
 class HookTest(testtools.TestCase):
 
     NAMES = ('_delete_dangling_bdms', '_reboot_instance', 'reboot_instance')
