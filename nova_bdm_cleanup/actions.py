@@ -13,15 +13,19 @@
 
 Guest off, host disconnected, Cinder told, Nova's row gone.  In any other order
 one tenant's data can come to be read through another's device
-(CVE-2023-2088).  Whatever fails stops the chain of that one disk where it is:
-what is left is dangling again at the next look, and that is also how a crash
-at any point is finished later.
+(CVE-2023-2088).  Hence also the step between the second and the third: once
+Cinder may have let go of a disk, Nova must not connect it again, neither in
+this reboot nor in one after a crash.
+
+Whatever fails stops the chain of that one disk where it is: what is left is
+dangling again at the next look, and that is also how a crash at any point is
+finished later.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Optional, Set, TypeVar
+from typing import Any, Callable, Optional, Set, TypeVar, Union
 
 from nova_bdm_cleanup import audit as audits
 from nova_bdm_cleanup import cinder as cinders
@@ -36,13 +40,21 @@ from nova_bdm_cleanup import ports
 
 T = TypeVar('T')
 
+Disk = Union[Bdm, Attachment]
+
 
 class StepFailed(Exception):
     """A step failed, which is in the log and the journal already."""
 
 
-class SharedOnHost(Exception):
-    """A legacy attachment whose volume another local guest uses."""
+class NotAsked(Exception):
+    """Cinder could not even be told what to do."""
+
+
+#: With these Cinder did certainly nothing.  After any other failure it may
+#: have done what it was told, or may yet do it.
+_REFUSALS = (cinders.ServiceTokenRequired, cinders.Refused,
+             deadlines.NotBegun, NotAsked)
 
 
 class SiblingStopped(Exception):
@@ -71,8 +83,8 @@ class Actions:
         # Volumes whose chain ended early: another mapping of such a volume
         # must not go on where the first one stopped.
         self._stopped: Set[Optional[str]] = set()
-        #: The uuids of the mappings whose disk host and Cinder have let go:
-        #: connecting it again would share it with whoever gets it next.
+        #: The uuids of the mappings whose disk Cinder may have let go:
+        #: connecting it again could share it with whoever gets it next.
         self.released: Set[str] = set()
         #: How many actions are complete.
         self.completed = 0
@@ -102,16 +114,22 @@ class Actions:
         self._audit.removing(finding)
         action = finding.action
         if isinstance(action, RemoveBdm):
-            self._disconnect(finding, action.bdm)
-            for attachment in action.attachments:
-                self._delete(finding, attachment)
+            if action.bdm.has_connection_info:
+                self._let_go(finding, action.bdm)
+            else:
+                self.record('disconnect', 'skipped', bdm=action.bdm.uuid,
+                            detail='it is not connected')
             self.released.add(action.bdm.uuid)
+            self._delete_all(finding, action)
             self._step(finding, 'destroy',
                        functools.partial(self._host.destroy, action.bdm),
                        bdm=action.bdm.uuid, volume=action.bdm.volume_id)
         elif action is not None:
             if action.disconnect:
-                self._disconnect_stale(finding, action.attachment)
+                self._disconnect(
+                    finding, action.attachment,
+                    self._host.disconnect_attachment,
+                    attachment=action.attachment.id)
             self._delete(finding, action.attachment)
         self.completed += 1
         self._audit.removed(finding, self._entry.id)
@@ -147,53 +165,76 @@ class Actions:
                 self._audit.unrecorded(exc)
             self._recording = False
 
-    def _disconnect(self, finding: Finding, bdm: Bdm) -> None:
-        if not bdm.has_connection_info:
-            self.record('disconnect', 'skipped', bdm=bdm.uuid,
-                        detail='it was never connected')
-        elif self._is_shared(finding, bdm.volume_id):
-            self.record('disconnect', 'skipped', bdm=bdm.uuid,
-                        detail='another server on this host uses the volume')
+    def _let_go(self, finding: Finding, bdm: Bdm) -> None:
+        self._disconnect(finding, bdm, self._host.disconnect, bdm=bdm.uuid)
+        self._step(finding, 'forget',
+                   functools.partial(self._host.forget, bdm),
+                   bdm=bdm.uuid, volume=bdm.volume_id)
+
+    def _disconnect(self, finding: Finding, disk: Disk,
+                    disconnect: Callable[[Any], None],
+                    **subject: Any) -> None:
+        obstacle = self._step(finding, 'neighbours', functools.partial(
+            self._obstacle, disk), quiet=True)
+        if obstacle:
+            self.record('disconnect', 'skipped', detail=obstacle, **subject)
         else:
             self._step(finding, 'disconnect',
-                       functools.partial(self._host.disconnect, bdm),
-                       bdm=bdm.uuid, volume=bdm.volume_id)
+                       functools.partial(disconnect, disk),
+                       volume=disk.volume_id, **subject)
 
-    def _disconnect_stale(self, finding: Finding,
-                          attachment: Attachment) -> None:
-        if self._is_shared(finding, attachment.volume_id):
-            self.record('disconnect', 'skipped', attachment=attachment.id,
-                        detail='another server on this host uses the volume')
-            return
-        self._step(finding, 'disconnect',
-                   functools.partial(self._host.disconnect_attachment,
-                                     attachment),
-                   attachment=attachment.id, volume=attachment.volume_id)
+    def _obstacle(self, disk: Disk) -> str:
+        """Why a disk must not be disconnected from this host; empty: it may.
+
+        Asked anew before each disconnect, as late as can be.
+        """
+        if self._host.used_by_others(disk.volume_id or ''):
+            return ('another server on this host, or on its way to it, uses '
+                    'the volume')
+        if self._host.is_reused(disk):
+            return ('another volume has its address on this host by now, so '
+                    'nothing of it can be left here')
+        return ''
+
+    def _delete_all(self, finding: Finding, action: RemoveBdm) -> None:
+        """Delete what is left in Cinder."""
+        for number, attachment in enumerate(action.attachments):
+            try:
+                self._delete(finding, attachment)
+            except StepFailed as failure:
+                if not number and isinstance(failure.__cause__, _REFUSALS):
+                    self._take_back(finding, action.bdm)
+                raise
+
+    def _take_back(self, finding: Finding, bdm: Bdm) -> None:
+        """Cinder kept the disk: so does the guest."""
+        if bdm.has_connection_info:
+            self._step(finding, 'remember',
+                       functools.partial(self._host.remember, bdm),
+                       bdm=bdm.uuid, volume=bdm.volume_id)
+            self.released.discard(bdm.uuid)
 
     def _delete(self, finding: Finding, attachment: Attachment) -> None:
         if attachment.is_legacy:
-            shared = self._is_shared(finding, attachment.volume_id)
-            delete = functools.partial(self._force_detach, attachment, shared)
+            delete = functools.partial(self._force_detach, attachment)
         else:
             delete = functools.partial(
                 self._cinder.delete_attachment, attachment.id)
         self._step(finding, 'delete-attachment', delete,
                    attachment=attachment.id, volume=attachment.volume_id)
 
-    def _force_detach(self, attachment: Attachment, shared: bool) -> bool:
-        if shared:
+    def _force_detach(self, attachment: Attachment) -> bool:
+        if self._host.used_by_others(attachment.volume_id):
             # The back end would take the volume from the whole host.
-            raise SharedOnHost(
-                'another server on this host uses the volume; detach the '
-                'legacy attachment %s by hand' % attachment.id)
-        return self._cinder.force_detach(attachment, self._host.connector())
-
-    def _is_shared(self, finding: Finding, volume_id: Optional[str]) -> bool:
-        """Asked anew before each disconnect, as late as can be."""
-        return self._step(
-            finding, 'neighbours',
-            functools.partial(self._host.used_by_others, volume_id or ''),
-            quiet=True)
+            raise NotAsked(
+                'another server on this host, or on its way to it, uses the '
+                'volume; detach the legacy attachment %s by hand'
+                % attachment.id)
+        try:
+            connector = self._host.connector()
+        except Exception as exc:
+            raise NotAsked('no connector of this host: %s' % exc) from exc
+        return self._cinder.force_detach(attachment, connector)
 
     def _step(self, finding: Optional[Finding], name: str,
               func: Callable[[], T], quiet: bool = False,

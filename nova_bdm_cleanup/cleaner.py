@@ -79,6 +79,8 @@ class Cleaner:
         """
         try:
             plan = self._plan(server, bdms, report_only)
+            if self._policy.observe:
+                plan = plan.withhold(Reason.OBSERVE_MODE)
         except Exception as exc:
             self._audit.unknown(actions.reason_of(exc), exc)
             return frozenset()

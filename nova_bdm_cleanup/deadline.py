@@ -24,6 +24,10 @@ class TimedOut(Exception):
     """The time is over."""
 
 
+class NotBegun(TimedOut):
+    """The time was over before anything was done."""
+
+
 class Deadline:
     """So many seconds from now on.
 
@@ -44,10 +48,10 @@ class Deadline:
     def check(self, what: str) -> None:
         """Stop before something is begun too late.
 
-        :raises TimedOut: when the time is over
+        :raises NotBegun: when the time is over
         """
         if not self.remaining:
-            raise TimedOut('%s was not begun: the %g s of [bdm_cleanup] '
+            raise NotBegun('%s was not begun: the %g s of [bdm_cleanup] '
                            'timeout are over' % (what, self._seconds))
 
     def call(self, what: str, func: Callable[[], T]) -> T:

@@ -26,8 +26,8 @@ import json
 import os
 import stat
 import time
-from typing import (Any, Callable, Dict, Iterator, List, Mapping, Optional,
-                    Sequence, Tuple)
+from typing import (Any, Callable, Collection, Dict, Iterator, List, Mapping,
+                    Optional, Sequence, Tuple)
 
 from oslo_log import log as logging
 
@@ -112,7 +112,7 @@ class Recorded:
 
     id: str
     time: float
-    #: How many mappings the plan was to remove.
+    #: How many mappings and attached attachments the plan was to remove.
     removals: int
     #: The plan.
     record: Mapping[str, Any]
@@ -126,11 +126,35 @@ class Recorded:
                      if s.name == 'destroy' and s.outcome == 'done')
 
     @property
+    def carried_out(self) -> int:
+        """How many of the removals are done."""
+        return self._steps('destroy', 'done') + self._steps(
+            'delete-attachment', 'done', 'attachment', self._attached())
+
+    @property
     def counted(self) -> int:
-        """The removals to count; an unfinished plan may have done them all."""
+        """The removals to count: rather one too many.
+
+        An unfinished plan may have done them all, and a mapping whose
+        deletion failed may be gone: perhaps only the answer was lost.
+        """
         if self.outcome == INTERRUPTED:
-            return max(self.removals, len(self.removed))
-        return len(self.removed)
+            return max(self.removals, self.carried_out)
+        return self.carried_out + self._steps('destroy', 'failed')
+
+    def _steps(self, name: str, outcome: str, key: str = '',
+               subjects: Optional[Collection[str]] = None) -> int:
+        return sum(s.name == name and s.outcome == outcome
+                   and (subjects is None or s.subject.get(key) in subjects)
+                   for s in self.steps)
+
+    def _attached(self) -> List[str]:
+        """The stale attachments that were limited like mappings."""
+        return [attachment.get('id', '')
+                for action in objects(self.record, 'actions')
+                if action.get('kind') == 'delete-attachment'
+                for attachment in objects(action, 'attachment')
+                if attachment.get('status') == 'attached']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +246,7 @@ class Journal:
         When this returns, the plan survives a crash of the host.
 
         :param record: the plan, of what JSON can express
-        :param removals: how many mappings it removes
+        :param removals: how much it removes, as the limit counts it
         :param limit_per_hour: how many an hour may have
         :returns: the entry, to record the steps and the end
         :raises JournalError: when it could not be written
@@ -360,6 +384,13 @@ class Journal:
             serial, digit = divmod(serial, len(_DIGITS))
             digits = _DIGITS[digit] + digits
         return digits.rjust(8, '0')
+
+
+def objects(record: Mapping[str, Any], key: str) -> List[Dict[str, Any]]:
+    """The objects under a key, one or a list; nothing else that is there."""
+    value = record.get(key)
+    values = value if isinstance(value, list) else [value]
+    return [v for v in values if isinstance(v, dict)]
 
 
 def read(path: str) -> Contents:

@@ -107,6 +107,8 @@ class Bdm:
     device_name: Optional[str] = None
     #: The connection_info itself holds secrets and stays with the adapter.
     has_connection_info: bool = False
+    #: By an earlier cleanup, which then did not get to its end.
+    is_disconnected: bool = False
     created_at: Optional[datetime.datetime] = None
 
     @property
@@ -206,8 +208,10 @@ class DeleteAttachment:
     """Delete an attachment that no mapping accounts for."""
 
     attachment: Attachment
-    #: First disconnect what it may have left on this host.  Never where a
-    #: mapping has the same volume: that could take the device from it.
+    #: First disconnect what it may have left on this host.  Only where Cinder
+    #: says that it connects this host: the same address may be another disk's
+    #: here.  Never where a mapping has the same volume: that could take the
+    #: device from it.
     disconnect: bool = False
 
 
@@ -263,17 +267,14 @@ class Plan:
 
     @property
     def removals(self) -> int:
-        """How many block device mappings the due actions remove."""
-        return sum(isinstance(f.action, RemoveBdm) for f in self.due)
-
-    @property
-    def weight(self) -> int:
-        """How much the due actions take away: mappings, and attachments that
-        serve a disk for all that Cinder knows.
+        """How much the due actions take away, which is limited: mappings, and
+        attachments that serve a disk for all that Cinder knows.
         """
-        return self.removals + sum(
-            isinstance(f.action, DeleteAttachment)
-            and f.action.attachment.status == 'attached' for f in self.due)
+        return sum(
+            isinstance(f.action, RemoveBdm)
+            or (isinstance(f.action, DeleteAttachment)
+                and f.action.attachment.status == 'attached')
+            for f in self.due)
 
     def withhold(self, why: Reason) -> Plan:
         """The same findings, with every due action withheld."""

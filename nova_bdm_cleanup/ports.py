@@ -13,7 +13,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import (Any, Dict, Mapping, Optional, Protocol, Sequence, Tuple,
+                    Union)
 
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Bdm
@@ -77,11 +78,20 @@ class Host(Protocol):
     def used_by_others(self, volume_id: str) -> bool:
         """Whether another server on this host, or on its way here, has it."""
 
+    def is_reused(self, disk: Union[Bdm, Attachment]) -> bool:
+        """Whether another volume of this host has the disk's address now."""
+
     def disconnect(self, bdm: Bdm) -> None:
         """Flush and remove from this host what a mapping connected."""
 
     def disconnect_attachment(self, attachment: Attachment) -> None:
         """The same for an attachment that has no mapping."""
+
+    def forget(self, bdm: Bdm) -> None:
+        """Have Nova not connect the disk of a mapping again, ever."""
+
+    def remember(self, bdm: Bdm) -> None:
+        """Take the last :meth:`forget` back."""
 
     def connector(self) -> Mapping[str, Any]:
         """How this host introduces itself to storage back ends."""

@@ -75,7 +75,7 @@ def decide(snapshot: Snapshot, policy: conf.Policy,
     if (snapshot.witness is False
             and any(f.reason is Reason.VOLUME_MISSING for f in findings)):
         return plan.withhold(Reason.CINDER_SUSPECT)
-    if plan.weight > policy.max_removals:
+    if plan.removals > policy.max_removals:
         return plan.withhold(Reason.OVER_LIMIT)
     return plan
 
@@ -136,8 +136,6 @@ def _allow(finding: Finding, snapshot: Snapshot,
             why = Reason.NOT_SELECTED
     elif not policy.stale_attachments:
         why = Reason.NOT_SELECTED
-    if why is None and policy.observe:
-        why = Reason.OBSERVE_MODE
     return dataclasses.replace(finding, withheld=why)
 
 
@@ -308,6 +306,11 @@ class _World:
                       carried: Optional[Attachment],
                       ours: Sequence[Attachment]) -> _Verdict:
         if self._is_attached(bdm, volume, carried):
+            if not bdm.has_connection_info:
+                return _Verdict(
+                    Reason.STATUS_CONTRADICTION,
+                    'Cinder attaches the volume, but Nova has no connection '
+                    'information for it and leaves it out of the guest')
             return _Verdict(Reason.HEALTHY, 'attached')
         others = [a for a in ours if a is not carried]
         serving = {a.id for a in others if a.status == 'attached'}
@@ -352,7 +355,7 @@ class _World:
                          if a.server_id == self._server.uuid)
 
     def _is_young(self, bdm: Bdm) -> bool:
-        if bdm.has_connection_info:
+        if bdm.has_connection_info or bdm.is_disconnected:
             return False
         return (bdm.created_at is None
                 or self._now - bdm.created_at < self._policy.grace_period)
@@ -407,7 +410,7 @@ class _World:
         theirs = _host_of(attachment, volume)
         action: Optional[DeleteAttachment] = DeleteAttachment(
             attachment, disconnect=(attachment.connected and not bdms
-                                    and theirs in (None, self._server.host)))
+                                    and theirs == self._server.host))
         reason = Reason.STALE_ATTACHMENT
         if attachment.status == 'reserved' and not attachment.connected:
             explanation = ('it only reserves the volume, and no mapping of '

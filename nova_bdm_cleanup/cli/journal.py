@@ -139,7 +139,7 @@ def _list(args: argparse.Namespace) -> int:
         print(text.table(
             ('Entry', 'Time (UTC)', 'Server', 'Removed', 'Outcome'),
             [(e.id, text.moment(e.time), e.record.get('server'),
-              '%d of %d' % (len(e.removed), e.removals), e.outcome)
+              '%d of %d' % (e.carried_out, e.removals), e.outcome)
              for e in entries]))
     return ExitCode.OK if entries else ExitCode.NOTHING
 
@@ -154,7 +154,7 @@ def _show(args: argparse.Namespace) -> int:
              for title, key in _HEAD]
     head += [('Outcome', entry.outcome)]
     print(text.columns(head))
-    for action in undo.dicts(entry.record, 'actions'):
+    for action in journals.objects(entry.record, 'actions'):
         print('\n%s (%s): %s' % tuple(text.clean(action.get(k)) for k in (
             'kind', 'reason', 'explanation')))
         for row in _rows(action):
@@ -171,7 +171,7 @@ def _show(args: argparse.Namespace) -> int:
         ('Reason', 'Withheld', 'Volume', 'Device', 'Explanation'),
         [[f.get(k) for k in (
             'reason', 'withheld', 'volume', 'device', 'explanation')]
-         for f in undo.dicts(entry.record, 'findings')], indent='  '))
+         for f in journals.objects(entry.record, 'findings')], indent='  '))
     return ExitCode.OK
 
 
@@ -181,7 +181,7 @@ def _rows(action: Mapping[str, Any]) -> List[Dict[str, Any]]:
         {'%s %s' % (key.rstrip('s'), name): value
          for name, value in row.items() if value is not None}
         for key in ('bdm', 'attachment', 'attachments')
-        for row in undo.dicts(action, key)]
+        for row in journals.objects(action, key)]
 
 
 def _undo(args: argparse.Namespace) -> int:

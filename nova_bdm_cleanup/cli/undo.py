@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import shlex
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 from nova_bdm_cleanup.cli import cloud
 from nova_bdm_cleanup.cli.exitcodes import CommandError
@@ -136,9 +136,9 @@ def examine(entry: journals.Recorded
         hypervisor that chooses the names itself hands them out in order
     """
     removals, notes = [], []
-    for action in dicts(entry.record, 'actions'):
+    for action in journals.objects(entry.record, 'actions'):
         if action.get('kind') == 'remove-bdm':
-            for bdm in dicts(action, 'bdm'):
+            for bdm in journals.objects(action, 'bdm'):
                 if _may_be_gone(entry, bdm):
                     removals.append(_removal(entry, action, bdm))
                 else:
@@ -147,39 +147,33 @@ def examine(entry: journals.Recorded
         notes += ['Cannot be undone: attachment %s of volume %s was deleted '
                   'as stale; no mapping in Nova used it'
                   % (a.get('id'), a.get('volume_id'))
-                  for a in dicts(action, 'attachment')
-                  if _is_done(entry, 'delete-attachment',
-                              'attachment', a.get('id'))]
+                  for a in journals.objects(action, 'attachment')
+                  if 'done' in _outcomes(entry, 'delete-attachment',
+                                         'attachment', a.get('id'))]
     return sorted(removals, key=_device_order), notes
 
 
-def dicts(record: Mapping[str, Any], key: str) -> List[Dict[str, Any]]:
-    """The objects under a key, one or a list; nothing else that is there."""
-    value = record.get(key)
-    values = value if isinstance(value, list) else [value]
-    return [v for v in values if isinstance(v, dict)]
-
-
-def _is_done(entry: journals.Recorded, step: str, key: str,
-             value: Any) -> bool:
-    return any(s.name == step and s.outcome == 'done'
-               and s.subject.get(key) == value for s in entry.steps)
+def _outcomes(entry: journals.Recorded, step: str, key: str,
+              value: Any) -> Set[str]:
+    return {s.outcome for s in entry.steps
+            if s.name == step and s.subject.get(key) == value}
 
 
 def _may_be_gone(entry: journals.Recorded, bdm: Mapping[str, Any]) -> bool:
-    """Removed, or removed just before a crash kept it from being recorded."""
-    tried = any(s.name == 'destroy' and s.subject.get('bdm') == bdm.get('uuid')
-                for s in entry.steps)
-    return (_is_done(entry, 'destroy', 'bdm', bdm.get('uuid'))
-            or (entry.outcome == journals.INTERRUPTED and not tried))
+    """Removed; or nobody knows, after a crash or a lost answer."""
+    return bool(_outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
+                or entry.outcome == journals.INTERRUPTED)
 
 
 def _removal(entry: journals.Recorded, action: Mapping[str, Any],
              bdm: Mapping[str, Any]) -> Removal:
     doubt = ''
-    if not _is_done(entry, 'destroy', 'bdm', bdm.get('uuid')):
-        doubt = ('the entry has no end, so the mapping may have been removed '
-                 'or not. Look at "openstack server volume list" first')
+    outcomes = _outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
+    if 'done' not in outcomes:
+        doubt = ('%s, so the mapping may have been removed or not. Look at '
+                 '"openstack server volume list" first'
+                 % ('deleting the mapping failed' if outcomes
+                    else 'the entry has no end'))
     elif action.get('reason') == 'volume-missing':
         doubt = ('the volume did not exist in Cinder, so there is nothing to '
                  'attach, unless Cinder was wrong')

@@ -18,7 +18,7 @@ database is never touched.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from cinderclient import exceptions as cinder_exceptions
 from nova.compute import task_states
@@ -27,6 +27,7 @@ from nova import objects
 from nova import version as nova_version
 from os_brick import encryptors
 
+from nova_bdm_cleanup import addresses
 from nova_bdm_cleanup import cinder
 from nova_bdm_cleanup import deadline as deadlines
 from nova_bdm_cleanup.model import Attachment
@@ -35,6 +36,23 @@ from nova_bdm_cleanup.model import Finding
 from nova_bdm_cleanup.model import Server
 from nova_bdm_cleanup import ports
 from nova_bdm_cleanup import version
+
+#: With a volume a server comes to this host in one of these, and its volumes
+#: may be connected before the server itself is here.
+_ARRIVING = frozenset((
+    task_states.MIGRATING, task_states.RESIZE_PREP,
+    task_states.RESIZE_MIGRATING, task_states.RESIZE_MIGRATED,
+    task_states.RESIZE_FINISH, task_states.RESIZE_REVERTING,
+    task_states.REBUILDING, task_states.REBUILD_BLOCK_DEVICE_MAPPING,
+    task_states.REBUILD_SPAWNING, task_states.UNSHELVING,
+    task_states.SCHEDULING, task_states.BLOCK_DEVICE_MAPPING,
+    task_states.NETWORKING, task_states.SPAWNING))
+
+#: The connection information of what a cleanup disconnected.  Nova reads an
+#: empty object, like in a mapping that was never connected, and leaves the
+#: disk out of the guest.  Only the blank, which Nova never writes, tells that
+#: it is no attach that has just begun.
+_DISCONNECTED = '{ }'
 
 #: So many servers are searched for volumes that Cinder must know.
 _WITNESS_SERVERS = 20
@@ -56,6 +74,7 @@ class NovaHost:
         self._instance = instance
         self._deadline = deadline
         self._rows: Dict[str, Any] = {}
+        self._forgotten: Dict[str, str] = {}
 
     def known_server(self) -> Server:
         """The server as the reboot request brought it along."""
@@ -106,11 +125,22 @@ class NovaHost:
         instances = objects.InstanceList.get_by_filters(
             self._context, {'uuid': list(users), 'deleted': False},
             expected_attrs=[])
-        # A server that something is being done to may be on its way here: a
-        # live migration connects its volumes before the server itself moves.
         return any(instance.host == self._manager.host
-                   or instance.task_state is not None
+                   or instance.task_state in _ARRIVING
                    for instance in instances)
+
+    def is_reused(self, disk: Union[Bdm, Attachment]) -> bool:
+        ours = addresses.of(
+            self._connection_info(disk) if isinstance(disk, Bdm)
+            else _connection_info_of(disk) or {})
+        if not ours:
+            return False
+        rows = objects.BlockDeviceMappingList.get_by_instance_uuids(
+            self._context, list(self._servers_here()))
+        return any(ours & addresses.of(json.loads(row.connection_info))
+                   for row in rows
+                   if row.connection_info and row.volume_id
+                   and row.volume_id != disk.volume_id)
 
     # What the cleaner does
 
@@ -130,20 +160,24 @@ class NovaHost:
         self._manager.driver.power_off(self._instance)
 
     def disconnect(self, bdm: Bdm) -> None:
-        row = self._rows[bdm.uuid]
-        self._detach(json.loads(row.connection_info), bdm.volume_id,
+        self._detach(self._connection_info(bdm), bdm.volume_id,
                      bdm.device_name)
 
     def disconnect_attachment(self, attachment: Attachment) -> None:
-        # Cinder stores the driver's data and the type of it side by side;
-        # drivers and os-brick want them apart.
-        data = dict(attachment.connection_info)
-        kind = data.pop('driver_volume_type', None)
-        if kind is None:
-            return
-        self._detach({'driver_volume_type': kind, 'data': data,
-                      'serial': attachment.volume_id},
-                     attachment.volume_id, None)
+        connection_info = _connection_info_of(attachment)
+        if connection_info is not None:
+            self._detach(connection_info, attachment.volume_id, None)
+
+    def forget(self, bdm: Bdm) -> None:
+        row = self._rows[bdm.uuid]
+        self._forgotten[bdm.uuid] = row.connection_info
+        row.connection_info = _DISCONNECTED
+        row.save()
+
+    def remember(self, bdm: Bdm) -> None:
+        row = self._rows[bdm.uuid]
+        row.connection_info = self._forgotten[bdm.uuid]
+        row.save()
 
     def connector(self) -> Mapping[str, Any]:
         connector: Mapping[str, Any] = self._manager.driver \
@@ -205,6 +239,11 @@ class NovaHost:
             self._context, self._manager.host)
         return uuids
 
+    def _connection_info(self, bdm: Bdm) -> Dict[str, Any]:
+        connection_info: Dict[str, Any] = json.loads(
+            self._rows[bdm.uuid].connection_info)
+        return connection_info
+
     def _detach(self, connection_info: Dict[str, Any],
                 volume_id: Optional[str], device: Optional[str]) -> None:
         # The driver would ask Cinder how many servers of this host have a
@@ -241,8 +280,24 @@ def _bdm(row: Any) -> Bdm:
         attachment_id=row.attachment_id,
         boot_index=row.boot_index,
         device_name=row.device_name,
-        has_connection_info=row.connection_info not in (None, '', '{}'),
+        has_connection_info=row.connection_info not in (
+            None, '', '{}', _DISCONNECTED),
+        is_disconnected=row.connection_info == _DISCONNECTED,
         created_at=row.created_at)
+
+
+def _connection_info_of(attachment: Attachment) -> Optional[Dict[str, Any]]:
+    """In Nova's form; None: nothing that a host could act on.
+
+    Cinder stores the driver's data and the type of it side by side; drivers
+    and os-brick want them apart.
+    """
+    data = dict(attachment.connection_info)
+    kind = data.pop('driver_volume_type', None)
+    if kind is None:
+        return None
+    return {'driver_volume_type': kind, 'data': data,
+            'serial': attachment.volume_id}
 
 
 def _plain(value: Any) -> Any:

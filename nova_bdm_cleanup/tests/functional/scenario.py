@@ -290,10 +290,13 @@ class ScenarioTestCase(base.FunctionalTestCase):
         steps = [(step.name, step.outcome) for step in entry.steps
                  if step.subject.get('bdm') == row.uuid
                  or step.subject.get('attachment') in attachments]
-        never = row.connection_info is None
+        # What was never connected is not disconnected, nor forgotten.
+        forgotten = [('forget', 'done')] * (('forget', 'done') in steps)
+        self.assertFalse(row.connection_info)
         self.assertEqual(
-            [('disconnect', 'skipped' if shared or never else 'done'),
-             *[('delete-attachment', 'done')] * len(attachments),
+            [('disconnect', 'done' if forgotten and not shared
+              else 'skipped'),
+             *forgotten, *[('delete-attachment', 'done')] * len(attachments),
              ('destroy', 'done')], steps)
         self.assertIn(row.uuid, entry.removed)
 

@@ -167,9 +167,10 @@ class DanglingTest(scenario.ScenarioTestCase):
         server = self.server(fixture.Disk())
         volume, = server.volumes
         self.cloud.reset_status(volume)
-        view = self.reboot(server)
         secret = f'secret-of-{volume}'
-        self.assertIn(secret, str(view.removed_block_devices))
+        self.assertIn(secret, str(self.look(server).block_devices))
+        view = self.reboot(server)
+        self.assertNotIn(secret, str(view.removed_block_devices))
         self.assertNotIn(secret, self.journal_path.read_text())
         self.assertEqual([], self.cloud.log(secret))
         self.assertEqual(0o600, self.journal_path.stat().st_mode & 0o777)

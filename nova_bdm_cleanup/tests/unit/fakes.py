@@ -27,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from typing import (Any, Callable, Dict, Iterator, List, Mapping,
-                    Optional, Sequence, Tuple)
+                    Optional, Sequence, Set, Tuple, Union)
 
 from nova_bdm_cleanup import cinder as cinders
 from nova_bdm_cleanup import journal as journals
@@ -61,6 +61,10 @@ class World:
         self.volumes = {v.id: v for v in volumes}
         self.attachments = {a.id: a for a in attachments}
         self.neighbours = set(neighbours)
+        #: Volumes whose address on this host another volume has by now.
+        self.reused: Set[str] = set()
+        #: Volumes that Cinder was told to take from the server.
+        self.told: Set[str] = set()
         self.hosts = dict(hosts or {})
         #: Volumes of other servers on this host that Cinder ought to know.
         self.witnesses: Tuple[str, ...] = ()
@@ -186,6 +190,10 @@ class World:
         self.running = True
         self.connected = {b.volume_id for b in self.rows.values()
                           if b.has_connection_info}
+        for volume_id in self.connected & self.told:
+            if not self.ours(volume_id):
+                self.violation('%s connected again after Cinder was told',
+                               volume_id)
 
     def restart(self) -> None:
         """Nothing fails any more, and the user reboots once more."""
@@ -228,6 +236,23 @@ class Host:
     def used_by_others(self, volume_id: str) -> bool:
         with self._world.call('used-by-others', volume_id):
             return volume_id in self._world.neighbours
+
+    def is_reused(self, disk: Union[model.Bdm, model.Attachment]) -> bool:
+        with self._world.call('is-reused', disk.volume_id or ''):
+            return disk.volume_id in self._world.reused
+
+    def forget(self, bdm: model.Bdm) -> None:
+        with self._world.call('forget', bdm.uuid):
+            self._connection(bdm, False)
+
+    def remember(self, bdm: model.Bdm) -> None:
+        with self._world.call('remember', bdm.uuid):
+            self._connection(bdm, True)
+
+    def _connection(self, bdm: model.Bdm, has: bool) -> None:
+        rows = self._world.rows
+        rows[bdm.uuid] = dataclasses.replace(
+            rows[bdm.uuid], has_connection_info=has, is_disconnected=not has)
 
     def disconnect(self, bdm: model.Bdm) -> None:
         with self._world.call('disconnect', bdm.uuid):
@@ -279,6 +304,9 @@ class Host:
             world.violation('%s disconnected from a running guest', volume_id)
         if volume_id in world.neighbours:
             world.violation('%s disconnected from a neighbour', volume_id)
+        if volume_id in world.reused:
+            world.violation('the volume that took the place of %s was '
+                            'disconnected', volume_id)
         world.connected.discard(volume_id)
 
 
@@ -333,6 +361,7 @@ class Cinder:
             raise cinders.ServiceTokenRequired(
                 'Cinder answered 409; set send_service_user_token')
         world.drop(attachment_id)
+        world.told.add(attachment.volume_id)
         if attachment.connected or tell_back_end:
             world.mapped.discard(attachment_id)
         return True

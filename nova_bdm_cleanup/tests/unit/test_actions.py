@@ -47,7 +47,7 @@ class ReasonTest(base.TestCase):
         (cinders.Refused(), Reason.CINDER_UNKNOWN),
         (cinders.Unusable(), Reason.CINDER_UNKNOWN),
         (cinders.Faulty(), Reason.CINDER_UNKNOWN),
-        (actions.SharedOnHost(), Reason.STEP_FAILED),
+        (actions.NotAsked(), Reason.STEP_FAILED),
         (actions.SiblingStopped(), Reason.STEP_FAILED),
         (KeyError('a bug'), Reason.STEP_FAILED))]
 
@@ -87,7 +87,8 @@ class ActionsTest(base.TestCase):
         self.assertEqual([self.finding], self.world.reported)
         self.assertEqual(
             [('power-off', 'done'), ('disconnect', 'done'),
-             ('delete-attachment', 'done'), ('destroy', 'done')],
+             ('forget', 'done'), ('delete-attachment', 'done'),
+             ('destroy', 'done')],
             self.steps())
 
     def test_a_step_that_fails_tells_which_and_why(self):
@@ -133,5 +134,6 @@ class ActionsTest(base.TestCase):
         self.actions.carry_out(self.finding)
         self.actions.finish('done')
         self.assertEqual(
-            ['power-off', 'disconnect', 'delete-attachment', 'destroy'],
+            ['power-off', 'disconnect', 'forget', 'delete-attachment',
+             'destroy'],
             [name for name, _ in self.steps()])

@@ -160,9 +160,22 @@ class LookTest(CleanerTestCase):
     def test_observe_mode_reports_only(self):
         world = broken()
         self.assertEqual(frozenset(), self.clean(world, observe=True))
-        self.assertEqual([('look',)], world.timeline)
+        self.assertEqual([('look',), ('server',)], world.timeline)
         self.assertEqual(8, self.log.output.count('(observe-mode)'))
         self.assertFalse(os.path.exists(self.path))
+
+    def test_observe_mode_shows_what_enforcing_would_refuse(self):
+        for policy, server, reason in (
+                ({}, make.server(keep=True), 'opted-out'),
+                ({}, make.server(locked_by_admin=True), 'observe-mode'),
+                ({'max_removals': 1}, make.server(), 'over-limit')):
+            world = broken()
+            world.server = server
+            self.clean(world, observe=True, **policy)
+            self.assertIn('(%s)' % reason, self.log.output)
+        world = fakes.World([make.root(), disk(2), disk(3)])
+        self.clean(world, observe=True)
+        self.assertIn('(cinder-suspect)', self.log.output)
 
     def test_a_reboot_that_lost_the_race_changes_nothing(self):
         world = broken()
@@ -297,7 +310,8 @@ class ActTest(CleanerTestCase):
         self.assertEqual(
             [('look',), ('server',), ('journal-begin',), ('claim',),
              ('power-off',), ('bdms',), ('look',), ('server',),
-             ('used-by-others', 'volume-4'), ('disconnect', 'bdm-4'),
+             ('used-by-others', 'volume-4'), ('is-reused', 'volume-4'),
+             ('disconnect', 'bdm-4'), ('forget', 'bdm-4'),
              ('delete-attachment', 'attachment-4'), ('destroy', 'bdm-4'),
              ('report',)],
             [w for w in world.timeline if w != ('journal-append',)])
@@ -320,7 +334,26 @@ class ActTest(CleanerTestCase):
         self.assertEqual(
             [('power-off',), ('destroy', 'bdm-1'),
              ('delete-attachment', 'attachment-8')], world.changes)
-        self.assertSkipped('never connected', bdm='bdm-1')
+        self.assertSkipped('not connected', bdm='bdm-1')
+
+    def test_an_address_that_another_volume_has_is_left_alone(self):
+        world = fakes.World(
+            [make.root(), disk(4)],
+            [volume(4, status='available'), volume(7)],
+            [record(4), record(7)])
+        world.reused = {'volume-4', 'volume-7'}
+        world.connected = set()
+        self.assertEqual({'bdm-4'}, self.clean(world))
+        self.assertEqual(
+            [('power-off',), ('delete-attachment', 'attachment-4'),
+             ('destroy', 'bdm-4'), ('delete-attachment', 'attachment-7')],
+            world.changes)
+        [entry] = self.entries()
+        self.assertEqual(['bdm-4', 'attachment-7'], [
+            s.subject.get('bdm') or s.subject['attachment']
+            for s in entry.steps if s.name == 'disconnect'
+            and s.outcome == 'skipped'
+            and 'another volume' in s.subject['detail']])
 
     def test_stale_attachment_of_another_host_is_not_disconnected_here(self):
         for mappings in ([], [disk(1)]):
@@ -558,13 +591,15 @@ class FailureTest(CleanerTestCase):
                  record(4, id='attachment-9', **other)])
             world.failing['delete-attachment', 'attachment-4'] = (
                 RuntimeError('no luck'))
-            self.assertEqual(frozenset(), self.clean(world))
+            # The first deletion may have unmapped the volume already.
+            self.assertEqual({'bdm-4'}, self.clean(world))
             self.assertEqual({'attachment-4'}, set(world.attachments))
             self.assertEqual('in-use', world.volumes['volume-4'].status)
             world.restart()
             world.timeline.clear()
             self.clean(world)
             self.assertEqual([('look',)], world.timeline)
+            self.assertIn('status-contradiction', self.log.output)
 
     def test_a_sibling_of_what_failed_is_left(self):
         world = fakes.World(
@@ -595,11 +630,53 @@ class FailureTest(CleanerTestCase):
         world.failing['destroy'] = RuntimeError('conductor is away')
         self.assertEqual({'bdm-4'}, self.clean(world))
 
-    def test_a_disk_that_cinder_still_attaches_may_be_connected_again(self):
+    def test_what_cinder_may_have_let_go_is_not_connected_again(self):
+        # Nobody knows what Cinder did, or what it will have done in a minute.
+        for error in (cinders.Faulty('500'), cinders.Unreachable('reset'),
+                      deadlines.TimedOut('slow'), RuntimeError('a bug')):
+            world = fakes.World([make.root(), disk(4)],
+                                [volume(4, status='available')], [record(4)])
+            world.failing['delete-attachment'] = error
+            self.assertEqual({'bdm-4'}, self.clean(world))
+            # Not after a crash either, nor by Nova 25 to 27.
+            self.assertFalse(world.rows['bdm-4'].has_connection_info)
+            world.restart()
+            self.assertEqual({'bdm-4'}, self.clean(world))
+            self.assertEqual({'bdm-root'}, set(world.rows))
+            self.assertEqual([], world.violations)
+
+    def test_what_cinder_refused_is_connected_again(self):
+        for error in (cinders.ServiceTokenRequired('409'),
+                      cinders.Refused('401'), deadlines.NotBegun('late')):
+            world = fakes.World([make.root(), disk(4)],
+                                [volume(4, status='available')], [record(4)])
+            world.failing['delete-attachment'] = error
+            self.assertEqual(frozenset(), self.clean(world))
+            self.assertTrue(world.rows['bdm-4'].has_connection_info)
+
+    def test_what_was_refused_after_a_deletion_is_not_connected_again(self):
+        world = fakes.World(
+            [make.root(), disk(4)], [volume(4, status='available')],
+            [record(4), record(4, id='attachment-0')])
+        world.failing['delete-attachment', 'attachment-4'] = (
+            cinders.ServiceTokenRequired('409'))
+        self.assertEqual({'bdm-4'}, self.clean(world))
+        self.assertFalse(world.rows['bdm-4'].has_connection_info)
+
+    def test_a_connection_that_cannot_be_forgotten(self):
+        # Then Cinder is not told: Nova will connect the disk again.
         world = fakes.World([make.root(), disk(4)],
                             [volume(4, status='available')], [record(4)])
-        world.failing['delete-attachment'] = cinders.Faulty('500')
+        world.failing['forget'] = RuntimeError('conductor is away')
         self.assertEqual(frozenset(), self.clean(world))
+        self.assertIn('attachment-4', world.attachments)
+
+    def test_a_connection_that_cannot_be_remembered(self):
+        world = fakes.World([make.root(), disk(4)],
+                            [volume(4, status='available')], [record(4)])
+        world.failing['delete-attachment'] = cinders.Refused('401')
+        world.failing['remember'] = RuntimeError('conductor is away')
+        self.assertEqual({'bdm-4'}, self.clean(world))
 
     def test_no_service_token(self):
         world = broken()
@@ -831,7 +908,7 @@ class JournalTest(CleanerTestCase):
         left_over = world.attachments['attachment-4']
         self.clean(world)
         [entry] = self.entries()
-        self.assertEqual(6, entry.removals)
+        self.assertEqual(7, entry.removals)
         self.assertEqual(make.SERVER, entry.record['server'])
         [action] = [a for a in entry.record['actions']
                     if a.get('bdm', {}).get('uuid') == 'bdm-4']
@@ -866,8 +943,9 @@ class JournalTest(CleanerTestCase):
         self.assertEqual(('bdm-4', 'bdm-9'), entry.removed)
         self.assertEqual(
             [('power-off', 'done'), ('second-look', 'done'),
-             ('disconnect', 'done'), ('delete-attachment', 'done'),
-             ('destroy', 'done'), ('disconnect', 'skipped'),
+             ('disconnect', 'done'), ('forget', 'done'),
+             ('delete-attachment', 'done'), ('destroy', 'done'),
+             ('disconnect', 'skipped'), ('forget', 'done'),
              ('destroy', 'done')],
             [(s.name, s.outcome) for s in entry.steps])
 

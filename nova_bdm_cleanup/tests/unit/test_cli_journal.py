@@ -93,7 +93,7 @@ class CommandTest(base.TestCase):
         self.useFixture(fixtures.EnvironmentVariable('HOME', self.home))
         self.now = NOON
 
-    def record(self, *actions, server=SERVER, done=(), end='done'):
+    def record(self, *actions, server=SERVER, done=(), failed=(), end='done'):
         """One entry: the numbers of what was done, and how it ended."""
         journal = journals.Journal(self.path, 10 ** 6, 5, lambda: self.now)
         entry = journal.begin(
@@ -110,6 +110,9 @@ class CommandTest(base.TestCase):
                        attachment='att-%d' % number, volume=volume(number))
             entry.step('destroy', 'done', bdm='bdm-%d' % number,
                        volume=volume(number))
+        for number in failed:
+            entry.step('destroy', 'failed', bdm='bdm-%d' % number,
+                       volume=volume(number), detail='no answer')
         if end:
             entry.finish(end)
         return entry.id
@@ -481,6 +484,18 @@ class TestUndo(CommandTest):
         code, out, err = self.journal('undo', entry)
         self.assertEqual([volume(1)], [c[-1] for c in commands(out)])
         self.assertIn('Not without --volume %s' % volume(2), out)
+        out = self.journal('undo', entry, '--volume', volume(2))[1]
+        self.assertEqual([volume(2)], [c[-1] for c in commands(out)])
+
+    def test_deleted_perhaps(self):
+        # Only the conductor's answer may have been lost.
+        entry = self.record(removal(1), removal(2), removal(3), done=[1],
+                            failed=[2], end='partly')
+        code, out, err = self.journal('undo', entry)
+        self.assertEqual([volume(1)], [c[-1] for c in commands(out)])
+        self.assertIn('Not without --volume %s: deleting' % volume(2), out)
+        self.assertIn('Not removed, nothing to undo: volume %s' % volume(3),
+                      out)
         out = self.journal('undo', entry, '--volume', volume(2))[1]
         self.assertEqual([volume(2)], [c[-1] for c in commands(out)])
 

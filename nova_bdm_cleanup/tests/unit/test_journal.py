@@ -585,11 +585,32 @@ class TestHourlyLimit(JournalTest):
         entry.step('delete-attachment', 'done', attachment='a')
         self.assertEqual(5, count(journal))
         entry.finish('partly')
-        self.assertEqual(1, count(journal))
-        journal.begin(RECORD, 4, 5)
+        # Of the failed one only the answer may have been lost; the other
+        # attachment is not of the plan, or was not attached.
+        self.assertEqual(2, count(journal))
+        journal.begin(RECORD, 3, 5)
         reached = self.assertRaises(journals.LimitReached, journal.begin,
                                     RECORD, 1, 5)
         self.assertEqual((5, 5), (reached.done, reached.limit))
+
+    def test_an_attached_attachment_counts_like_a_mapping(self):
+        journal = self.journal()
+        record = {'actions': [
+            {'kind': 'delete-attachment',
+             'attachment': {'id': 'a1', 'status': 'attached'}},
+            {'kind': 'delete-attachment',
+             'attachment': {'id': 'a2', 'status': 'reserved'}},
+            {'kind': 'remove-bdm', 'bdm': {'uuid': 'b1'},
+             'attachments': [{'id': 'a3', 'status': 'attached'}]}]}
+        entry = journal.begin(record, 2, 5)
+        for attachment in ('a1', 'a2', 'a3'):
+            entry.step('delete-attachment', 'done', attachment=attachment)
+        entry.step('destroy', 'done', bdm='b1')
+        entry.finish('done')
+        self.assertEqual(2, count(journal))
+        [found] = journal.entries()
+        self.assertEqual(2, found.carried_out)
+        self.assertEqual(('b1',), found.removed)
 
     def test_a_plan_without_removals_has_no_limit(self):
         journal = self.journal()
@@ -1010,8 +1031,9 @@ class JournalMachine(stateful.RuleBasedStateMachine):
         for known in self.model.values():
             removed = sum(s[1] == 'done' for s in known['steps'])
             if known['time'] >= self.clock.now - 3600:
-                expected += (removed if known['ended']
-                             else max(removed, known['removals']))
+                expected += (
+                    sum(s[1] in ('done', 'failed') for s in known['steps'])
+                    if known['ended'] else max(removed, known['removals']))
         assert count(self.journal()) == expected
 
     @stateful.invariant()

@@ -49,6 +49,7 @@ EXCEPTIONS = {
 #: way, adapter -> facts -> rules -> plan -> cleaner -> adapter.
 MAY_IMPORT = {
     'version': set(),
+    'addresses': set(),
     'model': set(),
     'deadline': set(),
     'loader': set(),

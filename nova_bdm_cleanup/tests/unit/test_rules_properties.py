@@ -76,9 +76,9 @@ class StrategyTest(base.TestCase):
             Reason.ROOT_VOLUME_DANGLING, Reason.ATTACHMENT_MISMATCH,
             Reason.STATUS_CONTRADICTION, Reason.DUPLICATE_ATTACHMENT,
             Reason.CROSS_WIRED, Reason.VOLUME_BUSY, Reason.STUCK,
-            Reason.CANNOT_SEE_PROJECT, Reason.OBSERVE_MODE,
-            Reason.OPTED_OUT, Reason.NOT_SELECTED, Reason.OVER_LIMIT,
-            Reason.CINDER_SUSPECT} - seen)
+            Reason.CANNOT_SEE_PROJECT, Reason.OPTED_OUT,
+            Reason.NOT_SELECTED, Reason.OVER_LIMIT, Reason.CINDER_SUSPECT}
+            - seen)
         self.assertEqual(
             {*model.DANGLING, Reason.STALE_ATTACHMENT}, due)
 
@@ -228,18 +228,6 @@ class DecidePropertiesTest(base.TestCase):
                 self.assertIn(finding.reason, policy.remove_when)
             else:
                 self.assertTrue(policy.stale_attachments)
-
-    @of_any_look
-    def test_nothing_in_observe_mode(self, look, policy):
-        plan = decide(look[1], dataclasses.replace(policy, observe=True))
-        self.assertEqual((), plan.due)
-
-    @of_any_look
-    def test_observing_sees_what_enforcing_does(self, look, policy):
-        enforced = decide(look[1], dataclasses.replace(policy, observe=False))
-        observed = decide(look[1], dataclasses.replace(policy, observe=True))
-        self.assertEqual([(f.reason, f.action) for f in enforced.findings],
-                         [(f.reason, f.action) for f in observed.findings])
 
     @of_any_look
     def test_nothing_is_missing_in_a_suspect_cinder(self, look, policy):

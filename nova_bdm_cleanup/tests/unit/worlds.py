@@ -264,7 +264,6 @@ def looks(draw):
 
 policies = _kinds(
     (6, conf.Policy()),
-    (1, conf.Policy(observe=True)),
     (1, conf.Policy(stale_attachments=False)),
     (2, conf.Policy(max_removals=1)),
     *((1, conf.Policy(remove_when=frozenset([reason])))

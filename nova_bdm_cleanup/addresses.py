@@ -1,0 +1,53 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Where on the storage network a volume answers.
+
+os-brick finds the device to remove by target and logical unit number.  A
+number is reused: once the back end has taken the volume from the host, the
+next volume may get it, and removing "the device of the old one" would take
+away the disk of another guest.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, FrozenSet, List, Mapping, Tuple
+
+Address = Tuple[str, str]
+
+#: How iSCSI, Fibre Channel and NVMe drivers call the target, and the unit
+#: behind it.  What has names of its own (RBD, NFS, ...) reuses nothing.
+_TARGETS = ('target_iqn', 'target_iqns', 'target_wwn', 'target_wwns',
+            'target_nqn', 'nqn')
+_UNITS = ('target_lun', 'target_luns', 'ns_id')
+
+
+def of(connection_info: Mapping[str, Any]) -> FrozenSet[Address]:
+    """The addresses of one volume; empty where they cannot be reused.
+
+    :param connection_info: as Nova keeps it, with the driver's part in "data"
+    """
+    data = connection_info.get('data')
+    if not isinstance(data, dict):
+        return frozenset()
+    targets = _values(data, _TARGETS)
+    units = _values(data, _UNITS)
+    # Lists belong together item by item, but not with every driver: rather
+    # an address too many than one too few.
+    return frozenset(itertools.product(targets, units))
+
+
+def _values(data: Mapping[str, Any], keys: Tuple[str, ...]) -> List[str]:
+    values = (data.get(key) for key in keys)
+    return [str(value).lower()
+            for item in values if item is not None
+            for value in (item if isinstance(item, list) else [item])]
