@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib.util
 import itertools
 import json
 import os
@@ -33,7 +32,6 @@ import fixtures
 import hypothesis
 from hypothesis import stateful
 from hypothesis import strategies
-import testtools
 from testtools import matchers
 
 import nova_bdm_cleanup
@@ -856,8 +854,6 @@ class TestSeveralWriters(JournalTest):
             thread.join()
         self.assertWhole(names, 25)
 
-    @testtools.skipUnless(importlib.util.find_spec('eventlet'),
-                          'eventlet is not installed')
     def test_green_threads_and_another_process(self):
         os.mkdir(self.directory, 0o700)
         green = self.start(GREEN, self.path, '15')
