@@ -33,7 +33,7 @@ CONF = cfg.CONF
 _PLUGIN = f'^/v3/{identity.NOVA_PROJECT}/'
 
 
-class FaultMatrixTest(scenario.ScenarioTestCase):
+class FaultMatrixTestCase(scenario.ScenarioTestCase):
     """One server is broken, rebooted under a fault, and mended again.
 
     It has a healthy volume, a dangling one whose attachment is left over, and
@@ -134,6 +134,10 @@ class FaultMatrixTest(scenario.ScenarioTestCase):
         self.assert_healthy(self.look(self.neighbour),
                             self.neighbour.volumes[0])
 
+
+class ConnectionFaultTest(FaultMatrixTestCase):
+    """No answer, or none that arrives, to each request in turn."""
+
     def test_connection_cut(self):
         self._run(proxy.reset(), conclusive=True)
 
@@ -143,22 +147,6 @@ class FaultMatrixTest(scenario.ScenarioTestCase):
     def test_hang(self):
         self.set_options(timeout=2)
         self._run(self.cloud.proxy.hang)
-
-    def test_answers(self):
-        """All that an answer alone can do to us, in one test."""
-        for name, fault in {
-                '500': proxy.status(500), '503': proxy.status(503),
-                'page of a proxy, 404': proxy.html(404),
-                'page of a proxy, 200': proxy.html(200),
-                'no JSON': proxy.garbage()}.items():
-            self._run(fault, name=name)
-
-    def test_answer_cut_short(self):
-        self._run(proxy.truncate(), conclusive=True)
-
-    def test_half_a_list(self):
-        self._run(proxy.keep_first(1), conclusive=True)
-        self._run(proxy.keep_first(0), conclusive=True)
 
     def test_all_requests_at_once(self):
         for fault in (proxy.reset(), proxy.status(503), proxy.html(404),
@@ -178,6 +166,31 @@ class FaultMatrixTest(scenario.ScenarioTestCase):
             self.assertEqual(('WARNING', 'skipped'),
                              (skipped.level, skipped.event))
         self._finish()
+
+
+class AnswerFaultTest(FaultMatrixTestCase):
+    """An answer that is none of Cinder's, to each request in turn."""
+
+    def test_refused(self):
+        for code in (401, 413, 429):
+            self._run(proxy.status(code), name=str(code))
+
+    def test_in_trouble(self):
+        for code in (500, 503):
+            self._run(proxy.status(code), name=str(code))
+
+    def test_not_the_words_of_cinder(self):
+        for name, fault in {'page of a proxy, 404': proxy.html(404),
+                            'page of a proxy, 200': proxy.html(200),
+                            'no JSON': proxy.garbage()}.items():
+            self._run(fault, name=name)
+
+    def test_answer_cut_short(self):
+        self._run(proxy.truncate(), conclusive=True)
+
+    def test_half_a_list(self):
+        self._run(proxy.keep_first(1), conclusive=True)
+        self._run(proxy.keep_first(0), conclusive=True)
 
 
 class BackEndTest(scenario.ScenarioTestCase):
