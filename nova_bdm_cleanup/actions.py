@@ -83,8 +83,8 @@ class Actions:
         # Volumes whose chain ended early: another mapping of such a volume
         # must not go on where the first one stopped.
         self._stopped: Set[Optional[str]] = set()
-        #: The uuids of the mappings whose disk Cinder may have let go:
-        #: connecting it again could share it with whoever gets it next.
+        #: The uuids of the mappings whose disk Nova must not connect again:
+        #: Cinder may have let go of it, and somebody else may get it next.
         self.released: Set[str] = set()
         #: How many actions are complete.
         self.completed = 0
@@ -114,12 +114,7 @@ class Actions:
         self._audit.removing(finding)
         action = finding.action
         if isinstance(action, RemoveBdm):
-            if action.bdm.has_connection_info:
-                self._let_go(finding, action.bdm)
-            else:
-                self.record('disconnect', 'skipped', bdm=action.bdm.uuid,
-                            detail='it is not connected')
-            self.released.add(action.bdm.uuid)
+            self._let_go(finding, action.bdm)
             self._delete_all(finding, action)
             self._step(finding, 'destroy',
                        functools.partial(self._host.destroy, action.bdm),
@@ -166,7 +161,16 @@ class Actions:
             self._recording = False
 
     def _let_go(self, finding: Finding, bdm: Bdm) -> None:
+        """Have the host disconnect a disk, and Nova not connect it again."""
+        if not bdm.has_connection_info:
+            self.record('disconnect', 'skipped', bdm=bdm.uuid,
+                        detail='it is not connected')
+            self.released.add(bdm.uuid)
+            return
         self._disconnect(finding, bdm, self._host.disconnect, bdm=bdm.uuid)
+        # Also should the next step fail: perhaps only its answer is lost, and
+        # then the next cleanup takes the disk for disconnected.
+        self.released.add(bdm.uuid)
         self._step(finding, 'forget',
                    functools.partial(self._host.forget, bdm),
                    bdm=bdm.uuid, volume=bdm.volume_id)
