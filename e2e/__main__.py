@@ -9,8 +9,17 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Runs the command; see the wrapper script ``run``."""
+"""Runs the command, also where only the directory is named."""
 
-from e2e import cli
+import pathlib
+import subprocess
+import sys
 
-cli.main()
+if __package__:
+    from e2e import cli
+
+    cli.main()
+else:
+    # Of "python3 e2e": the script takes the right interpreter.
+    run = str(pathlib.Path(__file__).resolve().with_name('run'))
+    sys.exit(subprocess.run([run, *sys.argv[1:]]).returncode)

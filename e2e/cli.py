@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from e2e import stack as stack_mod
     from e2e import trial as trial_mod
 
-SUITES = ('scenarios', 'faults', 'timing', 'soak')
+SUITES = ('scenarios', 'faults', 'commands', 'timing', 'soak')
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -146,15 +146,20 @@ def _run(args: argparse.Namespace, stack: 'stack_mod.Stack') -> int:
 
 def _run_trials(runner: 'runner_mod.Runner', plugin: bool,
                 suites: list[str]) -> None:
+    from e2e import client
+    from e2e import commands
     from e2e import faults
     from e2e import scenarios
     for suite, trials in (('scenarios', scenarios.SCENARIOS),
-                          ('faults', faults.FAULTS)):
+                          ('faults', faults.FAULTS),
+                          ('commands', commands.COMMANDS)):
         wanted = [one for one in trials
                   if runner.wanted(one.name) and (plugin or one.stock)]
         if suite not in suites or not wanted:
             continue
         runner.nova_compute(plugin)
+        if suite == 'commands':
+            client.Client(runner.lab).install()
         for one in wanted:
             runner.trial(suite, one.name, one.title, plugin, one.run)
 
@@ -193,9 +198,10 @@ def _run_long(args: argparse.Namespace, runner: 'runner_mod.Runner',
 
 
 def _list() -> None:
+    from e2e import commands
     from e2e import faults
     from e2e import scenarios
-    for one in scenarios.SCENARIOS + faults.FAULTS:
+    for one in scenarios.SCENARIOS + faults.FAULTS + commands.COMMANDS:
         print(f'{one.name:20} {one.title}')
 
 

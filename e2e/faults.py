@@ -58,6 +58,8 @@ POINTS = (
           'nova_bdm_cleanup.cleaner:Cleaner._look_again:after'),
     Point('host-disconnected', 'the host is disconnected',
           'nova.virt.libvirt.driver:LibvirtDriver.detach_volume:after'),
+    Point('connection-forgotten', 'Nova has forgotten the connection',
+          'nova_bdm_cleanup.plugin.host:NovaHost.forget:after'),
     Point('cinder-told', 'Cinder is told',
           'nova_bdm_cleanup.cinder:Cinder.delete_attachment:after'),
     Point('row-gone', "Nova's row is gone",
@@ -202,9 +204,13 @@ def cinder_killed(t: Trial) -> str:
     finally:
         t.restart_cinder_api()
     t.expect_audit('WARNING', 'event=failed')
-    untouched(t, server)
+    # Nobody can know whether Cinder took B from the host, so the guest does
+    # not get it back.
+    t.expect(server, 'ACTIVE', 'root A B', inside='root A',
+             attachments=f'{HEALTHY} B:attached X:attached')
     next_reboot_finishes(t, server)
-    return 'reboot succeeds, the disks stay; the next one cleans up'
+    return ('reboot succeeds without the disk that Cinder may have taken; the '
+            'next one cleans up')
 
 
 @fault('No service token configured')

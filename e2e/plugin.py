@@ -44,21 +44,27 @@ def is_installed() -> bool:
 
 
 def install(lab: lab_mod.Lab) -> None:
-    """Build a wheel of this project and install it for Debian's Python.
+    """Install this project for Debian's Python.
 
     Nothing of Debian's is replaced: what the wheel requires is there with
     Nova already.
     """
+    built = wheel(lab)
+    uninstall()
+    _pip('install', '--break-system-packages', '--no-deps',
+         '--root-user-action=ignore', str(built))
+
+
+def wheel(lab: lab_mod.Lab) -> pathlib.Path:
+    """Build a wheel of this project as it is now."""
     source = lab.directory / 'build'
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(PROJECT, source, ignore=_not_source)
     wheels = source / 'dist'
     _pip('wheel', '--no-deps', '--no-build-isolation', '-w', str(wheels),
          str(source))
-    wheel, = wheels.glob('*.whl')
-    uninstall()
-    _pip('install', '--break-system-packages', '--no-deps',
-         '--root-user-action=ignore', str(wheel))
+    built, = wheels.glob('*.whl')
+    return built
 
 
 def _not_source(directory: str, names: list[str]) -> list[str]:

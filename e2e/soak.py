@@ -89,6 +89,9 @@ class Worker:
             for size in SIZES]
         self.server = cloud.boot(f'soak-{number}', self.root)
         self.observer = observe.Observer(cloud, {}, {})
+        #: What no new guest can be given.
+        self._unopenable = ((DELETED,) if cloud.lab.is_rbd()
+                            else (LOST, DELETED))
 
     def run(self, until: float) -> None:
         try:
@@ -117,8 +120,8 @@ class Worker:
     def _candidates(self, name: str) -> list[Optional[Volume]]:
         if name in NEEDS:
             return [v for v in self.volumes if v.state == NEEDS[name]]
-        if name == 'soft_reboot' and not self.cloud.lab.is_rbd() and any(
-                v.state in (LOST, DELETED) for v in self.volumes):
+        if name == 'soft_reboot' and any(
+                v.state in self._unopenable for v in self.volumes):
             return []  # it would fail as on stock Nova, by design
         return [None]
 

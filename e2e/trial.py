@@ -98,6 +98,12 @@ class Trial:
                  headers={'Content-Type': 'application/octet-stream'})
         return str(made['id'])
 
+    def image_server(self) -> str:
+        """A running server whose root disk is no volume."""
+        server = self.cloud.boot_image('image', self.rescue_image())
+        self.logs.mark()
+        return server
+
     # -- stopping nova-compute at a point ----------------------------------
 
     def stop_at(self, point: str, action: str) -> None:

@@ -1,0 +1,136 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The operators' commands, as an operator has them.
+
+``openstack bdm`` is installed from this checkout with its extra ``[cli]``
+into a virtual environment that sees nothing of Debian's OpenStack, and knows
+the cloud from a clouds.yaml alone.  ``nova-bdm-cleanup`` is the one that came
+with the plugin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+from typing import Any
+
+from e2e import lab as lab_mod
+from e2e import plugin as plugin_mod
+
+#: The names of clouds.yaml.
+ADMIN, MEMBER = 'e2e-admin', 'e2e-member'
+
+HOST_COMMAND = '/usr/local/bin/nova-bdm-cleanup'
+
+CLOUDS = """\
+clouds:
+  {admin}:
+    auth: &auth
+      auth_url: http://127.0.0.1:5000/v3
+      username: admin
+      password: {password}
+      project_name: admin
+      user_domain_id: default
+      project_domain_id: default
+    region_name: {region}
+  {member}:
+    auth:
+      <<: *auth
+      username: demo
+      project_name: demo
+    region_name: {region}
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a command printed, and how it ended."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The table; it is asked for as JSON."""
+        rows: list[dict[str, Any]] = json.loads(self.output)
+        return rows
+
+    def __str__(self) -> str:
+        return f'exit code {self.code}\n{self.output}\n{self.errors}'
+
+
+class Client:
+    """The commands of one lab."""
+
+    def __init__(self, lab: lab_mod.Lab) -> None:
+        self.lab = lab
+        self.directory = lab.directory / 'client'
+        self.python = self.directory / 'bin' / 'python'
+
+    def install(self) -> None:
+        """Install this checkout; what it needs stays from the last time."""
+        if not self.python.exists():
+            # Debian has pip in one package and what venv takes it from in
+            # another, so it is told where to install to.
+            _run([lab_mod.PYTHON, '-m', 'venv', '--without-pip',
+                  str(self.directory)])
+        wheel = plugin_mod.wheel(self.lab)
+        pip = [*plugin_mod.PIP, '--python', str(self.python), 'install']
+        _run([*pip, f'{wheel}[cli]'])
+        # The version does not change with every change of the source.
+        _run([*pip, '--no-deps', '--force-reinstall', str(wheel)])
+        (self.directory / 'clouds.yaml').write_text(CLOUDS.format(
+            admin=ADMIN, member=MEMBER, password=lab_mod.PASSWORD,
+            region=lab_mod.REGION))
+
+    def openstack(self, cloud: str, *words: str) -> Answer:
+        """Run ``openstack`` as the user of one of the clouds."""
+        return _answer(
+            [str(self.directory / 'bin' / 'openstack'), '--os-cloud', cloud,
+             *words],
+            OS_CLIENT_CONFIG_FILE=str(self.directory / 'clouds.yaml'))
+
+    def bdm(self, cloud: str, command: str, *words: str) -> Answer:
+        """Run ``openstack bdm``; the table comes as JSON."""
+        return self.openstack(cloud, 'bdm', command, '-f', 'json', *words)
+
+    def host(self, *words: str) -> Answer:
+        """Run ``nova-bdm-cleanup`` with nova-compute's configuration."""
+        return _answer([HOST_COMMAND, '--config-file',
+                        str(self.lab.nova_conf), *words])
+
+    def versions(self) -> dict[str, str]:
+        """What pip has put beside the commands."""
+        answer = _answer([*plugin_mod.PIP, '--python', str(self.python),
+                          'list', '--format', 'json'])
+        return {one['name']: one['version'] for one in answer.rows}
+
+
+def _answer(command: list[str], **env: str) -> Answer:
+    done = subprocess.run(command, text=True, capture_output=True, cwd='/',
+                          stdin=subprocess.DEVNULL, timeout=600,
+                          env=lab_mod.environment(**env))
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def _run(command: list[str]) -> None:
+    """Run an installation; how this site reaches its index is inherited."""
+    inherited = {
+        key: value for key, value in os.environ.items()
+        if key.lower().endswith('_proxy') or key.startswith('PIP_')}
+    done = subprocess.run(command, text=True, capture_output=True, cwd='/',
+                          env=lab_mod.environment(**inherited))
+    if done.returncode:
+        raise RuntimeError(f'{command}: {done.stdout}{done.stderr}')
