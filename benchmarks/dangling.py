@@ -42,8 +42,8 @@ from benchmarks import report
 QUESTION = 'what does a hard reboot cost that finds k of n volumes dangling?'
 
 LOOK, SECOND_LOOK = 'look', 'second look'
-PHASES = (LOOK, 'journal', 'power-off', SECOND_LOOK, 'disconnect', 'delete',
-          'destroy', 'report')
+PHASES = (LOOK, 'journal', 'power-off', SECOND_LOOK, 'disconnect', 'forget',
+          'delete', 'destroy', 'report')
 
 #: Which phase a method of the plugin belongs to.
 _INSIDE: tuple[tuple[Any, str, str], ...] = (
@@ -58,7 +58,9 @@ _INSIDE: tuple[tuple[Any, str, str], ...] = (
     (host.NovaHost, 'power_off', 'power-off'),
     (host.NovaHost, 'bdms', SECOND_LOOK),
     (host.NovaHost, 'used_by_others', 'disconnect'),
+    (host.NovaHost, 'is_reused', 'disconnect'),
     (host.NovaHost, 'disconnect', 'disconnect'),
+    (host.NovaHost, 'forget', 'forget'),
     (cinder.Cinder, 'delete_attachment', 'delete'),
     (host.NovaHost, 'destroy', 'destroy'),
     (host.NovaHost, 'report', 'report'),
@@ -73,6 +75,7 @@ _OUTSIDE: tuple[tuple[Any, str], ...] = (
     (objects.BlockDeviceMappingList, 'get_by_instance_uuid'),
     (objects.BlockDeviceMappingList, 'get_by_instance_uuids'),
     (objects.BlockDeviceMappingList, 'get_by_volume'),
+    (objects.BlockDeviceMapping, 'save'),
     (objects.BlockDeviceMapping, 'destroy'),
     (objects.InstanceActionEvent, 'event_start'),
     (objects.InstanceActionEvent, 'event_finish'),
