@@ -48,7 +48,14 @@ def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
     os._exit(0)
 
 
-def _make_unknown() -> None:
+def _lose_a_name() -> None:
+    """A Nova without something that the plugin takes for granted."""
+    from nova.compute import task_states
+
+    del task_states.UNSHELVING
+
+
+def _change_a_signature() -> None:
     """A Nova whose reboot takes an argument that the plugin never saw."""
     from nova.compute import manager
 
@@ -60,9 +67,13 @@ def _make_unknown() -> None:
     manager.ComputeManager._reboot_instance = _reboot_instance
 
 
+CHANGES = {'name': _lose_a_name, 'signature': _change_a_signature}
+
+
 def main() -> None:
-    if os.environ.get('NOVA_COMPUTE_IS_UNKNOWN'):
-        _make_unknown()
+    change = os.environ.get('NOVA_COMPUTE_CHANGE')
+    if change:
+        CHANGES[change]()
     # There is no Placement either.
     report.SchedulerReportClient._create_client = lambda self: None
     conductor.API.wait_until_ready = lambda *args, **kwargs: None

@@ -75,10 +75,12 @@ class ProcessTest(testtools.TestCase):
             'Version: 1.2.3\n')
         (info / 'entry_points.txt').write_text(_ENTRY_POINTS)
 
-    def _start(self, options='', unknown=False):
+    def _start(self, options='', change=''):
         """Start nova-compute.
 
         :param options: of ``[bdm_cleanup]``
+        :param change: what is different in this Nova: ``name`` or
+            ``signature``
         :returns: its exit code, what it told, and the lines of its log that
             are ours
         """
@@ -89,9 +91,8 @@ class ProcessTest(testtools.TestCase):
             os.environ, PYTHONPATH=os.pathsep.join(
                 [str(self.directory / 'site'), str(_CHECKOUT)]),
             # stevedore keeps what it found there.
-            XDG_CACHE_HOME=str(self.directory / 'cache'))
-        if unknown:
-            environment['NOVA_COMPUTE_IS_UNKNOWN'] = '1'
+            XDG_CACHE_HOME=str(self.directory / 'cache'),
+            NOVA_COMPUTE_CHANGE=change)
         done = subprocess.run(
             [sys.executable, '-W', 'ignore', '-m',
              'nova_bdm_cleanup.tests.functional.nova_compute',
@@ -135,7 +136,7 @@ class ProcessTest(testtools.TestCase):
             self._check_untouched(told)
 
     def test_unknown_nova(self):
-        code, told, log = self._start('enabled = true\n', unknown=True)
+        code, told, log = self._start('enabled = true\n', 'signature')
         self.assertEqual(0, code)
         line, = log
         self.assertIn(' CRITICAL ', line)
@@ -145,7 +146,7 @@ class ProcessTest(testtools.TestCase):
 
     def test_unknown_nova_with_required(self):
         code, told, log = self._start('enabled = true\nrequired = true\n',
-                                      unknown=True)
+                                      'signature')
         self.assertEqual((1, None), (code, told))
         self.assertIn(' CRITICAL ', log[0])
         self.assertIn('novelty', log[0])
@@ -181,15 +182,13 @@ class ProcessTest(testtools.TestCase):
 
 
     def test_what_nobody_foresaw(self):
-        # Stock Nova starts with this, as long as nobody reads the option.
-        options = ('enabled = true\n%s\n[service_user]\n'
-                   'send_service_user_token = ture\n')
-        code, told, log = self._start(options % '')
+        code, told, log = self._start('enabled = true\n', 'name')
         self.assertEqual(0, code)
         self.assertIn(' CRITICAL ', log[-1])
-        self.assertIn('send_service_user_token', log[-1])
+        self.assertIn('UNSHELVING', log[-1])
         self._check_untouched(told)
-        code, told, _ = self._start(options % 'required = true')
+        code, told, _ = self._start('enabled = true\nrequired = true\n',
+                                    'name')
         self.assertEqual((1, None), (code, told))
 
 
