@@ -51,14 +51,14 @@ class NotAsked(Exception):
     """Cinder could not even be told what to do."""
 
 
+class SiblingStopped(Exception):
+    """The chain of another mapping of the volume ended early."""
+
+
 #: With these Cinder did certainly nothing.  After any other failure it may
 #: have done what it was told, or may yet do it.
 _REFUSALS = (cinders.ServiceTokenRequired, cinders.Refused,
              deadlines.NotBegun, NotAsked)
-
-
-class SiblingStopped(Exception):
-    """The chain of another mapping of the volume ended early."""
 
 
 class Actions:

@@ -127,10 +127,11 @@ Related options:
         default=32,
         min=1,
         help="""
-How many block device mappings the reboots of this host may remove within an
-hour, counted in the journal and therefore across restarts of nova-compute. A
-reboot that would exceed the limit removes none (``over-limit``). Raise it for
-the time of a planned clean-up of many servers.
+How many block device mappings and attached stale attachments the reboots of
+this host may remove within an hour, counted in the journal and therefore
+across restarts of nova-compute. A reboot that would exceed the limit removes
+none (``over-limit``). Raise it for the time of a planned clean-up of many
+servers.
 
 Related options:
 

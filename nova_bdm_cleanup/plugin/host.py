@@ -37,8 +37,8 @@ from nova_bdm_cleanup.model import Server
 from nova_bdm_cleanup import ports
 from nova_bdm_cleanup import version
 
-#: With a volume a server comes to this host in one of these, and its volumes
-#: may be connected before the server itself is here.
+#: In these a server may be on its way to this host, and its volumes are
+#: connected before the server itself is here.
 _ARRIVING = frozenset((
     task_states.MIGRATING, task_states.RESIZE_PREP,
     task_states.RESIZE_MIGRATING, task_states.RESIZE_MIGRATED,

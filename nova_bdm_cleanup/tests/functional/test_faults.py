@@ -315,6 +315,31 @@ class BackEndTest(scenario.ScenarioTestCase):
         self.assert_removed(view, self.lost, 'volume-available')
 
 
+class UnfinishedTest(scenario.ScenarioTestCase):
+    """Disconnected by a cleanup, and then Cinder says "attached" again."""
+
+    def test_what_the_runbook_says(self):
+        made = self.server(*[scenario.BOOT_DISK] * 2)
+        kept, lost = made.volumes
+        attachment, = self.cloud.attachments(lost)
+        self.cloud.reset_status(lost)
+        self.cloud.proxy.on('DELETE', '/attachments/', proxy.status(500))
+        self.reboot(made)
+        self.cloud.proxy.clear()
+        self.cloud.reset_status(lost, 'in-use')
+        view = self.reboot(made)
+        self.assertFalse(view.has_disk(lost))
+        self.assertIsNotNone(view.block_device(lost))
+        self.assertEqual(['status-contradiction'],
+                         [line.reason for line in self.audit(made)])
+        self.cloud.reset_status(lost)
+        view = self.reboot(made)
+        self.assert_removed(view, lost, 'volume-available', (attachment.id,))
+        self.assert_healthy(view, kept)
+        self.cloud.attach(made, lost)
+        self.assert_healthy(self.look(made), lost)
+
+
 class EncryptedTest(scenario.ScenarioTestCase):
     """For an encrypted volume the driver is told how to close it."""
 
