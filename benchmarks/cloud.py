@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-# First, for it may monkey patch the standard library.
+# First: its import of Nova decides whether this process may use eventlet.
 from nova_bdm_cleanup.tests.cloud import fixture  # isort: skip
 
 from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 from nova.compute import manager
 
-from nova_bdm_cleanup.tests.cloud import server as servers
-
 from benchmarks import report
+from nova_bdm_cleanup.tests.cloud.server import Disk
+from nova_bdm_cleanup.tests.cloud.server import Server
 
 CLEANUP = '_delete_dangling_bdms'
 #: Nova's own, before the plugin takes its place.
@@ -54,10 +54,10 @@ def running(**plugin_options: Any) -> Iterator[fixture.Cloud]:
         report.progress('')
 
 
-def server(cloud: fixture.Cloud, volumes: int) -> servers.Server:
+def server(cloud: fixture.Cloud, volumes: int) -> Server:
     """Make a server with an image-backed root and so many volumes."""
     report.progress(f'making a server with {volumes} volumes')
-    return cloud.server(*[servers.Disk()] * volumes)
+    return cloud.server(*[Disk()] * volumes)
 
 
 class Taken(NamedTuple):

@@ -18,11 +18,9 @@ import math
 import time
 import uuid
 
-from nova_bdm_cleanup import conf
+from benchmarks import report
 from nova_bdm_cleanup import model
 from nova_bdm_cleanup import rules
-
-from benchmarks import report
 
 QUESTION = 'what does the decision cost, once everything is known?'
 
@@ -72,7 +70,7 @@ class Case:
 
     def __init__(self, kind: str, size: int) -> None:
         self._snapshot = world(kind, size)
-        self._policy = conf.Policy(max_removals=size)
+        self._policy = model.Policy(max_removals=size)
         self._kind = kind
         self.size = size
         self._repeats = 1

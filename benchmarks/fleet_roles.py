@@ -30,29 +30,28 @@ from typing import Any
 from cinderclient import client as cinderclient
 from cinderclient import exceptions as cinder_exceptions
 from keystoneauth1 import adapter
-from keystoneauth1.identity import v3
 from keystoneauth1 import session as ksa_session
+from keystoneauth1.identity import v3
 
-from nova_bdm_cleanup import conf
+from nova_bdm_cleanup.api import Budget
 from nova_bdm_cleanup.fleet import audit
-from nova_bdm_cleanup.fleet import http
+from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.osc import client
-from nova_bdm_cleanup.tests.unit import fleet_cloud
+from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud
+from nova_bdm_cleanup.tests.unit.wire import LoopbackServer
 
 
 def serve(servers: str, volumes_each: str, broken: str) -> None:
     """Serve a cloud in which some attachments were lost."""
-    cloud = fleet_cloud.FleetCloud()
+    cloud = LoopbackCloud()
     cloud.populate(int(servers), int(volumes_each))
     volumes = list(cloud.volumes)
     for number in range(int(broken)):
         cloud.lose_attachment(volumes[number * len(volumes) // int(broken)])
-    server = fleet_cloud.FleetServer(cloud)
-    server.start()
-    print(server.url, flush=True)
-    # Until the parent closes it.
-    sys.stdin.read()
-    server.close()
+    with LoopbackServer(cloud) as server:
+        print(server.url, flush=True)
+        # Until the parent closes it.
+        sys.stdin.read()
 
 
 def audit_all(session: Any) -> tuple[int, int]:
@@ -60,18 +59,18 @@ def audit_all(session: Any) -> tuple[int, int]:
 
     :returns: how much is inconsistent, and the number of requests
     """
-    gate = http.Gate()
+    budget = Budget()
     clients = client.Client(session, types.SimpleNamespace(
         get_interface=lambda service: 'public',
         get_region_name=lambda service: None,
         get_endpoint=lambda service: None))
     auditor = audit.Audit(
-        clients.nova(gate), clients.cinder(gate), conf.Policy(),
+        clients.nova(budget), clients.cinder(budget), Policy(),
         audit.Scope(all_projects=True), lambda what, count: None,
         lambda: datetime.datetime.now(datetime.timezone.utc), None)
     found = sum(1 for _ in auditor.issues())
     assert not auditor.gaps, auditor.gaps
-    return found, sum(gate.made.values())
+    return found, sum(budget.made.values())
 
 
 def ask_for_each(session: Any) -> tuple[int, int]:

@@ -18,17 +18,14 @@ the one difference to what an operator has.
 
 from __future__ import annotations
 
-# First, for it may monkey patch the standard library.
-from benchmarks import cloud as clouds  # isort: skip
-
 import cProfile
 import pstats
 from typing import Any, Callable, TypeVar
 from unittest import mock
 
-from nova_bdm_cleanup import deadline
-
+from benchmarks import cloud as clouds
 from benchmarks import report
+from nova_bdm_cleanup import deadline
 
 QUESTION = 'where does the time of one healthy look go?'
 

@@ -35,8 +35,8 @@ QUESTION = 'what does the package add to the start of nova-compute?'
 WITHOUT, DISABLED, ENABLED = 'not installed', 'disabled', 'enabled'
 _VARIANTS = (WITHOUT, DISABLED, ENABLED)
 #: What the installation is made from.
-_SOURCES = ('setup.py', 'setup.cfg', 'pyproject.toml', 'README.rst',
-            'requirements.txt', 'nova_bdm_cleanup')
+_SOURCES = ('LICENSE', 'README.rst', 'pyproject.toml', 'requirements.txt',
+            'setup.cfg', 'test-requirements.txt', 'nova_bdm_cleanup')
 _CONFIGURATION = """\
 [DEFAULT]
 compute_driver = libvirt.LibvirtDriver
@@ -85,7 +85,7 @@ class Starts:
              '--no-build-isolation', '--disable-pip-version-check',
              '--root-user-action=ignore',
              f'--target={self._directory / "installed"}', str(source)],
-            check=True, env={**os.environ, 'PBR_VERSION': '0.0.0'})
+            check=True)
 
     def start(self, variant: str) -> dict[str, Any]:
         """Start one and return what it printed."""
@@ -158,7 +158,9 @@ def _show(result: report.Report,
     result.goal('modules of ours when disabled: the package and its loader',
                 ', '.join(found[DISABLED][0]['ours']),
                 found[DISABLED][0]['ours'] == [
-                    'nova_bdm_cleanup', 'nova_bdm_cleanup.loader'])
+                    'nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
+                    'nova_bdm_cleanup.plugin.loader',
+                    'nova_bdm_cleanup.switch'])
 
 
 if __name__ == '__main__':

@@ -19,9 +19,6 @@ plain connection: less than that it cannot take.
 
 from __future__ import annotations
 
-# First, for it may monkey patch the standard library.
-from benchmarks import cloud as clouds  # isort: skip
-
 import argparse
 import collections
 from collections.abc import Sequence
@@ -32,12 +29,13 @@ import time
 from typing import Callable
 from urllib import parse
 
+from benchmarks import cloud as clouds
+from benchmarks import report
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.cloud import proxy as proxies
-from nova_bdm_cleanup.tests.cloud import server as servers
-
-from benchmarks import report
+from nova_bdm_cleanup.tests.cloud.proxy import Proxy
+from nova_bdm_cleanup.tests.cloud.proxy import Request
+from nova_bdm_cleanup.tests.cloud.server import Server
 
 QUESTION = 'what does a healthy hard reboot cost?'
 
@@ -50,14 +48,14 @@ class Bare:
     :param proxy: where to send them
     """
 
-    def __init__(self, proxy: proxies.Proxy) -> None:
+    def __init__(self, proxy: Proxy) -> None:
         address = parse.urlsplit(proxy.url)
         self._connections = [
             http.client.HTTPConnection(address.hostname or '', address.port)
             for _ in range(2)]
         self._pool = concurrent.futures.ThreadPoolExecutor(2)
 
-    def one(self, request: proxies.Request, connection: int = 0) -> None:
+    def one(self, request: Request, connection: int = 0) -> None:
         """Send one request and read the whole answer."""
         self._connections[connection].request('GET', request.path, headers={
             'X-Auth-Token': identity.NOVA.token,
@@ -66,11 +64,11 @@ class Bare:
             'Accept': 'application/json'})
         self._connections[connection].getresponse().read()
 
-    def in_turn(self, requests: Sequence[proxies.Request]) -> None:
+    def in_turn(self, requests: Sequence[Request]) -> None:
         for request in requests:
             self.one(request)
 
-    def at_once(self, requests: Sequence[proxies.Request]) -> None:
+    def at_once(self, requests: Sequence[Request]) -> None:
         for each in [self._pool.submit(self.one, request, number)
                      for number, request in enumerate(requests)]:
             each.result()
@@ -89,7 +87,7 @@ class Case:
     :param latency: seconds that are added to each request
     """
 
-    def __init__(self, cloud: fixture.Cloud, server: servers.Server,
+    def __init__(self, cloud: fixture.Cloud, server: Server,
                  latency: float) -> None:
         self._cloud = cloud
         self._server = server
@@ -151,7 +149,7 @@ class Case:
                 each.cinder for each in taken]
             self.requests[name].add(len(self._cloud.proxy.requests))
 
-    def _repeat(self, requests: Sequence[proxies.Request]) -> None:
+    def _repeat(self, requests: Sequence[Request]) -> None:
         """Measure the plugin's requests alone."""
         self._clock('list', lambda: self._bare.one(requests[0]))
         if len(requests) > 1:

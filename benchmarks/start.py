@@ -62,7 +62,7 @@ def _load_again(ours: list[str]) -> float:
     for name in ours:
         del sys.modules[name]
     begun = time.process_time()
-    from nova_bdm_cleanup import loader
+    from nova_bdm_cleanup.plugin import loader
 
     loader.Loader.load('bdm_cleanup')
     return time.process_time() - begun
@@ -70,9 +70,9 @@ def _load_again(ours: list[str]) -> float:
 
 def main() -> None:
     import nova.cmd.compute
-    from nova import service
 
-    service.Service.create = _arrive
+    # Imported by anybody else, nova.service would have brought eventlet.
+    nova.cmd.compute.service.Service.create = _arrive
     nova.cmd.compute.main()
 
 

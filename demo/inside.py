@@ -22,7 +22,6 @@ import sys
 import threading
 import warnings
 
-
 INTERRUPTED = 130
 
 
@@ -54,13 +53,12 @@ follow_parent()
 logging.disable(logging.CRITICAL)
 warnings.showwarning = lambda *arguments, **options: None
 
-import options  # noqa: E402
-import story as stories  # noqa: E402  (imports Nova)
-
 import contextlib  # noqa: E402
 
 import keep  # noqa: E402
+import options  # noqa: E402
 import screen as screens  # noqa: E402
+import story as stories  # noqa: E402  (imports Nova)
 import verdict  # noqa: E402
 
 from nova_bdm_cleanup.tests.cloud import cinder  # noqa: E402

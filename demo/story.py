@@ -21,11 +21,11 @@ import subprocess
 import sys
 import time
 
-# Nova's harness first, for it may monkey patch what the others import.
+# First: its import of Nova decides whether this process may use eventlet.
 from nova_bdm_cleanup.tests.cloud import fixture  # isort: skip
 
-from nova.compute import manager
 from nova import version
+from nova.compute import manager
 import screen as screens
 import verdict
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import functools
 from typing import Any, Optional
 
-from keystoneauth1.identity import v3
 from keystoneauth1 import session
+from keystoneauth1.identity import v3
 
 from e2e import lab as lab_mod
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from e2e import lab as lab_mod
 from e2e import machine
+from e2e.devices import command as devices
 
 if TYPE_CHECKING:
     from e2e import runner as runner_mod
@@ -65,9 +66,14 @@ def _parser() -> argparse.ArgumentParser:
                       help='and delete its directory, results included')
     commands.add_parser('install', help='only install the packages')
     commands.add_parser('list', help='the names of all trials')
+    devices.add_arguments(commands.add_parser(
+        'devices', help='run the cases on real block devices, in a virtual '
+        'machine; needs QEMU and root, and no cloud'))
     table = commands.add_parser(
         'table', help='the tables of the documentation, from results')
-    table.add_argument('results', nargs='+', type=pathlib.Path)
+    table.add_argument('results', nargs='+', type=pathlib.Path,
+                       help='results.jsonl of a cloud, or the directory of '
+                            'the results of devices')
     return parser
 
 
@@ -76,6 +82,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.command is None:
         args = parser.parse_args([*sys.argv[1:], 'run'])
+    if args.command == 'devices':
+        sys.exit(devices.run(args))
     if args.command == 'table':
         _table(args.results)
         return
@@ -207,6 +215,9 @@ def _list() -> None:
 
 def _table(paths: list[pathlib.Path]) -> None:
     from e2e import results
+    for path in [path for path in paths if path.is_dir()]:
+        print(devices.table(path))
+        paths.remove(path)
     loaded = results.load(paths)
     for suite in sorted({one.suite for one in loaded}):
         print(f'{suite}\n')

@@ -127,17 +127,27 @@ class Cloud:
             if one['volume_id'] == volume:
                 self.delete_attachment(one['id'])
 
-    def add_attachment(self, server: str, volume: str,
-                       connected: bool) -> str:
+    def add_attachment(self, server: str, volume: str, connected: bool,
+                       who: tuple[str, str] = api.TENANT) -> str:
         """An attachment that no block device mapping accounts for."""
         made = cinder('POST', '/attachments', {'attachment': {
             'instance_uuid': server, 'volume_uuid': volume,
-            'connector': CONNECTOR if connected else None}})
+            'connector': CONNECTOR if connected else None}}, who)
         attachment = made['attachment']['id']
         if connected:
             cinder('POST', f'/attachments/{attachment}/action',
-                   {'os-complete': {}})
+                   {'os-complete': {}}, who)
         return str(attachment)
+
+    def foreign_attachment(self, server: str, connected: bool) -> str:
+        """An attachment that another project makes for the server, on a
+        volume of its own and with a connector of its invention.
+        """
+        made = cinder('POST', '/volumes', {'volume': {
+            'name': 'foreign', 'size': 1, 'volume_type': 'e2e'}}, api.ADMIN)
+        volume = made['volume']['id']
+        self.wait_volume(volume, 'available')
+        return self.add_attachment(server, volume, connected, api.ADMIN)
 
     # -- servers -----------------------------------------------------------
 

@@ -23,9 +23,9 @@ import json
 from typing import Any, Optional
 
 from e2e import client as client_mod
+from e2e import lab as lab_mod
 from e2e.client import ADMIN
 from e2e.client import MEMBER
-from e2e import lab as lab_mod
 from e2e.scenarios import Scenario
 from e2e.trial import Failed
 from e2e.trial import Trial

@@ -18,8 +18,9 @@ in the tables is changed by Nova alone.
 from __future__ import annotations
 
 from concurrent import futures
+import datetime
 import subprocess
-from typing import Any
+from typing import Any, Optional
 
 from e2e import config
 from e2e import lab as lab_mod
@@ -137,3 +138,12 @@ def bdm_rows(server: str) -> list[dict[str, Any]]:
         'select id, volume_id, attachment_id, device_name, boot_index '
         'from block_device_mapping where instance_uuid = %s and deleted = 0 '
         'order by id', server)
+
+
+def deleted_at(server: str, volume: str) -> Optional[datetime.datetime]:
+    """When Nova soft-deleted its row of a volume, to the second."""
+    rows = query(
+        'select deleted_at from block_device_mapping where instance_uuid = %s '
+        'and volume_id = %s and deleted <> 0 order by id desc limit 1',
+        server, volume)
+    return rows[0]['deleted_at'] if rows else None

@@ -68,12 +68,9 @@ def wheel(lab: lab_mod.Lab) -> pathlib.Path:
 
 
 def _not_source(directory: str, names: list[str]) -> list[str]:
-    """What a build leaves behind; environments may be of several GiB.
-
-    pbr takes the version from the git directory.
-    """
+    """What a build leaves behind; environments may be of several GiB."""
     return [name for name in names
-            if (name.startswith('.') and name != '.git')
+            if name.startswith('.')
             or name in ('build', 'dist', '__pycache__')
             or name.endswith('.egg-info')]
 

@@ -93,9 +93,9 @@ class Runner:
         elif not self.stack.procs.is_running('nova-compute'):
             trial.compute.start()
         trial.cloud.sweep()
-        # The hourly limit counts what is in the journal, and many trials fit
+        # The hourly limit counts what is in the store, and many trials fit
         # in an hour.
-        for path in self.lab.nova_state.glob('bdm-cleanup/journal*'):
+        for path in self.lab.nova_state.glob('bdm-cleanup/store*'):
             path.unlink()
         left = stack_mod.loop_devices(self.lab)
         if left:

@@ -25,6 +25,8 @@ import dataclasses
 
 from e2e import api
 from e2e import cloud as cloud_mod
+from e2e import stack as stack_mod
+from e2e.trial import Failed
 from e2e.trial import Trial
 
 
@@ -314,20 +316,36 @@ def soft_reboot(t: Trial) -> str:
     server = t.server('A', 'B')
     t.lose_attachment(server, 'B')
     t.cloud.reboot(server, 'SOFT')
+    return _softly(t, server)
+
+
+@scenario('Soft reboot of a paused guest')
+def soft_reboot_paused(t: Trial) -> str:
+    """Libvirt's driver makes a hard one of it, without telling Nova."""
+    server = t.server('A', 'B')
+    t.lose_attachment(server, 'B')
+    stack_mod.virsh('suspend', server)
+    t.cloud.reboot(server, 'SOFT')
+    return _softly(t, server)
+
+
+def _softly(t: Trial, server: str) -> str:
     known = 'root:attached A:attached'
     if t.plugin:
         t.expect_no_removal()
-        t.expect_audit('event=withheld', 'soft-reboot')
-    reported = '; reported only' if t.plugin else ''
-    if t.backend == 'rbd':
-        t.expect(server, 'ACTIVE', 'root A B', attachments=known)
-        return 'reboot succeeds with the disk' + reported
-    t.expect(server, 'ERROR', 'root A B', attachments=known, off=True)
-    if t.plugin:
+        t.expect_audit('WARNING', 'event=withheld', 'soft-reboot')
+        t.expect(server, 'ACTIVE', 'root A B', inside='root A',
+                 attachments=known)
         t.cloud.reboot(server)
         t.expect(server, 'ACTIVE', 'root A')
-        reported += '; a hard reboot heals it'
-    return DIES + reported
+        t.expect_volume('B', 'available', on_host=False)
+        return ('reboot succeeds without the disk, mapping kept; a hard '
+                'reboot removes it')
+    if t.backend == 'rbd':
+        t.expect(server, 'ACTIVE', 'root A B', attachments=known)
+        return 'reboot succeeds with the disk'
+    t.expect(server, 'ERROR', 'root A B', attachments=known, off=True)
+    return DIES
 
 
 @scenario('Administrator of another project presses reboot')
@@ -375,6 +393,42 @@ def resumed(t: Trial) -> str:
         t.expect_volume('B', 'available', on_host=False)
         return CLEAN
     return _stock_without_attachment(t, server)
+
+
+@scenario('Attachments that another project made for the server',
+          stock=False)
+def foreign_attachments(t: Trial) -> str:
+    """They neither keep a dangling disk nor are they touched."""
+    server = t.server('A', 'B')
+    t.lose_attachment(server, 'B')
+    foreign = [t.cloud.foreign_attachment(server, number < 8)
+               for number in range(12)]
+    t.cloud.reboot(server)
+    t.equal('mappings', t.observer.view(server).bdms, ('A', 'root'))
+    t.expect_volume('B', 'available', on_host=False)
+    known = {one['id'] for one in t.cloud.attachments(server)}
+    t.equal('foreign attachments', sorted(known.intersection(foreign)),
+            sorted(foreign))
+    return 'mapping removed, the twelve of the other project left alone'
+
+
+@scenario('A flood of reserved attachments of the own project', stock=False)
+def flood(t: Trial) -> str:
+    """It is worked off bit by bit, and keeps no mapping from its removal."""
+    server = t.server('A', 'B')
+    t.lose_attachment(server, 'B')
+    t.volume('X', multiattach=True)
+    for _ in range(60):
+        t.cloud.add_attachment(server, t.volumes['X'], connected=False)
+    t.cloud.reboot(server)
+    t.equal('mappings', t.observer.view(server).bdms, ('A', 'root'))
+    left = len(t.cloud.attachments(server)) - 2
+    if not 0 < left < 60:
+        raise Failed(f'{left} of 60 attachments are left')
+    lines = len(t.audit_lines())
+    if lines > 60:
+        raise Failed(f'{lines} lines in the log')
+    return f'mapping removed, {60 - left} of 60 attachments, {lines} lines'
 
 
 @scenario('Installed, not enabled')

@@ -14,12 +14,16 @@
 from __future__ import annotations
 
 import datetime
+import json
 import pathlib
+import subprocess
 from typing import Any, Optional
 
 from e2e import api
 from e2e import cloud as cloud_mod
+from e2e import database
 from e2e import guest
+from e2e import lab as lab_mod
 from e2e import logs as logs_mod
 from e2e import observe
 from e2e import plugin as plugin_mod
@@ -209,31 +213,50 @@ class Trial:
 
     def expect_order(self, server: str, name: str,
                      attachment: Optional[str] = None) -> None:
-        """Guest off, host disconnected, Cinder told, Nova's row gone.
+        """Guest off, host disconnected, Nova's row gone, Cinder told.
 
-        Read off the lines of four programs' own code: Nova's libvirt driver
-        twice, Cinder's API, and the plugin's audit.  An attachment that was
-        gone before has no third step.
+        Read off Nova's libvirt driver, Nova's database and Cinder's API; when
+        the host was disconnected nobody tells but the plugin's own journal.
+        An attachment that was gone before has no last step.
         """
         volume = self.volumes[name]
-        steps: list[tuple[str, Optional[datetime.datetime]]] = [
-            ('guest off', self.logs.first(
-                'nova-compute', server, 'Instance destroyed successfully')),
-            ('host disconnected', self.logs.first(
-                'nova-compute', server, 'Successfully detached device')),
+        # The database knows whole seconds.
+        steps = [
+            ('guest off', self._second(self.logs.first(
+                'nova-compute', server, 'Instance destroyed successfully'))),
+            ('row gone', database.deleted_at(server, volume)),
         ]
         if attachment is not None:
-            steps.append(('Cinder told', self.logs.first(
-                'cinder-api', 'DELETE', f'/attachments/{attachment}')))
-        steps.append(('row gone', self.logs.first(
-            'nova-compute', server, *REMOVED, f'volume={volume}')))
+            steps.append(('Cinder told', self._second(self.logs.first(
+                'cinder-api', 'DELETE', f'/attachments/{attachment}'))))
         missing = [what for what, when in steps if when is None]
         if missing:
-            raise Failed(f'not in the logs: {missing}; audit lines:\n  '
+            raise Failed(f'not to be seen: {missing}; audit lines:\n  '
                          + '\n  '.join(self.audit_lines()))
         times = [when for _, when in steps]
         if times != sorted(times):  # type: ignore[type-var]
             raise Failed(f'wrong order: {steps}')
+        self._expect_recorded_order(server, volume)
+
+    @staticmethod
+    def _second(moment: Optional[datetime.datetime]
+                ) -> Optional[datetime.datetime]:
+        return moment and moment.replace(microsecond=0)
+
+    def _expect_recorded_order(self, server: str, volume: str) -> None:
+        done = subprocess.run(
+            ['nova-bdm-cleanup', 'journal', 'export', '--server', server,
+             '--config-file', str(self.lab.nova_conf)],
+            check=True, capture_output=True, text=True,
+            env=lab_mod.environment())
+        *_, entry = map(json.loads, done.stdout.splitlines())
+        order = ('disconnect', 'destroy', 'delete-attachment')
+        seen = [step['name'] for step in entry['steps']
+                if step['name'] in order
+                and step['subject'].get('volume') == volume]
+        self.equal('recorded steps', seen,
+                   sorted(seen, key=order.index))
+        self.equal('first recorded step', seen[:2], ['disconnect', 'destroy'])
 
     def attachment_of(self, server: str, name: str) -> str:
         """The id of Cinder's attachment of that volume to that server."""

@@ -9,29 +9,41 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""The one place that speaks to Cinder.
+"""What is asked of Cinder, and what it is told to do.
 
-It asks through the session of python-cinderclient, not through its managers:
-these fold a proxy's 404 page into the same ``NotFound`` as Cinder's own, cut
-lists silently, and take no time-out.  Every answer that is not exactly what
-Cinder's API promises raises a :class:`CinderError`: no answer is not "gone".
+A reboot and the operators' commands ask in the same way.  Cinder cuts its
+lists, shows to most credentials one project only, and says neither: so what a
+list does not show is asked for by its id, since no answer is not "gone".
 """
 
 from __future__ import annotations
 
-import datetime
-from typing import (Any, Callable, Dict, Iterable, Iterator, List,
-                    Mapping, Optional, Sequence)
-import urllib.parse
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
-from keystoneauth1 import exceptions as ksa_exceptions
-
-from nova_bdm_cleanup import deadline as deadlines
+from nova_bdm_cleanup import answers
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import paging
+from nova_bdm_cleanup.answers import quoted
+from nova_bdm_cleanup.api import Advice
+from nova_bdm_cleanup.api import Api
+from nova_bdm_cleanup.model import Answers
 from nova_bdm_cleanup.model import AttachedServer
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Bdm
 from nova_bdm_cleanup.model import Volume
-from nova_bdm_cleanup.ports import Answers
 
 #: The microversion that Nova speaks for attachments since Queens.  From 3.31
 #: on Cinder refuses an id filter that it would silently drop before.
@@ -43,89 +55,77 @@ _PAGE = 1000
 #: Sixty ids make a URL of 3 kB; some servers accept no more than 8 kB.
 _BATCH = 60
 
-#: What Cinder answers when it has done what it was asked.
-_SUCCESS = {'GET': 200, 'DELETE': 200, 'POST': 202}
+#: What to look at where the credentials are those of nova.conf.
+NOVA_CONF = Advice(
+    credentials='check the credentials in [cinder] and [service_user]',
+    catalogue='check [cinder] catalog_info and os_region_name',
+    role='the credentials in [cinder] need the admin role',
+    # Not "option = value": the log would take that for a secret and mask it.
+    service_user='nova.conf must enable send_service_user_token in '
+                  '[service_user], with the credentials of a user whose role '
+                  'is in service_token_roles of Cinder\'s '
+                  '[keystone_authtoken]')
 
 #: What marks a volume (or a server) that must only be reported.
 KEEP_KEY, KEEP_VALUE = 'bdm_cleanup', 'keep'
 
+#: Of the attachments of one server this many are read while a reboot waits:
+#: more than any server has volumes.  Cinder spends some 2 ms on each.
+_MOST = 1000
 
-class CinderError(Exception):
-    """No usable answer; nothing may be concluded from it."""
+#: And so many pages, where Cinder makes them small.
+_MOST_PAGES = 4
 
+#: Cinder shows it to administrators only, and lists all projects to them only.
+_ADMINS_FIELD = 'migration_status'
 
-class Unreachable(CinderError):
-    """No connection, no TLS session, or no answer in time."""
-
-
-class Refused(CinderError):
-    """Keystone or Cinder does not accept the credentials."""
-
-
-class ProjectHidden(CinderError):
-    """The credentials at hand cannot see the project of the server."""
-
-
-class Unusable(CinderError):
-    """The catalogue or the API version does not fit."""
-
-
-class Faulty(CinderError):
-    """An answer, but an error or not in the form that the API promises."""
-
-
-class ServiceTokenRequired(CinderError):
-    """Cinder deletes an attachment that Nova may use for services only."""
-
-
-class _NotFound(Exception):
-    """Cinder's own, typed 404."""
+_NOBODY = '00000000-0000-0000-0000-000000000000'
 
 
 class Cinder:
-    """Cinder as one reboot sees it.
+    """Cinder.
 
-    :param connect: gives the client on first use; may raise anything
-    :param all_projects: the credentials are the service's and see every
-        project; otherwise they are those of the server's own project
-    :param deadline: bounds every call
+    :param api: makes the requests
+    :param sees_all: the credentials are an administrator's and see every
+        project; otherwise they see one
     """
 
-    def __init__(self, connect: Callable[[], Any], all_projects: bool,
-                 deadline: deadlines.Deadline) -> None:
-        self._connect = connect
+    def __init__(self, api: Api, sees_all: bool = False) -> None:
+        self._api = api
         #: Whether the credentials see every project.
-        self.sees_all = all_projects
-        self._deadline = deadline
-        self._client: Any = None
-        self._glanced = False
+        self.sees_all = sees_all
+        self._glanced: Set[str] = set()
 
-    # Reading
+    # One server
 
-    def look(self, server_id: str, bdms: Sequence[Bdm]) -> Answers:
+    def look(self, server_id: str, bdms: Sequence[Bdm],
+             project: Optional[str] = None) -> Answers:
         """All that Cinder knows of one server's disks.
 
         Two requests when everything is in order, whatever the number of
-        volumes.  What a list does not show is asked for by its id, since a
-        list may be cut or filtered and its silence proves nothing.
+        volumes.
 
         :param server_id: the server
         :param bdms: all its block device mappings
-        :returns: the volumes by id, None for one that does not exist, and the
-            attachments that name the server or that a mapping carries
-        :raises CinderError: when any question went unanswered
-        :raises deadlines.TimedOut: when the time is over
+        :param project: the server's; what others wrote about the server on
+            volumes of their own is then left out
+        :returns: the volumes, and the attachments that name the server or
+            that a mapping carries
+        :raises ProjectHidden: when Cinder does not show every project, and
+            was to do so
+        :raises ApiError: when any question went unanswered
+        :raises TimedOut: when the time is over
         """
-        return self._deadline.call(
-            'asking Cinder', lambda: self._look(server_id, bdms))
+        return self._api.in_time(
+            'asking Cinder', lambda: self._look(server_id, bdms, project))
 
     def knows_any(self, volume_ids: Sequence[str]) -> bool:
         """Whether at least one of some volumes exists in this Cinder.
 
-        :raises CinderError: when the question went unanswered
-        :raises deadlines.TimedOut: when the time is over
+        :raises ApiError: when the question went unanswered
+        :raises TimedOut: when the time is over
         """
-        return self._deadline.call(
+        return self._api.in_time(
             'asking Cinder for a witness',
             lambda: self._knows_any(volume_ids[:_BATCH]))
 
@@ -133,19 +133,20 @@ class Cinder:
         if any(v.id in volume_ids for v in self._several(volume_ids)):
             return True
         # A few by their id, in case it is only the filter that is broken.
-        return any(map(self._volume, volume_ids[:3]))
+        return any(map(self.volume, volume_ids[:3]))
 
-    def _look(self, server_id: str, bdms: Sequence[Bdm]) -> Answers:
-        if self.sees_all and not self._glanced:
+    def _look(self, server_id: str, bdms: Sequence[Bdm],
+              project: Optional[str]) -> Answers:
+        if self.sees_all and server_id not in self._glanced:
             # Once: a second look follows only where there was something.
-            self._glanced = True
-            answers = self._glance(server_id, bdms)
-            if answers is not None:
-                return answers
-        return self._look_closely(server_id, bdms)
+            self._glanced.add(server_id)
+            found = self._glance(server_id, bdms, project)
+            if found is not None:
+                return found
+        return self._look_closely(server_id, bdms, project)
 
-    def _glance(self, server_id: str,
-                bdms: Sequence[Bdm]) -> Optional[Answers]:
+    def _glance(self, server_id: str, bdms: Sequence[Bdm],
+                project: Optional[str]) -> Optional[Answers]:
         """The answers when all is in order, as it nearly always is.
 
         Cinder spends some 2 ms on each record of a list, and that of the
@@ -161,8 +162,10 @@ class Cinder:
                    if b.attachment_id}
         if len(carried) != len(on_volumes):
             return None  # One carries none, or two carry the same.
-        if self._list_page('/attachments', server_id, limit='1',
-                           offset=str(len(carried))):
+        query = self._of_server(server_id, project)
+        query.update(limit='1', offset=str(len(carried)))
+        if self._of_this(server_id,
+                         self._records('/attachments', 'attachments', query)):
             return None
         wanted = list(dict.fromkeys(v for v in carried.values() if v))
         volumes: Dict[str, Optional[Volume]] = {
@@ -171,77 +174,73 @@ class Cinder:
             a.attachment_id: Attachment(id=a.attachment_id, volume_id=v.id,
                                         server_id=server_id, status='attached')
             for v in volumes.values() if v is not None and v.status == 'in-use'
+            # Of others the list would have left one out for each of them.
+            and not _is_foreign(v, project)
             for a in v.attached_to
             if a.server_id == server_id and a.attachment_id
             and carried.get(a.attachment_id) == v.id}
         if attached.keys() != carried.keys():
             return None
-        return volumes, tuple(attached.values())
+        return Answers(volumes, tuple(attached.values()))
 
-    def _look_closely(self, server_id: str, bdms: Sequence[Bdm]) -> Answers:
-        carried = [b.attachment_id for b in bdms if b.attachment_id]
-        listed = {a.id: a for a in self._list(server_id, carried)}
-        volume_ids = [b.volume_id for b in bdms if b.volume_id]
-        volume_ids += [a.volume_id for a in listed.values()]
-        volumes = self._volumes(volume_ids) if volume_ids else {}
+    def _look_closely(self, server_id: str, bdms: Sequence[Bdm],
+                      project: Optional[str]) -> Answers:
+        query = self._of_server(server_id, project)
+        carried = {b.attachment_id: b for b in bdms if b.attachment_id}
+        found, is_cut = self._list(query, carried)
+        for attachment_id in carried:
+            shown = (None if attachment_id in found
+                     else self.attachment(attachment_id))
+            if shown is not None:
+                found[attachment_id] = shown
+        if is_cut:
+            for volume_id in _in_doubt(bdms, found):
+                found.update(self._list({**query, 'volume_id': volume_id})[0])
+        named = dict.fromkeys(b.volume_id for b in bdms if b.volume_id)
+        volumes = self._volumes(
+            [*named, *(a.volume_id for a in found.values())])
+        ours = {a.id: a for a in found.values() if a.id in carried
+                or not _is_foreign(volumes[a.volume_id], project)}
+        named.update(dict.fromkeys(a.volume_id for a in ours.values()))
+        return Answers({v: volumes[v] for v in named}, tuple(ours.values()),
+                       is_cut)
 
-        attachments = list(listed.values())
-        for attachment_id in dict.fromkeys(carried):
-            if attachment_id not in listed:
-                shown = self._attachment(attachment_id)
-                attachments += [shown] if shown else []
-        # An attachment shown by its id may name a volume not looked at yet.
-        extra = [a.volume_id for a in attachments
-                 if a.volume_id not in volumes]
-        if extra:
-            volumes.update(self._volumes(extra))
-        return volumes, tuple(attachments)
+    def _list(self, query: Mapping[str, str], expected: Iterable[str] = ()
+              ) -> Tuple[Dict[str, Attachment], bool]:
+        """The attachments of a server by id, and whether there are too many.
 
-    def _list(self, server_id: str,
-              expected: Iterable[str]) -> Iterator[Attachment]:
-        """The attachments of a server, whole even where pages are small.
-
-        Cinder's list carries no link to the next page.  The next page is
-        asked for when this one is full or something expected is not on it.
+        The next page is asked for when this one is full or something
+        expected is not on it.
         """
-        missing = set(expected)
-        marker: Optional[str] = None
-        while True:
-            page = self._list_page(
-                '/attachments/detail', server_id, limit=str(_PAGE),
-                **({'marker': marker} if marker else {}))
-            yield from page
-            missing -= {a.id for a in page}
-            if not page or not (missing or len(page) >= _PAGE):
-                return
-            if marker == page[-1].id:
-                raise Faulty('Cinder gave the same page of attachments twice')
-            marker = page[-1].id
+        found: Dict[str, Attachment] = {}
+        for number, page in enumerate(paging.pages(
+                self._api, '/attachments/detail', 'attachments', query, _PAGE,
+                follow_links=False), 1):
+            found.update((a.id, a) for a in self._of_this(
+                query['instance_id'], page))
+            if len(page) < _PAGE and found.keys() >= set(expected):
+                break
+            if self._api.is_bounded and (
+                    len(found) >= _MOST or number >= _MOST_PAGES):
+                return found, True
+        return found, False
 
-    def _list_page(self, path: str, server_id: str,
-                   **query: str) -> List[Attachment]:
-        query['instance_id'] = server_id
-        if self.sees_all:
-            # Without it even an administrator sees one project only.
-            query['all_tenants'] = '1'
-        page = [parse_attachment(r) for r in self._get_list(
-            path + '?' + urllib.parse.urlencode(query), 'attachments')]
-        if any(a.server_id != server_id for a in page):
-            raise Faulty('Cinder listed attachments of other servers: its '
-                         'resource_filters.json must allow "instance_id" for '
-                         '"attachment"')
-        return page
+    def _of_server(self, server_id: str,
+                   project: Optional[str]) -> Dict[str, str]:
+        """What to ask for to get the attachments of a server."""
+        return {**self._of_project(project), 'instance_id': server_id}
 
-    def _attachment(self, attachment_id: str) -> Optional[Attachment]:
-        try:
-            body = self._get('/attachments/' + _quoted(attachment_id))
-        except _NotFound:
-            return None
-        attachment = parse_attachment(_record(body, 'attachment'))
-        if attachment.id != attachment_id:
-            raise Faulty('asked for attachment %s, Cinder answered with %s'
-                         % (attachment_id, attachment.id))
-        return attachment
+    @staticmethod
+    def _of_this(server_id: str,
+                 page: Iterable[Mapping[str, Any]]) -> List[Attachment]:
+        """A page of a list that must hold nothing else."""
+        found = [parse_attachment(r) for r in page]
+        if any(a.server_id != server_id for a in found):
+            raise errors.BadAnswer(
+                'Cinder listed attachments of other servers: its '
+                'resource_filters.json must allow "instance_id" for '
+                '"attachment"')
+        return found
 
     def _volumes(self, volume_ids: Sequence[str]
                  ) -> Dict[str, Optional[Volume]]:
@@ -251,7 +250,10 @@ class Cinder:
             found.update((v.id, v) for v in self._in_batches(wanted))
         for volume_id in wanted:
             if volume_id not in found:
-                found[volume_id] = self._volume(volume_id)
+                found[volume_id] = self.volume(volume_id)
+        if self.sees_all and found and not any(found.values()) \
+                and not self._is_admin():
+            raise self._hidden()
         return found
 
     def _in_batches(self, volume_ids: Sequence[str]) -> Iterator[Volume]:
@@ -260,21 +262,126 @@ class Cinder:
             yield from (v for v in self._several(batch) if v.id in batch)
 
     def _several(self, volume_ids: Sequence[str]) -> List[Volume]:
-        ids = '[%s]' % ','.join("'%s'" % _quoted(v) for v in volume_ids)
-        query = urllib.parse.urlencode({'all_tenants': '1', 'id': ids})
-        return [parse_volume(r) for r in self._get_list(
-            '/volumes/detail?' + query, 'volumes')]
-
-    def _volume(self, volume_id: str) -> Optional[Volume]:
         try:
-            body = self._get('/volumes/' + _quoted(volume_id))
-        except _NotFound:
-            return None
-        volume = parse_volume(_record(body, 'volume'))
-        if volume.id != volume_id:
-            raise Faulty('asked for volume %s, Cinder answered with %s'
-                         % (volume_id, volume.id))
+            found = self._records(
+                '/volumes/detail', 'volumes', _with_ids(volume_ids))
+        except errors.BadRequest as exc:
+            raise errors.Refused(
+                '%s; it finds volumes by id for administrators only: %s'
+                % (exc, self._api.advice.role), exc.status) from exc
+        return [self._parsed(r) for r in found]
+
+    def _parsed(self, record: Mapping[str, Any]) -> Volume:
+        """A volume, which also tells who is asking.
+
+        To others a volume of another project looks like one that does not
+        exist, and nothing else in Cinder's answers would tell.
+        """
+        volume = parse_volume(record)
+        if self.sees_all and _ADMINS_FIELD not in record:
+            raise self._hidden()
         return volume
+
+    def _hidden(self) -> errors.ProjectHidden:
+        return errors.ProjectHidden(
+            'Cinder does not show every project to these credentials: %s'
+            % self._api.advice.role)
+
+    def _is_admin(self) -> bool:
+        """Ask what only an administrator may, without any volume to ask for.
+
+        Its operator may let everybody list volumes by id, but has no reason to
+        let them do so by a name that the back end gave.
+        """
+        try:
+            self._records('/volumes', 'volumes', dict(
+                _with_ids([_NOBODY]), provider_id=_NOBODY))
+        except (errors.BadRequest, errors.Forbidden):
+            return False
+        return True
+
+    def _records(self, path: str, key: str,
+                 query: Mapping[str, str]) -> List[Mapping[str, Any]]:
+        try:
+            return answers.records(self._api.get(path, query), key)
+        except errors.NotFound as exc:
+            raise errors.BadAnswer(
+                '%s; a list cannot be missing' % exc, exc.status) from exc
+
+    # One thing by its id
+
+    def volume(self, volume_id: str) -> Optional[Volume]:
+        """One volume; None: it does not exist."""
+        try:
+            body = self._api.get('/volumes/' + quoted(volume_id))
+        except errors.NotFound:
+            return None
+        volume = self._parsed(answers.record(body, 'volume'))
+        if volume.id != volume_id:
+            raise errors.BadAnswer('asked for volume %s, Cinder answered with '
+                                   '%s' % (volume_id, volume.id))
+        return volume
+
+    def attachment(self, attachment_id: str) -> Optional[Attachment]:
+        """One attachment; None: it does not exist."""
+        try:
+            body = self._api.get('/attachments/' + quoted(attachment_id))
+        except errors.NotFound:
+            return None
+        attachment = parse_attachment(answers.record(body, 'attachment'))
+        if attachment.id != attachment_id:
+            raise errors.BadAnswer('asked for attachment %s, Cinder answered '
+                                   'with %s' % (attachment_id, attachment.id))
+        return attachment
+
+    # The whole cloud
+
+    def prove_admin(self) -> bool:
+        """Find out whether this Cinder shows every project, and use it.
+
+        Cinder silently limits the lists of everybody else to one project.
+        """
+        self.sees_all = self._is_admin()
+        return self.sees_all
+
+    def attachments(self, project: Optional[str] = None,
+                    volume: Optional[str] = None
+                    ) -> Iterator[List[Attachment]]:
+        """Attachments, page by page.
+
+        In detail, which costs Cinder the same: only so does it show which
+        ones are connected.  The connections themselves, which are large and
+        hold secrets, are dropped at once.
+        """
+        query = self._of_project(project)
+        if volume:
+            query['volume_id'] = volume
+        for page in paging.pages(self._api, '/attachments/detail',
+                                 'attachments', query, _PAGE,
+                                 follow_links=False):
+            yield [parse_attachment(r, with_connection=False) for r in page]
+
+    def attachments_of(self, volume_id: str) -> Tuple[Attachment, ...]:
+        """All attachments of a volume."""
+        return tuple(
+            a for page in self.attachments(volume=volume_id) for a in page
+            if a.volume_id == volume_id)
+
+    def volume_ids(self, status: str, project: Optional[str] = None
+                   ) -> Iterator[List[str]]:
+        """The volumes in one state, page by page: the light list."""
+        query = dict(self._of_project(project), status=status)
+        for page in paging.pages(self._api, '/volumes', 'volumes', query,
+                                 _PAGE, follow_links=True):
+            yield [answers.text(r, 'id') for r in page]
+
+    def _of_project(self, project: Optional[str]) -> Dict[str, str]:
+        if not self.sees_all:
+            return {}
+        query = {'all_tenants': '1'}
+        if project:
+            query['project_id'] = project
+        return query
 
     # Changing
 
@@ -283,21 +390,16 @@ class Cinder:
 
         :returns: False when it was gone already
         :raises ServiceTokenRequired: when Cinder wants a service token
-        :raises CinderError: when it cannot be known to be done
-        :raises deadlines.TimedOut: when the time is over
+        :raises ApiError: when it cannot be known to be done
+        :raises TimedOut: when the time is over
         """
-        def delete() -> bool:
-            try:
-                body = self._request('DELETE',
-                                     '/attachments/' + _quoted(attachment_id))
-            except _NotFound:
-                return False
+        def delete() -> None:
             # Cinder answers with what is left; a proxy's page does not.
-            _records(body, 'attachments')
-            return True
+            answers.records(
+                self._api.delete('/attachments/' + quoted(attachment_id)),
+                'attachments')
 
-        return self._deadline.call(
-            'deleting attachment %s' % attachment_id, delete)
+        return self._change('deleting attachment %s' % attachment_id, delete)
 
     def force_detach(self, attachment: Attachment,
                      connector: Mapping[str, Any]) -> bool:
@@ -307,218 +409,108 @@ class Cinder:
 
         :param attachment: verified to be of its volume: with a service token
             Cinder itself does not check
-        :param connector: this host's; without one Cinder would disconnect
+        :param connector: of the host; without one Cinder would disconnect
             every host
         :returns: False when it was gone already
         :raises ServiceTokenRequired: when Cinder wants a service token
-        :raises CinderError: when it cannot be known to be done
-        :raises deadlines.TimedOut: when the time is over
+        :raises ApiError: when it cannot be known to be done
+        :raises TimedOut: when the time is over
         """
-        def detach() -> bool:
-            try:
-                self._request(
-                    'POST',
-                    '/volumes/%s/action' % _quoted(attachment.volume_id),
-                    {'os-force_detach': {'attachment_id': attachment.id,
-                                         'connector': dict(connector)}})
-            except _NotFound:
-                return False
-            return True
+        return self._change(
+            'detaching legacy attachment %s' % attachment.id,
+            lambda: self.act(attachment.volume_id, 'os-force_detach', {
+                'attachment_id': attachment.id,
+                'connector': dict(connector)}))
 
-        return self._deadline.call(
-            'detaching legacy attachment %s' % attachment.id, detach)
+    def act(self, volume_id: str, action: str,
+            arguments: Optional[Mapping[str, Any]] = None) -> None:
+        """One of Cinder's volume actions.
 
-    # HTTP
+        :raises NotFound: when there is no such volume
+        :raises ApiError: when it cannot be known to be done
+        """
+        self._api.post('/volumes/%s/action' % quoted(volume_id),
+                       {action: arguments})
 
-    def _get(self, path: str) -> Any:
-        return self._request('GET', path)
-
-    def _get_list(self, path: str, key: str) -> List[Mapping[str, Any]]:
+    def _change(self, what: str, change: Callable[[], None]) -> bool:
         try:
-            return _records(self._get(path), key)
-        except _NotFound as exc:
-            raise Faulty('Cinder answered a list of %s with "not found"; it '
-                         'changed meanwhile' % key) from exc
-
-    def _request(self, method: str, path: str,
-                 body: Optional[Mapping[str, Any]] = None) -> Any:
-        what = '%s %s' % (method, path.partition('?')[0])
-        try:
-            # Not by keystoneauth, which also repeats what ran out of time:
-            # nobody waits for that any more.  And a change whose answer got
-            # lost must not be sent again after the reboot went on.
-            try:
-                response, answer = self._send(what, method, path, body)
-            except ksa_exceptions.ConnectFailure:
-                if method != 'GET':
-                    raise
-                response, answer = self._send(what, method, path, body)
-        except (CinderError, deadlines.TimedOut):
-            raise
-        except ksa_exceptions.CatalogException as exc:
-            raise Unusable('Cinder is not in the service catalogue: %s; check '
-                           '[cinder] catalog_info and os_region_name'
-                           % exc) from exc
-        except ksa_exceptions.ConnectionError as exc:
-            raise Unreachable(str(exc)) from exc
-        except ksa_exceptions.HttpServerError as exc:
-            raise Unreachable('no token for Cinder: Keystone is in trouble: '
-                              '%s' % exc) from exc
-        except (ksa_exceptions.HttpError,
-                ksa_exceptions.AuthorizationFailure,
-                ksa_exceptions.AuthPluginException) as exc:
-            raise Refused('no token for Cinder: %s; check the credentials in '
-                          '[cinder] and [service_user]' % exc) from exc
-        except Exception as exc:
-            raise Unusable('no request to Cinder could be made: %s: %s'
-                           % (type(exc).__name__, exc)) from exc
-        return _answer(what, method, response, answer)
-
-    def _send(self, what: str, method: str, path: str,
-              body: Optional[Mapping[str, Any]]) -> Any:
-        # A call that was given up asks no further questions.
-        self._deadline.check(what)
-        if self._client is None:
-            self._client = self._connect().client
-        kwargs: Dict[str, Any] = {} if body is None else {'body': body}
-        return self._client.request(
-            path, method, authenticated=True, raise_exc=False,
-            connect_retries=0,
-            timeout=max(self._deadline.remaining, 0.001), **kwargs)
+            self._api.in_time(what, change)
+        except errors.NotFound:
+            return False
+        except (errors.Forbidden, errors.Conflict) as exc:
+            advice = self._api.advice.service_user
+            if not advice or exc.status not in (403, 409):
+                raise
+            raise errors.ServiceTokenRequired(
+                '%s; %s' % (exc, advice), exc.status) from exc
+        return True
 
 
-def _answer(what: str, method: str, response: Any, body: Any) -> Any:
-    """The body of a success; otherwise the exception that fits.
-
-    An error's own words are left out where they may be a proxy's page.
-    """
-    status = response.status_code
-    if status == _SUCCESS[method]:
-        return body
-    words = _words(body)
-    if status == 404 and isinstance(body, dict) and isinstance(
-            body.get('itemNotFound'), dict):
-        raise _NotFound()
-    if method != 'GET' and status in (403, 409):
-        # Not "option = value": that would be taken for a secret and masked.
-        raise ServiceTokenRequired(
-            '%s: Cinder answered %d%s; nova.conf must enable '
-            'send_service_user_token in [service_user], with the credentials '
-            'of a user whose role is in service_token_roles of Cinder\'s '
-            '[keystone_authtoken]' % (what, status, words))
-    if status in (401, 403):
-        raise Refused('%s: Cinder answered %d%s; the credentials in [cinder] '
-                      'need the admin role' % (what, status, words))
-    if status == 400 and what.startswith('GET /volumes/detail'):
-        raise Refused('%s: Cinder answered 400%s; filtering volumes by id '
-                      'needs the admin role for the credentials in [cinder]'
-                      % (what, words))
-    if status == 404:
-        raise Faulty('%s: a 404 that is not Cinder\'s own; is the [cinder] '
-                     'endpoint right, or a proxy in trouble?' % what)
-    if status == 406:
-        raise Unusable('%s: Cinder answered %d%s; API version %s (Queens) or '
-                       'later is needed at the [cinder] endpoint'
-                       % (what, status, words, MICROVERSION))
-    raise Faulty('%s: Cinder answered %d%s' % (what, status, words))
+def _is_foreign(volume: Optional[Volume], project: Optional[str]) -> bool:
+    """Whether a volume is known to be of another project."""
+    return (project is not None and volume is not None
+            and volume.project not in (None, project))
 
 
-def _words(body: Any) -> str:
-    if isinstance(body, dict):
-        for error in body.values():
-            if isinstance(error, dict) and isinstance(
-                    error.get('message'), str):
-                return ' (%s)' % error['message'][:200]
-    return ''
+def _in_doubt(bdms: Iterable[Bdm],
+              found: Mapping[str, Attachment]) -> Dict[str, None]:
+    """The volumes of which the mappings' own attachments do not tell all."""
+    served = {b.volume_id for b in bdms
+              for a in [found.get(b.attachment_id or '')]
+              if a and a.status == 'attached' and a.volume_id == b.volume_id}
+    return dict.fromkeys(b.volume_id for b in bdms
+                         if b.volume_id and b.volume_id not in served)
 
 
-def _quoted(identifier: str) -> str:
-    """An id as a path segment; nothing in it may be taken for more."""
-    return urllib.parse.quote(identifier, safe='')
+def _with_ids(volume_ids: Iterable[str]) -> Dict[str, str]:
+    """The filter by id, which only administrators may use."""
+    return {'all_tenants': '1',
+            'id': '[%s]' % ','.join("'%s'" % quoted(v) for v in volume_ids)}
 
 
-# Parsing: the smallest set of facts, each of the type the API promises.
-
-
-def _record(body: Any, key: str) -> Mapping[str, Any]:
-    record = body.get(key) if isinstance(body, dict) else None
-    if not isinstance(record, dict):
-        raise Faulty('an answer of Cinder has no "%s"' % key)
-    return record
-
-
-def _records(body: Any, key: str) -> List[Mapping[str, Any]]:
-    records = body.get(key) if isinstance(body, dict) else None
-    if not isinstance(records, list) or not all(
-            isinstance(r, dict) for r in records):
-        raise Faulty('an answer of Cinder has no list of "%s"' % key)
-    return records
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str) or not value:
-        raise Faulty('a record of Cinder has no "%s"' % key)
-    return value
-
-
-def _optional_text(record: Mapping[str, Any], key: str) -> Optional[str]:
-    value = record.get(key)
-    if value is not None and not isinstance(value, str):
-        raise Faulty('"%s" in a record of Cinder is no text' % key)
-    return value or None
-
-
-def _mapping(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = record.get(key)
-    if value is not None and not isinstance(value, dict):
-        raise Faulty('"%s" in a record of Cinder is no object' % key)
-    return value or {}
-
-
-def _time(record: Mapping[str, Any],
-          key: str) -> Optional[datetime.datetime]:
-    value = _optional_text(record, key)
-    try:
-        moment = datetime.datetime.fromisoformat(value or '')
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(
-        tzinfo=datetime.timezone.utc)
-
-
-def parse_attachment(record: Mapping[str, Any]) -> Attachment:
+def parse_attachment(record: Mapping[str, Any],
+                     with_connection: bool = True) -> Attachment:
     """One attachment of a list or by itself, brief or detailed.
 
-    :raises Faulty: when it is not what the API promises
+    :raises BadAnswer: when it is not what the API promises
     """
-    connection_info = _mapping(record, 'connection_info')
+    connection_info = answers.mapping(record, 'connection_info')
     return Attachment(
-        id=_text(record, 'id'),
-        volume_id=_text(record, 'volume_id'),
-        server_id=_optional_text(record, 'instance'),
-        status=_text(record, 'status'),
+        id=answers.text(record, 'id'),
+        volume_id=answers.text(record, 'volume_id'),
+        server_id=answers.optional_text(record, 'instance'),
+        status=answers.text(record, 'status'),
         connected=bool(connection_info),
-        connection_info=connection_info)
+        initiators=_initiators(connection_info),
+        connection_info=connection_info if with_connection else {})
+
+
+def _initiators(connection_info: Mapping[str, Any]) -> FrozenSet[str]:
+    """The ports of the host that is let in, which only Fibre Channel names.
+
+    The connector would tell for all, but Cinder shows it to nobody.
+    """
+    found = connection_info.get('initiator_target_map')
+    return frozenset(str(port).replace(':', '').lower() for port in found) \
+        if isinstance(found, dict) else frozenset()
 
 
 def parse_volume(record: Mapping[str, Any]) -> Volume:
     """One volume in detail.
 
-    :raises Faulty: when it is not what the API promises
+    :raises BadAnswer: when it is not what the API promises
     """
-    attached = record.get('attachments')
-    if not isinstance(attached, list) or not all(
-            isinstance(a, dict) for a in attached):
-        raise Faulty('a volume of Cinder has no list of "attachments"')
     return Volume(
-        id=_text(record, 'id'),
-        status=_text(record, 'status'),
+        id=answers.text(record, 'id'),
+        status=answers.text(record, 'status'),
+        project=answers.optional_text(record, 'os-vol-tenant-attr:tenant_id'),
         multiattach=record.get('multiattach') is True,
-        migration_status=_optional_text(record, 'migration_status'),
+        migration_status=answers.optional_text(record, 'migration_status'),
         attached_to=tuple(AttachedServer(
-            server_id=_optional_text(a, 'server_id'),
-            attachment_id=_optional_text(a, 'attachment_id'),
-            host=_optional_text(a, 'host_name')) for a in attached),
-        keep=_mapping(record, 'metadata').get(KEEP_KEY) == KEEP_VALUE,
-        updated_at=_time(record, 'updated_at') or _time(record, 'created_at'))
+            server_id=answers.optional_text(a, 'server_id'),
+            attachment_id=answers.optional_text(a, 'attachment_id'),
+            host=answers.optional_text(a, 'host_name'))
+            for a in answers.records(record, 'attachments')),
+        keep=answers.mapping(record, 'metadata').get(KEEP_KEY) == KEEP_VALUE,
+        updated_at=(answers.moment(record, 'updated_at')
+                    or answers.moment(record, 'created_at')))

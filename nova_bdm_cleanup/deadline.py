@@ -33,12 +33,16 @@ class Deadline:
 
     :param seconds: how long; measured from the construction
     :param clock: a monotonic clock
+    :param wait: waits for a thread, so many seconds at most
     """
 
     def __init__(self, seconds: float,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 clock: Callable[[], float] = time.monotonic,
+                 wait: Callable[[threading.Thread, float], None]
+                 = threading.Thread.join) -> None:
         self._seconds = seconds
         self._clock = clock
+        self._wait = wait
         self._end = clock() + seconds
 
     @property
@@ -78,7 +82,7 @@ class Deadline:
 
         thread = threading.Thread(target=run, name='bdm-cleanup', daemon=True)
         thread.start()
-        thread.join(self.remaining)
+        self._wait(thread, self.remaining)
         failure: Optional[BaseException] = error[0] if error else None
         if failure is not None:
             raise failure

@@ -20,7 +20,18 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-from typing import Any, Mapping, Optional, Tuple, Union
+from typing import (
+    Any,
+    Dict,
+    FrozenSet,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Type,
+    Union,
+)
 
 
 class Reason(str, enum.Enum):
@@ -85,6 +96,7 @@ class Server:
     """The server whose disks are looked at."""
 
     uuid: str
+    project: Optional[str] = None
     #: The compute host, spelt as Cinder's connectors spell it.
     host: str = ''
     #: The operator marked the server with ``bdm_cleanup = keep``.
@@ -107,8 +119,6 @@ class Bdm:
     device_name: Optional[str] = None
     #: The connection_info itself holds secrets and stays with the adapter.
     has_connection_info: bool = False
-    #: By an earlier cleanup, which then did not get to its end.
-    is_disconnected: bool = False
     created_at: Optional[datetime.datetime] = None
 
     @property
@@ -136,6 +146,8 @@ class Attachment:
     status: str
     #: Cinder stores connection information, so a host was let in.
     connected: bool = False
+    #: By what the back end knows that host; most back ends do not tell.
+    initiators: FrozenSet[str] = frozenset()
     #: For the host adapter only: it may hold credentials of the back end.
     connection_info: Mapping[str, Any] = dataclasses.field(
         default_factory=dict, compare=False, repr=False)
@@ -159,18 +171,68 @@ class AttachedServer:
     host: Optional[str] = None
 
 
+#: An attach or a detach of some server is under way.
+IN_FLIGHT = ('reserved', 'attaching', 'detaching')
+
+#: Somebody has the volume, or is about to; in other states nobody does.
+TAKEN = ('in-use', *IN_FLIGHT)
+
+#: No migration of the volume is under way.
+_SETTLED = frozenset((None, '', 'none', 'success', 'error'))
+
+
 @dataclasses.dataclass(frozen=True)
 class Volume:
     """One volume as Cinder describes it."""
 
     id: str
     status: str
+    project: Optional[str] = None
     multiattach: bool = False
     migration_status: Optional[str] = None
     attached_to: Tuple[AttachedServer, ...] = ()
     #: The operator marked the volume with ``bdm_cleanup = keep``.
     keep: bool = False
     updated_at: Optional[datetime.datetime] = None
+
+    @property
+    def is_migrating(self) -> bool:
+        """Also where Cinder says it in a word that is not known here."""
+        return self.migration_status not in _SETTLED
+
+    def host_of(self, attachment_id: Optional[str]) -> Optional[str]:
+        """The host that an attachment connects, where Cinder tells it."""
+        for entry in self.attached_to:
+            if entry.attachment_id == attachment_id:
+                return entry.host
+        return None
+
+
+class Answers(NamedTuple):
+    """What Cinder said about one server."""
+
+    #: By id; None for one that does not exist.
+    volumes: Dict[str, Optional[Volume]]
+    attachments: Tuple[Attachment, ...]
+    #: There are more attachments than anybody could wait for.
+    is_cut: bool = False
+
+
+class WitnessAnswer(enum.Enum):
+    """Whether Cinder knows a volume that must exist.
+
+    A wrong region or a restored database politely says that everything is
+    gone.
+    """
+
+    #: Cinder knows one.
+    KNOWN = 'known'
+    #: There are some, and Cinder knows none of them.
+    REFUTED = 'refuted'
+    #: Cinder knows none that it was asked for, and there are more.
+    UNPROVED = 'unproved'
+    #: The cell has no volume but those in question.
+    NONE_EXISTS = 'none exists'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,9 +248,7 @@ class Snapshot:
     #: One key for each volume asked for; None: proved not to exist.
     volumes: Mapping[str, Optional[Volume]]
     attachments: Tuple[Attachment, ...]
-    #: Whether this Cinder knows a volume that must exist: True or False, or
-    #: None when there is no such volume to ask for.
-    witness: Optional[bool] = None
+    witness: WitnessAnswer = WitnessAnswer.UNPROVED
     #: Asked with credentials that see every project.  With others a volume
     #: of another project looks like one that does not exist, and a migration
     #: is not shown.
@@ -197,7 +257,7 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True)
 class RemoveBdm:
-    """Disconnect, delete what is left in Cinder, soft-delete the mapping."""
+    """Disconnect, soft-delete the mapping, delete what is left in Cinder."""
 
     bdm: Bdm
     attachments: Tuple[Attachment, ...] = ()
@@ -208,10 +268,10 @@ class DeleteAttachment:
     """Delete an attachment that no mapping accounts for."""
 
     attachment: Attachment
-    #: First disconnect what it may have left on this host.  Only where Cinder
-    #: says that it connects this host: the same address may be another disk's
-    #: here.  Never where a mapping has the same volume: that could take the
-    #: device from it.
+    #: First disconnect what it may have left on this host, if Nova still knows
+    #: what that is.  Only where Cinder says that it connects this host: the
+    #: same address may be another disk's here.  Never where a mapping has the
+    #: same volume: that could take the device from it.
     disconnect: bool = False
 
 
@@ -231,6 +291,8 @@ class Finding:
     action: Optional[Action] = None
     #: Why the action is not carried out; None: it is.
     withheld: Optional[Reason] = None
+    #: The same in plain words, where the reason alone does not say it.
+    obstacle: str = ''
 
     @property
     def volume_id(self) -> Optional[str]:
@@ -254,6 +316,10 @@ class Finding:
         return self.action is not None and self.withheld is None
 
 
+#: How many attachments of one kind are told one by one.
+_TOLD = 4
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """The findings of one server, in the order in which they are acted on."""
@@ -267,17 +333,75 @@ class Plan:
 
     @property
     def removals(self) -> int:
-        """How much the due actions take away, which is limited: mappings, and
-        attachments that serve a disk for all that Cinder knows.
+        """How many mappings are to be removed."""
+        return sum(isinstance(f.action, RemoveBdm) for f in self.due)
+
+    @property
+    def attachments(self) -> int:
+        """How many attachments are to be deleted, besides those that the
+        mappings name.
         """
+        own = {f.bdm.attachment_id for f in self.due if f.bdm}
         return sum(
-            isinstance(f.action, RemoveBdm)
-            or (isinstance(f.action, DeleteAttachment)
-                and f.action.attachment.status == 'attached')
+            sum(a.id not in own for a in f.action.attachments)
+            if isinstance(f.action, RemoveBdm) else 1
             for f in self.due)
 
-    def withhold(self, why: Reason) -> Plan:
-        """The same findings, with every due action withheld."""
+    def withhold(self, why: Reason, kind: Optional[Type[Action]] = None
+                 ) -> Plan:
+        """The same findings, with every due action withheld.
+
+        :param kind: only of this kind
+        """
         return Plan(tuple(
-            dataclasses.replace(f, withheld=why) if f.is_due else f
+            dataclasses.replace(f, withheld=why) if f.is_due and (
+                kind is None or isinstance(f.action, kind)) else f
             for f in self.findings))
+
+    def summed_up(self) -> Plan:
+        """The same as it is told: anybody can make many attachments.
+
+        Of the attachments that are kept, or whose deletion is withheld, for
+        the same reason, the first few are told one by one.
+        """
+        told: List[Finding] = []
+        kinds: Dict[Tuple[object, ...], List[Finding]] = {}
+        for finding in self.findings:
+            if finding.bdm is None and not finding.is_due:
+                alike = kinds.setdefault(
+                    (finding.reason, finding.withheld, finding.obstacle), [])
+                alike.append(finding)
+                if len(alike) > _TOLD:
+                    continue
+            told.append(finding)
+        told += [dataclasses.replace(
+            alike[0], attachment=None, action=None,
+            explanation='%d more attachments like these' % (
+                len(alike) - _TOLD))
+            for alike in kinds.values() if len(alike) > _TOLD]
+        return Plan(tuple(told))
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """What the operator allows, as the rules and the cleaner take it."""
+
+    observe: bool = False
+    remove_when: FrozenSet[Reason] = DANGLING
+    stale_attachments: bool = True
+    grace_period: datetime.timedelta = datetime.timedelta(seconds=300)
+    stuck_after: datetime.timedelta = datetime.timedelta(seconds=3600)
+    max_removals: int = 8
+    max_attachments: int = 8
+    max_removals_per_hour: int = 32
+    timeout: float = 60.0
+
+    def is_young(self, since: Optional[datetime.datetime],
+                 now: datetime.datetime) -> bool:
+        """Too new to be judged; so is what nobody knows the age of."""
+        return since is None or now - since < self.grace_period
+
+    def is_stuck(self, since: Optional[datetime.datetime],
+                 now: datetime.datetime) -> bool:
+        """Too old to be under way; never what nobody knows the age of."""
+        return since is not None and now - since >= self.stuck_after

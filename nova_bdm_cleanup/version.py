@@ -9,16 +9,10 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""The version of this package."""
+"""The version of this package, said here and nowhere else.
 
-from __future__ import annotations
+setup.cfg and the documentation take it from here, so that it is the same in
+a checkout, in an archive without git, and in what is installed.
+"""
 
-from importlib import metadata
-
-
-def version() -> str:
-    """As installed; a checkout that is only on the path has none."""
-    try:
-        return metadata.version('nova-bdm-cleanup')
-    except metadata.PackageNotFoundError:
-        return 'checkout'
+VERSION = '0.1.0'

@@ -24,6 +24,9 @@ NAME = 'nova-bdm-cleanup'
 MODULE = 'nova_bdm_cleanup'
 #: What must load with nothing but the requirements of the package.
 GROUPS = ('os_vif', 'oslo.config.opts', 'console_scripts')
+#: What a nova-compute may import of ours where the plugin is disabled.
+LOADER = [MODULE, f'{MODULE}.plugin', f'{MODULE}.plugin.loader',
+          f'{MODULE}.switch']
 
 
 def imports_when_disabled() -> list[str]:
@@ -40,8 +43,16 @@ def main() -> int:
     """Print what is wrong; say what was looked at."""
     imported = imports_when_disabled()
     print('imported when disabled: ' + ', '.join(imported))
-    if imported != [MODULE, MODULE + '.loader']:
+    if imported != LOADER:
         print('That is more than the loader.', file=sys.stderr)
+        return 1
+    # Only now, or it would have been counted.
+    from nova_bdm_cleanup.version import VERSION
+
+    installed = metadata.version(NAME)
+    print(f'version: {installed}')
+    if installed != VERSION:
+        print(f'The package calls itself {VERSION}.', file=sys.stderr)
         return 1
     for point in metadata.distribution(NAME).entry_points:
         if point.group in (*GROUPS, *sys.argv[1:]):

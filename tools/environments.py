@@ -11,10 +11,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Virtual environments with a real Nova, a real Cinder or a real Keystone.
+"""Virtual environments with a real Nova or a real Cinder.
 
 The pins of these services contradict each other, so each one lives in an
-environment of its own, installed from a frozen list in ``environments/``.
+environment of its own, installed from a frozen list in ``environments/``
+that ``freeze.py`` makes.
 An environment is built once and kept until its list changes::
 
     python3 tools/environments.py nova-34      # prints its interpreter
@@ -92,6 +93,40 @@ def interpreter(name: str, progress: Progress | None = None) -> pathlib.Path:
     return environment.python
 
 
+def base_interpreter(name: str, versions: tuple[str, ...]) -> str:
+    """Find a Python to make a virtual environment with.
+
+    :param name: what it is for, to be named in an error
+    :param versions: those that will do, such as ``3.11``; the first is the
+        one that an error recommends
+    :raises EnvironmentFailure: when there is none
+    """
+    candidates = [sys.executable] + [
+        path for path in (shutil.which(f'python{v}') for v in versions)
+        if path]
+    incomplete = []
+    for candidate in candidates:
+        found = subprocess.run(
+            [candidate, '-c', 'import sys; print("%d.%d" % '
+             'sys.version_info[:2]); import ensurepip, venv'],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if found.stdout.strip() not in versions:
+            continue
+        if found.returncode == 0:
+            return candidate
+        incomplete.append(candidate)
+    wanted = ' or '.join(versions)
+    if incomplete:
+        raise EnvironmentFailure(
+            f'{name} needs the venv and ensurepip modules, which '
+            f'{incomplete[0]} lacks. Debian and Ubuntu have them in the '
+            f'package python{versions[0]}-venv.')
+    raise EnvironmentFailure(
+        f'{name} needs Python {wanted}; neither {sys.executable} '
+        f'nor anything on PATH is one. Install for example '
+        f'python{versions[0]}, or start this with it.')
+
+
 def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -140,7 +175,7 @@ class _Environment:
             if line and not line.startswith('#')]
         shutil.rmtree(self.path, ignore_errors=True)
         try:
-            base = self._base_interpreter()
+            base = base_interpreter(self.name, self._versions())
             self._say(f'creating a virtual environment with {base}')
             self._run([base, '-m', 'venv', str(self.path)])
             self._say(f'installing {len(requirements)} packages')
@@ -161,35 +196,11 @@ class _Environment:
         self._log.unlink()
         self._say('ready')
 
-    def _base_interpreter(self) -> str:
-        """Find a Python this environment's pins were made for."""
+    def _versions(self) -> tuple[str, ...]:
+        """The Pythons that the pins of this list were made for."""
         header = re.search(r'^# python: (.+)$',
                            self.list.read_text(encoding='utf-8'), re.M)
-        versions = header.group(1).split() if header else []
-        candidates = [sys.executable] + [
-            path for path in (shutil.which(f'python{v}') for v in versions)
-            if path]
-        incomplete = []
-        for candidate in candidates:
-            found = subprocess.run(
-                [candidate, '-c', 'import sys; print("%d.%d" % '
-                 'sys.version_info[:2]); import ensurepip, venv'],
-                stdin=subprocess.DEVNULL, capture_output=True, text=True)
-            if found.stdout.strip() not in versions:
-                continue
-            if found.returncode == 0:
-                return candidate
-            incomplete.append(candidate)
-        wanted = ' or '.join(versions)
-        if incomplete:
-            raise EnvironmentFailure(
-                f'{self.name} needs the venv and ensurepip modules, which '
-                f'{incomplete[0]} lacks. Debian and Ubuntu have them in the '
-                f'package python{versions[0]}-venv.')
-        raise EnvironmentFailure(
-            f'{self.name} needs Python {wanted}; neither {sys.executable} '
-            f'nor anything on PATH is one. Install for example '
-            f'python{versions[0]}, or start this with it.')
+        return tuple(header.group(1).split()) if header else ()
 
     def _run(self, command: list[str], expected: int = 0) -> None:
         """Run one phase of the build, its output kept for the case of failure.
@@ -246,8 +257,8 @@ def _raise_interrupt(signum: int, frame: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description='Build environments with a real Nova, Cinder or Keystone '
-                    'and print the paths of their interpreters.')
+        description='Build environments with a real Nova or a real Cinder and '
+                    'print the paths of their interpreters.')
     parser.add_argument('names', nargs='*', metavar='NAME',
                         help='one of: ' + ', '.join(names()))
     arguments = parser.parse_args()

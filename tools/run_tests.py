@@ -16,7 +16,7 @@ Without options: the unit tests with this interpreter, then the functional
 tests with Nova 34.  What stands after ``--`` goes to ``stestr run``::
 
     python3 tools/run_tests.py
-    python3 tools/run_tests.py --unit -- test_rules
+    python3 tools/run_tests.py --unit -- unit.rules
     python3 tools/run_tests.py --functional 26 -- --concurrency 1
 
 Only the standard library is used: this runs before anything is installed.

@@ -11,8 +11,16 @@
 # under the License.
 """How Sphinx builds the documentation and the manual page."""
 
+import os
+import sys
+
+from nova_bdm_cleanup.version import VERSION
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
+
 extensions = [
     'cliff.sphinxext',
+    'decision_table',
     'openstackdocstheme',
     'oslo_config.sphinxconfiggen',
     'oslo_config.sphinxext',
@@ -20,6 +28,7 @@ extensions = [
 
 project = 'nova-bdm-cleanup'
 copyright = 'nova-bdm-cleanup developers'  # noqa: A001
+version = release = VERSION
 root_doc = 'index'
 pygments_style = 'native'
 html_theme = 'openstackdocs'
@@ -30,11 +39,12 @@ html_theme_options = {'show_other_versions': False}
 autoprogram_cliff_application = 'openstack'
 
 man_pages = [
-    ('cli/nova-bdm-cleanup', 'nova-bdm-cleanup',
+    ('guide/cli/nova-bdm-cleanup', 'nova-bdm-cleanup',
      'what the bdm-cleanup plugin of nova-compute did on this host', '', 1),
 ]
 
 openstackdocs_auto_name = False
+openstackdocs_auto_version = False
 openstackdocs_pdf_link = False
 
 config_generator_config_file = '../../etc/config-generator.conf'

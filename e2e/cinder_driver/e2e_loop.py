@@ -26,15 +26,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from oslo_concurrency import processutils
-from oslo_config import cfg
-from oslo_log import log as logging
-
 from cinder import context
 from cinder import interface
 from cinder import objects
 from cinder.volume import configuration
 from cinder.volume import driver
+from oslo_concurrency import processutils
+from oslo_config import cfg
+from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
 

@@ -32,12 +32,10 @@ from importlib import machinery
 import os
 import sys
 import types
-from typing import Optional
-from typing import TYPE_CHECKING
+from typing import Optional, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def _reached(action: str, signals: str) -> None:

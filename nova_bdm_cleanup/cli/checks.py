@@ -30,12 +30,17 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code
 from oslo_upgradecheck.upgradecheck import Result
 
-from nova_bdm_cleanup.cli import text
-from nova_bdm_cleanup import conf as our_conf
-from nova_bdm_cleanup.fleet import cinder as cinders
-from nova_bdm_cleanup.fleet import http
-from nova_bdm_cleanup.fleet import paging
-from nova_bdm_cleanup import journal as journals
+from nova_bdm_cleanup import answers
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import options
+from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.api import Api
+from nova_bdm_cleanup.cinder import Cinder
+from nova_bdm_cleanup.cinder import MICROVERSION
+from nova_bdm_cleanup.cinder import NOVA_CONF
+from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.switch import GROUP
 
 _GROUP, _NAME = 'os_vif', 'bdm_cleanup'
 
@@ -53,13 +58,13 @@ def _guarded(check: Callable[[Any], Result]) -> Callable[[Any], Result]:
     def guarded(self: Any) -> Result:
         try:
             result = check(self)
-        except http.FleetError as exc:
+        except errors.ApiError as exc:
             result = _failure(str(exc))
         except Exception as exc:
             result = _failure('%s: %s' % (type(exc).__name__, exc))
         if result.details is not None:
             # Words of another service must not control the terminal.
-            result.details = text.clean(result.details)
+            result.details = terminal.clean(result.details)
         return result
 
     return guarded
@@ -99,7 +104,7 @@ class Checks(upgradecheck.UpgradeCommands):
                 'this Python has no entry point %s in the group %s: pip '
                 'install nova-bdm-cleanup into it' % (_NAME, _GROUP))
         points[0].load()
-        if not self._conf[our_conf.GROUP].enabled:
+        if not self._conf[GROUP].enabled:
             return _warning('it is not enabled: set enabled = true in '
                             '[bdm_cleanup], then restart nova-compute')
         return _success()
@@ -119,21 +124,21 @@ class Checks(upgradecheck.UpgradeCommands):
     @_guarded
     def options(self) -> Result:
         """Whether every option of the plugin is valid."""
-        problems = our_conf.problems(self._conf)
+        problems = options.problems(self._conf)
         return _failure('; '.join(problems)) if problems else _success()
 
     @_guarded
     def journal(self) -> Result:
         """Whether the journal can be written."""
-        path, max_bytes, backups = our_conf.journal(self._conf)
+        path, max_bytes = options.store(self._conf)
         owner = _owner(pathlib.Path(path))
         if os.geteuid() == 0 and owner:
-            # A journal that belongs to root is of no use to nova-compute.
+            # A store that belongs to root is of no use to nova-compute.
             return _warning('not checked, since %s belongs to user %d: run '
                             'this as that user' % (path, owner))
         try:
-            journals.Journal(path, max_bytes, backups).check()
-        except journals.JournalError as exc:
+            Journal(path, max_bytes).check()
+        except StoreError as exc:
             return _failure(str(exc))
         return _success()
 
@@ -186,19 +191,17 @@ class Checks(upgradecheck.UpgradeCommands):
             return _warning(_NO_CREDENTIALS)
         client = self._client()
 
-        def transport(method: str, path: str, body: Any,
-                      **kwargs: Any) -> Any:
-            # In the version that every Cinder has, or an old one would only
-            # say that it does not know ours.
-            return client.get_with_base_url(path, authenticated=True,
-                                            microversion='3.0', **kwargs)
+        def send(path: str, method: str, **values: Any) -> Any:
+            return client.get_with_base_url(path, **values)
 
-        body = http.Service('Cinder', transport, http.Gate()).get('v3/')
-        newest = max(_version(paging.text(r, 'version'))
-                     for r in paging.records(body, 'versions'))
+        # In the version that every Cinder has, or an old one would only say
+        # that it does not know ours.
+        body = Api('Cinder', '3.0', lambda: send, NOVA_CONF).get('v3/')
+        newest = max(_version(answers.text(r, 'version'))
+                     for r in answers.records(body, 'versions'))
         details = 'its API has version %d.%d, and %s is needed' % (
-            *newest, cinders.MICROVERSION)
-        if newest < _version(cinders.MICROVERSION):
+            *newest, MICROVERSION)
+        if newest < _version(MICROVERSION):
             return _failure(details + ' (Queens): upgrade Cinder')
         return _success(details)
 
@@ -207,19 +210,14 @@ class Checks(upgradecheck.UpgradeCommands):
         """The requests of a reboot, with its credentials and tokens."""
         if not self._has_credentials:
             return _warning(_NO_CREDENTIALS)
-        client = self._client()
-
-        def transport(method: str, path: str, body: Any,
-                      **kwargs: Any) -> Any:
-            return client.request(path, method, authenticated=True, **kwargs)
-
-        service = http.Service('Cinder', transport, http.Gate())
-        if not cinders.Cinder(service).prove_admin():
+        api = Api('Cinder', MICROVERSION, lambda: self._client().request,
+                  NOVA_CONF)
+        if not Cinder(api).prove_admin():
             return _failure(
                 'Cinder does not show all projects to the user in [cinder]: '
                 'give it the admin role (or what Cinder\'s policy '
                 'context_is_admin asks for)')
-        service.get('/attachments?all_tenants=1&limit=1')
+        api.get('/attachments', {'all_tenants': '1', 'limit': '1'})
         return _success()
 
     @property
@@ -233,8 +231,8 @@ class Checks(upgradecheck.UpgradeCommands):
 
         from nova_bdm_cleanup.plugin import access
 
-        return access._client(access._service_context(
-            nova_context.get_admin_context())).client
+        return access.client(access.service_context(
+            nova_context.get_admin_context()))
 
     _upgrade_checks = (
         ('Plugin', plugin),

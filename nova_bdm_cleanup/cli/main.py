@@ -20,17 +20,17 @@ import sys
 import traceback
 from typing import Optional, Sequence
 
-from nova_bdm_cleanup.cli import check
-from nova_bdm_cleanup.cli import config
-from nova_bdm_cleanup.cli.exitcodes import CommandError
-from nova_bdm_cleanup.cli.exitcodes import ExitCode
-from nova_bdm_cleanup.cli import journal
-from nova_bdm_cleanup import journal as journals
 from nova_bdm_cleanup import version
+from nova_bdm_cleanup.cli import check_command
+from nova_bdm_cleanup.cli import journal_command
+from nova_bdm_cleanup.cli import novaconf
+from nova_bdm_cleanup.exitcodes import CommandError
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.store.database import StoreError
 
 #: One module each, with ``add_parser(subparsers)``.  It sets the default
 #: ``run``, a function of the parsed arguments that returns the exit code.
-_COMMANDS = (check, journal)
+_COMMANDS = (check_command, journal_command)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -50,7 +50,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return code
     except CommandError as exc:
         return _complain(exc, exc.code)
-    except journals.JournalError as exc:
+    except StoreError as exc:
         return _complain(exc, ExitCode.REFUSED)
     except BrokenPipeError:
         # Whoever reads the output has seen enough.  The interpreter would
@@ -77,10 +77,10 @@ def _parser() -> argparse.ArgumentParser:
         description='What the bdm-cleanup plugin of nova-compute did on this '
                     'host.')
     parser.add_argument('--version', action='version',
-                        version=version.version())
+                        version=version.VERSION)
     parser.add_argument('--debug', action='store_true',
                         help='show where in the program an error happened')
-    config.add_arguments(parser)
+    novaconf.add_arguments(parser)
     subparsers = parser.add_subparsers(metavar='COMMAND', required=True)
     for command in _COMMANDS:
         command.add_parser(subparsers)

@@ -20,14 +20,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import shlex
-from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Any, List, Mapping, Sequence, Set, Tuple
 
-from nova_bdm_cleanup.cli import cloud
-from nova_bdm_cleanup.cli.exitcodes import CommandError
-from nova_bdm_cleanup.cli.exitcodes import ExitCode
-from nova_bdm_cleanup.cli import reattach
-from nova_bdm_cleanup.cli import text
-from nova_bdm_cleanup import journal as journals
+from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.exitcodes import CommandError
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.store.journal import INTERRUPTED
+from nova_bdm_cleanup.store.journal import objects
+from nova_bdm_cleanup.store.journal import Recorded
 
 #: The lowest microversion that attaches a multiattach volume; the journal
 #: does not say which ones are.  It knows tags (2.49) as well.
@@ -49,22 +49,6 @@ class Removal:
     doubt: str = ''
 
     @property
-    def microversion(self) -> str:
-        return (_MICROVERSION_DELETE if self.bdm.get('delete_on_termination')
-                else _MICROVERSION)
-
-    @property
-    def request(self) -> Dict[str, Any]:
-        """What to ask of the compute API."""
-        request: Dict[str, Any] = {'volumeId': self.volume}
-        for ours, theirs in (('device_name', 'device'), ('tag', 'tag')):
-            if self.bdm.get(ours):
-                request[theirs] = str(self.bdm[ours])
-        if self.bdm.get('delete_on_termination'):
-            request['delete_on_termination'] = True
-        return request
-
-    @property
     def lost(self) -> Tuple[str, ...]:
         """What the mapping had and the API cannot ask for."""
         lost = []
@@ -75,18 +59,31 @@ class Removal:
             lost.append('its device type %s' % self.bdm['device_type'])
         return tuple(lost)
 
-    def command(self, server: str) -> str:
-        """The same as a command for the shell."""
-        words = ['openstack', '--os-compute-api-version', self.microversion,
+    def command(self, server: str, project: str) -> str:
+        """What the shell is to do: nothing unless the project is right.
+
+        Joined by operators, so that it does the same when it is pasted: an
+        ``exit`` would close the shell that it is pasted into.
+        """
+        asked = ['openstack', 'volume', 'show', '-f', 'value', '-c',
+                 'os-vol-tenant-attr:tenant_id', self.volume]
+        told = ['echo', 'volume %s is not in project %s: it is not attached'
+                % (self.volume, project)]
+        return ('test "$(%s)" = %s ||\n    { %s >&2; false; } &&\n    %s' % (
+            _words(asked), _quoted(project), _words(told),
+            _words(self._attach(server))))
+
+    def _attach(self, server: str) -> Sequence[str]:
+        words = ['openstack', '--os-compute-api-version', _MICROVERSION,
                  'server', 'add', 'volume']
-        request = self.request
-        for name in ('device', 'tag'):
-            if name in request:
+        for ours, theirs in (('device_name', 'device'), ('tag', 'tag')):
+            if self.bdm.get(ours):
                 # In one word: a tag may begin with a dash.
-                words.append('--%s=%s' % (name, request[name]))
-        if 'delete_on_termination' in request:
+                words.append('--%s=%s' % (theirs, self.bdm[ours]))
+        if self.bdm.get('delete_on_termination'):
+            words[2] = _MICROVERSION_DELETE
             words.append('--enable-delete-on-termination')
-        return ' '.join(map(_quoted, [*words, server, self.volume]))
+        return [*words, server, self.volume]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,15 +91,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--volume', metavar='ID', action='append',
         help='only this volume; may be given several times')
-    parser.add_argument(
-        '--execute', action='store_true',
-        help='carry it out through the compute API instead of printing the '
-             'commands, with the OS_* variables or the options below')
-    cloud.add_arguments(parser)
 
 
-def run(args: argparse.Namespace, entry: journals.Recorded) -> int:
-    """Print the commands, or do what they do."""
+def run(args: argparse.Namespace, entry: Recorded) -> int:
+    """Print the commands that attach again what was removed."""
     removals, notes = examine(entry)
     if args.volume is None:
         chosen = [r for r in removals if not r.doubt]
@@ -112,23 +104,22 @@ def run(args: argparse.Namespace, entry: journals.Recorded) -> int:
         chosen = _named(removals, args.volume)
         notes = []
     server = str(entry.record.get('server'))
-    if args.execute:
-        _print_notes(notes)
-        if not chosen:
-            return ExitCode.NOTHING
-        return _execute(args, server, chosen)
+    project = str(entry.record.get('project') or None)
     print('# Entry %s of %s UTC, server %s'
-          % (entry.id, text.moment(entry.time), text.clean(server)))
+          % (entry.id, terminal.moment(entry.time), terminal.clean(server)))
     for removal in chosen:
-        print('# %s' % text.clean(removal.why))
-        print(removal.command(server))
+        print('# %s' % terminal.clean(removal.why))
+        print('# The volume must still belong to project %s, which is tested '
+              'first' % terminal.clean(project))
+        print(removal.command(server, project))
         for lost in removal.lost:
-            print('# It will not get back %s' % text.clean(lost))
-    _print_notes(notes)
+            print('# It will not get back %s' % terminal.clean(lost))
+    for note in notes:
+        print('# %s' % terminal.clean(note))
     return ExitCode.OK if chosen else ExitCode.NOTHING
 
 
-def examine(entry: journals.Recorded
+def examine(entry: Recorded
             ) -> Tuple[List[Removal], Sequence[str]]:
     """What an entry removed, and sentences about what cannot be undone.
 
@@ -136,9 +127,9 @@ def examine(entry: journals.Recorded
         hypervisor that chooses the names itself hands them out in order
     """
     removals, notes = [], []
-    for action in journals.objects(entry.record, 'actions'):
+    for action in objects(entry.record, 'actions'):
         if action.get('kind') == 'remove-bdm':
-            for bdm in journals.objects(action, 'bdm'):
+            for bdm in objects(action, 'bdm'):
                 if _may_be_gone(entry, bdm):
                     removals.append(_removal(entry, action, bdm))
                 else:
@@ -147,25 +138,25 @@ def examine(entry: journals.Recorded
         notes += ['Cannot be undone: attachment %s of volume %s was deleted '
                   'as stale; no mapping in Nova used it'
                   % (a.get('id'), a.get('volume_id'))
-                  for a in journals.objects(action, 'attachment')
+                  for a in objects(action, 'attachment')
                   if 'done' in _outcomes(entry, 'delete-attachment',
                                          'attachment', a.get('id'))]
     return sorted(removals, key=_device_order), notes
 
 
-def _outcomes(entry: journals.Recorded, step: str, key: str,
+def _outcomes(entry: Recorded, step: str, key: str,
               value: Any) -> Set[str]:
     return {s.outcome for s in entry.steps
             if s.name == step and s.subject.get(key) == value}
 
 
-def _may_be_gone(entry: journals.Recorded, bdm: Mapping[str, Any]) -> bool:
+def _may_be_gone(entry: Recorded, bdm: Mapping[str, Any]) -> bool:
     """Removed; or nobody knows, after a crash or a lost answer."""
     return bool(_outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
-                or entry.outcome == journals.INTERRUPTED)
+                or entry.outcome == INTERRUPTED)
 
 
-def _removal(entry: journals.Recorded, action: Mapping[str, Any],
+def _removal(entry: Recorded, action: Mapping[str, Any],
              bdm: Mapping[str, Any]) -> Removal:
     doubt = ''
     outcomes = _outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
@@ -196,13 +187,12 @@ def _named(removals: Sequence[Removal],
     if unknown:
         raise CommandError(
             ExitCode.BAD_INPUT, 'the entry removed no mapping of volume %s'
-            % ', '.join(map(text.clean, unknown)))
+            % ', '.join(map(terminal.clean, unknown)))
     return [r for r in removals if r.volume in volumes]
 
 
-def _print_notes(notes: Sequence[str]) -> None:
-    for note in notes:
-        print('# %s' % text.clean(note))
+def _words(words: Sequence[str]) -> str:
+    return ' '.join(map(_quoted, words))
 
 
 def _quoted(word: str) -> str:
@@ -213,19 +203,3 @@ def _quoted(word: str) -> str:
         c if c.isprintable() and c not in "\\'"
         else ''.join('\\x%02x' % b for b in c.encode('utf-8', 'replace'))
         for c in word)
-
-
-def _execute(args: argparse.Namespace, server: str,
-             removals: Sequence[Removal]) -> int:
-    api = reattach.Server(cloud.connect(args), server)
-    outcomes = []
-    for removal in removals:
-        outcome, detail = api.attach(removal.request, removal.microversion)
-        print('%s: %s: %s' % (text.clean(removal.volume), outcome.value,
-                              text.clean(detail)), flush=True)
-        outcomes.append(outcome)
-    if all(o.is_fine for o in outcomes):
-        return ExitCode.OK
-    if all(o is reattach.Outcome.REFUSED for o in outcomes):
-        return ExitCode.REFUSED
-    return ExitCode.PARTLY

@@ -24,21 +24,20 @@ import dataclasses
 import datetime
 from typing import Callable, Iterator, List, Optional, Tuple
 
-from nova_bdm_cleanup import conf
-from nova_bdm_cleanup.fleet import cinder as cinders
-from nova_bdm_cleanup.fleet import http
-from nova_bdm_cleanup.fleet import ledger as ledgers
-from nova_bdm_cleanup.fleet import look
-from nova_bdm_cleanup.fleet import nova as novas
-from nova_bdm_cleanup.fleet import report
-from nova_bdm_cleanup.fleet.report import FleetReason
-from nova_bdm_cleanup.fleet.report import Issue
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.cinder import Cinder
+from nova_bdm_cleanup.fleet import compute
+from nova_bdm_cleanup.fleet import crosscheck
+from nova_bdm_cleanup.fleet import inspection
+from nova_bdm_cleanup.fleet.issues import AnyReason
+from nova_bdm_cleanup.fleet.issues import FleetReason
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.fleet.issues import issues_of
 from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.model import TAKEN
 from nova_bdm_cleanup.model import Volume
-
-#: Volumes in these states are listed; the others belong to nobody anyway.
-TAKEN = ('in-use', 'reserved', 'attaching', 'detaching')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +74,8 @@ class Audit:
     :param project: whose credentials these are
     """
 
-    def __init__(self, nova: novas.Nova, cinder: cinders.Cinder,
-                 policy: conf.Policy, scope: Scope, progress: Progress,
+    def __init__(self, nova: compute.Compute, cinder: Cinder,
+                 policy: Policy, scope: Scope, progress: Progress,
                  now: Callable[[], datetime.datetime],
                  project: Optional[str]) -> None:
         self._nova = nova
@@ -87,9 +86,9 @@ class Audit:
         self._now = now
         self._project = scope.project or (
             None if scope.all_projects else project)
-        self._witness = look.Witness(nova, cinder)
-        self._looker = look.Looker(nova, cinder, policy, self._witness, now,
-                                   project)
+        self._witness = inspection.Witness(nova, cinder)
+        self._inspector = inspection.Inspector(
+            nova, cinder, policy, self._witness, now, project)
         self._unknown = 0
         #: Why the result is not the whole truth; empty: it is.
         self.gaps: List[str] = []
@@ -101,12 +100,12 @@ class Audit:
     def issues(self) -> Iterator[Issue]:
         """What is inconsistent; :attr:`gaps` is complete at the end.
 
-        :raises http.Refused: when the credentials do not suffice
-        :raises http.BadInput: when there is nothing in the scope
+        :raises Refused: when the credentials do not suffice
+        :raises BadInput: when there is nothing in the scope
         """
         if not self._cinder.prove_admin() and self._scope.needs_admin:
-            raise http.Refused('Cinder does not show all projects to these '
-                               'credentials; this needs the admin role')
+            raise errors.Refused('Cinder does not show all projects to these '
+                                 'credentials; this needs the admin role')
         try:
             self._note_silent_hosts()
             if self._scope.servers:
@@ -114,9 +113,9 @@ class Audit:
             elif self._scope.host:
                 yield from self._host(self._scope.host)
             else:
-                with ledgers.Ledger() as ledger:
-                    yield from self._books(ledger)
-        except http.OverBudget as exc:
+                with crosscheck.CrossCheck() as books:
+                    yield from self._books(books)
+        except errors.OverBudget as exc:
             self.gaps.append(str(exc))
         if self._unknown:
             self.gaps.append('%d servers are in cells that do not answer'
@@ -131,26 +130,26 @@ class Audit:
     def _host(self, host: str) -> Iterator[Issue]:
         servers = [s for page in self._nova.servers(host=host) for s in page]
         if not servers:
-            raise http.BadInput('no server runs on host %s' % host)
+            raise errors.BadInput('no server runs on host %s' % host)
         yield from self._judge_servers(
             s.id for s in servers if not self._is_unknown(s))
 
     # The books
 
-    def _books(self, ledger: ledgers.Ledger) -> Iterator[Issue]:
-        servers_whole = self._whole(self._list_servers, ledger)
-        attachments_whole = self._whole(self._list_attachments, ledger)
-        volumes_whole = self._whole(self._list_volumes, ledger)
-        ledger.close_books()
-        self.size = ledger.size
-        self.legacy = ledger.legacy
-        if self._scope.project and ledger.is_empty and not (
+    def _books(self, books: crosscheck.CrossCheck) -> Iterator[Issue]:
+        servers_whole = self._whole(self._list_servers, books)
+        attachments_whole = self._whole(self._list_attachments, books)
+        volumes_whole = self._whole(self._list_volumes, books)
+        books.close_books()
+        self.size = books.size
+        self.legacy = books.legacy
+        if self._scope.project and books.is_empty and not (
                 self.gaps or self._unknown):
             # Neither API knows which projects there are.
-            raise http.BadInput('project %s has no servers and no volumes '
-                                'in use: is it the ID of a project?'
-                                % self._scope.project)
-        self._witness.known(self._books_witness(ledger))
+            raise errors.BadInput('project %s has no servers and no volumes '
+                                  'in use: is it the ID of a project?'
+                                  % self._scope.project)
+        self._witness.known(self._books_witness(books))
         if self._witness() is False:
             # Everything would look dangling, and nothing would be.
             self.gaps.append(
@@ -159,42 +158,42 @@ class Audit:
             return
         if attachments_whole and volumes_whole:
             yield from self._judge_servers(
-                ledger.suspects(self._scope.thorough, self._scope.legacy))
+                books.suspects(self._scope.thorough, self._scope.legacy))
         if servers_whole:
-            yield from self._judge_strangers(ledger.strangers())
+            yield from self._judge_strangers(books.strangers())
         if servers_whole and attachments_whole:
-            yield from self._judge_volumes(ledger.nobodys_volumes())
+            yield from self._judge_volumes(books.nobodys_volumes())
 
-    def _whole(self, read: Callable[[ledgers.Ledger], None],
-               ledger: ledgers.Ledger) -> bool:
+    def _whole(self, read: Callable[[crosscheck.CrossCheck], None],
+               books: crosscheck.CrossCheck) -> bool:
         """Read a list; whether it was read to its end."""
         try:
-            read(ledger)
-        except http.Unanswered as exc:
+            read(books)
+        except errors.Unanswered as exc:
             self.gaps.append(str(exc))
             return False
         return True
 
-    def _list_servers(self, ledger: ledgers.Ledger) -> None:
+    def _list_servers(self, books: crosscheck.CrossCheck) -> None:
         count = 0
         for page in self._nova.servers(self._scope.all_projects,
                                        self._scope.project):
-            ledger.add_servers(s for s in page if not self._is_unknown(s))
+            books.add_servers(s for s in page if not self._is_unknown(s))
             count += len(page)
             self._progress('servers', count)
 
-    def _list_attachments(self, ledger: ledgers.Ledger) -> None:
+    def _list_attachments(self, books: crosscheck.CrossCheck) -> None:
         count = 0
         for page in self._cinder.attachments(self._project):
-            ledger.add_attachments(page)
+            books.add_attachments(page)
             count += len(page)
             self._progress('attachments', count)
 
-    def _list_volumes(self, ledger: ledgers.Ledger) -> None:
+    def _list_volumes(self, books: crosscheck.CrossCheck) -> None:
         count = 0
         for status in TAKEN:
             for page in self._cinder.volume_ids(status, self._project):
-                ledger.add_volumes(page, status)
+                books.add_volumes(page, status)
                 count += len(page)
                 self._progress('volumes', count)
 
@@ -204,12 +203,12 @@ class Audit:
         for number, server_id in enumerate(server_ids, 1):
             self._progress('second looks at servers', number)
             try:
-                sight = self._looker.look(server_id)
-                if sight is not None:
-                    yield from report.issues(sight, legacy=True)
+                seen = self._inspector.inspect(server_id)
+                if seen is not None:
+                    yield from issues_of(seen, legacy=True)
                 else:
                     yield from self._gone(server_id)
-            except http.Unanswered as exc:
+            except errors.Unanswered as exc:
                 self.gaps.append('server %s: %s' % (server_id, exc))
 
     def _judge_strangers(self, server_ids: Iterator[str]) -> Iterator[Issue]:
@@ -220,15 +219,15 @@ class Audit:
                 if self._nova.server(server_id) is None:
                     yield from self._gone(server_id)
                     continue
-                sight = self._looker.look(server_id)
-                if sight is not None:
-                    yield from report.issues(sight)
-            except http.Unanswered as exc:
+                seen = self._inspector.inspect(server_id)
+                if seen is not None:
+                    yield from issues_of(seen)
+            except errors.Unanswered as exc:
                 self.gaps.append('server %s: %s' % (server_id, exc))
 
     def _gone(self, server_id: str) -> Iterator[Issue]:
         """The attachments of a server that Nova does not know."""
-        volumes, attachments = self._cinder.look(server_id, ())
+        volumes, attachments, _ = self._cinder.look(server_id, ())
         for attachment in attachments:
             if attachment.server_id == server_id:
                 yield self._gone_issue(
@@ -236,18 +235,19 @@ class Audit:
 
     def _gone_issue(self, attachment: Attachment,
                     volume: Optional[Volume]) -> Issue:
-        reason: report.AnyReason = FleetReason.SERVER_GONE
+        reason: AnyReason = FleetReason.SERVER_GONE
         explanation = 'Nova does not know server %s' % attachment.server_id
-        if attachment.status != 'attached' and self._is_young(volume):
+        if attachment.status != 'attached' and volume is not None \
+                and self._policy.is_young(volume.updated_at, self._now()):
             # Nova reserves the volumes of a server before the server exists.
             reason = Reason.OPERATION_IN_FLIGHT
-            explanation = ('attachment %s has just been made; the server may '
-                           'be being created' % attachment.id)
+            explanation = ('attachment %s is too new; its server may still '
+                           'be building' % attachment.id)
         return Issue(
             reason=reason, explanation=explanation,
             server=attachment.server_id, volume=attachment.volume_id,
             attachment=attachment.id,
-            host=host_of(attachment, volume),
+            host=volume.host_of(attachment.id) if volume else None,
             since=volume.updated_at if volume else None)
 
     def _judge_volumes(self, volume_ids: Iterator[str]) -> Iterator[Issue]:
@@ -255,7 +255,7 @@ class Audit:
             self._progress('volumes that nobody has', number)
             try:
                 found = self._nobodys(volume_id)
-            except http.Unanswered as exc:
+            except errors.Unanswered as exc:
                 self.gaps.append('volume %s: %s' % (volume_id, exc))
                 continue
             if found is not None:
@@ -271,29 +271,21 @@ class Audit:
             return None
         explanation = ('the volume is %s, and neither Nova nor an attachment '
                        'says by whom' % volume.status)
-        reason: report.AnyReason = FleetReason.USED_BY_NOBODY
+        reason: AnyReason = FleetReason.USED_BY_NOBODY
         if volume.status != 'in-use':
-            reason = (Reason.STUCK if self._is_stuck(volume)
-                      else Reason.OPERATION_IN_FLIGHT)
+            reason = (
+                Reason.STUCK
+                if self._policy.is_stuck(volume.updated_at, self._now())
+                else Reason.OPERATION_IN_FLIGHT)
         return Issue(reason=reason, explanation=explanation,
                      volume=volume_id, since=volume.updated_at)
-
-    def _is_young(self, volume: Optional[Volume]) -> bool:
-        return (volume is not None and volume.updated_at is not None
-                and self._now() - volume.updated_at
-                < self._policy.grace_period)
-
-    def _is_stuck(self, volume: Volume) -> bool:
-        return (volume.updated_at is not None
-                and self._now() - volume.updated_at
-                >= self._policy.stuck_after)
 
     # Whether the answers can be believed
 
     def _note_silent_hosts(self) -> None:
         try:
-            silent = self._nova.silent_hosts()
-        except http.Forbidden:
+            silent = self._nova.hosts().silent
+        except errors.Forbidden:
             if self._scope.needs_admin:
                 raise
             return  # One project's lists show what their cells keep back.
@@ -301,24 +293,17 @@ class Audit:
             self.gaps.append('the cells of these compute hosts do not '
                              'answer: %s' % ', '.join(silent))
 
-    def _is_unknown(self, server: novas.Server) -> bool:
+    def _is_unknown(self, server: compute.ComputeServer) -> bool:
         self._unknown += server.is_unknown
         return server.is_unknown
 
-    def _books_witness(self, ledger: ledgers.Ledger) -> Optional[bool]:
-        if ledger.cinder_is_witnessed is not False:
-            return ledger.cinder_is_witnessed
+    def _books_witness(self, books: crosscheck.CrossCheck) -> Optional[bool]:
+        if books.cinder_is_witnessed is not False:
+            return books.cinder_is_witnessed
         # None of them is in use; does it know one of them at all?
         try:
-            return self._cinder.knows_any(ledger.some_claims(look.WITNESSES))
-        except http.Unanswered as exc:
+            return self._cinder.knows_any(
+                books.some_claims(inspection.WITNESSES))
+        except errors.Unanswered as exc:
             self.gaps.append(str(exc))
             return False
-
-
-def host_of(attachment: Attachment,
-            volume: Optional[Volume]) -> Optional[str]:
-    """Where a volume is connected, if Cinder says so."""
-    return next(
-        (a.host for a in (volume.attached_to if volume else ())
-         if a.attachment_id == attachment.id and a.host), None)

@@ -9,26 +9,35 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Frees volumes that hang: facts, plan, act, read back."""
+"""Releases volumes: facts, plan, act, read back."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import json
-from typing import (Any, Callable, Dict, FrozenSet, Iterable, List, Optional,
-                    Set, Tuple)
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Optional,
+    Set,
+    Tuple,
+)
 
-from nova_bdm_cleanup import conf
-from nova_bdm_cleanup.fleet import cinder as cinders
-from nova_bdm_cleanup.fleet import http
-from nova_bdm_cleanup.fleet import look
-from nova_bdm_cleanup.fleet import nova as novas
-from nova_bdm_cleanup.fleet import table
-from nova_bdm_cleanup.fleet.table import Call
-from nova_bdm_cleanup.fleet.table import Facts
-from nova_bdm_cleanup.fleet.table import Step
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.cinder import Cinder
+from nova_bdm_cleanup.fleet import compute
+from nova_bdm_cleanup.fleet import inspection
+from nova_bdm_cleanup.fleet import release_rules
+from nova_bdm_cleanup.fleet.release_rules import Call
+from nova_bdm_cleanup.fleet.release_rules import ReleaseFacts
+from nova_bdm_cleanup.fleet.release_rules import ReleaseStep
 from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.model import Reason
 
 
@@ -41,15 +50,15 @@ class Target:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class ReleaseResult:
     """What became of a step."""
 
-    step: Step
+    step: ReleaseStep
     done: bool
     text: str
 
 
-class Release:
+class Releaser:
     """One release.
 
     :param nova: the compute API
@@ -60,8 +69,8 @@ class Release:
     :param now: gives the time, with its time zone
     """
 
-    def __init__(self, nova: novas.Nova, cinder: cinders.Cinder,
-                 policy: conf.Policy, connector: table.Connector,
+    def __init__(self, nova: compute.Compute, cinder: Cinder,
+                 policy: Policy, connector: release_rules.Connector,
                  progress: Callable[[str, int], None],
                  now: Callable[[], datetime.datetime]) -> None:
         self._nova = nova
@@ -70,89 +79,94 @@ class Release:
         self._connector = connector
         self._progress = progress
         self._now = now
-        self._witness = look.Witness(nova, cinder)
-        self._looker = look.Looker(nova, cinder, policy, self._witness, now,
-                                   None)
+        self._witness = inspection.Witness(nova, cinder)
+        self._inspector = inspection.Inspector(
+            nova, cinder, policy, self._witness, now, None)
         #: The servers that claim a volume, as the last scan found them.
         self._claims: Dict[str, Set[str]] = {}
+        #: The compute hosts of this Nova.
+        self._hosts: FrozenSet[str] = frozenset()
 
     def check(self) -> None:
         """Make sure that "Nova does not know it" can be believed at all.
 
-        :raises http.Refused: when it cannot
+        :raises Refused: when it cannot
         """
         if not self._cinder.prove_admin():
-            raise http.Refused('Cinder does not show all projects to these '
-                               'credentials; this needs the admin role')
-        silent = self._nova.silent_hosts()
-        if silent:
-            raise http.Refused(
+            raise errors.Refused('Cinder does not show all projects to these '
+                                 'credentials; this needs the admin role')
+        hosts = self._nova.hosts()
+        if hosts.silent:
+            raise errors.Refused(
                 'the cells of these compute hosts do not answer, so no '
-                'server is known to be gone: %s' % ', '.join(silent))
+                'server is known to be gone: %s' % ', '.join(hosts.silent))
+        self._hosts = hosts.known
         if self._witness() is not True:
-            raise http.Refused(
+            raise errors.Refused(
                 'Cinder knows no volume that Nova names: nothing shows that '
                 'this Nova and this Cinder belong to the same region')
 
     def resolve(self, name: str) -> Target:
         """What an operator means: an attachment's or a volume's ID.
 
-        :raises http.BadInput: when it is neither
+        :raises BadInput: when it is neither
         """
         attachment = self._cinder.attachment(name)
         if attachment is not None:
             return Target(attachment.volume_id, attachment.id)
         if self._cinder.volume(name) is None:
-            raise http.BadInput('neither an attachment nor a volume has the '
-                                'ID %s' % name)
+            raise errors.BadInput('neither an attachment nor a volume has the '
+                                  'ID %s' % name)
         return Target(name)
 
-    def plan(self, targets: Iterable[Target]) -> Tuple[Step, ...]:
+    def plan(self, targets: Iterable[Target]) -> Tuple[ReleaseStep, ...]:
         """What is to be done, and what may not be done and why."""
         wanted: Dict[str, List[Optional[str]]] = {}
         for target in targets:
             wanted.setdefault(target.volume, []).append(target.attachment)
         self._scan(frozenset(wanted))
-        steps: List[Step] = []
+        steps: List[ReleaseStep] = []
         for number, (volume_id, attachments) in enumerate(wanted.items(), 1):
             self._progress('volumes', number)
             found = self._steps(volume_id)
             for attachment in dict.fromkeys(attachments):
-                chosen = table.selected(found, attachment) or (
-                    Step(volume_id, 'attachment %s does not exist'
+                chosen = release_rules.selected(found, attachment) or (
+                    ReleaseStep(volume_id, 'attachment %s does not exist'
                          % attachment),)
                 steps += [s for s in chosen if s not in steps]
         return tuple(steps)
 
-    def act(self, steps: Iterable[Step]) -> Iterable[Outcome]:
+    def act(self, steps: Iterable[ReleaseStep]) -> Iterable[ReleaseResult]:
         """Do it, one by one, and read each back."""
         for step in steps:
             if step.call is None:
-                yield Outcome(step, False, 'refused')
+                yield ReleaseResult(step, False, 'refused')
                 continue
             try:
                 yield self._act(step)
-            except (http.FleetError, http.NotFound) as exc:
-                yield Outcome(step, False, 'failed: %s' % exc)
+            except errors.ApiError as exc:
+                yield ReleaseResult(step, False, 'failed: %s' % exc)
 
-    def _act(self, step: Step) -> Outcome:
+    def _act(self, step: ReleaseStep) -> ReleaseResult:
         # The state to expect may be another after the steps before this one.
         again = [s for s in self._steps(step.volume) if s.key == step.key]
         if not again and step.call is Call.ROLL_DETACHING and \
                 self._status(step.volume) == step.expected:
             # With another attachment of the same volume, for example.
-            return Outcome(step, True, 'done: the volume is %s'
+            return ReleaseResult(step, True, 'done: the volume is %s'
                            % step.expected)
         if not again:
-            return Outcome(step, False, 'skipped: it has changed meanwhile')
+            return ReleaseResult(step, False,
+                                 'skipped: it has changed meanwhile')
         step = again[0]
         neighbours = self._neighbours(step)
         self._call(step)
         return self._read_back(step, neighbours)
 
-    def _call(self, step: Step) -> None:
+    def _call(self, step: ReleaseStep) -> None:
         if step.call is Call.DELETE and step.attachment_id:
-            self._cinder.delete_attachment(step.attachment_id)
+            if not self._cinder.delete_attachment(step.attachment_id):
+                raise errors.NotFound('the attachment is gone already')
         elif step.call is Call.FORCE_DETACH:
             self._cinder.act(step.volume, str(step.call), {
                 'attachment_id': step.attachment_id,
@@ -161,29 +175,30 @@ class Release:
             self._cinder.act(step.volume, str(step.call),
                              {} if step.call is Call.DETACH else None)
 
-    def _read_back(self, step: Step,
-                   neighbours: Tuple[Attachment, ...]) -> Outcome:
+    def _read_back(self, step: ReleaseStep,
+                   neighbours: Tuple[Attachment, ...]) -> ReleaseResult:
         volume = self._cinder.volume(step.volume)
         if volume is None:
-            return Outcome(step, False, 'the volume is gone')
+            return ReleaseResult(step, False, 'the volume is gone')
         if step.attachment_id and step.call is not Call.ROLL_DETACHING and \
                 self._cinder.attachment(step.attachment_id) is not None:
-            return Outcome(step, False, 'the attachment is still there')
+            return ReleaseResult(step, False, 'the attachment is still there')
         if self._neighbours(step) != neighbours:
-            return Outcome(step, False, 'another attachment of the volume '
-                           'has changed: look at it')
+            return ReleaseResult(
+                step, False,
+                'another attachment of the volume has changed: look at it')
         if volume.status != step.expected:
-            return Outcome(step, False, 'the volume is %s, not %s' % (
+            return ReleaseResult(step, False, 'the volume is %s, not %s' % (
                 volume.status, step.expected))
-        return Outcome(step, True, 'released: the volume is %s'
+        return ReleaseResult(step, True, 'released: the volume is %s'
                        % volume.status)
 
-    def _neighbours(self, step: Step) -> Tuple[Attachment, ...]:
+    def _neighbours(self, step: ReleaseStep) -> Tuple[Attachment, ...]:
         return tuple(sorted(
             (a for a in self._cinder.attachments_of(step.volume)
              if a.id != step.attachment_id), key=lambda a: a.id))
 
-    # Facts
+    # ReleaseFacts
 
     def _status(self, volume_id: str) -> Optional[str]:
         volume = self._cinder.volume(volume_id)
@@ -200,7 +215,7 @@ class Release:
         for page in self._nova.servers(all_projects=True):
             for server in page:
                 if server.is_unknown:
-                    raise http.Refused(
+                    raise errors.Refused(
                         'the cell of server %s does not answer, so no server '
                         'is known to be gone' % server.id)
                 for volume_id in volume_ids.intersection(server.volumes):
@@ -208,10 +223,10 @@ class Release:
             count += len(page)
             self._progress('servers', count)
 
-    def _steps(self, volume_id: str) -> Tuple[Step, ...]:
+    def _steps(self, volume_id: str) -> Tuple[ReleaseStep, ...]:
         volume = self._cinder.volume(volume_id)
         if volume is None:
-            return (Step(volume_id, 'the volume does not exist'),)
+            return (ReleaseStep(volume_id, 'the volume does not exist'),)
         attachments = self._cinder.attachments_of(volume_id)
         servers = {a.server_id: self._nova.server(a.server_id)
                    for a in attachments if a.server_id}
@@ -225,37 +240,40 @@ class Release:
                 claims.add(server.id)
             else:
                 stale |= self._stale(server.id)
-        return table.decide(
-            Facts(volume, attachments, servers, frozenset(claims),
-                  frozenset(stale)),
+        return release_rules.decide(
+            ReleaseFacts(volume, attachments, servers, frozenset(claims),
+                         self._hosts, frozenset(stale)),
             self._connector, self._policy, self._now())
 
     def _stale(self, server_id: str) -> Set[str]:
         """What the rules call stale at a server that exists."""
-        sight = self._looker.look(server_id)
-        return {f.attachment.id for f in sight.plan.due
-                if f.reason is Reason.STALE_ATTACHMENT and f.attachment} \
-            if sight else set()
+        seen = self._inspector.inspect(server_id)
+        return {f.attachment.id for f in seen.plan.findings
+                if f.reason is Reason.STALE_ATTACHMENT and f.attachment
+                # How many a reboot may delete is no matter here.
+                and f.withheld in (None, Reason.OVER_LIMIT)} \
+            if seen else set()
 
 
-def read_connector(path: str) -> table.Connector:
+def read_connector(path: str) -> release_rules.Connector:
     """A file with the connector of a host, or the word ``none``.
 
-    :raises http.BadInput: when it is neither
+    :raises BadInput: when it is neither
     """
-    if path == table.NeverConnected.YES.value:
-        return table.NeverConnected.YES
+    if path == release_rules.NeverConnected.YES.value:
+        return release_rules.NeverConnected.YES
     try:
         with open(path, encoding='utf-8') as file:
             connector = json.load(file)
     except OSError as exc:
-        raise http.BadInput('connector %s: %s' % (path, exc.strerror)) from exc
+        raise errors.BadInput(
+            'connector %s: %s' % (path, exc.strerror)) from exc
     except ValueError as exc:
-        raise http.BadInput('connector %s: %s' % (path, exc)) from exc
+        raise errors.BadInput('connector %s: %s' % (path, exc)) from exc
     host = connector.get('host') if isinstance(connector, dict) else None
     if not host or not isinstance(host, str):
-        raise http.BadInput('connector %s: it names no host; use the output '
-                            'of "nova-manage volume_attachment '
-                            'get_connector --json"' % path)
+        raise errors.BadInput('connector %s: it names no host; use the output '
+                              'of "nova-manage volume_attachment '
+                              'get_connector --json"' % path)
     found: Dict[str, Any] = connector
     return found

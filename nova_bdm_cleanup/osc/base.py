@@ -16,13 +16,15 @@ from __future__ import annotations
 import argparse
 import datetime
 import logging
-from typing import Any, Optional
+from typing import Any, Iterable, Optional, Sequence
 
-from nova_bdm_cleanup.cli.exitcodes import ExitCode
-from nova_bdm_cleanup import conf
-from nova_bdm_cleanup.fleet import cinder as cinders
-from nova_bdm_cleanup.fleet import http
-from nova_bdm_cleanup.fleet import nova as novas
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.api import Budget
+from nova_bdm_cleanup.cinder import Cinder
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.fleet import compute
+from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.osc import progress
 
 LOG = logging.getLogger(__name__)
@@ -44,7 +46,8 @@ class BdmCommand:
         group = parser.add_argument_group('bounds')
         group.add_argument(
             '--rate', type=number(0), metavar='<requests>', default=20,
-            help='Requests per second at most; 0: no limit (default: 20)')
+            help='Requests per second to each API, on average; what a slow '
+                 'answer delays is made up for; 0: no limit (default: 20)')
         group.add_argument(
             '--max-requests', type=number(0), metavar='<requests>',
             default=20000,
@@ -52,14 +55,15 @@ class BdmCommand:
                  '0: no limit (default: 20000)')
         group.add_argument(
             '--grace-period', type=number(0), metavar='<seconds>',
-            default=300,
+            default=_seconds(Policy.grace_period),
             help='How long something unfinished is taken for an operation '
-                 'that is under way (default: 300)')
+                 'that is under way (default: %(default)s)')
         group.add_argument(
             '--stuck-after', type=number(0), metavar='<seconds>',
-            default=3600,
+            default=_seconds(Policy.stuck_after),
             help='How long a volume may be reserved, attaching or detaching '
-                 'until it is reported as stuck (default: 3600)')
+                 'until it is reported as stuck '
+                 '(default: %(default)s)')
         return parser
 
     def run(self, parsed_args: argparse.Namespace) -> int:
@@ -67,11 +71,11 @@ class BdmCommand:
         try:
             failed: int = super().run(parsed_args)  # type: ignore[misc]
             return failed or self.exit_code
-        except http.BadInput as exc:
+        except errors.BadInput as exc:
             return self._complain(exc, ExitCode.BAD_INPUT)
-        except (http.Refused, http.Conflict) as exc:
+        except (errors.Refused, errors.Conflict) as exc:
             return self._complain(exc, ExitCode.REFUSED)
-        except http.FleetError as exc:
+        except errors.ApiError as exc:
             return self._complain(exc, ExitCode.PARTLY)
         except BrokenPipeError:
             raise
@@ -81,6 +85,19 @@ class BdmCommand:
                                   'where)' % (type(exc).__name__, exc),
                                   ExitCode.BROKEN)
 
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: Sequence[str],
+                       data: Iterable[Sequence[Any]]) -> int:
+        """Print the rows.
+
+        Names of servers and of the hosts of attachments are anybody's words.
+        """
+        shown: int = super().produce_output(  # type: ignore[misc]
+            parsed_args, column_names, [
+                [terminal.printable(c) if isinstance(c, str) else c
+                 for c in row] for row in data])
+        return shown
+
     def _complain(self, problem: object, code: ExitCode) -> ExitCode:
         self.say(problem)
         return code
@@ -88,19 +105,19 @@ class BdmCommand:
     def say(self, text: object) -> None:
         """A line that the operator must see, also with --quiet."""
         self.progress.clear()
-        self.app.stderr.write('%s\n' % text)
+        self.app.stderr.write('%s\n' % terminal.printable(str(text)))
 
     def note(self, text: str, *values: object) -> None:
         """A line for the operator that is not part of the output."""
         self.progress.clear()
-        LOG.warning(text, *values)
+        LOG.warning('%s', terminal.printable(text % values))
 
     def connect(self, args: argparse.Namespace) -> None:
         """Make the readers of both APIs."""
         client = self.app.client_manager.bdm_cleanup
-        self.gate = http.Gate(args.rate, args.max_requests)
-        self.nova: novas.Nova = client.nova(self.gate)
-        self.cinder: cinders.Cinder = client.cinder(self.gate)
+        self.budget = Budget(args.max_requests)
+        self.nova: compute.Compute = client.nova(self.budget, args.rate)
+        self.cinder: Cinder = client.cinder(self.budget, args.rate)
 
     def project_of_token(self) -> Optional[str]:
         project: Optional[str] = self.app.client_manager.session \
@@ -108,9 +125,13 @@ class BdmCommand:
         return project
 
 
-def policy(args: argparse.Namespace) -> conf.Policy:
+def _seconds(period: datetime.timedelta) -> int:
+    return int(period.total_seconds())
+
+
+def policy(args: argparse.Namespace) -> Policy:
     """What the rules take for young and for stuck."""
-    return conf.Policy(
+    return Policy(
         grace_period=datetime.timedelta(seconds=args.grace_period),
         stuck_after=datetime.timedelta(seconds=args.stuck_after))
 

@@ -15,12 +15,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from cinderclient import client as cinderclient
 from keystoneauth1 import adapter
 
-from nova_bdm_cleanup.fleet import cinder as cinders
-from nova_bdm_cleanup.fleet import http
-from nova_bdm_cleanup.fleet import nova as novas
+from nova_bdm_cleanup import cinder
+from nova_bdm_cleanup.api import Advice
+from nova_bdm_cleanup.api import Api
+from nova_bdm_cleanup.api import Budget
+from nova_bdm_cleanup.fleet import compute
+
+_ADVICE = Advice(
+    credentials='check the credentials; if they are a token, has it expired?',
+    catalogue='check --os-region-name and --os-interface',
+    role='this needs the admin role')
 
 
 class Client:
@@ -34,34 +40,27 @@ class Client:
         self._session = session
         self._config = config
 
-    def nova(self, gate: http.Gate) -> novas.Nova:
-        """The compute API, through a gate."""
-        session_client = adapter.LegacyJsonAdapter(
-            self._session, service_type='compute',
-            interface=self._config.get_interface('compute'),
-            region_name=self._config.get_region_name('compute'),
-            endpoint_override=self._config.get_endpoint('compute'),
-            default_microversion=novas.MICROVERSION)
-        return novas.Nova(http.Service(
-            'Nova', _transport(session_client), gate))
+    def nova(self, budget: Budget, rate: int = 0) -> compute.Compute:
+        """The compute API.
 
-    def cinder(self, gate: http.Gate) -> cinders.Cinder:
-        """Cinder, through a gate."""
-        session_client = cinderclient.Client(
-            cinders.MICROVERSION, session=self._session,
-            service_type='block-storage',
-            endpoint_type=self._config.get_interface('block-storage'),
-            region_name=self._config.get_region_name('block-storage'),
-            os_endpoint=self._config.get_endpoint('block-storage')).client
-        return cinders.Cinder(http.Service(
-            'Cinder', _transport(session_client), gate))
+        :param budget: counts the requests
+        :param rate: requests per second, on average; 0: as fast as possible
+        """
+        return compute.Compute(self._api(
+            'Nova', 'compute', compute.MICROVERSION, budget, rate))
 
+    def cinder(self, budget: Budget, rate: int = 0) -> cinder.Cinder:
+        """Cinder; with the same parameters."""
+        return cinder.Cinder(self._api(
+            'Cinder', 'block-storage', cinder.MICROVERSION, budget, rate))
 
-def _transport(session_client: Any) -> http.Transport:
-    def request(method: str, path: str, body: Any, **kwargs: Any) -> Any:
-        if body is not None:
-            kwargs['body'] = body
-        return session_client.request(path, method, authenticated=True,
-                                      **kwargs)
-
-    return request
+    def _api(self, name: str, service: str, microversion: str, budget: Budget,
+             rate: int) -> Api:
+        found = adapter.LegacyJsonAdapter(
+            self._session, service_type=service,
+            interface=self._config.get_interface(service),
+            region_name=self._config.get_region_name(service),
+            endpoint_override=self._config.get_endpoint(service),
+            rate_limit=rate or None)
+        return Api(name, microversion, lambda: found.request, _ADVICE,
+                   budget=budget)

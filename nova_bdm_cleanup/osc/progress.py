@@ -17,6 +17,8 @@ import sys
 import time
 from typing import Any, Callable
 
+from nova_bdm_cleanup import terminal
+
 #: A terminal needs no more than this many lines a second.
 _INTERVAL = 0.1
 
@@ -41,7 +43,7 @@ class Progress:
         if not self._shown or self._clock() < self._next:
             return
         self._next = self._clock() + _INTERVAL
-        line = '%s: %d' % (what, count)
+        line = '%s: %d' % (terminal.printable(what), count)
         self._stream.write('\r' + line.ljust(self._width))
         self._stream.flush()
         self._width = len(line)

@@ -23,42 +23,56 @@ import functools
 from typing import Any
 
 from keystoneauth1 import loading as ks_loading
-import nova.conf
 from nova import context as nova_context
+import nova.conf
 from nova.volume import cinder as nova_cinder
 
-from nova_bdm_cleanup import cinder as cinders
-from nova_bdm_cleanup import deadline as deadlines
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.api import Api
+from nova_bdm_cleanup.api import Send
+from nova_bdm_cleanup.cinder import Cinder
+from nova_bdm_cleanup.cinder import MICROVERSION
+from nova_bdm_cleanup.cinder import NOVA_CONF
+from nova_bdm_cleanup.deadline import Deadline
 
 CONF = nova.conf.CONF
 
 
-def cinder_for(context: Any, instance: Any,
-               deadline: deadlines.Deadline) -> cinders.Cinder:
+def cinder_for(context: Any, instance: Any, deadline: Deadline) -> Cinder:
     """Cinder as this reboot may see it.
 
     :param context: the context of the reboot
     :param instance: the Nova instance
     :param deadline: bounds every call
     """
-    as_service = CONF.cinder.auth_type is not None
+    def connect() -> Send:
+        send: Send = client(context_for(context, instance)).request
+        return send
 
-    def connect() -> Any:
-        if as_service:
-            asking = _service_context(context)
-        elif context.auth_token and context.project_id == instance.project_id:
-            asking = context
-        else:
-            raise cinders.ProjectHidden(
-                'this reboot was not requested by the project of the server '
-                'and nova.conf has no credentials for Cinder: set [cinder] '
-                'auth_type and the options that belong to it')
-        return _client(asking)
-
-    return cinders.Cinder(connect, as_service, deadline)
+    return Cinder(Api('Cinder', MICROVERSION, connect, NOVA_CONF, deadline),
+                  sees_all=_is_service())
 
 
-def _service_context(context: Any) -> Any:
+def context_for(context: Any, instance: Any) -> Any:
+    """The context with which Nova's own code asks Cinder.
+
+    :raises ProjectHidden: when no credentials see the server's volumes
+    """
+    if _is_service():
+        return service_context(context)
+    if context.auth_token and context.project_id == instance.project_id:
+        return context
+    raise errors.ProjectHidden(
+        'this reboot was not requested by the project of the server '
+        'and nova.conf has no credentials for Cinder: set [cinder] '
+        'auth_type and the options that belong to it')
+
+
+def _is_service() -> bool:
+    return CONF.cinder.auth_type is not None
+
+
+def service_context(context: Any) -> Any:
     """An administrator's context without a token: Nova then takes the
     credentials of ``[cinder]``, as for its periodic tasks.
     """
@@ -79,9 +93,9 @@ def _service_project_id() -> Any:
     return session.get_project_id()
 
 
-def _client(context: Any) -> Any:
-    """Nova's own python-cinderclient: its endpoint, TLS and service token."""
+def client(context: Any) -> Any:
+    """The keystoneauth adapter in Nova's own python-cinderclient, with its
+    endpoint, TLS and service token.
+    """
     return nova_cinder.cinderclient(
-        context, microversion=cinders.MICROVERSION, skip_version_check=True)
-
-
+        context, microversion=MICROVERSION, skip_version_check=True).client

@@ -22,30 +22,47 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from typing import Any, Callable, Dict, FrozenSet, List, Sequence, Tuple
+from typing import (
+    AbstractSet,
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    List,
+    Sequence,
+    Tuple,
+)
 
+from nova import objects
 from nova.compute import manager as nova_manager
 from nova.compute import task_states
 import nova.conf
-from nova import objects
+from nova.network import neutron
+from nova.virt import block_device
 from nova.virt import driver as nova_driver
+from nova.virt.libvirt.driver import LibvirtDriver
+from nova.virt.libvirt.host import Host as LibvirtHost
 from nova.volume import cinder as nova_cinder
 from oslo_log import log as logging
 
-from nova_bdm_cleanup import audit as audits
-from nova_bdm_cleanup import cleaner
-from nova_bdm_cleanup import conf as our_conf
-from nova_bdm_cleanup import deadline as deadlines
-from nova_bdm_cleanup import journal as journals
-from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup import options
+from nova_bdm_cleanup.cleanup import cleaner
+from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.plugin import access
-from nova_bdm_cleanup.plugin import host as hosts
+from nova_bdm_cleanup.plugin.host import NovaHost
+from nova_bdm_cleanup.store.journal import Journal
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _CLEANUP = '_delete_dangling_bdms'
 _REBOOT = '_reboot_instance'
+_DISKS = '_get_instance_block_device_info'
+
+#: How long a soft reboot waits at most, in seconds.  It changes nothing, and
+#: no release before Nova 28 asks Cinder for anything in one.
+_SOFT_TIMEOUT = 5.0
 
 #: What is called or replaced, with the parameters that it must have.
 _EXPECTED: Sequence[Tuple[Any, str, Tuple[str, ...]]] = (
@@ -58,12 +75,29 @@ _EXPECTED: Sequence[Tuple[Any, str, Tuple[str, ...]]] = (
       'encryption')),
     (nova_driver.ComputeDriver, 'get_volume_connector',
      ('self', 'instance')),
+    (LibvirtDriver, '_disconnect_volume',
+     ('self', 'context', 'connection_info', 'instance', 'encryption',
+      'destroy_secrets', 'force')),
+    (LibvirtHost, 'delete_secret', ('self', 'usage_type', 'usage_id')),
+    (block_device.DriverVolumeBlockDevice, '_get_volume',
+     ('context', 'volume_api', 'volume_id')),
+    (neutron.API, 'get_instance_nw_info',
+     ('self', 'context', 'instance', 'kwargs')),
     (nova_cinder, 'cinderclient',
      ('context', 'microversion', 'skip_version_check', 'check_only')),
 )
 
+#: Called with the mappings between the cleanup and the virt driver.
+_EXPECTED_DISKS = (nova_manager.ComputeManager, _DISKS,
+                   ('self', 'context', 'instance', 'refresh_conn_info',
+                    'bdms'))
+
 _lock = threading.Lock()
 _replaced: Dict[str, Any] = {}
+
+#: The mappings that the reboot which this thread carries out must not hand to
+#: the virt driver.
+_reboot = threading.local()
 
 
 def differences() -> List[str]:
@@ -74,6 +108,8 @@ def differences() -> List[str]:
     if has_builtin:
         expected.append((nova_manager.ComputeManager, _CLEANUP,
                          ('self', 'context', 'instance', 'bdms')))
+    else:
+        expected.append(_EXPECTED_DISKS)
     for owner, name, parameters in expected:
         func = getattr(owner, name, None)
         if func is None:
@@ -84,11 +120,12 @@ def differences() -> List[str]:
             found.append('%s.%s takes (%s) and not (%s)' % (
                 owner.__name__, name, ', '.join(actual),
                 ', '.join(parameters)))
-    if has_builtin and not found:
+    if not found:
         reboot = inspect.unwrap(getattr(nova_manager.ComputeManager, _REBOOT))
-        if _CLEANUP not in reboot.__code__.co_names:
+        called = _CLEANUP if has_builtin else _DISKS
+        if called not in reboot.__code__.co_names:
             found.append('ComputeManager.%s does not call %s'
-                         % (_REBOOT, _CLEANUP))
+                         % (_REBOOT, called))
     return found
 
 
@@ -102,9 +139,11 @@ def install() -> None:
         _replaced[_CLEANUP] = builtin
         setattr(manager, _CLEANUP, _delete_dangling_bdms)
         if builtin is None:
-            original = vars(manager)[_REBOOT]
-            _replaced[_REBOOT] = original
-            setattr(manager, _REBOOT, _cleaning_first(original))
+            for name, wrap in ((_REBOOT, _cleaning_first),
+                               (_DISKS, _without_withheld)):
+                original = vars(manager)[name]
+                _replaced[name] = original
+                setattr(manager, name, wrap(original))
 
 
 def uninstall() -> None:
@@ -124,18 +163,39 @@ def _cleaning_first(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _reboot_instance(self: Any, context: Any, instance: Any,
                          block_device_info: Any, reboot_type: str) -> Any:
-        elevated = context.elevated()
         try:
+            elevated = context.elevated()
             bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
                 elevated, instance.uuid)
+            before = {bdm.uuid for bdm in bdms}
             self._delete_dangling_bdms(elevated, instance, bdms)
+            _reboot.withheld = before - {bdm.uuid for bdm in bdms}
         except Exception:
             LOG.exception('bdm-cleanup failed; the reboot goes on',
                           instance=instance)
-        return original(self, context, instance, block_device_info,
-                        reboot_type)
+        try:
+            return original(self, context, instance, block_device_info,
+                            reboot_type)
+        finally:
+            _reboot.withheld = frozenset()
 
     return _reboot_instance
+
+
+def _without_withheld(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For the same releases, which read the mappings after the cleanup."""
+
+    @functools.wraps(original)
+    def _get_instance_block_device_info(self: Any, context: Any,
+                                        instance: Any, *args: Any,
+                                        bdms: Any = None,
+                                        **kwargs: Any) -> Any:
+        if bdms is not None:
+            # They are another list than the cleanup was given.
+            _take_out(bdms, getattr(_reboot, 'withheld', frozenset()))
+        return original(self, context, instance, *args, bdms=bdms, **kwargs)
+
+    return _get_instance_block_device_info
 
 
 def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
@@ -147,31 +207,39 @@ def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
     :param self: the ComputeManager
     :param context: the elevated context of the reboot
     :param instance: the instance, whose lock is held
-    :param bdms: its BlockDeviceMappingList; what is removed is taken out
+    :param bdms: its BlockDeviceMappingList; what the driver must not connect
+        is taken out
     """
     try:
-        released = _clean(self, context, instance, bdms)
-        for bdm in [b for b in bdms if b.uuid in released]:
-            bdms.objects.remove(bdm)
+        _take_out(bdms, _withheld(self, context, instance, bdms))
     except Exception:
         # Whatever is wrong with the cleanup, the user asked for a reboot.
         LOG.exception('bdm-cleanup failed; the reboot goes on',
                       instance=instance)
 
 
-def _clean(manager: Any, context: Any, instance: Any,
-           bdms: Any) -> FrozenSet[str]:
-    policy = our_conf.policy(CONF)
-    deadline = deadlines.Deadline(policy.timeout)
-    host = hosts.NovaHost(manager, context, instance, deadline)
+def _take_out(bdms: Any, uuids: AbstractSet[str]) -> None:
+    for bdm in [b for b in bdms if b.uuid in uuids]:
+        bdms.objects.remove(bdm)
+
+
+def _withheld(manager: Any, context: Any, instance: Any,
+              bdms: Any) -> FrozenSet[str]:
+    """Clean up; the mappings that the driver must not connect after it."""
+    policy = options.policy(CONF)
     # A soft reboot keeps the domain: the guest would go on with the disk.
     hard = instance.task_state in task_states.hard_reboot_states
-    return cleaner.Cleaner(
+    deadline = Deadline(policy.timeout if hard
+                        else min(policy.timeout, _SOFT_TIMEOUT))
+    host = NovaHost(manager, context, instance, deadline,
+                    task_states.hard_reboot_states if hard
+                    else task_states.soft_reboot_states)
+    cleaning = cleaner.Cleaner(
         host,
         access.cinder_for(context, instance, deadline),
-        journals.Journal(*our_conf.journal(CONF)),
-        audits.Audit(instance, context.request_id),
+        Journal(*options.store(CONF)),
+        loglines.LogLines(instance, context.request_id),
         policy,
-        deadline,
-    ).clean(host.known_server(), host.adopt(bdms),
-            report_only=None if hard else Reason.SOFT_REBOOT)
+        deadline)
+    act = cleaning.clean if hard else cleaning.report
+    return act(host.known_server(), host.adopt(bdms))

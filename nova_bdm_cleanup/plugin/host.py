@@ -17,75 +17,93 @@ database is never touched.
 
 from __future__ import annotations
 
-import json
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+import contextlib
+from typing import (
+    Any,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from cinderclient import exceptions as cinder_exceptions
-from nova.compute import task_states
 from nova import exception
 from nova import objects
 from nova import version as nova_version
+from nova.compute import task_states
+from nova.compute import vm_states
+from nova.virt import block_device
+from nova.virt.libvirt.driver import LibvirtDriver
 from os_brick import encryptors
+from os_brick.initiator import utils as brick_utils
+from oslo_log import log as logging
 
-from nova_bdm_cleanup import addresses
 from nova_bdm_cleanup import cinder
-from nova_bdm_cleanup import deadline as deadlines
+from nova_bdm_cleanup import version
+from nova_bdm_cleanup.cleanup.ports import RebootLost
+from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Bdm
 from nova_bdm_cleanup.model import Finding
 from nova_bdm_cleanup.model import Server
-from nova_bdm_cleanup import ports
-from nova_bdm_cleanup import version
+from nova_bdm_cleanup.plugin import access
+from nova_bdm_cleanup.plugin import addresses
+from nova_bdm_cleanup.plugin import devices
+from nova_bdm_cleanup.plugin.neighbours import Neighbours
 
-#: In these a server may be on its way to this host, and its volumes are
-#: connected before the server itself is here.
-_ARRIVING = frozenset((
-    task_states.MIGRATING, task_states.RESIZE_PREP,
-    task_states.RESIZE_MIGRATING, task_states.RESIZE_MIGRATED,
-    task_states.RESIZE_FINISH, task_states.RESIZE_REVERTING,
-    task_states.REBUILDING, task_states.REBUILD_BLOCK_DEVICE_MAPPING,
-    task_states.REBUILD_SPAWNING, task_states.UNSHELVING,
-    task_states.SCHEDULING, task_states.BLOCK_DEVICE_MAPPING,
-    task_states.NETWORKING, task_states.SPAWNING))
+LOG = logging.getLogger(__name__)
 
-#: The connection information of what a cleanup disconnected.  Nova reads an
-#: empty object, like in a mapping that was never connected, and leaves the
-#: disk out of the guest.  Only the blank, which Nova never writes, tells that
-#: it is no attach that has just begun.
-_DISCONNECTED = '{ }'
+#: So many volumes Cinder is asked for at a time.
+_PORTION = 60
 
-#: So many servers are searched for volumes that Cinder must know.
-_WITNESS_SERVERS = 20
+
+#: What Nova writes for a disk that was never connected.
+_NOT_CONNECTED = (None, '', '{}', 'null')
+
+
+class StillConnected(Exception):
+    """A disk was disconnected, and is there all the same."""
 
 
 class NovaHost:
-    """One instance on this compute node: a :class:`ports.Host`.
+    """One instance on this compute node: what ``cleanup.ports`` asks for.
 
     :param manager: the ComputeManager
     :param context: the elevated context of the reboot
     :param instance: the Nova instance
     :param deadline: bounds what is asked of Cinder
+    :param states: the task states of the kind of reboot that this is
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,
-                 deadline: deadlines.Deadline) -> None:
+                 deadline: Deadline,
+                 states: Sequence[str] = task_states.hard_reboot_states
+                 ) -> None:
         self._manager = manager
         self._context = context
         self._instance = instance
         self._deadline = deadline
+        self._states = states
+        self._neighbours = Neighbours(context, instance, manager.host)
         self._rows: Dict[str, Any] = {}
-        self._forgotten: Dict[str, str] = {}
+        self._disconnected: Set[str] = set()
 
     def known_server(self) -> Server:
         """The server as the reboot request brought it along."""
-        return Server(uuid=self._instance.uuid, host=self._manager.host)
+        return Server(uuid=self._instance.uuid, host=self._manager.host,
+                      project=self._instance.project_id)
 
     def adopt(self, bdms: Any) -> Tuple[Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
         self._rows = {bdm.uuid: bdm for bdm in bdms}
         return tuple(_bdm(bdm) for bdm in bdms)
 
-    # What the cleaner asks
+    # What is so
 
     def server(self) -> Optional[Server]:
         try:
@@ -95,10 +113,11 @@ class NovaHost:
         except exception.InstanceNotFound:
             return None
         if (instance.host != self._manager.host
-                or instance.task_state not in task_states.hard_reboot_states):
+                or instance.task_state not in self._states):
             return None
         return Server(
             uuid=instance.uuid,
+            project=instance.project_id,
             host=self._manager.host,
             keep=(instance.metadata.get(cinder.KEEP_KEY)
                   == cinder.KEEP_VALUE),
@@ -108,86 +127,111 @@ class NovaHost:
         return self.adopt(objects.BlockDeviceMappingList.get_by_instance_uuid(
             self._context, self._instance.uuid))
 
-    def witnesses(self) -> Sequence[str]:
-        return (self._volumes_of(self._servers_here())
-                or self._volumes_of(self._servers_anywhere()))
+    def former(self, attachment: Attachment) -> Optional[Bdm]:
+        # Only Nova writes the ids of attachments into its rows, and as long
+        # as Cinder has the attachment, the back end keeps its address.
+        rows = [row for row in
+                objects.BlockDeviceMappingList.get_by_instance_uuid(
+                    self._context.elevated(read_deleted='yes'),
+                    self._instance.uuid)
+                if row.deleted and row.attachment_id == attachment.id
+                and row.volume_id == attachment.volume_id
+                and addresses.parse(row.connection_info)]
+        if not rows:
+            return None
+        newest = max(rows, key=lambda row: row.deleted_at or row.created_at)
+        self._rows[newest.uuid] = newest
+        return _bdm(newest)
+
+    def witnesses(self) -> Iterable[Sequence[str]]:
+        return self._neighbours.volumes(_PORTION)
 
     def used_by_others(self, volume_id: str) -> bool:
-        try:
-            bdms = objects.BlockDeviceMappingList.get_by_volume(
-                self._context, volume_id)
-        except exception.VolumeBDMNotFound:
-            return False
-        users = {bdm.instance_uuid for bdm in bdms}
-        users.discard(self._instance.uuid)
-        if not users:
-            return False
-        instances = objects.InstanceList.get_by_filters(
-            self._context, {'uuid': list(users), 'deleted': False},
-            expected_attrs=[])
-        return any(instance.host == self._manager.host
-                   or instance.task_state in _ARRIVING
-                   for instance in instances)
+        return self._neighbours.have_volume(volume_id)
 
-    def is_reused(self, disk: Union[Bdm, Attachment]) -> bool:
-        ours = addresses.of(
-            self._connection_info(disk) if isinstance(disk, Bdm)
-            else _connection_info_of(disk) or {})
-        if not ours:
-            return False
-        rows = objects.BlockDeviceMappingList.get_by_instance_uuids(
-            self._context, list(self._servers_here()))
-        return any(ours & addresses.of(json.loads(row.connection_info))
-                   for row in rows
-                   if row.connection_info and row.volume_id
-                   and row.volume_id != disk.volume_id)
+    def is_reused(self, bdm: Bdm) -> bool:
+        return self._neighbours.have_address(
+            bdm.volume_id, addresses.of(self._connection_info(bdm)))
 
-    # What the cleaner does
+    # What is done
+
+    def prepare(self) -> None:
+        # The first thing that Nova asks others for in its own reboot.  Should
+        # Neutron not answer, the reboot ends there, and the guest must not
+        # have been switched off before.
+        self._manager.network_api.get_instance_nw_info(
+            self._context, self._instance)
 
     def claim(self) -> None:
+        if self._instance.vm_state == vm_states.ERROR:
+            # Nova never resumes the reboot of such a server, and its API does
+            # not let anybody reboot it again while a reboot is pending.
+            if self.server() is None:
+                raise RebootLost('the server is no longer to be rebooted')
+            return
         # At its start nova-compute resumes a reboot that is pending, but not
         # one that was only asked for, and the API left it at that.  Without
         # this a crash from here on leaves the server off for good.
         self._instance.task_state = task_states.REBOOT_PENDING_HARD
         try:
-            self._instance.save(
-                expected_task_state=task_states.hard_reboot_states)
+            self._instance.save(expected_task_state=self._states)
         except (exception.InstanceNotFound,
                 exception.UnexpectedTaskStateError) as exc:
-            raise ports.RebootLost(str(exc)) from exc
+            raise RebootLost(str(exc)) from exc
 
     def power_off(self) -> None:
         self._manager.driver.power_off(self._instance)
 
+    @contextlib.contextmanager
+    def guard(self, volume_id: str) -> Iterator[None]:
+        with brick_utils.guard_connection(self._sharing(volume_id)):
+            yield
+
     def disconnect(self, bdm: Bdm) -> None:
-        self._detach(self._connection_info(bdm), bdm.volume_id,
-                     bdm.device_name)
+        connection_info = self._connection_info(bdm)
+        if not connection_info:
+            raise ValueError('the connection information of mapping %s cannot '
+                             'be read' % bdm.uuid)
+        # The driver would ask Cinder how many servers of this host have a
+        # multiattach volume, and count wrongly or fail where Cinder no longer
+        # attaches it to this one.  Nova's own rows have been asked already.
+        connection_info.pop('multiattach', None)
+        before = devices.of(connection_info)
+        try:
+            self._disconnect(bdm, connection_info)
+        except Exception as exc:
+            left = devices.left(before)
+            if left:
+                raise _still_connected(left, str(exc)) from exc
+            if not before:
+                raise
+            LOG.info('bdm-cleanup: %s is gone all the same, although '
+                     'disconnecting it failed', ', '.join(sorted(before)),
+                     instance=self._instance, exc_info=True)
+        else:
+            left = devices.left(before)
+            if left:
+                raise _still_connected(left, 'no error was reported')
+        self._disconnected.add(bdm.uuid)
 
-    def disconnect_attachment(self, attachment: Attachment) -> None:
-        connection_info = _connection_info_of(attachment)
-        if connection_info is not None:
-            self._detach(connection_info, attachment.volume_id, None)
+    def destroy(self, bdm: Bdm) -> None:
+        self._rows[bdm.uuid].destroy()
 
-    def forget(self, bdm: Bdm) -> None:
+    def tidy(self, bdm: Bdm) -> None:
         row = self._rows[bdm.uuid]
-        self._forgotten[bdm.uuid] = row.connection_info
-        row.connection_info = _DISCONNECTED
-        row.save()
-
-    def remember(self, bdm: Bdm) -> None:
-        row = self._rows[bdm.uuid]
-        row.connection_info = self._forgotten[bdm.uuid]
-        row.save()
+        if row.tag:
+            self._remove_device_metadata(row.volume_id)
+        driver = self._manager.driver
+        if bdm.uuid in self._disconnected and _is_libvirt(driver):
+            driver._host.delete_secret('volume', block_device.get_volume_id(
+                self._connection_info(bdm)))
 
     def connector(self) -> Mapping[str, Any]:
         connector: Mapping[str, Any] = self._manager.driver \
             .get_volume_connector(self._instance)
         return connector
 
-    def destroy(self, bdm: Bdm) -> None:
-        self._rows[bdm.uuid].destroy()
-
-    # What the cleaner tells
+    # What is told
 
     def row(self, bdm: Bdm) -> Mapping[str, Any]:
         row = self._rows[bdm.uuid]
@@ -200,7 +244,7 @@ class NovaHost:
                 'project': self._instance.project_id,
                 'host': self._manager.host,
                 'request_id': self._context.request_id,
-                'plugin': version.version(),
+                'plugin': version.VERSION,
                 'nova': nova_version.version_string()}
 
     def report(self, finding: Finding) -> None:
@@ -215,44 +259,55 @@ class NovaHost:
         objects.InstanceActionEvent.event_finish(
             self._context, self._instance.uuid, event, want_result=False)
 
-    def _volumes_of(self, uuids: Sequence[str]) -> Sequence[str]:
-        """Volumes that other servers have been connected to."""
-        others = [uuid for uuid in uuids
-                  if uuid != self._instance.uuid][:_WITNESS_SERVERS]
-        if not others:
-            return ()
-        bdms = objects.BlockDeviceMappingList.get_by_instance_uuids(
-            self._context, others)
-        return tuple(bdm.volume_id for bdm in bdms
-                     if bdm.is_volume and bdm.volume_id
-                     and bdm.connection_info)
-
-    def _servers_anywhere(self) -> Sequence[str]:
-        """The newest servers of the cell, for a host that has no other."""
-        instances = objects.InstanceList.get_by_filters(
-            self._context, {'deleted': False}, limit=_WITNESS_SERVERS + 1,
-            expected_attrs=[])
-        return [instance.uuid for instance in instances]
-
-    def _servers_here(self) -> Sequence[str]:
-        uuids: Sequence[str] = objects.InstanceList.get_uuids_by_host(
-            self._context, self._manager.host)
-        return uuids
-
     def _connection_info(self, bdm: Bdm) -> Dict[str, Any]:
-        connection_info: Dict[str, Any] = json.loads(
-            self._rows[bdm.uuid].connection_info)
-        return connection_info
+        return addresses.parse(self._rows[bdm.uuid].connection_info)
 
-    def _detach(self, connection_info: Dict[str, Any],
-                volume_id: Optional[str], device: Optional[str]) -> None:
-        # The driver would ask Cinder how many servers of this host have a
-        # multiattach volume, and count wrongly or fail where Cinder no longer
-        # attaches it to this one.  Nova's own rows have been asked already.
-        connection_info.pop('multiattach', None)
-        self._manager.driver.detach_volume(
-            self._context, connection_info, self._instance, device or '',
-            encryption=self._encryption(connection_info, volume_id))
+    def _disconnect(self, bdm: Bdm, connection_info: Dict[str, Any]) -> None:
+        driver = self._manager.driver
+        encryption = self._encryption(connection_info, bdm.volume_id)
+        if _is_libvirt(driver):
+            # As in libvirt's own hard reboot.  Its detach_volume would delete
+            # the secret of an encrypted disk first, which makes whatever fails
+            # after it depend on the key manager.
+            driver._disconnect_volume(
+                self._context, connection_info, self._instance,
+                encryption=encryption, destroy_secrets=False, force=True)
+        else:
+            driver.detach_volume(
+                self._context, connection_info, self._instance,
+                bdm.device_name or '', encryption=encryption)
+
+    def _asking(self) -> Any:
+        return access.context_for(self._context, self._instance)
+
+    def _sharing(self, volume_id: str) -> Mapping[str, Any]:
+        """What os-brick wants to know of a volume to lock it, or not."""
+        try:
+            volume: Mapping[str, Any] = self._deadline.call(
+                'asking Cinder how the volume is shared',
+                lambda: block_device.DriverVolumeBlockDevice._get_volume(
+                    self._asking(), self._manager.volume_api, volume_id))
+        except exception.VolumeNotFound:
+            # Nothing of it is left in the back end that a scan for another
+            # volume could bring back, and nobody can tell the lock's name.
+            return {'shared_targets': False}
+        return volume
+
+    def _remove_device_metadata(self, volume_id: str) -> None:
+        # Not the instance of the reboot: saving it would save what Nova has
+        # changed in it and is not ready to save.
+        instance = objects.Instance.get_by_uuid(
+            self._context, self._instance.uuid,
+            expected_attrs=['device_metadata'])
+        if instance.device_metadata is None:
+            return
+        tagged = instance.device_metadata.devices
+        kept = [device for device in tagged
+                if getattr(device, 'serial', None) != volume_id]
+        if len(kept) < len(tagged):
+            instance.device_metadata = objects.InstanceDeviceMetadata(
+                devices=kept)
+            instance.save()
 
     def _encryption(self, connection_info: Mapping[str, Any],
                     volume_id: Optional[str]) -> Mapping[str, Any]:
@@ -262,7 +317,7 @@ class NovaHost:
             metadata: Mapping[str, Any] = self._deadline.call(
                 'asking Cinder how the volume is encrypted',
                 lambda: encryptors.get_encryption_metadata(
-                    self._context, self._manager.volume_api, volume_id,
+                    self._asking(), self._manager.volume_api, volume_id,
                     connection_info))
         except (exception.VolumeNotFound, cinder_exceptions.NotFound):
             # Only the volume's type would tell, and it is gone with it.  LUKS
@@ -280,24 +335,26 @@ def _bdm(row: Any) -> Bdm:
         attachment_id=row.attachment_id,
         boot_index=row.boot_index,
         device_name=row.device_name,
-        has_connection_info=row.connection_info not in (
-            None, '', '{}', _DISCONNECTED),
-        is_disconnected=row.connection_info == _DISCONNECTED,
+        has_connection_info=row.connection_info not in _NOT_CONNECTED,
         created_at=row.created_at)
 
 
-def _connection_info_of(attachment: Attachment) -> Optional[Dict[str, Any]]:
-    """In Nova's form; None: nothing that a host could act on.
+def _is_libvirt(driver: Any) -> bool:
+    return isinstance(driver, LibvirtDriver)
 
-    Cinder stores the driver's data and the type of it side by side; drivers
-    and os-brick want them apart.
-    """
-    data = dict(attachment.connection_info)
-    kind = data.pop('driver_volume_type', None)
-    if kind is None:
-        return None
-    return {'driver_volume_type': kind, 'data': data,
-            'serial': attachment.volume_id}
+
+def _still_connected(left: FrozenSet[str], why: str) -> StillConnected:
+    names = sorted(left)
+    maps = [name for name in names if name.startswith('dm-')]
+    return StillConnected(
+        '%s still there after it was disconnected (%s); remove by hand what '
+        'nothing uses any more: %s' % (
+            ', '.join('/dev/' + name for name in names)
+            + (' is' if len(names) == 1 else ' are'), why,
+            '; '.join('multipath -f /dev/%s (or dmsetup remove --force)' % name
+                      for name in maps)
+            or '; '.join('echo 1 > /sys/block/%s/device/delete' % name
+                         for name in names)))
 
 
 def _plain(value: Any) -> Any:

@@ -18,14 +18,16 @@ from typing import Any
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from nova_bdm_cleanup import conf as our_conf
-from nova_bdm_cleanup import journal as journals
+from nova_bdm_cleanup import options
 from nova_bdm_cleanup import version
+from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.switch import GROUP
 
 LOG = logging.getLogger(__name__)
 
 
-class Refused(RuntimeError):
+class StartRefused(RuntimeError):
     """``required`` is set and the plugin cannot work."""
 
 
@@ -33,11 +35,11 @@ def start(conf: cfg.ConfigOpts) -> None:
     """Install the hook, or say why not and leave Nova as it is.
 
     :param conf: nova.conf, parsed
-    :raises Refused: when it cannot work and ``required`` is set
+    :raises StartRefused: when it cannot work and ``required`` is set
     """
     try:
         _start(conf)
-    except Refused:
+    except StartRefused:
         raise
     except Exception as exc:
         # A Nova that has moved what we import, for example.  What goes wrong
@@ -48,8 +50,8 @@ def start(conf: cfg.ConfigOpts) -> None:
 
 
 def _start(conf: cfg.ConfigOpts) -> None:
-    our_conf.register_opts(conf)
-    problems = our_conf.problems(conf)
+    options.register_opts(conf)
+    problems = options.problems(conf)
     if not problems:
         # Nova's manager is imported right after this anyway; not before the
         # options are known to be good.
@@ -60,10 +62,10 @@ def _start(conf: cfg.ConfigOpts) -> None:
         _refuse(conf, 'bdm-cleanup is enabled but not installed; Nova is left '
                 'as it is: %s' % '; '.join(problems))
         return
-    _check_journal(conf)
+    _check_store(conf)
     _warn_of_credentials(conf)
     active = 'bdm-cleanup %s is active in Nova %s: %s' % (
-        version.version(), _nova_version(), _options(conf))
+        version.VERSION, _nova_version(), _options(conf))
     hook.install()
     LOG.info(active)
 
@@ -71,23 +73,23 @@ def _start(conf: cfg.ConfigOpts) -> None:
 def _refuse(conf: cfg.ConfigOpts, text: str) -> None:
     LOG.critical(text)
     try:
-        required = conf[our_conf.GROUP].required
+        required = conf[GROUP].required
     except cfg.Error:
         required = True
     if required:
-        raise Refused(text)
+        raise StartRefused(text)
 
 
-def _check_journal(conf: cfg.ConfigOpts) -> None:
-    """An unusable journal stops every removal: say so before the first."""
+def _check_store(conf: cfg.ConfigOpts) -> None:
+    """An unusable store stops every removal: say so before the first."""
     try:
-        journals.Journal(*our_conf.journal(conf)).check()
-    except journals.JournalError as exc:
+        Journal(*options.store(conf)).check()
+    except StoreError as exc:
         text = ('bdm-cleanup can record nothing and will therefore change '
                 'nothing: %s' % exc)
         LOG.error(text)
-        if conf[our_conf.GROUP].required:
-            raise Refused(text) from exc
+        if conf[GROUP].required:
+            raise StartRefused(text) from exc
 
 
 def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
@@ -105,7 +107,7 @@ def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
 
 def _options(conf: cfg.ConfigOpts) -> str:
     return ' '.join('%s=%s' % (name, _word(value)) for name, value
-                    in our_conf.effective(conf).items() if name != 'enabled')
+                    in options.effective(conf).items() if name != 'enabled')
 
 
 def _word(value: Any) -> str:

@@ -58,6 +58,8 @@ The modules:
     volume back end, faults in it.
 ``nova``
     Nova's own test harness with a real nova.conf, API server and Cinder.
+``nova_compute``
+    nova-compute alone, in a process of its own, up to its manager.
 ``cinder_server``, ``cinder_driver``
     The child process; they run in an environment that has Cinder.
 ``standin``, ``web``

@@ -19,15 +19,20 @@ They keep out of each other's way by using projects of their own.
 from __future__ import annotations
 
 import atexit
+from collections.abc import Sequence
+import contextlib
+import datetime
 import json
 import os
 import pathlib
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from typing import Any
+import uuid
 
 from cinderclient import client as cinderclient
 from cinderclient import exceptions as cinder_exceptions
@@ -91,10 +96,12 @@ class Cinder:
 
     :param state: an empty directory that will be its own
     :param stand_in: what answers for Keystone and Glance
+    :param volume_filters: by what everybody may list volumes, besides what
+        Cinder's own resource_filters.json allows
     """
 
-    def __init__(self, state: pathlib.Path, stand_in: standin.StandIn
-                 ) -> None:
+    def __init__(self, state: pathlib.Path, stand_in: standin.StandIn,
+                 volume_filters: Sequence[str] = ()) -> None:
         self.state = state
         errors = open(state / 'stderr', 'w+')
         # A process group of its own: Ctrl-C is for the parent, which may
@@ -103,7 +110,8 @@ class Cinder:
             [interpreter(), '-m',
              'nova_bdm_cleanup.tests.cloud.cinder_server', str(state),
              '--identity-url', stand_in.identity_url,
-             '--image-url', stand_in.image_url],
+             '--image-url', stand_in.image_url,
+             *(f'--volume-filter={name}' for name in volume_filters)],
             cwd=_CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=errors, start_new_session=True,
             # The interpreter of another environment must not look into this
@@ -171,6 +179,32 @@ class Cinder:
             time.sleep(0.03)
         raise AssertionError(f'volume {volume_id} is still there')
 
+    # -- the database ------------------------------------------------------
+
+    def reserve_many(self, volume_id: str, server_id: str, count: int
+                     ) -> None:
+        """Have a volume reserved for a server many times over.
+
+        As so many requests would leave it, but these take 50 ms each.
+        """
+        # In the form that Cinder compares with to find the next page.
+        now = datetime.datetime.now(datetime.timezone.utc).replace(
+            tzinfo=None)
+        created = [str(now.replace(microsecond=number + 1))
+                   for number in range(count)]
+        with contextlib.closing(sqlite3.connect(
+                self.state / 'cinder.sqlite', timeout=30)) as database, \
+                database:
+            database.executemany(
+                'INSERT INTO volume_attachment (created_at, deleted, id,'
+                ' volume_id, instance_uuid, attach_status) VALUES'
+                " (?, 0, ?, ?, ?, 'reserved')",
+                [(moment, str(uuid.uuid4()), volume_id, server_id)
+                 for moment in created])
+            database.execute("UPDATE volumes SET status = 'reserved'"
+                             " WHERE id = ? AND status = 'available'",
+                             (volume_id,))
+
     # -- the back end ------------------------------------------------------
 
     def driver_calls(self, *volume_ids: str) -> list[dict[str, Any]]:
@@ -189,17 +223,24 @@ class Cinder:
                 if not volume_ids or call['volume'] in volume_ids]
 
     def break_driver(self, call: str, volume_id: str | None = None,
-                     delay: float = 0, error: str | None = 'injected'
-                     ) -> None:
-        """Make a call of the back end slow, or fail, until it is mended.
+                     error: str = 'injected') -> None:
+        """Make a call of the back end fail, until it is mended.
 
         :param call: a driver method such as ``terminate_connection``
         :param volume_id: for this volume only
-        :param delay: seconds to wait first
-        :param error: what to fail with; None to succeed after the delay
+        :param error: what to fail with
         """
         self._faults.append({'call': call, 'volume': volume_id,
-                             'delay': delay, 'error': error})
+                             'together': 1, 'error': error})
+        self._write_faults()
+
+    def hold_driver(self, call: str, volume_id: str, together: int) -> None:
+        """Make calls of the back end wait for one another.
+
+        :param together: how many; none of them goes on until all have begun
+        """
+        self._faults.append({'call': call, 'volume': volume_id,
+                             'together': together, 'error': None})
         self._write_faults()
 
     def mend_driver(self) -> None:
@@ -240,11 +281,11 @@ class _Shared:
         self.cinders: dict[str, Cinder] = {}
         atexit.register(self.close)
 
-    def cinder(self, name: str) -> Cinder:
+    def cinder(self, name: str, volume_filters: Sequence[str]) -> Cinder:
         if name not in self.cinders:
             state = self.root / name
             state.mkdir()
-            self.cinders[name] = Cinder(state, self.stand_in)
+            self.cinders[name] = Cinder(state, self.stand_in, volume_filters)
         return self.cinders[name]
 
     def close(self) -> None:
@@ -267,13 +308,15 @@ def _the_shared() -> _Shared:
     return _shared
 
 
-def shared(name: str = 'cinder') -> Cinder:
+def shared(name: str = 'cinder', volume_filters: Sequence[str] = ()
+           ) -> Cinder:
     """Return the Cinder of this process, starting it at the first call.
 
     :param name: another name is another Cinder, empty at first: what a
         wrong region or a restored database looks like
+    :param volume_filters: by what everybody may list its volumes besides
     """
-    return _the_shared().cinder(name)
+    return _the_shared().cinder(name, volume_filters)
 
 
 def shared_directory() -> pathlib.Path:

@@ -51,22 +51,24 @@ if __name__ == '__main__':
 # decision for threads, and the registration of its objects.
 os.environ['OS_CINDER_DISABLE_EVENTLET_PATCHING'] = 'true'
 from cinder import monkey_patch  # noqa: E402
+
 monkey_patch.patch(backend='threading')
 from cinder import objects  # noqa: E402
+
 objects.register_all()
 
 from cheroot import wsgi as cheroot  # noqa: E402
-from cinder.common import config as cinder_config  # noqa: E402
 from cinder import context  # noqa: E402
 from cinder import coordination  # noqa: E402
-from cinder.db import api as db  # noqa: E402
-from cinder.db import migration  # noqa: E402
 from cinder import rpc  # noqa: E402
-import cinder.scheduler.manager  # noqa: E402,F401 (registers options)
 from cinder import service  # noqa: E402
 from cinder import version  # noqa: E402
-import cinder.volume.manager  # noqa: E402,F401 (registers options)
+from cinder.common import config as cinder_config  # noqa: E402
+from cinder.db import api as db  # noqa: E402
+from cinder.db import migration  # noqa: E402
+import cinder.scheduler.manager  # noqa: E402,F401 (registers options)
 from cinder.volume import volume_types  # noqa: E402
+import cinder.volume.manager  # noqa: E402,F401 (registers options)
 import os_brick  # noqa: E402
 from oslo_config import cfg  # noqa: E402
 from oslo_log import log as logging  # noqa: E402
@@ -86,7 +88,7 @@ my_ip = 127.0.0.1
 state_path = {state}
 log_file = {state}/cinder.log
 api_paste_config = {state}/api-paste.ini
-resource_query_filters_file = {share}/resource_filters.json
+resource_query_filters_file = {state}/resource_filters.json
 # Scheduler and volume service share this process, so memory will do.
 transport_url = fake://
 auth_strategy = keystone
@@ -130,14 +132,18 @@ interface = public
 
 
 def write_configuration(state: pathlib.Path, identity_url: str,
-                        image_url: str) -> pathlib.Path:
+                        image_url: str, volume_filters: list[str]
+                        ) -> pathlib.Path:
     share = pathlib.Path(sys.prefix) / 'etc' / 'cinder'
+    filters = json.loads((share / 'resource_filters.json').read_text())
+    filters['volume'] += volume_filters
+    (state / 'resource_filters.json').write_text(json.dumps(filters))
     (state / 'api-paste.ini').write_text(identity.with_text_tokens(
         (share / 'api-paste.ini').read_text()))
     (state / 'policy.yaml').write_text('{}\n')
     path = state / 'cinder.conf'
     path.write_text(_CONFIGURATION.format(
-        state=state, share=share, back_end=BACK_END,
+        state=state, back_end=BACK_END,
         identity_url=identity_url, image_url=image_url))
     return path
 
@@ -193,9 +199,11 @@ def main() -> None:
     parser.add_argument('state', type=pathlib.Path)
     parser.add_argument('--identity-url', required=True)
     parser.add_argument('--image-url', required=True)
+    parser.add_argument('--volume-filter', action='append', default=[],
+                        help='by what else everybody may list volumes')
     arguments = parser.parse_args()
     path = write_configuration(arguments.state, arguments.identity_url,
-                               arguments.image_url)
+                               arguments.image_url, arguments.volume_filter)
     CONF(['--config-file', str(path)], project='cinder',
          version=version.version_string())
     logging.setup(CONF, 'cinder')

@@ -36,12 +36,21 @@ import requests
 
 from nova_bdm_cleanup.tests.cloud import cinder as cinder_module
 from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.cloud import proxy as proxy_module
-from nova_bdm_cleanup.tests.cloud import recorder as recorder_module
+from nova_bdm_cleanup.tests.cloud import standin
+from nova_bdm_cleanup.tests.cloud.proxy import Proxy
+from nova_bdm_cleanup.tests.cloud.recorder import BACK_END
+from nova_bdm_cleanup.tests.cloud.recorder import CINDER
+from nova_bdm_cleanup.tests.cloud.recorder import Crash
+from nova_bdm_cleanup.tests.cloud.recorder import Event
+from nova_bdm_cleanup.tests.cloud.recorder import Recorder
 from nova_bdm_cleanup.tests.cloud.server import Disk
 from nova_bdm_cleanup.tests.cloud.server import Server
-from nova_bdm_cleanup.tests.cloud import snapshot as snapshot_module
-from nova_bdm_cleanup.tests.cloud import standin
+from nova_bdm_cleanup.tests.cloud.snapshot import ActionEvent
+from nova_bdm_cleanup.tests.cloud.snapshot import Attachment
+from nova_bdm_cleanup.tests.cloud.snapshot import BlockDevice
+from nova_bdm_cleanup.tests.cloud.snapshot import GuestDisk
+from nova_bdm_cleanup.tests.cloud.snapshot import Snapshot
+from nova_bdm_cleanup.tests.cloud.snapshot import Volume
 
 IMAGE = standin.IMAGE
 TIMEOUT = 60
@@ -61,18 +70,22 @@ class Cloud(fixtures.Fixture):
 
     :param plugin: whether the plugin is hooked into nova-compute
     :param plugin_options: values for nova.conf's ``[bdm_cleanup]``
-    :param cinder_credentials: whether nova.conf's ``[cinder]`` has any
+    :param cinder_credentials: whether nova.conf's ``[cinder]`` has any, or
+        whose they are if not the administrator's that they should be
     :param service_token: whether Nova sends service tokens to Cinder
     :param hosts: the nova-computes to start
     :param nova_options: more of nova.conf, by section
+    :param volume_filters: by what everybody may list volumes in Cinder,
+        besides what it allows by itself
     """
 
     def __init__(self, plugin: bool = False,
                  plugin_options: Mapping[str, Any] | None = None,
-                 cinder_credentials: bool = True, service_token: bool = True,
+                 cinder_credentials: bool | identity.Caller = True,
+                 service_token: bool = True,
                  hosts: Sequence[str] = ('compute1',),
-                 nova_options: Mapping[str, Mapping[str, Any]] | None = None
-                 ) -> None:
+                 nova_options: Mapping[str, Mapping[str, Any]] | None = None,
+                 volume_filters: Sequence[str] = ()) -> None:
         super().__init__()
         self._plugin = plugin
         self._plugin_options = dict(plugin_options or {})
@@ -83,6 +96,7 @@ class Cloud(fixtures.Fixture):
         self._nova_options = {
             section: dict(values)
             for section, values in (nova_options or {}).items()}
+        self._volume_filters = tuple(volume_filters)
         unique = uuid.uuid4().hex[:12]
         #: The user whose servers these are.
         self.owner = identity.Caller('owner', f'project-{unique}')
@@ -93,10 +107,12 @@ class Cloud(fixtures.Fixture):
                                      identity.ADMIN)
 
     def _setUp(self) -> None:
-        self.cinder = cinder_module.shared()
+        self.cinder = cinder_module.shared(
+            '-'.join(('cinder', *self._volume_filters)),
+            self._volume_filters)
         self.addCleanup(self.cinder.mend_driver)
-        self.recorder = recorder_module.Recorder()
-        self.proxy = proxy_module.Proxy(self.cinder.url)
+        self.recorder = Recorder()
+        self.proxy = Proxy(self.cinder.url)
         self.proxy.start()
         self.addCleanup(self.proxy.close)
         self.state = pathlib.Path(tempfile.mkdtemp(
@@ -111,8 +127,8 @@ class Cloud(fixtures.Fixture):
         if self._plugin or self._plugin_options:
             # Not installed in the environment, so nothing else makes Nova
             # know the options.
-            from nova_bdm_cleanup import conf as plugin_conf
-            plugin_conf.register_opts(cfg.CONF)
+            from nova_bdm_cleanup import options as plugin_options
+            plugin_options.register_opts(cfg.CONF)
         options = dict(self._nova_options)
         if self._plugin:
             options['bdm_cleanup'] = {'enabled': True,
@@ -126,7 +142,11 @@ class Cloud(fixtures.Fixture):
         self.nova.setUp()
         identity.catalogue.set('compute', self.nova.url)
         if self._plugin:
+            from nova_bdm_cleanup.plugin import devices
             from nova_bdm_cleanup.plugin import hook
+            # Nova's tests must not read the devices of the machine.
+            self.useFixture(fixtures.MockPatchObject(
+                devices, 'SYS', str(self.state / 'sys')))
             hook.install()
             self.addCleanup(hook.uninstall)
         for host in self.hosts:
@@ -316,7 +336,9 @@ class Cloud(fixtures.Fixture):
                            name=f'{server.name}-successor', host=host)
 
     def leave_attachment(self, server: Server, volume: str,
-                         connected: bool = True, host: str | None = None
+                         connected: bool = True, host: str | None = None,
+                         by: identity.Caller | None = None,
+                         initiator: str = 'iqn.2026-01.test:initiator'
                          ) -> str:
         """Leave an attachment of a server that Nova knows nothing about.
 
@@ -324,15 +346,21 @@ class Cloud(fixtures.Fixture):
         :param volume: the volume it attaches
         :param connected: whether it has a connection; without, it is
             merely reserved
-        :param host: the host it is connected to, if not the server's
+        :param host: the host it is connected to, if not the server's; free
+            text, for Cinder does not look at it
+        :param by: who makes it, if not Nova: any member of the volume's
+            project may, for any server
+        :param initiator: what the host is called on the storage network
         :returns: the attachment's id
         """
         connector = {'host': host or server.host, 'ip': '127.0.0.1',
-                     'initiator': 'iqn.2026-01.test:initiator'}
-        attachment = self._cinder_nova.attachments.create(
+                     'initiator': initiator}
+        attachments = (self.cinder.client(by) if by
+                       else self._cinder_nova).attachments
+        attachment = attachments.create(
             volume, connector if connected else None, server.id)['id']
         if connected:
-            self._cinder_nova.attachments.complete(attachment)
+            attachments.complete(attachment)
         return attachment
 
     def leave_legacy_attachment(self, server: Server, volume: str) -> str:
@@ -356,6 +384,70 @@ class Cloud(fixtures.Fixture):
         """Set metadata of a volume, such as the operator's opt-out."""
         self._cinder_admin.volumes.set_metadata(volume, metadata)
 
+    def give_to_project(self, volume: str, to: identity.Caller) -> None:
+        """Transfer a volume, which must be available, to another project."""
+        transfer = self.cinder.client(self.owner).transfers.create(volume)
+        self.cinder.client(to).transfers.accept(
+            transfer.id, transfer.auth_key)
+
+    def pause_guest(self, server: Server) -> None:
+        """Pause a guest below Nova, as an error of its storage does."""
+        self.domain(server).suspend()
+
+    def hang_guest(self, server: Server) -> None:
+        """Have a guest that no longer listens when asked to shut down."""
+        self.domain(server).shutdown = lambda: None
+
+    def begin_live_migration(self, server: Server, destination: str
+                             ) -> objects.Migration:
+        """Leave a server as it is while a live migration copies its memory.
+
+        The destination has connected its volumes by then, and the rows say
+        how it did: see :meth:`set_address`.
+        """
+        instance = self.nova.instance(server.id)
+        instance.task_state = 'migrating'
+        instance.save()
+        there = self._node(destination)
+        migration = objects.Migration(
+            self.nova.context(), instance_uuid=server.id,
+            source_compute=server.host, source_node=instance.node,
+            dest_compute=destination, dest_node=there.hypervisor_hostname,
+            migration_type='live-migration', status='running')
+        if 'dest_compute_id' in migration.fields:
+            migration.dest_compute_id = there.id
+        migration.create()
+        return migration
+
+    def end_live_migration(self, server: Server,
+                           migration: objects.Migration) -> None:
+        """The server has arrived."""
+        migration.status = 'completed'
+        migration.save()
+        instance = self.nova.instance(server.id)
+        there = self._node(migration.dest_compute)
+        instance.host = migration.dest_compute
+        instance.node = there.hypervisor_hostname
+        if 'compute_id' in instance.fields:
+            instance.compute_id = there.id
+        instance.task_state = None
+        instance.save()
+
+    def _node(self, host: str) -> objects.ComputeNode:
+        return objects.ComputeNodeList.get_all_by_host(
+            self.nova.context(), host)[0]
+
+    def set_address(self, server: Server, volume: str, **data: Any) -> None:
+        """Change how Nova's row says that a volume is connected.
+
+        :param data: of the driver's part, for example ``target_lun``
+        """
+        row = self.row(server, volume)
+        info = json.loads(row.connection_info)
+        info['data'].update(data)
+        row.connection_info = json.dumps(info)
+        row.save()
+
     def lose_cinder(self) -> None:
         """Send Nova to another Cinder, which knows nothing."""
         self.proxy.target = cinder_module.shared('another-region').url
@@ -363,6 +455,18 @@ class Cloud(fixtures.Fixture):
     def find_cinder(self) -> None:
         """Undo :meth:`lose_cinder`."""
         self.proxy.target = self.cinder.url
+
+    def switch_plugin_off(self) -> None:
+        """Give nova-compute its own methods back, as taking the plugin out
+        of nova.conf and starting it anew does.
+        """
+        from nova_bdm_cleanup.plugin import hook
+        hook.uninstall()
+
+    def switch_plugin_on(self) -> None:
+        """Undo :meth:`switch_plugin_off`."""
+        from nova_bdm_cleanup.plugin import hook
+        hook.install()
 
     # -- rebooting ---------------------------------------------------------
 
@@ -399,7 +503,7 @@ class Cloud(fixtures.Fixture):
         try:
             self.nova.computes[server.host].manager.reboot_instance(
                 context, instance, None, 'HARD')
-        except recorder_module.Crash:
+        except Crash:
             return
         raise AssertionError('nova-compute survived the reboot')
 
@@ -417,6 +521,16 @@ class Cloud(fixtures.Fixture):
         instance.save()
 
     # -- asking ------------------------------------------------------------
+
+    def domain(self, server: Server) -> Any:
+        """The guest of a server, as its hypervisor has it."""
+        return next(domain for domain in self.nova.domains(server.host)
+                    if domain.UUIDString() == server.id)
+
+    def row(self, server: Server, volume: str) -> Any:
+        """Nova's row that names a volume, as an object to be changed."""
+        return next(row for row in self.nova.block_devices(server.id)
+                    if row.volume_id == volume and not row.deleted)
 
     def request(self, method: str, path: str, body: Any = None,
                 by: identity.Caller | None = None) -> Any:
@@ -450,30 +564,30 @@ class Cloud(fixtures.Fixture):
                             by=self.admin)['server']
 
     def attachments(self, volume: str) -> tuple[
-            snapshot_module.Attachment, ...]:
+            Attachment, ...]:
         """Every attachment of a volume."""
         return self._attachments(volume_id=volume)
 
     def _attachments(self, **filters: str) -> tuple[
-            snapshot_module.Attachment, ...]:
+            Attachment, ...]:
         found = self._cinder_admin.attachments.list(
             detailed=True, search_opts={'all_tenants': 1, **filters})
-        return tuple(snapshot_module.Attachment(
+        return tuple(Attachment(
             id=each.id, volume_id=each.volume_id, server_id=each.instance,
             status=each.status, is_connected=bool(each.connection_info))
             for each in found)
 
-    def _volume(self, volume: str) -> snapshot_module.Volume | None:
+    def _volume(self, volume: str) -> Volume | None:
         try:
             found = self._cinder_admin.volumes.get(volume)
         except cinder_exceptions.NotFound:
             return None
-        return snapshot_module.Volume(
+        return Volume(
             id=found.id, name=found.name, status=found.status,
             is_multiattach=found.multiattach, metadata=found.metadata,
             attachments=self.attachments(volume))
 
-    def look(self, server: Server, *volumes: str) -> snapshot_module.Snapshot:
+    def look(self, server: Server, *volumes: str) -> Snapshot:
         """Ask everybody about a server.
 
         :param volumes: volumes to ask about even if nobody names them
@@ -488,7 +602,7 @@ class Cloud(fixtures.Fixture):
             [row.volume_id for row in rows if row.volume_id]
             + [attachment.volume_id for attachment in attachments]
             + [*server.volumes, *volumes])
-        return snapshot_module.Snapshot(
+        return Snapshot(
             server_id=server.id, host=server.host, status=shown['status'],
             vm_state=shown['OS-EXT-STS:vm_state'],
             task_state=shown['OS-EXT-STS:task_state'],
@@ -507,8 +621,8 @@ class Cloud(fixtures.Fixture):
             actions=tuple(self._actions(server)))
 
     @staticmethod
-    def _block_device(row: Any) -> snapshot_module.BlockDevice:
-        return snapshot_module.BlockDevice(
+    def _block_device(row: Any) -> BlockDevice:
+        return BlockDevice(
             uuid=row.uuid, source_type=row.source_type,
             destination_type=row.destination_type, boot_index=row.boot_index,
             device_name=row.device_name, volume_id=row.volume_id,
@@ -519,7 +633,7 @@ class Cloud(fixtures.Fixture):
             deleted=bool(row.deleted))
 
     def _actions(self, server: Server) -> Iterable[
-            snapshot_module.ActionEvent]:
+            ActionEvent]:
         path = f'/servers/{server.id}/os-instance-actions'
         for action in reversed(self.request(
                 'GET', path, by=self.admin)['instanceActions']):
@@ -527,11 +641,11 @@ class Cloud(fixtures.Fixture):
             detail = self.request('GET', f'{path}/{request_id}',
                                   by=self.admin)['instanceAction']
             for event in reversed(detail['events']):
-                yield snapshot_module.ActionEvent(
+                yield ActionEvent(
                     action['action'], event['event'], event['result'],
                     request_id)
 
-    def timeline(self, *subjects: str) -> list[recorder_module.Event]:
+    def timeline(self, *subjects: str) -> list[Event]:
         """Everybody's steps since :meth:`forget`, in order of time.
 
         :param subjects: only about these servers and volumes; requests to
@@ -539,17 +653,17 @@ class Cloud(fixtures.Fixture):
             only by its id, for those carry no volume
         """
         events = list(self.recorder.events)
-        events.extend(recorder_module.Event(
-            call['time'], recorder_module.BACK_END, call['call'],
+        events.extend(Event(
+            call['time'], BACK_END, call['call'],
             call['volume'])
             for call in self.cinder.driver_calls()
             if call['time'] >= self._epoch and not call['failed'])
-        events.extend(recorder_module.Event(
-            request.time, recorder_module.CINDER, request.method,
+        events.extend(Event(
+            request.time, CINDER, request.method,
             request.path) for request in self.proxy.requests)
         return sorted(
             event for event in events
-            if not subjects or event.party == recorder_module.CINDER
+            if not subjects or event.party == CINDER
             or any(subject in event.subject for subject in subjects))
 
     _epoch = 0.0
@@ -566,7 +680,7 @@ class Cloud(fixtures.Fixture):
         return [line for line in lines if re.search(pattern, line)]
 
 
-def _disks(xml: str) -> tuple[snapshot_module.Disk, ...]:
+def _disks(xml: str) -> tuple[GuestDisk, ...]:
     """Read the disks of a domain."""
     disks = []
     for disk in re.findall(r'<disk .*?</disk>', xml, re.S):
@@ -576,6 +690,6 @@ def _disks(xml: str) -> tuple[snapshot_module.Disk, ...]:
         if path and path.startswith(nova.DEVICE_PREFIX):
             volume = path[len(nova.DEVICE_PREFIX):]
         target = re.search(r"<target dev='([^']*)'", disk)
-        disks.append(snapshot_module.Disk(
+        disks.append(GuestDisk(
             target.group(1) if target else '', path, volume))
     return tuple(disks)

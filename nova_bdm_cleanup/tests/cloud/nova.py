@@ -22,7 +22,6 @@ import of Nova's tests does.
 from __future__ import annotations
 
 # First of all: it may monkey patch the standard library.
-import nova.tests.functional  # noqa: F401
 from nova.tests.functional.libvirt import base  # isort: skip
 
 import collections
@@ -35,21 +34,27 @@ from unittest import mock
 
 from cinderclient import client as cinderclient
 import fixtures
-import nova.api.auth
-from nova.api import wsgi
-import nova.config
+from keystoneauth1 import loading as ks_loading
 from nova import context as nova_context
 from nova import objects
 from nova import service_auth
+from nova.api import wsgi
+import nova.api.auth
+import nova.config
 from nova.tests.fixtures import libvirt as fake_libvirt
 from nova.virt.libvirt import utils as libvirt_utils
 from nova.volume import cinder as nova_cinder
 from os_brick.initiator.connectors import iscsi
+from oslo_concurrency import processutils
 from oslo_log import formatters
 
 from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.cloud import recorder as recorder_module
 from nova_bdm_cleanup.tests.cloud import web
+from nova_bdm_cleanup.tests.cloud.recorder import ASK
+from nova_bdm_cleanup.tests.cloud.recorder import GUEST
+from nova_bdm_cleanup.tests.cloud.recorder import HOST
+from nova_bdm_cleanup.tests.cloud.recorder import NOVA
+from nova_bdm_cleanup.tests.cloud.recorder import Recorder
 
 CONF = nova.conf.CONF
 #: The tests' requests; Nova 25 knows it.
@@ -88,7 +93,8 @@ token = {caller.token}
 
 
 def write_configuration(
-        state: pathlib.Path, cinder_url: str, cinder_credentials: bool,
+        state: pathlib.Path, cinder_url: str,
+        cinder_credentials: bool | identity.Caller,
         service_token: bool, options: dict[str, dict[str, Any]]
         ) -> pathlib.Path:
     """Write nova.conf as an operator would.
@@ -96,7 +102,8 @@ def write_configuration(
     :param state: the directory for it and for Nova's ``state_path``
     :param cinder_url: where Nova finds Cinder
     :param cinder_credentials: whether ``[cinder]`` has credentials for the
-        requests that Nova makes on its own account
+        requests that Nova makes on its own account: the administrator's
+        that they should be, or somebody else's
     :param service_token: whether Nova sends service tokens
     :param options: more of them, by section and name
     :returns: the path of nova.conf
@@ -111,7 +118,8 @@ def write_configuration(
     text = _CONFIGURATION.format(state=state)
     if cinder_credentials:
         text += _CINDER_CREDENTIALS.format(
-            url=cinder_url, caller=identity.NOVA)
+            url=cinder_url, caller=identity.NOVA
+            if cinder_credentials is True else cinder_credentials)
     if service_token:
         text += _SERVICE_USER.format(
             url=cinder_url, caller=identity.NOVA_SERVICE)
@@ -154,13 +162,15 @@ class Harness(base.ServersTestBase):
     """
 
     def __init__(self, conf: pathlib.Path,
-                 recorder: recorder_module.Recorder) -> None:
+                 recorder: Recorder) -> None:
         super().__init__('runTest')
         self._conf = conf
         self._recorder = recorder
         #: Volume ids connected by os-brick, by host, as often as connected.
         self.connected: dict[str, collections.Counter[str]] = \
             collections.defaultdict(collections.Counter)
+        #: What os-brick was told to disconnect: the properties, and how.
+        self.disconnects: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def runTest(self) -> None:
         raise NotImplementedError
@@ -170,6 +180,11 @@ class Harness(base.ServersTestBase):
         # of the last test had.  Releases keep them in different places.
         for module in (service_auth, nova_cinder):
             getattr(module, 'reset_globals', lambda: None)()
+        # They have left their options behind, of which some are required.
+        CONF.reset()
+        for group in ('cinder', 'service_user'):
+            CONF.unregister_opts(
+                ks_loading.get_auth_plugin_conf_options('password'), group)
         parse_args = nova.config.parse_args
 
         def parse_args_of_file(*args: Any, **kwargs: Any) -> None:
@@ -242,7 +257,10 @@ class Harness(base.ServersTestBase):
                     lambda connector, *args: self._connect_volume(*args))
         self._patch(iscsi.ISCSIConnector, 'disconnect_volume',
                     lambda connector, *args, **kwargs:
-                    self._disconnect_volume(*args))
+                    self._disconnect_volume(*args, **kwargs))
+        # Asked for by a periodic task, and of no disk that is really there.
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.privsep.fs.blockdev_size', _no_such_device))
         self._record_bdm_destroy()
         self._announce_requests()
 
@@ -255,7 +273,7 @@ class Harness(base.ServersTestBase):
         recorder = self._recorder
 
         def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with recorder.step(recorder_module.GUEST, what,
+            with recorder.step(GUEST, what,
                                self.UUIDString()):
                 return original(self, *args, **kwargs)
 
@@ -264,15 +282,16 @@ class Harness(base.ServersTestBase):
     def _connect_volume(self, connection_properties: dict[str, Any]
                         ) -> dict[str, str]:
         volume = connection_properties['volume_id']
-        with self._recorder.step(recorder_module.HOST, 'connect', volume):
+        with self._recorder.step(HOST, 'connect', volume):
             self.connected[connection_properties['initiator_host']][
                 volume] += 1
         return {'type': 'block', 'path': DEVICE_PREFIX + volume}
 
     def _disconnect_volume(self, connection_properties: dict[str, Any],
-                           *args: Any) -> None:
+                           *args: Any, **kwargs: Any) -> None:
         volume = connection_properties['volume_id']
-        with self._recorder.step(recorder_module.HOST, 'disconnect', volume):
+        with self._recorder.step(HOST, 'disconnect', volume):
+            self.disconnects.append((dict(connection_properties), kwargs))
             # One logout takes a device away however often it was connected.
             del self.connected[connection_properties['initiator_host']][
                 volume]
@@ -282,7 +301,7 @@ class Harness(base.ServersTestBase):
         recorder = self._recorder
 
         def destroy(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with recorder.step(recorder_module.NOVA, 'remove bdm',
+            with recorder.step(NOVA, 'remove bdm',
                                self.volume_id or ''):
                 return original(self, *args, **kwargs)
 
@@ -298,7 +317,7 @@ class Harness(base.ServersTestBase):
             # The handles of the tests themselves say nothing here: their
             # sessions have an authentication of their own.
             if self.session.auth is None or self.auth is not None:
-                recorder.reach(recorder_module.ASK, method, url)
+                recorder.reach(ASK, method, url)
             return original(self, url, method, *args, **kwargs)
 
         self._patch(cinderclient.SessionClient, 'request', request)
@@ -329,3 +348,7 @@ class Harness(base.ServersTestBase):
         """The domains that are defined on a host, running or not."""
         connection = self.computes[host].driver._host.get_connection()
         return list(connection._vms.values())
+
+
+def _no_such_device(path: str) -> Any:
+    raise processutils.ProcessExecutionError(exit_code=1)

@@ -93,6 +93,14 @@ def delay(seconds: float) -> Action:
     return action
 
 
+def when(told: threading.Event) -> Action:
+    """Hear the request only when told, and then answer truthfully."""
+    def action(request: Request, forward: Forward) -> Answer:
+        told.wait()
+        return forward()
+    return action
+
+
 def reset() -> Action:
     """Cut the connection before Cinder has heard anything."""
     def action(request: Request, forward: Forward) -> Answer:
@@ -158,6 +166,16 @@ def keep_first(count: int) -> Action:
         return {key: value[:count] if isinstance(value, list) else value
                 for key, value in body.items()}
     return rewrite(cut)
+
+
+def limit_pages(size: int) -> Action:
+    """Have Cinder answer in small pages, as its osapi_max_limit may ask."""
+    def action(request: Request, forward: Forward) -> Answer:
+        request.path = re.sub(
+            r'\blimit=(\d+)',
+            lambda match: f'limit={min(int(match[1]), size)}', request.path)
+        return forward()
+    return action
 
 
 def before(callback: Callable[[], Any]) -> Action:

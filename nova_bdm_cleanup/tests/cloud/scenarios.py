@@ -30,15 +30,16 @@ import enum
 from typing import TYPE_CHECKING
 
 from nova_bdm_cleanup.tests.cloud import recorder
-from nova_bdm_cleanup.tests.cloud import server as servers
 from nova_bdm_cleanup.tests.cloud import snapshot
+from nova_bdm_cleanup.tests.cloud.server import Disk
+from nova_bdm_cleanup.tests.cloud.server import Server
 
 if TYPE_CHECKING:
     # Not otherwise: the scenarios can be listed where there is no Nova.
     from nova_bdm_cleanup.tests.cloud import fixture
 
 #: Breaks a server; returns the volume concerned if it is not the given one.
-Break = Callable[['fixture.Cloud', servers.Server, str], 'str | None']
+Break = Callable[['fixture.Cloud', Server, str], 'str | None']
 
 
 class Outcome(enum.Enum):
@@ -69,17 +70,17 @@ class Scenario:
     break_it: Break
     reason: str | None
     outcome: Outcome
-    disk: servers.Disk
+    disk: Disk
     is_root: bool
 
-    def make_server(self, cloud: fixture.Cloud) -> servers.Server:
+    def make_server(self, cloud: fixture.Cloud) -> Server:
         """Make a server for this scenario alone, with a healthy disk too."""
         return cloud.server(
             dataclasses.replace(self.disk, name='data-1'),
-            servers.Disk(name='data-2'), root='volume', name='web',
+            Disk(name='data-2'), root='volume', name='web',
             host=cloud.hosts[0])
 
-    def play(self, cloud: fixture.Cloud, server: servers.Server,
+    def play(self, cloud: fixture.Cloud, server: Server,
              volume: str | None = None) -> str:
         """Break a server.
 
@@ -95,11 +96,11 @@ class Scenario:
 
 SCENARIOS: dict[str, Scenario] = {}
 
-_PLAIN = servers.Disk()
+_PLAIN = Disk()
 
 
 def _scenario(reason: str | None, outcome: Outcome = Outcome.REMOVED,
-              disk: servers.Disk = _PLAIN, is_root: bool = False
+              disk: Disk = _PLAIN, is_root: bool = False
               ) -> Callable[[Break], Break]:
     def register(function: Break) -> Break:
         name = function.__name__.replace('_', '-')
@@ -144,7 +145,45 @@ def stale_attachment(cloud, server, volume):
     return left
 
 
-@_scenario(reason='attached-elsewhere', disk=servers.Disk(multiattach=True))
+@_scenario(reason='stale-attachment')
+def attachment_reserved(cloud, server, volume):
+    """An attachment that only reserves a volume is left over."""
+    left = cloud.volume('left-over')
+    cloud.leave_attachment(server, left, connected=False)
+    return left
+
+
+@_scenario(reason='stale-attachment')
+def row_lost(cloud, server, volume):
+    """Nova loses its row of a volume that is attached."""
+    _row(cloud, server, volume).destroy()
+
+
+@_scenario(reason='stale-attachment')
+def legacy_attachment(cloud, server, volume):
+    """An attachment from before Queens is left over."""
+    left = cloud.volume('left-over')
+    cloud.leave_legacy_attachment(server, left)
+    return left
+
+
+@_scenario(reason='attachment-mismatch', outcome=Outcome.KEPT)
+def migration_failed(cloud, server, volume):
+    """A migration failed: Nova's row names a fresh attachment, and the old
+    one serves the disk.
+    """
+    row = _row(cloud, server, volume)
+    row.attachment_id = cloud.leave_attachment(server, volume,
+                                               connected=False)
+    row.save()
+
+
+def _row(cloud, server, volume):
+    return next(row for row in cloud.nova.block_devices(server.id)
+                if row.volume_id == volume)
+
+
+@_scenario(reason='attached-elsewhere', disk=Disk(multiattach=True))
 def multiattach_given_away(cloud, server, volume):
     """A multiattach volume is detached here behind Nova's back while another
     server uses it.
@@ -222,8 +261,8 @@ def check(scenario: Scenario, volume: str, before: snapshot.Snapshot,
         expect(after.removed_block_device(volume), 'the row was not kept as '
                'a deleted one')
     expect(_in_order(volume, before, timeline),
-           'the order was not: guest off, host disconnected, Cinder told, '
-           'row removed')
+           'the order was not: guest off, host disconnected, row removed, '
+           'Cinder told')
     return problems
 
 
@@ -253,10 +292,11 @@ def _in_order(volume: str, before: snapshot.Snapshot,
     expected = [(recorder.GUEST, 'power off')]
     if volume in before.connected and volume not in before.used_by_others:
         expected.append((recorder.HOST, 'disconnect'))
-    if before.attachments_of(volume):
-        expected.append((recorder.BACK_END, 'terminate_connection'))
     if before.block_device(volume):
         expected.append((recorder.NOVA, 'remove bdm'))
+    if any(attachment.status != 'reserved'
+           for attachment in before.attachments_of(volume)):
+        expected.append((recorder.BACK_END, 'terminate_connection'))
     steps = iter([(event.party, event.what) for event in timeline
                   if event.subject in (volume, before.server_id)])
     return all(step in steps for step in expected)

@@ -70,7 +70,7 @@ class Volume:
 
 
 @dataclasses.dataclass(frozen=True)
-class Disk:
+class GuestDisk:
     """A disk in the domain XML of the guest."""
 
     device: str
@@ -109,7 +109,7 @@ class Snapshot:
     volumes: dict[str, Volume | None]
     #: Cinder's attachments that name this server.
     attachments: tuple[Attachment, ...]
-    disks: tuple[Disk, ...]
+    disks: tuple[GuestDisk, ...]
     #: The volumes connected to the server's host by os-brick, for whomever.
     connected: tuple[str, ...]
     #: The volumes that are disks of other guests of the host.

@@ -21,6 +21,7 @@ the tokens too.
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 import uuid
 
@@ -44,9 +45,18 @@ _IMAGE = {
 class StandIn:
     """One HTTP server that answers for both."""
 
+    NEVER = '2099-01-01T00:00:00.000000Z'
+    LONG_AGO = '2000-01-01T00:00:00.000000Z'
+
     def __init__(self) -> None:
         #: Who may log in with a password, by user name.
         self.users: dict[str, identity.Caller] = {}
+        #: Until when tokens are good; one of the past is asked for anew with
+        #: every request.
+        self.expires_at = self.NEVER
+        #: Waited for before somebody gets a token; set: nobody waits.
+        self.answering = threading.Event()
+        self.answering.set()
         handler = type('StandInHandler', (_Handler,), {'stand_in': self})
         self._server = web.Server(handler)
         self.identity_url = f'{self._server.url}/identity/v3'
@@ -104,8 +114,10 @@ class _Handler(web.Handler):
             self._json(404, {'error': {'code': 404, 'message': self.path}})
 
     def do_POST(self) -> None:
+        body = self.body()
+        self.stand_in.answering.wait()
         try:
-            caller = self.stand_in.authenticate(json.loads(self.body()))
+            caller = self.stand_in.authenticate(json.loads(body))
         except (ValueError, KeyError):
             self._json(401, {'error': {'code': 401, 'message': 'Who?'}})
             return
@@ -121,7 +133,7 @@ class _Handler(web.Handler):
         self._json(status, {'token': {
             'methods': ['token'], 'audit_ids': [uuid.uuid4().hex],
             'issued_at': '2026-01-01T00:00:00.000000Z',
-            'expires_at': '2099-01-01T00:00:00.000000Z',
+            'expires_at': self.stand_in.expires_at,
             'user': {'id': caller.user, 'name': caller.user,
                      'domain': domain},
             'project': {'id': caller.project, 'name': caller.project,

@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-# First, for it may monkey patch the standard library.
-from nova_bdm_cleanup.tests.cloud import fixture  # isort: skip
-
 import testtools
 from testtools import content
 
+from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.cloud import snapshot
 

@@ -13,8 +13,6 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.functional import base  # isort: skip
-
 import json
 import os
 import pathlib
@@ -28,7 +26,8 @@ from oslo_upgradecheck.upgradecheck import Code
 from testtools import content
 
 from nova_bdm_cleanup.cli import checks
-from nova_bdm_cleanup.cli.exitcodes import ExitCode
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.tests.functional import base
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -36,7 +35,7 @@ _NAMES = ['Plugin', 'Nova', 'Options', 'Journal', 'Credentials for Cinder',
           'Service token', 'Cinder version', 'Cinder']
 
 
-class TestCheck(base.FunctionalTestCase):
+class CheckTest(base.FunctionalTestCase):
     """What ``nova-bdm-cleanup check`` asks of Cinder, as nova-compute."""
 
     CLOUD = None
@@ -77,7 +76,7 @@ class TestCheck(base.FunctionalTestCase):
         self.assertIn('send_service_user_token', service)
 
 
-class TestCommand(base.FunctionalTestCase):
+class CommandTest(base.FunctionalTestCase):
     """The command itself, with the configuration of nova-compute."""
 
     CLOUD = {'nova_options': {'bdm_cleanup': {'enabled': True}}}
@@ -93,7 +92,7 @@ class TestCommand(base.FunctionalTestCase):
             'Metadata-Version: 2.1\nName: nova-bdm-cleanup\n'
             'Version: 1.2.3\n')
         (info / 'entry_points.txt').write_text(
-            '[os_vif]\nbdm_cleanup = nova_bdm_cleanup.loader:Loader\n')
+            '[os_vif]\nbdm_cleanup = nova_bdm_cleanup.plugin.loader:Loader\n')
 
     def run_check(self, *arguments: str) -> tuple[int, str]:
         """Run it; returns the exit code and the output."""

@@ -14,8 +14,6 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.functional import base  # isort: skip
-
 import time
 
 from cinderclient import exceptions
@@ -27,6 +25,7 @@ from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import identity
 from nova_bdm_cleanup.tests.cloud import proxy
 from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import base
 
 
 class HealthyTest(base.FunctionalTestCase):

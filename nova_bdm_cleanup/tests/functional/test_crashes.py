@@ -11,21 +11,26 @@
 # under the License.
 
 
-"""nova-compute dies between any two steps; the next reboot finishes."""
+"""nova-compute dies between any two steps; the next reboot finishes.
+
+Whatever the server was before, and also when the plugin is switched off in
+between: stock Nova reboots, stops and starts the server at any moment.
+"""
 
 from __future__ import annotations
-
-from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
 
 from typing import Any
 from unittest import mock
 
-from nova_bdm_cleanup import journal as journals
+from nova_bdm_cleanup.plugin import hook
 from nova_bdm_cleanup.plugin import host
+from nova_bdm_cleanup.store.journal import Entry
+from nova_bdm_cleanup.store.journal import Journal
 from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
 
 
-class CrashTest(scenario.ScenarioTestCase):
+class _CrashTestCase(scenario.ScenarioTestCase):
 
     def setUp(self):
         super().setUp()
@@ -57,64 +62,79 @@ class CrashTest(scenario.ScenarioTestCase):
 
     def _again(self):
         """Somebody resets the state of the server and reboots it again."""
-        self.cloud.request('POST', f'/servers/{self.made.id}/action',
-                           {'os-resetState': {'state': 'active'}},
-                           by=self.cloud.admin)
+        self._set_state()
         self.cloud.reboot(self.made)
 
-    def _check(self, crash_at: Any, plan: bool = True) -> None:
-        """Crash, reboot again in either way, compare the end states.
+    def _without_the_plugin(self):
+        """The plugin is switched off before nova-compute starts anew."""
+        hook.uninstall()
+        try:
+            self._resume()
+            self.look(self.made)
+            for action, status in (('os-stop', 'SHUTOFF'),
+                                   ('os-start', 'ACTIVE')):
+                self.cloud.request(
+                    'POST', f'/servers/{self.made.id}/action', {action: None})
+                self.assertEqual(status, self.cloud.look(self.made).status)
+        finally:
+            hook.install()
+        self.cloud.reboot(self.made)
+
+    def _set_state(self, state: str = 'active') -> None:
+        self.cloud.request('POST', f'/servers/{self.made.id}/action',
+                           {'os-resetState': {'state': state}},
+                           by=self.cloud.admin)
+
+    def _crash(self, crash_at: Any, plan: bool = True) -> None:
+        """Break the server, and have nova-compute die while it cleans up.
 
         :param crash_at: is called to arm the crash
         :param plan: whether the crash comes after the plan was recorded
         """
-        for finish in (self._again, self._resume):
-            entries = len(self.journal())
-            self._break()
-            self.begin()
-            disarm = crash_at()
-            self.cloud.reboot_until_crash(self.made)
-            if disarm:
-                disarm()
-            self.assertEqual(plan, len(self.journal()) > entries)
-            if plan:
-                self.assertEqual('interrupted', self.journal()[-1].outcome)
-            self.assert_order_of_disappearance()
-            finish()
-            view = self.look(self.made)
-            self.assert_gone(view, self.lost)
-            self.assertEqual('available', view.volume_status(self.lost))
-            self.assertEqual((), self.cloud.attachments(self.lost))
-            self.assertEqual((), self.cloud.attachments(self.stale))
-            self.assert_healthy(view, self.kept)
-            self.assertEqual(
-                1, [row.uuid for row in view.removed_block_devices]
-                .count(self.row.uuid))
-            # What was removed is in the journal, whole.
-            self.assertIn(self.row.uuid, [
-                action['bdm']['uuid'] for entry in self.journal()
-                for action in entry.record['actions'] if 'bdm' in action])
+        entries = len(self.journal())
+        self.begin()
+        disarm = crash_at()
+        self.cloud.reboot_until_crash(self.made)
+        if disarm:
+            disarm()
+        self.assertEqual(plan, len(self.journal()) > entries)
+        if plan:
+            self.assertEqual('interrupted', self.journal()[-1].outcome)
+        self.assert_order_of_disappearance()
 
     def assert_order_of_disappearance(self) -> None:
-        """What is gone at the crash: host first, then Cinder, then Nova."""
+        """What is gone at the crash: host first, then Nova, then Cinder."""
         view = self.cloud.look(self.made)
         in_nova = view.block_device(self.lost) is not None
         in_cinder = bool(view.attachments_of(self.lost))
         on_host = self.lost in view.connected
         self.assertIn(
-            (on_host, in_cinder, in_nova),
+            (on_host, in_nova, in_cinder),
             [(True, True, True), (False, True, True), (False, False, True),
              (False, False, False)])
         if not on_host:
             self.assertFalse(view.is_running)
-        self.assert_healthy_records(view)
-
-    def assert_healthy_records(self, view: Any) -> None:
-        """The healthy volume is as it was; the guest may be off."""
+        # The healthy volume is as it was; the guest may be off.
         row = view.block_device(self.kept)
         self.assertEqual([(row.attachment_id, 'attached')],
                          [(each.id, each.status)
                           for each in view.attachments_of(self.kept)])
+
+    def assert_finished(self) -> None:
+        """The same end as if nothing had gone wrong."""
+        view = self.look(self.made)
+        self.assert_gone(view, self.lost)
+        self.assertEqual('available', view.volume_status(self.lost))
+        self.assertEqual((), self.cloud.attachments(self.lost))
+        self.assertEqual((), self.cloud.attachments(self.stale))
+        self.assert_healthy(view, self.kept)
+        self.assertEqual(
+            1, [row.uuid for row in view.removed_block_devices]
+            .count(self.row.uuid))
+        # What was removed is in the journal, whole.
+        self.assertIn(self.row.uuid, [
+            action['bdm']['uuid'] for entry in self.journal()
+            for action in entry.record['actions'] if 'bdm' in action])
 
     def _before(self, party: str, what: str, subject: str | None = None,
                 nth: int = 1) -> Any:
@@ -141,11 +161,26 @@ class CrashTest(scenario.ScenarioTestCase):
             return patch.stop
         return arm
 
+
+class _Moments:
+    """Between any two steps."""
+
+    lost: str
+    _before: Any
+    _before_call: Any
+
+    def _check(self, crash_at: Any, plan: bool = True) -> None:
+        """Crash at one moment, and finish in every way."""
+        raise NotImplementedError
+
     def test_before_the_first_look(self):
         self._check(self._before(recorder.ASK, 'GET'), plan=False)
 
     def test_before_the_plan_is_recorded(self):
-        self._check(self._before_call(journals.Journal, 'begin'), plan=False)
+        self._check(self._before_call(Journal, 'begin'), plan=False)
+
+    def test_before_the_reboot_is_claimed(self):
+        self._check(self._before_call(host.NovaHost, 'claim'))
 
     def test_before_power_off(self):
         self._check(self._before(recorder.GUEST, 'power off'))
@@ -156,29 +191,37 @@ class CrashTest(scenario.ScenarioTestCase):
     def test_before_disconnect(self):
         self._check(self._before(recorder.HOST, 'disconnect', self.lost))
 
-    def test_before_cinder_is_told(self):
-        self._check(self._before(recorder.ASK, 'DELETE'))
-
     def test_before_the_row_is_removed(self):
         self._check(self._before(recorder.NOVA, 'remove bdm'))
 
     def test_before_the_removal_is_reported(self):
         self._check(self._before_call(host.NovaHost, 'report'))
 
+    def test_before_cinder_is_told(self):
+        self._check(self._before(recorder.ASK, 'DELETE'))
+
     def test_between_two_actions(self):
         self._check(self._before(recorder.ASK, 'DELETE', nth=2))
 
     def test_before_the_entry_is_finished(self):
-        self._check(self._before_call(journals.Entry, 'finish'))
+        self._check(self._before_call(Entry, 'finish'))
+
+
+class CrashTest(_Moments, _CrashTestCase):
+    """Of a server that runs."""
+
+    def _check(self, crash_at: Any, plan: bool = True) -> None:
+        for finish in (self._again, self._resume, self._without_the_plugin):
+            self._break()
+            self._crash(crash_at, plan)
+            finish()
+            self.assert_finished()
 
     def test_in_novas_own_reboot(self):
-        def arm() -> None:
-            self.cloud.recorder.before(recorder.GUEST, 'undefine',
-                                       recorder.crash)
         # By then the entry is complete.
         self._break()
         self.begin()
-        arm()
+        self._before(recorder.GUEST, 'undefine')()
         self.cloud.reboot_until_crash(self.made)
         self.assertEqual(['done'],
                          [entry.outcome for entry in self.journal()])
@@ -187,3 +230,19 @@ class CrashTest(scenario.ScenarioTestCase):
         self.assert_gone(view, self.lost)
         self.assert_healthy(view, self.kept)
         self.assertEqual(1, len(self.journal()))
+
+
+class ErrorCrashTest(_Moments, _CrashTestCase):
+    """Of a server in ERROR, which nova-compute does not take up again."""
+
+    def _check(self, crash_at: Any, plan: bool = True) -> None:
+        for restart in (False, True):
+            self._break()
+            self._set_state('error')
+            self._crash(crash_at, plan)
+            if restart:
+                self.cloud.restart_compute()
+            # Its owner may reboot it again, without an administrator's help.
+            self.cloud.reboot(self.made)
+            self.assert_finished()
+

@@ -17,8 +17,6 @@ nothing here looks at all projects without naming what it wants.
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.functional import base  # isort: skip
-
 import io
 import json
 import os
@@ -27,25 +25,26 @@ from typing import Any
 import uuid
 
 import fixtures
-from keystoneauth1.identity import v3
 from keystoneauth1 import session as ksa_session
+from keystoneauth1.identity import v3
 from nova import objects
 from testtools import content
 
-from nova_bdm_cleanup.cli.exitcodes import ExitCode
-from nova_bdm_cleanup.osc import audit
-from nova_bdm_cleanup.osc import clean
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.osc import bdm_audit
+from nova_bdm_cleanup.osc import bdm_clean
+from nova_bdm_cleanup.osc import bdm_release
+from nova_bdm_cleanup.osc import bdm_show
 from nova_bdm_cleanup.osc import client
-from nova_bdm_cleanup.osc import release
-from nova_bdm_cleanup.osc import show
 from nova_bdm_cleanup.tests.cloud import cinder
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import identity
 from nova_bdm_cleanup.tests.cloud import proxy
 from nova_bdm_cleanup.tests.cloud import standin
+from nova_bdm_cleanup.tests.functional import base
 
-COMMANDS = {'audit': audit.AuditBdm, 'clean': clean.CleanBdm,
-            'release': release.ReleaseBdm, 'show': show.ShowBdm}
+COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
+            'release': bdm_release.ReleaseBdm, 'show': bdm_show.ShowBdm}
 
 
 class FleetTest(base.FunctionalTestCase):
@@ -58,8 +57,11 @@ class FleetTest(base.FunctionalTestCase):
         self.witness = self.cloud.server(fixture.Disk(), name='witness')
 
     def bdm(self, name: str, *arguments: str,
-            by: identity.Caller | None = None) -> tuple[int, Any]:
-        """Run a command; returns the exit code and the rows."""
+            by: identity.Caller | None = None,
+            form: str = 'json') -> tuple[int, Any]:
+        """Run a command; returns the exit code and the rows, or the text
+        where it is no JSON.
+        """
         stand_in = cinder.shared_stand_in()
         caller = by or self.cloud.admin
         stand_in.users[caller.user] = caller
@@ -79,10 +81,12 @@ class FleetTest(base.FunctionalTestCase):
             NAME='openstack')
         command = COMMANDS[name](app, None)
         code = command.run(command.get_parser('bdm').parse_args(
-            [*arguments, '-f', 'json', '--rate', '0']))
+            [*arguments, '-f', form, '--rate', '0']))
         output = self.stdout.getvalue()
         self.addDetail('stderr', content.text_content(
             self.stderr.getvalue()))
+        if form != 'json':
+            return code, output
         return code, json.loads(output) if output else None
 
     def ghost(self) -> fixture.Server:
@@ -100,7 +104,7 @@ class FleetTest(base.FunctionalTestCase):
         return self.cloud._cinder_admin.volumes.get(volume).status
 
 
-class TestAudit(FleetTest):
+class AuditTest(FleetTest):
 
     def audit(self, *arguments: str, **options: Any) -> dict[str, str]:
         """The reasons by volume, in the owner's project."""
@@ -204,7 +208,7 @@ class TestAudit(FleetTest):
         self.assertIn('INCOMPLETE', self.stderr.getvalue())
 
 
-class TestShowAndClean(FleetTest):
+class ShowAndCleanTest(FleetTest):
 
     def test_clean(self):
         server = self.cloud.server(fixture.Disk(), fixture.Disk(),
@@ -263,7 +267,7 @@ class TestShowAndClean(FleetTest):
         self.clean_in_state('ERROR', {'os-resetState': {'state': 'error'}})
 
 
-class TestRelease(FleetTest):
+class ReleaseTest(FleetTest):
     """The cases of Cinder's force_detach specification, and more."""
 
     def release(self, *arguments: str) -> dict[str, Any]:
@@ -290,7 +294,7 @@ class TestRelease(FleetTest):
         self.assertEqual((), self.cloud.attachments(volume))
         self.assertEqual(list(calls), self.calls(volume))
 
-    def test_1_legacy_reserve(self):
+    def test_legacy_reserve(self):
         volume = self.cloud.volume()
         self.cloud._cinder_nova.volumes.reserve(volume)
         self.assertEqual('attaching', self.status(volume))
@@ -298,14 +302,14 @@ class TestRelease(FleetTest):
         self.assertEqual('os-unreserve', row['Call'])
         self.assert_released(volume)
 
-    def test_1_reserved(self):
+    def test_reserved(self):
         volume = self.cloud.volume()
         self.cloud.leave_attachment(self.ghost(), volume, connected=False)
         self.assertEqual('reserved', self.status(volume))
         self.release(volume)
         self.assert_released(volume)
 
-    def test_2_legacy_connected(self):
+    def test_legacy_connected(self):
         volume = self.cloud.volume()
         volumes = self.cloud._cinder_nova.volumes
         volumes.reserve(volume)
@@ -317,7 +321,7 @@ class TestRelease(FleetTest):
                     if c['call'] == 'terminate_connection')
         self.assertEqual('compute1', call['host'])
 
-    def test_2_connected(self):
+    def test_connected(self):
         volume = self.cloud.volume()
         self.cloud._cinder_nova.attachments.create(
             volume, self.connection(), self.ghost().id)
@@ -325,7 +329,7 @@ class TestRelease(FleetTest):
         self.release(volume)
         self.assert_released(volume, 'terminate_connection', 'remove_export')
 
-    def test_3_detaching(self):
+    def test_detaching(self):
         volume = self.cloud.volume()
         self.cloud.leave_attachment(self.ghost(), volume)
         self.cloud._cinder_nova.volumes.begin_detaching(volume)
@@ -334,7 +338,7 @@ class TestRelease(FleetTest):
         self.assertEqual('attachment delete', row['Call'])
         self.assert_released(volume, 'terminate_connection', 'remove_export')
 
-    def test_3_legacy_detaching(self):
+    def test_legacy_detaching(self):
         volume = self.cloud.volume()
         self.cloud.leave_legacy_attachment(self.ghost(), volume)
         self.cloud._cinder_nova.volumes.begin_detaching(volume)
@@ -345,7 +349,7 @@ class TestRelease(FleetTest):
         self.assertEqual('os-force_detach', row['Call'])
         self.assert_released(volume, 'terminate_connection', 'remove_export')
 
-    def test_3_detaching_from_a_server_that_exists(self):
+    def test_detaching_from_a_server_that_exists(self):
         server = self.cloud.server()
         volume = self.cloud.volume()
         self.cloud.leave_attachment(server, volume)
@@ -365,7 +369,7 @@ class TestRelease(FleetTest):
                          (code, row['Reason']))
         self.assert_released(volume, 'terminate_connection', 'remove_export')
 
-    def test_4_detach_failed_in_nova(self):
+    def test_detach_failed_in_nova(self):
         volume, = self.witness.volumes
         self.cloud._cinder_nova.volumes.begin_detaching(volume)
         row = self.release(volume)
@@ -373,7 +377,7 @@ class TestRelease(FleetTest):
         self.assertEqual([], self.calls(volume))
         self.assert_healthy(self.cloud.look(self.witness), volume)
 
-    def test_5_detached_from_the_back_end(self):
+    def test_detached_from_the_back_end(self):
         volume = self.cloud.volume()
         self.cloud.leave_attachment(self.ghost(), volume)
         volumes = self.cloud._cinder_nova.volumes
@@ -383,7 +387,7 @@ class TestRelease(FleetTest):
         self.assert_released(volume, 'terminate_connection',
                              'terminate_connection', 'remove_export')
 
-    def test_5_legacy_detached_from_the_back_end(self):
+    def test_legacy_detached_from_the_back_end(self):
         volume = self.cloud.volume()
         self.cloud.leave_legacy_attachment(self.ghost(), volume)
         volumes = self.cloud._cinder_nova.volumes
@@ -453,7 +457,7 @@ class TestRelease(FleetTest):
         volume, = self.witness.volumes
         code, (row,) = self.bdm('release', volume, '--yes')
         self.assertEqual(ExitCode.REFUSED, code)
-        self.assertIn('nothing hangs', row['Explanation'])
+        self.assertIn('nothing to release', row['Explanation'])
         self.assert_healthy(self.cloud.look(self.witness), volume)
 
     def test_back_end_fails(self):

@@ -19,21 +19,20 @@ steps.  What they had begun must be left alone, and must still complete.
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
-
 import dataclasses
 import datetime
 import threading
-import time
 import uuid
 
 import fixtures
-from nova.compute import rpcapi
 from nova import objects
+from nova.compute import rpcapi
+from oslo_concurrency import lockutils
 
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import proxy
 from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
 
 
 class InterruptedOperationTest(scenario.ScenarioTestCase):
@@ -153,21 +152,24 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
 
         def hold():
             acting.set()
-            waiting.wait(10)
-            # It says so just before it asks for the lock.
-            time.sleep(0.3)
+            waiting.wait(fixture.TIMEOUT)
 
-        original = rpcapi.ComputeAPI.detach_volume
+        detach, take = rpcapi.ComputeAPI.detach_volume, lockutils.lock
 
         def detach_volume(*args, **kwargs):
             reboot.start()
-            acting.wait(10)
-            waiting.set()
-            return original(*args, **kwargs)
+            acting.wait(fixture.TIMEOUT)
+            return detach(*args, **kwargs)
+
+        def lock(name, *args, **kwargs):
+            if acting.is_set() and name == self.made.id:
+                waiting.set()
+            return take(name, *args, **kwargs)
 
         self.begin()
         self.useFixture(fixtures.MockPatchObject(
             rpcapi.ComputeAPI, 'detach_volume', detach_volume))
+        self.useFixture(fixtures.MockPatchObject(lockutils, 'lock', lock))
         self.cloud.recorder.before(recorder.GUEST, 'power off', hold)
         self.cloud.detach(self.made, detached)
         reboot.join()
@@ -302,4 +304,5 @@ class LeftoverTest(scenario.ScenarioTestCase):
                             ('INFO', 'kept', 'attach-in-flight'))
         self.age_mapping(mapping, datetime.timedelta(minutes=6))
         view = self.reboot(self.made)
-        self.assert_removed(view, volume, 'volume-available')
+        self.assert_removed(view, volume, 'volume-available',
+                            connected=False)

@@ -15,11 +15,10 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
-
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -28,12 +27,14 @@ from nova.compute import manager
 import testtools
 
 from nova_bdm_cleanup.plugin import hook
+from nova_bdm_cleanup.tests.functional import scenario
+from nova_bdm_cleanup.version import VERSION
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 
 _ENTRY_POINTS = """\
 [os_vif]
-bdm_cleanup = nova_bdm_cleanup.loader:Loader
+bdm_cleanup = nova_bdm_cleanup.plugin.loader:Loader
 """
 
 _CONFIGURATION = """\
@@ -95,7 +96,7 @@ class ProcessTest(testtools.TestCase):
             NOVA_COMPUTE_CHANGE=change)
         done = subprocess.run(
             [sys.executable, '-W', 'ignore', '-m',
-             'nova_bdm_cleanup.tests.functional.nova_compute',
+             'nova_bdm_cleanup.tests.cloud.nova_compute',
              '--config-file', str(conf)],
             cwd=self.directory, env=environment, capture_output=True,
             text=True, timeout=120)
@@ -119,7 +120,8 @@ class ProcessTest(testtools.TestCase):
                          told['methods']['_delete_dangling_bdms'])
         line, = log
         self.assertRegex(
-            line, r' INFO .*bdm-cleanup 1\.2\.3 is active in Nova \d\d\.')
+            line, r' INFO .*bdm-cleanup %s is active in Nova \d\d\.'
+            % re.escape(VERSION))
         for option in ('mode=observe', 'timeout=60', 'required=false',
                        'remove_when=missing,available,attached-elsewhere'):
             self.assertIn(option, line)
@@ -130,7 +132,9 @@ class ProcessTest(testtools.TestCase):
             self.assertEqual((0, []), (code, log))
             # A package brings its namespace along.
             self.assertEqual(
-                ['nova_bdm_cleanup', 'nova_bdm_cleanup.loader'],
+                ['nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
+                 'nova_bdm_cleanup.plugin.loader',
+                 'nova_bdm_cleanup.switch'],
                 [name for name in told['modules']
                  if not name.startswith('nova_bdm_cleanup.tests')])
             self._check_untouched(told)
@@ -168,10 +172,10 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual((1, None), (code, told))
         self.assertIn('[bdm_cleanup] remove_when', log[0])
 
-    def test_journal_that_cannot_be_written(self):
+    def test_store_that_cannot_be_written(self):
         blocked = self.directory / 'blocked'
         blocked.touch()
-        options = f'enabled = true\njournal = {blocked}/journal.jsonl\n'
+        options = f'enabled = true\nstore = {blocked}/store.sqlite\n'
         code, told, log = self._start(options)
         self.assertEqual(0, code)
         self.assertIn(str(blocked), log[0])

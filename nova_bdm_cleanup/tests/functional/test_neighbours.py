@@ -13,13 +13,16 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
-# First, for it may monkey patch the standard library.
-from nova_bdm_cleanup.tests.functional import base  # isort: skip
+from nova import objects
+from nova.db.main import api as db
+from oslo_utils import timeutils
 
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import base
 
 
 class ReusedAddressTest(base.FunctionalTestCase):
@@ -35,24 +38,51 @@ class ReusedAddressTest(base.FunctionalTestCase):
         self.cloud.lose_attachment(self.server, self.volume)
         self.address(self.server, 5)
 
-    def address(self, server, unit):
-        """Have a server's disk behind a target with many units."""
+    def row(self, server):
         row, = [row for row in self.cloud.nova.block_devices(server.id)
-                if row.volume_id == server.volumes[0]]
-        info = json.loads(row.connection_info)
-        info['data'].update(target_iqn='iqn.2010-10.org.openstack:array',
-                            target_lun=unit)
-        row.connection_info = json.dumps(info)
-        row.save()
+                if row.volume_id == server.volumes[0] and not row.deleted]
+        return row
 
-    def disconnects(self):
+    def address(self, server, unit=5, **data):
+        """Have a server's disk behind a target with many units."""
+        info = json.loads(self.row(server).connection_info)
+        info['data'].update(target_iqn='iqn.2010-10.org.openstack:array',
+                            target_lun=unit, **data)
+        self._write(server, json.dumps(info))
+
+    def _write(self, server, connection_info):
+        row = self.row(server)
+        row.connection_info = connection_info
+        row.save()
+        return row
+
+    def disconnects(self, removed=True):
         self.cloud.forget()
         self.cloud.reboot(self.server)
         view = self.cloud.look(self.server)
-        self.assertIsNone(view.block_device(self.volume))
-        self.assertFalse(view.has_disk(self.volume))
-        return [event for event in self.cloud.timeline(self.volume)
-                if (event.party, event.what) == (recorder.HOST, 'disconnect')]
+        self.assertEqual(removed, view.block_device(self.volume) is None)
+        self.assertEqual(removed, not view.has_disk(self.volume))
+        events = [event for event in self.cloud.timeline(self.volume)
+                  if event.party == recorder.HOST]
+        # What was kept, Nova itself disconnects and connects.
+        return events[:1] if removed else events[2:]
+
+    def _move(self, source, target, task_state='migrating'):
+        """The neighbour is being migrated, and Nova has not yet finished."""
+        instance = self.cloud.nova.instance(self.neighbour.id)
+        migration = objects.Migration(
+            self.cloud.nova.context(), instance_uuid=instance.uuid,
+            migration_type='live-migration', status='running',
+            source_compute=source, source_node=source, dest_compute=target,
+            dest_node=target)
+        if 'dest_compute_id' in migration.fields:
+            # Recent releases want it, whatever it is.
+            migration.dest_compute_id = 1
+        migration.create()
+        instance.host = source
+        instance.task_state = task_state
+        instance.save()
+        return instance, migration
 
     def test_another_number(self):
         self.address(self.neighbour, 6)
@@ -61,6 +91,63 @@ class ReusedAddressTest(base.FunctionalTestCase):
     def test_the_same_number(self):
         self.address(self.neighbour, 5)
         self.assertEqual([], self.disconnects())
+        self.assertEqual(1, len(self.cloud.log('event=left')))
+
+    def test_the_same_number_with_another_target(self):
+        """Lists belong together: a/1 and b/2 is neither a/2 nor b/1."""
+        self.address(self.server, target_iqns=['a', 'b'], target_luns=[1, 2])
+        self.address(self.neighbour, 7, target_iqns=['a', 'b'],
+                     target_luns=[2, 1])
+        self.assertEqual(1, len(self.disconnects()))
+
+    def test_on_its_way_here(self):
+        """Its row may have this host's address, and its device be here."""
+        self.address(self.neighbour, 6)
+        instance, _migration = self._move('elsewhere', self.server.host)
+        self.assertEqual([], self.disconnects(removed=False))
+        self.assertEqual(1, len(self.cloud.log('event=failed.*is moving')))
+        instance.task_state = None
+        instance.save()
+        # The record of a migration may stay for ever.
+        self.assertEqual(1, len(self.disconnects()))
+
+    def test_on_its_way_from_here(self):
+        """Its row may have the other host's address; the device is here."""
+        self.address(self.neighbour, 6)
+        self._move(self.server.host, 'elsewhere')
+        self.assertEqual([], self.disconnects(removed=False))
+
+    def test_on_its_way_between_others(self):
+        self.address(self.neighbour, 6)
+        self._move('elsewhere', 'nowhere')
+        self.assertEqual(1, len(self.disconnects()))
+
+    def test_moving_with_disks_that_have_no_address(self):
+        self._write(self.neighbour, json.dumps(
+            {'driver_volume_type': 'rbd', 'data': {'name': 'pool/image'}}))
+        self._move(self.server.host, 'elsewhere')
+        self.assertEqual(1, len(self.disconnects()))
+
+    def test_being_attached(self):
+        """Nova connects first and writes down the address after that."""
+        row = self._write(self.neighbour, None)
+        self.assertEqual([], self.disconnects(removed=False))
+        self.assertEqual(1, len(self.cloud.log('event=failed.*attached to')))
+        db.block_device_mapping_update(
+            self.cloud.nova.context(), row.id,
+            {'created_at': timeutils.utcnow()
+             - datetime.timedelta(minutes=6)}, legacy=False)
+        self.assertEqual(1, len(self.disconnects()))
+
+    def test_rows_that_nobody_can_read(self):
+        for text in ('null', '[]', '{"data": 1}', 'no JSON'):
+            self._write(self.neighbour, text)
+            self.cloud.lose_attachment(self.server, self.volume)
+            self.address(self.server, 5)
+            self.assertEqual(1, len(self.disconnects()), text)
+            # Nova itself cannot do with such a row.
+            self._write(self.neighbour, '{}')
+            self.cloud.attach(self.server, self.volume)
 
 
 class MigratingNeighbourTest(base.FunctionalTestCase):
@@ -76,11 +163,12 @@ class MigratingNeighbourTest(base.FunctionalTestCase):
         self.neighbour = self.cloud.give_away(self.server, self.volume,
                                               host='compute2')
 
-    def disconnects(self):
+    def disconnects(self, removed=True):
         self.cloud.forget()
         self.cloud.reboot(self.server)
-        self.assertIsNone(
-            self.cloud.look(self.server).block_device(self.volume))
+        self.assertEqual(
+            removed,
+            self.cloud.look(self.server).block_device(self.volume) is None)
         return [event for event in self.cloud.timeline(self.volume)
                 if (event.party, event.what) == (recorder.HOST, 'disconnect')]
 
@@ -94,7 +182,31 @@ class MigratingNeighbourTest(base.FunctionalTestCase):
         self.assertEqual(1, len(self.disconnects()))
 
     def test_perhaps_on_its_way_here(self):
+        """Then nothing is done, and tried again when it has arrived."""
         instance = self.cloud.nova.instance(self.neighbour.id)
         instance.task_state = 'migrating'
         instance.save()
+        # Nova's own reboot disconnects and connects what it is handed.
+        self.disconnects(removed=False)
+        self.assertTrue(self.cloud.look(self.server).has_disk(self.volume))
+        self.assertEqual(1, len(self.cloud.log('event=failed.*migrating')))
+        instance.task_state = None
+        instance.save()
+        self.assertEqual(1, len(self.disconnects()))
+
+    def _of_this_host(self, **values):
+        instance = self.cloud.nova.instance(self.neighbour.id)
+        instance.host = 'compute1'
+        for name, value in values.items():
+            setattr(instance, name, value)
+        instance.save()
+
+    # Lists of servers leave these out; they are connected all the same.
+
+    def test_soft_deleted_on_this_host(self):
+        self._of_this_host(vm_state='soft-delete')
+        self.assertEqual([], self.disconnects())
+
+    def test_hidden_on_this_host(self):
+        self._of_this_host(hidden=True)
         self.assertEqual([], self.disconnects())

@@ -15,14 +15,14 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
-
-import time
+import json
+import shutil
 
 from nova_bdm_cleanup.tests.cloud import cinder
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import proxy
 from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
 
 
 class RefusalTest(scenario.ScenarioTestCase):
@@ -111,10 +111,10 @@ class RefusalTest(scenario.ScenarioTestCase):
         self.set_options(max_removals_per_hour=3)
         self._check_removed(self.reboot(self.made))
 
-    def test_journal_that_cannot_be_written(self):
-        blocked = self.journal_path.parent / 'blocked'
+    def test_store_that_cannot_be_written(self):
+        blocked = self.store_path.parent / 'blocked'
         blocked.touch()
-        self.set_options(journal=str(blocked / 'journal.jsonl'))
+        self.set_options(store=str(blocked / 'store.sqlite'))
         view = self.reboot(self.made)
         self._check_withheld(view, 'journal-unwritable')
         unrecorded, = self.audit(self.made, 'unrecorded')
@@ -122,7 +122,7 @@ class RefusalTest(scenario.ScenarioTestCase):
         # Once: by Nova's own reboot.
         self.assertEqual(1, [event.what for event in self.cloud.timeline(
             self.made.id)].count('power off'))
-        self.set_options(journal=str(self.journal_path))
+        self.set_options(store=str(self.store_path))
         self._check_removed(self.reboot(self.made))
 
     def test_second_look_differs(self):
@@ -159,10 +159,10 @@ class RefusalTest(scenario.ScenarioTestCase):
         self._check_withheld(self.cloud.look(self.made), 'reboot-lost')
 
     def test_time_is_over(self):
-        self.set_options(timeout=1)
+        limit = self.useFixture(scenario.TimeLimit())
         self.begin()
         self.cloud.recorder.before(recorder.GUEST, 'power off',
-                                   lambda: time.sleep(1.2))
+                                   limit.run_out)
         self.cloud.reboot(self.made)
         view = self.look(self.made)
         self._check_withheld(view, 'timed-out', entries=1)
@@ -199,6 +199,35 @@ class RefusalTest(scenario.ScenarioTestCase):
         self.assertEqual([], self.back_end(self.reset))
         self.assertIsNotNone(view.block_device(self.reset))
         self.assert_removed(view, self.lost, 'volume-available')
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.reset, 'volume-available',
+                            (self.attachment.id,))
+
+    def test_device_that_is_still_there(self):
+        """Forced, os-brick says nothing of a map that hangs its readers."""
+        row, = [row for row in self.cloud.nova.block_devices(self.made.id)
+                if row.volume_id == self.reset]
+        info = json.loads(row.connection_info)
+        info['data']['device_path'] = '/dev/dm-7'
+        row.connection_info = json.dumps(info)
+        row.save()
+        kernel = self.cloud.state / 'sys' / 'class' / 'block'
+        for path in ('dm-7/dm', 'dm-7/slaves'):
+            (kernel / path).mkdir(parents=True)
+        (kernel / 'dm-7' / 'dm' / 'uuid').write_text('mpath-3600\n')
+        view = self.reboot(self.made)
+        failed, = self.audit(self.made, 'failed')
+        self.assertEqual(('WARNING', 'step-failed', self.reset),
+                         (failed.level, failed.reason, failed.volume))
+        self.assertIn('multipath -f /dev/dm-7', failed.text)
+        self.assertIsNotNone(view.block_device(self.reset))
+        self.assertEqual([self.attachment],
+                         list(view.attachments_of(self.reset)))
+        self.assertEqual([], self.back_end(self.reset))
+        self.assert_removed(view, self.lost, 'volume-available')
+        self.assert_healthy(view, self.kept)
+        # Nova has connected the disk again, with a name of its own.
+        shutil.rmtree(kernel)
         view = self.reboot(self.made)
         self.assert_removed(view, self.reset, 'volume-available',
                             (self.attachment.id,))

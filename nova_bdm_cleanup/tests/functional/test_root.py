@@ -15,9 +15,8 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
-
 from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.functional import scenario
 
 
 class RootTest(scenario.ScenarioTestCase):

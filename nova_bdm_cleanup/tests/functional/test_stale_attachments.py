@@ -15,10 +15,9 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.functional import scenario  # isort: skip
-
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
 
 
 class StaleAttachmentTest(scenario.ScenarioTestCase):
@@ -56,6 +55,36 @@ class StaleAttachmentTest(scenario.ScenarioTestCase):
             (recorder.CINDER, 'DELETE'),
             (recorder.BACK_END, 'terminate_connection'),
             (recorder.GUEST, 'power on'))
+        self.assert_healthy(view, kept)
+
+    def test_connected_by_nobody_knows_whom(self):
+        """Nova never had a row of it: nothing is disconnected by Cinder's."""
+        server = self.server(fixture.Disk())
+        kept, = server.volumes
+        volume = self.cloud.volume()
+        attachment = self.cloud.leave_attachment(server, volume)
+        view = self.reboot(server)
+        self.assert_deleted(view, attachment, volume)
+        self.assertEqual([], [
+            event for event in self.cloud.timeline(volume)
+            if event.party == recorder.HOST])
+        left, = self.audit(server, 'left')
+        self.assertEqual((volume, attachment), (left.volume, left.attachment))
+        self.assertEqual(('terminate_connection', server.host),
+                         self.back_end(volume)[0])
+        self.assert_healthy(view, kept)
+
+    def test_connected_after_it_was_detached_once(self):
+        """The row of an earlier attachment is no warrant for this one."""
+        server = self.server(fixture.Disk(), fixture.Disk())
+        volume, kept = server.volumes
+        self.cloud.detach(server, volume)
+        attachment = self.cloud.leave_attachment(server, volume)
+        view = self.reboot(server)
+        self.assert_deleted(view, attachment, volume)
+        self.assertEqual([], [
+            event for event in self.cloud.timeline(volume)
+            if event.party == recorder.HOST])
         self.assert_healthy(view, kept)
 
     def test_several_of_one_volume(self):

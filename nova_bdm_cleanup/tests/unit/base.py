@@ -9,12 +9,35 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""What every unit test starts from."""
+"""What every unit test starts from.
+
+Property tests repeat themselves: the same examples in each run, and few of
+them.  One that fails is shown as it was found, since to make it smaller may
+take minutes.  To look further, at random and with that many examples a test::
+
+    NOVA_BDM_CLEANUP_EXAMPLES=20000 stestr run properties
+"""
 
 from __future__ import annotations
 
+import os
+
 import fixtures
+import hypothesis
 import testtools
+
+_EXAMPLES = int(os.environ.get('NOVA_BDM_CLEANUP_EXAMPLES', '0'))
+
+hypothesis.settings.register_profile(
+    'ci', max_examples=200, derandomize=True, database=None, print_blob=True,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+    # How long an example takes says how busy the machine is.
+    deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+hypothesis.settings.register_profile(
+    'random', hypothesis.settings.get_profile('ci'),
+    max_examples=_EXAMPLES or 200, derandomize=False,
+    phases=list(hypothesis.Phase))
+hypothesis.settings.load_profile('random' if _EXAMPLES else 'ci')
 
 
 class TestCase(testtools.TestCase):
@@ -28,3 +51,14 @@ class TestCase(testtools.TestCase):
         """A new directory, deleted after the test."""
         path: str = self.useFixture(fixtures.TempDir()).path
         return path
+
+
+class NoSyncing(fixtures.Fixture):
+    """The store does not wait for the disk, so that thousands of changes are
+    no matter.  Not where a test is about what survives.
+    """
+
+    def _setUp(self) -> None:
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova_bdm_cleanup.store.database.SYNCHRONOUS', 'OFF'))
+        self.useFixture(fixtures.MonkeyPatch('os.fsync', lambda fd: None))

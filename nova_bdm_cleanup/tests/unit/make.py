@@ -28,6 +28,8 @@ SERVER = 'server-1'
 OTHER_SERVER = 'server-2'
 HOST = 'compute-1'
 OTHER_HOST = 'compute-2'
+PROJECT = 'project-1'
+OTHER_PROJECT = 'project-2'
 
 
 def ago(seconds: float) -> datetime.datetime:
@@ -36,7 +38,8 @@ def ago(seconds: float) -> datetime.datetime:
 
 
 def server(**values: Any) -> model.Server:
-    return model.Server(**{'uuid': SERVER, 'host': HOST, **values})
+    return model.Server(**{
+        'uuid': SERVER, 'host': HOST, 'project': PROJECT, **values})
 
 
 def bdm(**values: Any) -> model.Bdm:
@@ -67,8 +70,8 @@ def attachment(**values: Any) -> model.Attachment:
 def volume(**values: Any) -> model.Volume:
     """A volume that Cinder attaches to nobody whom its own list names."""
     return model.Volume(**{
-        'id': 'volume-1', 'status': 'in-use', 'updated_at': ago(60),
-        **values})
+        'id': 'volume-1', 'status': 'in-use', 'project': PROJECT,
+        'updated_at': ago(60), **values})
 
 
 def attached_to(server_id: Optional[str] = SERVER,
@@ -82,7 +85,7 @@ def snapshot(bdms: Iterable[model.Bdm] = (),
              volumes: Iterable[model.Volume] = (),
              attachments: Iterable[model.Attachment] = (),
              missing: Iterable[str] = (),
-             witness: Optional[bool] = None,
+             witness: model.WitnessAnswer = model.WitnessAnswer.KNOWN,
              sees_all: bool = True,
              roots: Iterable[model.Bdm] = (root(),),
              **about_server: Any) -> model.Snapshot:

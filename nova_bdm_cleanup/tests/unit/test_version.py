@@ -9,33 +9,28 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""The version that the log and the journal show."""
+"""One version everywhere."""
 
 from __future__ import annotations
 
-from importlib import metadata
-
-import fixtures
+import pathlib
+import re
 
 from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup import version
+from nova_bdm_cleanup.version import VERSION
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+DOCS = ROOT / 'doc' / 'source'
 
 
 class VersionTest(base.TestCase):
 
-    def installed(self, found):
-        def look_up(name):
-            self.assertEqual('nova-bdm-cleanup', name)
-            if found is None:
-                raise metadata.PackageNotFoundError(name)
-            return found
+    def test_a_released_version_is_final(self) -> None:
+        self.assertRegex(VERSION, r'^\d+\.\d+\.\d+$')
 
-        self.useFixture(fixtures.MonkeyPatch(
-            'importlib.metadata.version', look_up))
-        return version.version()
-
-    def test_as_installed(self):
-        self.assertEqual('1.2.3', self.installed('1.2.3'))
-
-    def test_a_checkout_has_none(self):
-        self.assertEqual('checkout', self.installed(None))
+    def test_the_documentation_names_it(self) -> None:
+        named = [
+            version for page in sorted(DOCS.rglob('*.rst'))
+            for version in re.findall(r'\bbdm-cleanup (\d[\w.]*)',
+                                      page.read_text(encoding='utf-8'))]
+        self.assertEqual({VERSION}, set(named))

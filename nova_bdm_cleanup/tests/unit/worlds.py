@@ -14,41 +14,28 @@
 Most random data is far from any danger.  So the strategy prefers the worlds in
 which a disk is lost if a rule is wrong: several mappings and attachments of
 one volume, statuses that contradict the attachments, roots, records that only
-one of Cinder's two lists shows, volumes of another project.
-
-The profile is bounded and repeats itself.  To look further::
-
-    NOVA_BDM_CLEANUP_EXAMPLES=20000 stestr run properties
+one of Cinder's two lists shows, volumes of another project and what that
+project wrote about the server.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 
 import hypothesis
 from hypothesis import strategies as st
 
-from nova_bdm_cleanup import conf
 from nova_bdm_cleanup import model
-from nova_bdm_cleanup.tests.unit import fakes
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import WitnessAnswer
 from nova_bdm_cleanup.tests.unit import make
-
-_EXAMPLES = int(os.environ.get('NOVA_BDM_CLEANUP_EXAMPLES', '0'))
-
-hypothesis.settings.register_profile(
-    'ci', max_examples=200, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(hypothesis.HealthCheck))
-hypothesis.settings.register_profile(
-    'more', hypothesis.settings.get_profile('ci'),
-    max_examples=_EXAMPLES or 200, derandomize=False)
+from nova_bdm_cleanup.tests.unit.cleanup import fakes
 
 
 def profile(share: float = 1.0) -> hypothesis.settings:
     """The settings of a test that may have a share of the examples only."""
-    settings = hypothesis.settings.get_profile('more' if _EXAMPLES else 'ci')
-    return hypothesis.settings(
-        settings, max_examples=max(10, int(settings.max_examples * share)))
+    return hypothesis.settings(max_examples=max(
+        10, int(hypothesis.settings.default.max_examples * share)))
 
 
 VOLUMES = ('volume-1', 'volume-2', 'volume-3')
@@ -115,6 +102,25 @@ _bdms = _kinds(*(
         (1, {'destination_type': 'local'}))),
     (1, make.bdm(uuid='', volume_id=None, attachment_id=None,
                  has_connection_info=False)))
+
+#: What a mapping's volume has become: transferred, or nobody knows whose.
+_projects = _kinds((12, make.PROJECT), (2, make.OTHER_PROJECT), (1, None))
+
+#: A volume of another project, with records that name the server.
+FOREIGN = 'volume-foreign'
+
+_foreign_volumes = _kinds(
+    (2, None),
+    *((1, make.volume(id=FOREIGN, project=make.OTHER_PROJECT, **values))
+      for values in ({}, {'status': 'reserved'}, {'status': 'detaching'},
+                     {'status': 'error'}, {'keep': True},
+                     {'migration_status': 'migrating'})))
+
+_foreign_records = _kinds(*(
+    (1, make.attachment(id='', volume_id=FOREIGN, **values))
+    for values in (
+        {}, {'connected': False}, {'status': 'reserved', 'connected': False},
+        {'status': 'reserved'}, {'status': 'attaching', 'connected': False})))
 
 _noise = st.integers(0, 3).map(lambda n: max(0, n - 1))
 
@@ -189,7 +195,8 @@ def worlds(draw):
     for volume_id in VOLUMES:
         volume, records, mappings = draw(_stories)
         if volume is not None:
-            volumes.append(make.volume(id=volume_id, **volume))
+            volumes.append(make.volume(
+                id=volume_id, **{'project': draw(_projects), **volume}))
         records = [make.attachment(**{
             'id': next(ids), 'volume_id': volume_id, **record})
             for record in records]
@@ -202,13 +209,20 @@ def worlds(draw):
     for kind in (draw(_volumes) for _ in range(draw(_noise))):
         if kind and volumes:
             place = draw(st.integers(0, len(volumes) - 1))
-            volumes[place] = dataclasses.replace(kind, id=volumes[place].id)
+            volumes[place] = dataclasses.replace(
+                kind, id=volumes[place].id, project=volumes[place].project)
     known = {v.id for v in volumes}
     for _ in range(draw(_noise)):
         # Cinder deletes the records of a volume together with it.
         attachment = draw(_attachments)
         if attachment.volume_id in known:
             attachments.append(dataclasses.replace(attachment, id=next(ids)))
+    foreign = draw(_foreign_volumes)
+    if foreign is not None:
+        volumes.append(foreign)
+        attachments += [
+            dataclasses.replace(draw(_foreign_records), id='foreign-%d' % n)
+            for n in range(1 + draw(_noise))]
     for _ in range(draw(_noise)):
         bdms.append(_with_attachment(draw, draw(_bdms), attachments))
     if draw(st.integers(0, 7)):
@@ -234,14 +248,14 @@ def _with_attachment(draw, bdm, attachments):
     return dataclasses.replace(bdm, attachment_id=wanted)
 
 
-def look(world, witness=None, hidden=(), unlisted=()):
+def look(world, witness=WitnessAnswer.KNOWN, hidden=(), unlisted=()):
     """What Cinder shows of a world.
 
     :param hidden: volumes of another project, when asked as the project; None
         when asked as a service
     :param unlisted: attachments that only the list of their volume shows
     """
-    volumes, attachments = fakes.Cinder(world).look(
+    volumes, attachments, _ = fakes.Cinder(world).look(
         world.server.uuid, tuple(world.rows.values()))
     return model.Snapshot(
         world.server, tuple(world.rows.values()),
@@ -258,14 +272,17 @@ def looks(draw):
     world = draw(worlds())
     hidden = draw(_kinds((4, None), (1, ()), *((1, [v]) for v in VOLUMES)))
     unlisted = draw(_kinds((4, ()), *((1, [a]) for a in ATTACHMENTS[:3])))
-    witness = draw(st.sampled_from([None, True, False]))
+    witness = draw(_kinds((5, WitnessAnswer.KNOWN),
+                          *((1, answer) for answer in WitnessAnswer)))
     return world, look(world, witness, hidden, unlisted)
 
 
 policies = _kinds(
-    (6, conf.Policy()),
-    (1, conf.Policy(stale_attachments=False)),
-    (2, conf.Policy(max_removals=1)),
-    *((1, conf.Policy(remove_when=frozenset([reason])))
+    (6, Policy()),
+    (1, Policy(stale_attachments=False)),
+    (2, Policy(max_removals=1)),
+    (1, Policy(max_attachments=1)),
+    (1, Policy(max_attachments=0)),
+    *((1, Policy(remove_when=frozenset([reason])))
       for reason in sorted(model.DANGLING)),
-    (1, conf.Policy(remove_when=frozenset())))
+    (1, Policy(remove_when=frozenset())))

@@ -1,0 +1,53 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""``.. decision-table:: module.NAME`` shows a table of the rules.
+
+The rows come from the code that decides, so that the documentation says what
+the code does, in its order and in its words.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from docutils.parsers.rst.directives.tables import ListTable
+from docutils.statemachine import StringList
+
+#: Of the columns, by their number.
+_WIDTHS = {2: [64, 36], 3: [26, 44, 30]}
+
+
+class DecisionTable(ListTable):
+    """Has docutils make a list-table of the rows."""
+
+    required_arguments = 1
+    optional_arguments = 0
+    has_content = False
+
+    def run(self) -> list[Any]:
+        [name] = self.arguments
+        module, _, variable = name.rpartition('.')
+        table = getattr(importlib.import_module(module), variable)
+        self.content = StringList(
+            ['%s - %s' % (' ' if number else '*', cell)
+             for row in (table.header, *table.lines())
+             for number, cell in enumerate(row)], source=name)
+        self.options.update({'header-rows': 1,
+                             'widths': _WIDTHS[len(table.header)]})
+        self.arguments = []
+        return super().run()
+
+
+def setup(app: Any) -> dict[str, Any]:
+    app.add_directive('decision-table', DecisionTable)
+    return {'parallel_read_safe': True, 'parallel_write_safe': True}

@@ -1,0 +1,343 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""One case: its volumes, targets and servers, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import contextlib
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import traceback
+from typing import Any
+from unittest import mock
+import uuid
+
+from nova.compute import manager as nova_manager
+from nova.db.main import api as db
+from os_brick.initiator.connectors import iscsi
+from os_brick.initiator.connectors import nvmeof
+
+from e2e.devices import compute_host
+from e2e.devices import kernel
+from e2e.devices import steps
+from e2e.devices import storage
+from e2e.devices import volumes
+
+
+@dataclasses.dataclass
+class Result:
+    """What is told of one case."""
+
+    name: str
+    title: str
+    #: Where it stands in the list of cases.
+    number: int = 0
+    problems: list[str] = dataclasses.field(default_factory=list)
+    #: What the table shows: (heading, text).
+    facts: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    #: What the plugin logged: event, reason and text.
+    logged: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+    #: Of the reboot alone.
+    reboot: float | None = None
+
+
+@dataclasses.dataclass
+class Disk:
+    """A volume that a server has, and where it answers."""
+
+    volume: storage.Volume
+    attached: volumes.Attached
+    target: storage.Target | storage.Subsystem
+
+    @property
+    def address(self) -> str:
+        return (self.target.iqn if isinstance(self.target, storage.Target)
+                else self.target.nqn)
+
+    @property
+    def has_paths(self) -> bool:
+        """Whether there is more than one way to it."""
+        return (isinstance(self.target, storage.Target)
+                and len(self.target.portals) > 1)
+
+    def connected(self) -> kernel.Connected:
+        """What the host has of it."""
+        return kernel.connected(self.volume.id, self.address)
+
+    def device(self) -> str:
+        """The device that a guest of it would have."""
+        found = self.connected()
+        return '/dev/' + (found.maps or found.disks)[0]
+
+
+class Case:
+    """What a case works with.
+
+    :param result: where it tells what it finds
+    :param directory: of its own, and the working directory
+    :param manager: of :func:`e2e.devices.compute_host.prepare`
+    :param multipath: whether Nova uses it
+    :param disconnects: whether a cleanup disconnects; without, whatever needs
+        it must fail
+    """
+
+    def __init__(self, result: Result, directory: pathlib.Path, manager: Any,
+                 multipath: bool, disconnects: bool) -> None:
+        self.result = result
+        self.directory = directory
+        self._disconnects = disconnects
+        self.cinder = volumes.Volumes()
+        self.host = compute_host.ComputeHost(
+            directory, self.cinder, manager, multipath)
+        self._storage: list[Any] = []
+        self._servers: list[str] = []
+        self._runs = 0
+
+    # -- making ------------------------------------------------------------
+
+    def volume(self, letter: str, project: str = 'project',
+               megabytes: int = storage.MEGABYTES,
+               encryption: dict[str, Any] | None = None) -> storage.Volume:
+        """Make a volume that Cinder knows."""
+        volume = storage.Volume(letter, megabytes)
+        self._storage.append(volume)
+        self.cinder.add(volume, project, encryption)
+        return volume
+
+    def target(self, paths: int = 1) -> storage.Target:
+        """Make an iSCSI target."""
+        target = storage.Target(uuid.uuid4().hex[:8], paths)
+        self._storage.append(target)
+        return target
+
+    def disk(self, letter: str = 'a', paths: int = 1, lun: int = 1,
+             target: storage.Target | None = None,
+             volume: storage.Volume | None = None,
+             server: str | None = None, project: str = 'project',
+             host: str = compute_host.HOST) -> Disk:
+        """Attach a volume, new ones being made as needed."""
+        target = target or self.target(paths)
+        volume = volume or self.volume(letter, project)
+        target.map(lun, volume)
+        attached = self.cinder.attach(
+            volume, server or str(uuid.uuid4()),
+            target.connection(lun, volume),
+            lambda: target.unmap(lun), host, project)
+        return Disk(volume, attached, target)
+
+    def subsystem(self, letter: str = 'a') -> Disk:
+        """Attach a volume over NVMe/TCP."""
+        volume = self.volume(letter)
+        subsystem = storage.Subsystem(uuid.uuid4().hex[:8], volume)
+        self._storage.append(subsystem)
+        attached = self.cinder.attach(
+            volume, str(uuid.uuid4()), subsystem.connection(),
+            subsystem.unmap)
+        return Disk(volume, attached, subsystem)
+
+    def server(self, *disks: Disk, **more: Any) -> str:
+        """Make a server with disks and start its guest.
+
+        :param more: see :meth:`e2e.devices.compute_host.ComputeHost.server`
+        """
+        server = self.host.server(*(disk.attached for disk in disks), **more)
+        self._servers.append(server)
+        self.reboot(server, 'none', quietly=True)
+        assert self.host.libvirt.is_running(server), \
+            'the server did not start:\n' + self._tail()
+        for disk in disks:
+            self.expect(bool(disk.connected().maps) or not disk.has_paths,
+                        'no multipath was made')
+        return server
+
+    def connect(self, disk: Disk) -> None:
+        """Have the host connect a disk that is no server's."""
+        status = self.nova(lambda: self.host.connect(disk.attached), 'none')
+        assert not status, 'it was not connected:\n' + self._tail()
+
+    # -- nova-compute ------------------------------------------------------
+
+    def nova(self, function: Callable[[], None], cleanup: str = 'plugin',
+             kill_before: int | None = None) -> int:
+        """Run something in a nova-compute that has just started.
+
+        :param cleanup: whose cleanup it does
+        :param kill_before: kill it before this step of its cleanup
+        :returns: its exit status
+        """
+        self._runs += 1
+        path = self.directory / f'steps-{self._runs}'
+        path.touch()
+        # SQLite knows nothing of processes that share a connection.
+        db.context_manager.dispose_pool()
+        pid = os.fork()
+        if pid:
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status = 1
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self.host.start(cleanup)
+            if not self._disconnects:
+                _leave_connected()
+            steps.Steps(path, kill_before).watch()
+            function()
+            status = 0
+        except BaseException:
+            with open(self.directory / 'nova.log', 'a') as log:
+                traceback.print_exc(file=log)
+        finally:
+            os._exit(status)
+
+    def reboot(self, server: str, cleanup: str = 'plugin',
+               kill_before: int | None = None, quietly: bool = False) -> int:
+        """Have a server rebooted hard, in a process of its own."""
+        began = time.monotonic()
+        lines = len(self.host.log())
+        status = self.nova(lambda: self.host.reboot(server), cleanup,
+                           kill_before)
+        if not quietly:
+            self.result.reboot = time.monotonic() - began
+            self.result.logged += [
+                line.partition('bdm-cleanup: ')[2]
+                for line in self.host.log()[lines:] if 'bdm-cleanup: ' in line]
+        return status
+
+    def steps(self) -> list[str]:
+        """What the last nova-compute did in its cleanup, step by step."""
+        return (self.directory / f'steps-{self._runs}'
+                ).read_text().splitlines()
+
+    # -- telling -----------------------------------------------------------
+
+    def fact(self, heading: str, text: object) -> None:
+        """Have the table show something."""
+        self.result.facts.append((heading, str(text)))
+
+    def expect(self, condition: object, problem: str) -> None:
+        """What must be true, or the case fails."""
+        if not condition:
+            self.result.problems.append(problem)
+
+    def expect_gone(self, disk: Disk, server: str) -> None:
+        """Check that everybody has let go of a disk, and the guest runs."""
+        found = disk.connected()
+        self.expect(not found, f'the host still has {found}')
+        self.expect(not self.host.mappings(disk.volume), 'Nova has its row')
+        self.expect(not [
+            one for one in self.cinder.of(disk.volume)
+            if one.server == server], 'Cinder has its attachment')
+        self.expect(disk.volume.id not in self.host.libvirt.secrets(),
+                    'libvirt has its secret')
+        self.expect_running(server, 0)
+
+    def expect_running(self, server: str, disks: int) -> None:
+        """Check that a guest runs, with so many disks."""
+        self.expect(self.host.libvirt.is_running(server),
+                    'the guest does not run')
+        found = self.host.libvirt.disks(server)
+        self.expect(len(found) == disks,
+                    f'the guest has {found}, expected were {disks}')
+        instance = self.host.instance(server)
+        self.expect((instance.vm_state, instance.task_state)
+                    == ('active', None),
+                    f'the server is {instance.vm_state}, '
+                    f'{instance.task_state}')
+
+    def expect_idle(self, server: str, disks: int = 0) -> None:
+        """Check that the next reboot finds nothing to do."""
+        before = len(self.cinder.changes)
+        lines = len(self.host.log())
+        status = self.reboot(server, quietly=True)
+        self.expect(status == 0, 'the next reboot failed')
+        said = [line for line in self.host.log()[lines:]
+                if 'bdm-cleanup: ' in line]
+        self.expect(not said, f'the next reboot says {said[:1]}')
+        self.expect(len(self.cinder.changes) == before,
+                    'the next reboot changes something in Cinder')
+        self.expect_running(server, disks)
+
+    def expect_log(self, *words: str) -> None:
+        """Check that one line of the plugin has all these words."""
+        self.expect(
+            any(all(word in line for word in words)
+                for line in self.result.logged),
+            f'no line of the plugin has all of {words}')
+
+    def wait(self, condition: Callable[[], object],
+             seconds: float = 20) -> bool:
+        """Wait for something that the kernel does in its own time."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _tail(self) -> str:
+        return '\n'.join(self.host.log()[-30:])
+
+    # -- the end -----------------------------------------------------------
+
+    def clean_up(self) -> None:
+        """Leave nothing to the next case."""
+        for server in self._servers:
+            self.host.libvirt.stop(server)
+        for one in self._storage:
+            if not isinstance(one, storage.Volume):
+                _log_out(one)
+                one.die()
+        for one in self._storage:
+            if isinstance(one, storage.Volume):
+                _remove_maps(one)
+                with contextlib.suppress(OSError):
+                    one.remove()
+
+
+def _log_out(target: Any) -> None:
+    if isinstance(target, storage.Subsystem):
+        _quietly('nvme', 'disconnect', '-n', target.nqn)
+        return
+    _quietly('iscsiadm', '-m', 'node', '-T', target.iqn, '-u')
+    _quietly('iscsiadm', '-m', 'node', '-T', target.iqn, '-o', 'delete')
+
+
+def _remove_maps(volume: storage.Volume) -> None:
+    maps = kernel.connected(volume.id, '').maps
+    kernel.fail_queued(maps)
+    for name in reversed(maps):
+        _quietly('dmsetup', 'remove', '--retry', f'/dev/{name}')
+
+
+def _quietly(*command: str) -> None:
+    subprocess.run(command, capture_output=True, timeout=60)
+
+
+def _leave_connected() -> None:
+    """Take the disconnect step out of the cleanup, and of nothing else."""
+    cleanup = nova_manager.ComputeManager._delete_dangling_bdms
+
+    def without(*args: Any, **kwargs: Any) -> Any:
+        with mock.patch.object(iscsi.ISCSIConnector, 'disconnect_volume',
+                               lambda *_, **__: None), \
+                mock.patch.object(nvmeof.NVMeOFConnector,
+                                  'disconnect_volume',
+                                  lambda *_, **__: None):
+            return cleanup(*args, **kwargs)
+
+    mock.patch.object(nova_manager.ComputeManager, '_delete_dangling_bdms',
+                      without).start()

@@ -1,0 +1,498 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The cases: how a disk comes to dangle, and what has to become of it.
+
+Each is a function of a :class:`e2e.devices.case.Case`; its docstring is its
+title.  It runs in a process of its own, in a directory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import os
+import subprocess
+import time
+import uuid
+
+from nova import objects
+from nova.compute import task_states
+
+from e2e.devices import case as case_module
+from e2e.devices import compute_host
+from e2e.devices import guests
+from e2e.devices import kernel
+from e2e.devices import storage
+
+Run = Callable[[case_module.Case], None]
+
+#: The only key of Nova's key manager for tests, and what it is.
+_KEY_ID = '00000000-0000-0000-0000-000000000000'
+_KEY = '0123456789abcdef' * 4
+_SHARED = 'its own guest, and nobody else, writes to the neighbour'
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """A case and what the suite has to know of it.
+
+    :ivar run: the case
+    :ivar multipath: whether Nova uses multipath
+    :ivar disconnects: whether it must fail when nothing is disconnected
+    :ivar weight: how long it takes, compared with others
+    """
+
+    run: Run
+    multipath: bool
+    disconnects: bool
+    weight: int
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__.replace('_', '-')
+
+    @property
+    def title(self) -> str:
+        return ' '.join((self.run.__doc__ or '').split()).rstrip('.')
+
+
+CASES: list[Described] = []
+
+
+def _case(multipath: bool = False, disconnects: bool = True,
+          weight: int = 2) -> Callable[[Run], Run]:
+    def register(run: Run) -> Run:
+        CASES.append(Described(run, multipath, disconnects, weight))
+        return run
+    return register
+
+
+def _clean(case: case_module.Case, disk: case_module.Disk, server: str,
+           gone: bool = True) -> None:
+    """Reboot the server of a disk that dangles, and look."""
+    case.fact('before', disk.connected())
+    status = case.reboot(server)
+    case.fact('after', disk.connected())
+    case.expect(status == 0, f'the reboot ended with {status}')
+    if gone:
+        case.expect_gone(disk, server)
+        case.expect_idle(server)
+
+
+# -- CVE-2023-2088 side by side --------------------------------------------
+
+
+def _cve(case: case_module.Case, cleanup: str) -> dict[str, bool]:
+    """A target gives the number of a disk that dangles to another volume.
+
+    :returns: what is so afterwards
+    """
+    disk = case.disk('A')
+    server = case.server(disk)
+    target = disk.target
+    assert isinstance(target, storage.Target)
+    case.cinder.lose(disk.attached)
+    other = case.disk('B', target=target, project='other', host='compute2')
+    case.fact('before', disk.connected())
+    # The guest of server 1 has been at it already; begin anew.
+    case.host.libvirt.stop(server)
+    other.volume.path.write_bytes(b'B' * other.volume.size)
+    status = case.reboot(server, cleanup)
+    case.expect(status == 0, f'the reboot ended with {status}')
+    time.sleep(1)
+    disks = kernel.disks_of(target.iqn)
+    read = [storage.read_device(device) for device in disks]
+    now = {
+        'this host reads volume B': any(
+            text.startswith('B') for text in read),
+        'guest 1 writes to volume B':
+            guests.mark(server) in other.volume.read(guests.OFFSET),
+        'this host can write to volume B': any(
+            _reaches(device, other) for device in disks),
+        "Nova's row is left": bool(case.host.mappings(disk.volume))}
+    case.fact('after', ' '.join(
+        [os.path.basename(device) for device in disks]
+        + [f'{kernel.sessions(target.iqn)} session'] * bool(disks)) or '-')
+    for heading, is_so in now.items():
+        case.fact(heading, 'yes' if is_so else 'no')
+    return now
+
+
+def _reaches(device: str, other: case_module.Disk) -> bool:
+    """Whether a write to a device reaches the other volume."""
+    offset = 4 << 20
+    subprocess.run(['dd', 'if=/dev/zero', f'of={device}', 'bs=4096',
+                    'count=1', f'seek={offset // 4096}', 'oflag=direct',
+                    'conv=notrunc,nocreat'], capture_output=True)
+    return not other.volume.read(offset).startswith('B')
+
+
+@_case(disconnects=False)
+def cve_row_kept(case: case_module.Case) -> None:
+    """CVE-2023-2088, Nova's row kept: before 28, without the plugin."""
+    now = _cve(case, 'none')
+    case.expect(all(now.values()), f'it is not as bad as that: {now}')
+
+
+@_case(disconnects=False)
+def cve_builtin(case: case_module.Case) -> None:
+    """CVE-2023-2088, Nova's own cleanup: 28 and later, without the plugin."""
+    now = _cve(case, 'builtin')
+    case.expect(list(now.values()) == [True, False, True, False],
+                f'it is not what was expected: {now}')
+
+
+@_case()
+def cve_plugin(case: case_module.Case) -> None:
+    """CVE-2023-2088, the plugin."""
+    now = _cve(case, 'plugin')
+    case.expect(not any(now.values()), f'not all is safe: {now}')
+
+
+# -- the ways to connect ---------------------------------------------------
+
+
+@_case()
+def one_path(case: case_module.Case) -> None:
+    """iSCSI, one path."""
+    disk = case.disk()
+    server = case.server(disk)
+    case.cinder.lose(disk.attached)
+    _clean(case, disk, server)
+
+
+@_case(multipath=True)
+def two_paths(case: case_module.Case) -> None:
+    """iSCSI, two paths."""
+    disk = case.disk(paths=2)
+    server = case.server(disk)
+    case.cinder.lose(disk.attached)
+    _clean(case, disk, server)
+
+
+@_case(multipath=True)
+def one_path_dead(case: case_module.Case) -> None:
+    """iSCSI, two paths, one of them dead; Cinder calls the volume available
+    and has an attachment.
+    """
+    disk = case.disk(paths=2)
+    server = case.server(disk)
+    assert isinstance(disk.target, storage.Target)
+    disk.target.lose_path()
+    case.cinder.volumes[disk.volume.id]['status'] = 'available'
+    _clean(case, disk, server)
+    case.expect(case.cinder.changes == [
+        f'DELETE /attachments/{disk.attached.id}'],
+        f'Cinder was told {case.cinder.changes}')
+
+
+@_case(multipath=True)
+def all_paths_dead(case: case_module.Case) -> None:
+    """iSCSI, two paths, both of them dead."""
+    disk = case.disk(paths=2)
+    server = case.server(disk)
+    disk.target.die()
+    case.cinder.attachments.clear()
+    _clean(case, disk, server)
+
+
+@_case(multipath=True, disconnects=False, weight=5)
+def held_open(case: case_module.Case) -> None:
+    """iSCSI, two dead paths, and a process that holds the multipath with data
+    it could not write.
+    """
+    disk = case.disk(paths=2)
+    server = case.server(disk)
+    device = disk.device()
+    holder = _hold(device)
+    try:
+        case.cinder.volumes[disk.volume.id]['status'] = 'available'
+        disk.target.die()
+        case.fact('before', disk.connected())
+        case.reboot(server)
+        left = disk.connected()
+        case.fact('after', left)
+        case.expect(left.maps, 'there is nothing left: the case is not what '
+                    'it says')
+        case.expect(not case.cinder.changes,
+                    f'Cinder was told {case.cinder.changes}')
+        case.expect(case.host.mappings(disk.volume), 'the row is gone')
+        case.expect_log('event=failed', os.path.basename(device))
+        case.expect_log('event=failed', 'multipath')
+    finally:
+        # It could not even be killed while its data waits for a path.
+        kernel.fail_queued(disk.connected().maps)
+        holder.kill()
+        holder.wait(60)
+
+
+@_case(weight=5)
+def held_open_one_path(case: case_module.Case) -> None:
+    """iSCSI, one dead path, and a process that holds the disk with data it
+    could not write.
+    """
+    disk = case.disk()
+    server = case.server(disk)
+    holder = _hold(disk.device())
+    try:
+        disk.target.die()
+        case.cinder.attachments.clear()
+        _clean(case, disk, server)
+    finally:
+        holder.kill()
+        holder.wait(60)
+
+
+def _hold(device: str) -> subprocess.Popen[bytes]:
+    """A process that is no guest, as a backup's is not."""
+    # Its own way to write keeps what it writes in this host's cache.
+    holder = subprocess.Popen(
+        ['sh', '-c', f'exec 3<>{device}; printf %8192s >&3; echo ready; '
+         'exec sleep 1000'], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b'ready\n'
+    return holder
+
+
+@_case()
+def nvme_tcp(case: case_module.Case) -> None:
+    """NVMe/TCP."""
+    disk = case.subsystem()
+    server = case.server(disk)
+    case.cinder.lose(disk.attached)
+    _clean(case, disk, server)
+
+
+def _encrypted(case: case_module.Case, provider: str) -> None:
+    volume = case.volume('a', megabytes=32, encryption={
+        'provider': provider, 'cipher': 'aes-xts-plain64', 'key_size': 256,
+        'control_location': 'front-end', 'encryption_key_id': _KEY_ID})
+    # Beforehand, with a cheap derivation of the key: os-brick would take half
+    # a minute for it here.
+    subprocess.run(
+        ['cryptsetup', '--batch-mode', 'luksFormat', '--type',
+         {'luks': 'luks1', 'luks2': 'luks2'}[provider], '--key-file=-',
+         '--pbkdf=pbkdf2', '--pbkdf-force-iterations=1000', volume.path],
+        input=_KEY.encode(), check=True, capture_output=True)
+    disk = case.disk(volume=volume)
+    server = case.server(disk)
+    case.fact('secrets before', len(case.host.libvirt.secrets()))
+    case.expect(bool(case.host.libvirt.secrets()) == (provider == 'luks'),
+                'the encryption is not what the case says')
+    case.expect(bool(disk.connected().maps) == (provider == 'luks2'),
+                'the encryption is not what the case says')
+    case.cinder.lose(disk.attached)
+    _clean(case, disk, server)
+    case.fact('secrets after', len(case.host.libvirt.secrets()))
+
+
+@_case()
+def luks_by_os_brick(case: case_module.Case) -> None:
+    """LUKS 2 over iSCSI, opened by os-brick's encryptor."""
+    _encrypted(case, 'luks2')
+
+
+@_case()
+def luks_by_qemu(case: case_module.Case) -> None:
+    """LUKS 1 over iSCSI, opened by QEMU with a secret of libvirt's."""
+    _encrypted(case, 'luks')
+
+
+# -- neighbours ------------------------------------------------------------
+
+
+def _expect_untouched(case: case_module.Case, neighbour: case_module.Disk,
+                      server: str, device: str) -> None:
+    """Check that a neighbour goes on as if nothing had happened.
+
+    :param server: whose guest writes to it, if any
+    """
+    case.fact('neighbour', neighbour.connected())
+    case.expect(device in ('/dev/' + name for name in
+                           neighbour.connected().disks),
+                f'the neighbour no longer has {device}')
+    case.expect(neighbour.volume.is_untouched(
+        (guests.OFFSET, guests.mark(server)) if server else None),
+        f'the volume of the neighbour was changed: {_SHARED}')
+    case.expect(storage.read_device(device).startswith(
+        neighbour.volume.letter), 'the neighbour reads something else')
+
+
+@_case()
+def shared_target(case: case_module.Case) -> None:
+    """iSCSI, one target for all; a neighbour has its other LUN."""
+    target = case.target()
+    disk = case.disk('a', target=target)
+    neighbour = case.disk('n', target=target, lun=2, project='other')
+    server = case.server(disk)
+    other = case.server(neighbour, project='other')
+    device = neighbour.device()
+    case.cinder.lose(disk.attached)
+    before = disk.connected()
+    case.fact('before', before)
+    case.reboot(server)
+    after = disk.connected()
+    case.fact('after', after)
+    case.expect(not after.disks, f'the host still has {after}')
+    case.expect(after.sessions == 1, 'the session of the neighbour is gone')
+    case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
+    case.expect_running(server, 0)
+    case.expect_running(other, 1)
+    _expect_untouched(case, neighbour, other, device)
+
+
+def _reused(case: case_module.Case) -> tuple[
+        case_module.Disk, str, case_module.Disk]:
+    """The address of a lost disk is another volume's by now, here.
+
+    The host knows the newcomer by the old device, which is the kernel's way.
+    """
+    disk = case.disk('a')
+    server = case.server(disk)
+    target = disk.target
+    assert isinstance(target, storage.Target)
+    case.cinder.lose(disk.attached)
+    case.host.libvirt.stop(server)
+    newcomer = case.disk('n', target=target, project='other')
+    return disk, server, newcomer
+
+
+def _expect_newcomer(case: case_module.Case, disk: case_module.Disk,
+                     newcomer: case_module.Disk, device: str) -> None:
+    case.fact('after', disk.connected())
+    case.expect(device in kernel.disks_of(disk.address),
+                f'{device} of the newcomer is gone')
+    case.expect(storage.read_device(device).startswith('n'),
+                'the newcomer cannot be read')
+    case.expect(newcomer.volume.is_untouched(),
+                'the volume of the newcomer was changed')
+
+
+@_case(disconnects=False)
+def newcomer_is_attached(case: case_module.Case) -> None:
+    """The address is a newcomer's whose attach is complete."""
+    disk, server, newcomer = _reused(case)
+    device = disk.device()
+    case.host.server(newcomer.attached, project='other')
+    case.fact('before', disk.connected())
+    case.reboot(server)
+    _expect_newcomer(case, disk, newcomer, device)
+
+
+@_case(disconnects=False)
+def newcomer_attaches(case: case_module.Case) -> None:
+    """The address is a newcomer's whose attach is under way: Nova's row has
+    no connection information yet.
+    """
+    disk, server, newcomer = _reused(case)
+    device = disk.device()
+    newcomer.attached.status = 'attaching'
+    case.host.server(newcomer.attached, project='other')
+    row, = case.host.mappings(newcomer.volume)
+    row.connection_info = None
+    row.save()
+    case.fact('before', disk.connected())
+    case.reboot(server)
+    _expect_newcomer(case, disk, newcomer, device)
+
+
+@_case(disconnects=False)
+def newcomer_migrates_in(case: case_module.Case) -> None:
+    """The address is that of a server that arrives by live migration: its
+    devices are here, it is not.
+    """
+    disk, server, newcomer = _reused(case)
+    device = disk.device()
+    arriving = case.host.server(newcomer.attached, project='other',
+                                host='compute2')
+    instance = case.host.instance(arriving)
+    instance.task_state = task_states.MIGRATING
+    instance.save()
+    objects.Migration(
+        case.host.context(), instance_uuid=arriving, status='running',
+        source_compute='compute2', source_node='compute2',
+        dest_compute=compute_host.HOST, dest_node=compute_host.HOST,
+        dest_compute_id=1,
+        migration_type='live-migration', uuid=str(uuid.uuid4())).create()
+    case.fact('before', disk.connected())
+    case.reboot(server)
+    _expect_newcomer(case, disk, newcomer, device)
+
+
+@_case(disconnects=False)
+def invented_connector(case: case_module.Case) -> None:
+    """A tenant's attachment with a connector that he invented names this host
+    and a LUN that it uses for something else than a server.
+    """
+    target = case.target()
+    neighbour = case.disk('n', target=target, project='other')
+    case.connect(neighbour)
+    device = neighbour.device()
+    mine = case.disk('a', lun=2, target=target)
+    server = case.server(mine)
+    invented = case.volume('i')
+    case.cinder.attach(
+        invented, server, dict(target.connection(1, invented)), lambda: None)
+    case.fact('before', neighbour.connected())
+    case.reboot(server)
+    case.fact('after', neighbour.connected())
+    case.expect_running(server, 1)
+    _expect_untouched(case, neighbour, '', device)
+
+
+# -- killed between any two steps ------------------------------------------
+
+
+def _killed(case: case_module.Case, paths: int) -> None:
+    """Kill nova-compute before each step, have the next one finish the job.
+
+    A disk is put back for each time, since a device cannot be.
+    """
+    names: list[str] = []
+    number = 0
+    while True:
+        disk = case.disk('a', paths=paths)
+        server = case.server(disk)
+        # Cinder holds the attachment: the last step is its deletion.
+        case.cinder.volumes[disk.volume.id]['status'] = 'available'
+        status = case.reboot(server, kill_before=number)
+        names = case.steps() if len(case.steps()) > len(names) else names
+        killed = status < 0
+        told = not case.cinder.of(disk.volume)
+        left = disk.connected()
+        case.expect(not told or not left,
+                    f'killed after {names[-1:]}: Cinder was told while the '
+                    f'host has {left}')
+        status = case.reboot(server)
+        case.expect(status == 0, f'killed after {names[-1:]}: the next '
+                    f'reboot ended with {status}')
+        problems = len(case.result.problems)
+        case.expect_gone(disk, server)
+        for index in range(problems, len(case.result.problems)):
+            case.result.problems[index] += f' (killed after {names[-1:]})'
+        case.host.libvirt.stop(server)
+        if not killed:
+            break
+        number += 1
+    case.fact('killed before each of', f'{number}: ' + ', '.join(names))
+
+
+@_case(weight=10)
+def killed_one_path(case: case_module.Case) -> None:
+    """SIGKILL before each step, one path."""
+    _killed(case, 1)
+
+
+@_case(multipath=True, weight=20)
+def killed_two_paths(case: case_module.Case) -> None:
+    """SIGKILL before each step, two paths."""
+    _killed(case, 2)

@@ -1,0 +1,128 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The suite as one command: the machine, the cases in it, the results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any
+
+from e2e.devices import boot
+from e2e.devices import prepare
+
+#: Seconds; on a busy machine everything takes longer than it should.
+_TIMEOUT = 3600
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--only', action='append', default=[],
+                        help='shell pattern of the cases to run; may be '
+                             'repeated')
+    parser.add_argument(
+        '--without-disconnect', action='store_true',
+        help='take the disconnect out of the cleanup: each case that is about '
+             'it must fail then, and the suite passes if all of them do')
+    parser.add_argument('--timeout', type=float, default=_TIMEOUT,
+                        help='seconds after which the machine is switched '
+                             'off (default: %(default)s)')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the suite; the number of cases that ended as they must not."""
+    try:
+        prepare.check()
+        machine = prepare.Machine(pathlib.Path(args.dir).absolute()
+                                  / 'devices')
+        machine.prepare()
+        python = _environment()
+        machine.copy_sources(python)
+    except prepare.Missing as exc:
+        print(f'e2e: devices: {exc}', file=sys.stderr)
+        return 2
+    results = machine.directory / (
+        'results-without-disconnect' if args.without_disconnect
+        else 'results')
+    shutil.rmtree(results, ignore_errors=True)
+    arguments = ['-m', 'e2e.devices.suite']
+    for pattern in args.only:
+        arguments += ['--only', pattern]
+    if args.without_disconnect:
+        arguments.append('--without-disconnect')
+    began = time.monotonic()
+    try:
+        failed = boot.run(machine, python, arguments, args.timeout, results)
+    except boot.Broken as exc:
+        print(f'e2e: devices: {exc}', file=sys.stderr)
+        return 1
+    # Written by the suite itself, with each log of a failure beside it.
+    ran = len(list(results.glob('*.json')))
+    how = ', without the disconnect: all have to fail' \
+        if args.without_disconnect else ''
+    print(f'devices: {ran} cases{how}, {failed} ended as they must not, '
+          f'{time.monotonic() - began:.0f} s; results in {results}',
+          flush=True)
+    return 1 if failed or not ran else 0
+
+
+def table(directory: pathlib.Path) -> str:
+    """The results as the tables of the documentation."""
+    results = sorted(
+        (json.loads(path.read_text()) for path in directory.glob('*.json')),
+        key=lambda result: int(result['number']))
+    # Side by side, with a column for each fact.
+    beside = [one for one in results if one['name'].startswith('cve-')]
+    headings = [heading for heading, _ in beside[0]['facts']] if beside else []
+    rows = [[one['title'].partition(', ')[2],
+             *(dict(one['facts'])[heading] for heading in headings)]
+            for one in beside]
+    return (_list_table(['Cleanup', *(
+        {'before': 'Connected before', 'after': 'Connected after'}.get(
+            heading, heading) for heading in headings)], rows)
+        + '\n' + _list_table(
+            ['Case', 'Connected before', 'Connected after', 'What else',
+             'Seconds'],
+            [_row(one) for one in results if one not in beside]))
+
+
+def _row(result: Any) -> list[str]:
+    facts = dict(result['facts'])
+    before, after = facts.pop('before', ''), facts.pop('after', '')
+    more = '; '.join(f'{heading}: {text}' for heading, text in facts.items())
+    if result['problems']:
+        more = 'FAILED: ' + ' '.join(result['problems'][0].split())
+    seconds = '' if result['reboot'] is None else f'{result["reboot"]:.0f}'
+    return [result['title'], before, after, more, seconds]
+
+
+def _list_table(headings: list[str], rows: list[list[str]]) -> str:
+    lines = ['.. list-table::', '   :header-rows: 1', '']
+    for row in [headings, *rows]:
+        for number, text in enumerate(row):
+            lines.append(f'   {" " if number else "*"} - {text}'.rstrip())
+    return '\n'.join(lines) + '\n'
+
+
+def _environment() -> pathlib.Path:
+    """The frozen environment with Nova and os-brick, built when needed."""
+    built = subprocess.run(
+        [sys.executable, prepare.ROOT / 'tools/environments.py',
+         prepare.ENVIRONMENT], stdout=subprocess.PIPE, text=True)
+    if built.returncode:
+        raise prepare.Missing(
+            f'the environment {prepare.ENVIRONMENT} could not be built')
+    return pathlib.Path(built.stdout.split()[-1])

@@ -1,0 +1,337 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""nova-compute of the machine: Nova's own manager, driver and objects.
+
+What is not Nova's is small: libvirt is the fake one, Cinder that of
+:mod:`e2e.devices.volumes`, the database is SQLite without a conductor before
+it.  os-brick is the real one; its commands run in this process, which is
+root's, rather than in a daemon beside it.
+"""
+
+from __future__ import annotations
+
+# First, for it decides on how threads are made.
+from nova.cmd import compute  # noqa: F401 isort: skip
+
+import gc
+import json
+import logging as std_logging
+import os
+import pathlib
+import shutil
+from typing import Any
+from unittest import mock
+import uuid
+
+from keystoneauth1 import loading as ks_loading
+from nova import config
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova import service_auth
+from nova.compute import manager as nova_manager
+from nova.compute import power_state
+from nova.compute import task_states
+from nova.compute import vm_states
+import nova.conf
+from nova.db.main import api as db
+from nova.db.main import models
+from nova.network import model as network_model
+import nova.privsep
+import os_brick
+from os_brick import privileged as brick_privileged
+from os_brick.initiator.connectors import iscsi
+from oslo_log import formatters
+from oslo_log import log as logging
+from oslo_privsep import priv_context
+import sqlalchemy
+
+from e2e.devices import fakes
+from e2e.devices import guests
+from e2e.devices import storage
+from e2e.devices import volumes
+from nova_bdm_cleanup import options
+from nova_bdm_cleanup.plugin import hook
+
+CONF = nova.conf.CONF
+HOST = 'compute1'
+_TEMPLATE = pathlib.Path('/run/nova.sqlite')
+
+_CONFIGURATION = """\
+[DEFAULT]
+host = compute1
+my_ip = 127.0.0.1
+transport_url = fake:/
+compute_driver = libvirt.LibvirtDriver
+use_stderr = false
+# Each case works in a directory of its own; SQLAlchemy would make a relative
+# path absolute, once and for all.
+[database]
+connection = sqlite:////proc/self/cwd/nova.sqlite
+sqlite_synchronous = false
+[api_database]
+connection = sqlite:////proc/self/cwd/nova.sqlite
+[libvirt]
+virt_type = qemu
+images_type = raw
+[cinder]
+auth_type = admin_token
+endpoint = http://127.0.0.1/
+token = nova
+[service_user]
+send_service_user_token = true
+auth_type = admin_token
+endpoint = http://127.0.0.1/
+token = nova-service
+[key_manager]
+backend = nova.keymgr.conf_key_mgr.ConfKeyManager
+fixed_key = 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+[bdm_cleanup]
+enabled = true
+"""
+
+
+def prepare() -> Any:
+    """What all cases share, done once: options, privileges, tables.
+
+    :returns: Nova's manager, without a hypervisor yet
+    """
+    path = pathlib.Path('/run/nova.conf')
+    path.write_text(_CONFIGURATION)
+    options.register_opts(CONF)
+    nova.conf.neutron.register_dynamic_opts(CONF)
+    config.parse_args(['nova-compute', '--config-file', str(path)])
+    logging.setup(CONF, 'nova')
+    # It would log to the console, which is slow here.
+    std_logging.getLogger().handlers.clear()
+    for module in (brick_privileged, nova.privsep):
+        for context in vars(module).values():
+            if isinstance(context, priv_context.PrivContext):
+                context.set_client_mode(False)
+    objects.register_all()
+    os_brick.setup(CONF)
+    # Each case sets the endpoint, an option that only the plugin registers.
+    ks_loading.load_auth_from_conf_options(CONF, 'cinder')
+    _TEMPLATE.unlink(missing_ok=True)
+    engine = sqlalchemy.create_engine(f'sqlite:///{_TEMPLATE}')
+    models.BASE.metadata.create_all(engine)
+    engine.dispose()
+    for module_name in ('driver', 'host', 'guest', 'migration'):
+        _set(f'nova.virt.libvirt.{module_name}.libvirt', fakes.libvirt)
+    # What asks a hypervisor or a service that is not here.
+    for name, value in (
+            ('nova.scheduler.client.report.SchedulerReportClient'
+             '._create_client', lambda *_: None),
+            ('nova.virt.libvirt.host.Host._log_host_capabilities',
+             lambda *_: None),
+            ('nova.virt.libvirt.driver.LibvirtDriver'
+             '._get_host_sysinfo_serial_os', lambda *_: HOST),
+            ('nova.network.neutron.API.get_instance_nw_info',
+             lambda *_, **__: network_model.NetworkInfo()),
+            ('nova.compute.utils.notify_about_instance_action',
+             lambda *_, **__: None),
+            ('nova.compute.manager.ComputeManager'
+             '._notify_about_instance_usage', lambda *_, **__: None)):
+        _set(name, value)
+    manager = nova_manager.ComputeManager()
+    manager.driver._supported_perf_events = []
+    return manager
+
+
+def warm_up(manager: Any, directory: pathlib.Path) -> None:
+    """Do once what every process would do slowly for its first time, such as
+    having SQLAlchemy compile Nova's statements.
+
+    Nothing is connected, no thread and no open file stays.
+
+    :param manager: what :func:`prepare` has made
+    :param directory: empty, to work in
+    """
+    directory.mkdir(parents=True)
+    os.chdir(directory)
+    cinder = volumes.Volumes()
+    host = ComputeHost(directory, cinder, manager)
+    volume = storage.Volume('w')
+    cinder.add(volume)
+    attached = cinder.attach(volume, str(uuid.uuid4()), {
+        'driver_volume_type': 'iscsi', 'target_portal': '127.0.0.1:3260',
+        'target_iqn': 'iqn.2010-10.org.openstack:none', 'target_lun': 1,
+        'volume_id': volume.id}, lambda: None)
+    with mock.patch.multiple(
+            iscsi.ISCSIConnector, disconnect_volume=lambda *_, **__: None,
+            connect_volume=lambda *_: {'type': 'block', 'path': '/dev/null'}):
+        server = host.server(attached)
+        host.start()
+        host.reboot(server)
+        cinder.lose(attached)
+        host.reboot(server)
+    assert not host.mappings(volume), 'the cleanup does not work:\n' + (
+        '\n'.join(host.log()))
+    hook.uninstall()
+    host.libvirt.stop(server)
+    std_logging.getLogger().handlers.clear()
+    cinder.stop()
+    volume.remove()
+    db.context_manager.dispose_pool()
+    # They have kept the address of the Cinder that is gone.
+    service_auth.reset_globals()
+    gc.freeze()
+
+
+class ComputeHost:
+    """One compute host, with a directory and a database of its own.
+
+    :param directory: for its state
+    :param cinder: the volume service
+    :param manager: what :func:`prepare` has made
+    :param multipath: whether Nova connects volumes with multipath
+    """
+
+    def __init__(self, directory: pathlib.Path, cinder: volumes.Volumes,
+                 manager: Any, multipath: bool = False) -> None:
+        self._manager = manager
+        self.directory = directory
+        self.cinder = cinder
+        self.libvirt = guests.Libvirt(directory / 'libvirt')
+        self._log = directory / 'nova.log'
+        shutil.copy(_TEMPLATE, directory / 'nova.sqlite')
+        (directory / 'instances').mkdir()
+        (directory / 'lock').mkdir()
+        for name, value, group in (
+                ('state_path', directory, None),
+                ('instances_path', directory / 'instances', None),
+                ('lock_path', directory / 'lock', 'oslo_concurrency'),
+                ('endpoint', cinder.url, 'cinder'),
+                ('volume_use_multipath', multipath, 'libvirt')):
+            CONF.set_override(name, str(value) if isinstance(
+                value, pathlib.Path) else value, group=group)
+
+    # -- the database ------------------------------------------------------
+
+    @staticmethod
+    def context(**more: Any) -> nova_context.RequestContext:
+        """An administrator's, without a token: Nova then uses its own."""
+        return nova_context.RequestContext(
+            user_id='user', project_id='project', is_admin=True, **more)
+
+    def server(self, *disks: volumes.Attached, project: str = 'project',
+               host: str = HOST, server: str | None = None) -> str:
+        """Write a server and its disks into the database.
+
+        :returns: its id
+        """
+        context = self.context()
+        instance = objects.Instance(
+            context, uuid=server or disks[0].server, project_id=project,
+            user_id='user', host=host, node=host, compute_id=1,
+            vm_state=vm_states.ACTIVE,
+            power_state=power_state.RUNNING, task_state=None,
+            display_name='server', hostname='server', memory_mb=64, vcpus=1,
+            root_gb=0, ephemeral_gb=0, image_ref=str(uuid.uuid4()),
+            root_device_name='/dev/vda', flavor=_flavor(),
+            system_metadata={'image_base_image_ref': '',
+                             'image_disk_format': 'raw'},
+            metadata={}, old_flavor=None, new_flavor=None)
+        instance.create()
+        objects.BlockDeviceMapping(
+            context, instance_uuid=instance.uuid, source_type='image',
+            destination_type='local', device_type='disk', boot_index=0,
+            device_name='/dev/vda', image_id=instance.image_ref,
+            delete_on_termination=True).create()
+        for number, attached in enumerate(disks):
+            objects.BlockDeviceMapping(
+                context, instance_uuid=instance.uuid, source_type='volume',
+                destination_type='volume', volume_id=attached.volume,
+                attachment_id=attached.id, boot_index=-1,
+                device_name=f'/dev/vd{"bcd"[number]}', disk_bus='virtio',
+                device_type='disk', volume_size=1,
+                connection_info=json.dumps(
+                    _connection_info(attached))).create()
+        return str(instance.uuid)
+
+    def mappings(self, volume: storage.Volume
+                 ) -> list[objects.BlockDeviceMapping]:
+        """The mappings of a volume that Nova has."""
+        try:
+            return list(objects.BlockDeviceMappingList.get_by_volume(
+                self.context(), volume.id))
+        except exception.VolumeBDMNotFound:
+            return []
+
+    def instance(self, server: str) -> objects.Instance:
+        return objects.Instance.get_by_uuid(
+            self.context(), server, expected_attrs=['metadata', 'flavor'])
+
+    # -- nova-compute ------------------------------------------------------
+
+    def start(self, cleanup: str = 'plugin') -> None:
+        """Become this host's nova-compute, just started.
+
+        :param cleanup: ``none``, as before Nova 28; ``builtin``, as since;
+            ``plugin``
+        """
+        handler = std_logging.FileHandler(self._log)
+        handler.setLevel(std_logging.INFO)
+        handler.setFormatter(formatters.ContextFormatter(
+            project='nova', datefmt=CONF.log_date_format))
+        std_logging.getLogger().addHandler(handler)
+        connection = self.libvirt.connect()
+        driver = self._manager.driver
+        driver._host.get_connection = lambda: connection
+        # Made when first used, with or without multipath.
+        driver.volume_drivers.clear()
+        if cleanup == 'plugin':
+            hook.install()
+        elif cleanup == 'none':
+            _set('nova.compute.manager.ComputeManager._delete_dangling_bdms',
+                 lambda *_: None)
+
+    def connect(self, attached: volumes.Attached) -> None:
+        """Connect a volume for something else than a server."""
+        info = _connection_info(attached)
+        self._manager.driver._get_volume_driver(info).connect_volume(
+            info, None)
+
+    def reboot(self, server: str) -> None:
+        """Have a server rebooted hard, as Nova's API does."""
+        context = self.context()
+        instance = self.instance(server)
+        instance.task_state = task_states.REBOOTING_HARD
+        instance.save()
+        objects.InstanceAction.action_start(context, server, 'reboot')
+        self._manager.reboot_instance(context, instance, None, 'HARD')
+
+    def log(self) -> list[str]:
+        """The lines of nova-compute's log."""
+        return self._log.read_text().splitlines() if self._log.exists() \
+            else []
+
+
+def _connection_info(attached: volumes.Attached) -> dict[str, Any]:
+    """As Nova keeps it: the driver's data apart from its type."""
+    data = dict(attached.connection)
+    kind = data.pop('driver_volume_type')
+    return {'driver_volume_type': kind, 'data': data, 'status': 'attached',
+            'instance': attached.server, 'serial': attached.volume}
+
+
+def _flavor() -> objects.Flavor:
+    return objects.Flavor(
+        id=1, name='small', flavorid='1', memory_mb=64, vcpus=1, root_gb=0,
+        ephemeral_gb=0, swap=0, rxtx_factor=1.0, vcpu_weight=0,
+        disabled=False, is_public=True, extra_specs={}, description=None,
+        projects=[])
+
+
+def _set(name: str, value: Any) -> None:
+    """Replace for the rest of this process, which is not long."""
+    mock.patch(name, value).start()

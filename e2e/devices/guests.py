@@ -1,0 +1,209 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Guests: processes that hold their disks open and write to them.
+
+libvirt is Nova's own fake one, which forgets everything with the process that
+it is in.  Here nova-compute is killed, so what libvirt knows is in files too,
+and the guests live on, as QEMU does.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import pathlib
+import signal
+import time
+from typing import Any
+import uuid
+from xml.etree import ElementTree
+
+from e2e.devices import fakes
+
+#: Where a guest writes on its disks.  A newcomer's own data is elsewhere.
+OFFSET = 8 << 20
+
+
+def mark(server: str) -> str:
+    """What the guest of a server writes: eight letters."""
+    return server[:8]
+
+
+class Libvirt:
+    """The fake libvirt of one process, and what it has to remember.
+
+    :param directory: where domains and secrets are kept
+    """
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+        directory.mkdir(exist_ok=True)
+
+    def connect(self) -> Any:
+        """A connection that knows what former processes have defined."""
+        connection = fakes.libvirt.Connection('qemu:///system')
+        for path in sorted(self._directory.glob('*.domain')):
+            domain = connection.defineXML(path.read_text())
+            if self.is_running(domain.UUIDString()):
+                domain._state = fakes.libvirt.VIR_DOMAIN_RUNNING
+                connection._mark_running(domain)
+        for path in sorted(self._directory.glob('*.secret')):
+            kept = json.loads(path.read_text())
+            secret = connection.secretDefineXML(kept['xml'])
+            secret.setValue(kept['value'].encode())
+        self._remember(connection)
+        return connection
+
+    def is_running(self, server: str) -> bool:
+        """Whether the guest of a server lives."""
+        try:
+            pid = int(self._path(server, 'pid').read_text())
+            os.kill(pid, 0)
+        except (OSError, ValueError):
+            return False
+        return 'Z' not in _state(pid)
+
+    def secrets(self) -> list[str]:
+        """The volumes that libvirt holds a secret of."""
+        return sorted(path.stem for path in self._directory.glob('*.secret'))
+
+    def disks(self, server: str) -> list[str]:
+        """The block devices of a server's domain."""
+        path = self._path(server, 'domain')
+        return _sources(path.read_text()) if path.exists() else []
+
+    def start(self, server: str, xml: str) -> None:
+        """Start the guest of a server."""
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        try:
+            os.setsid()
+            child = os.fork()
+            if child:
+                self._path(server, 'pid').write_text(str(child))
+            else:
+                _guest(_sources(xml), mark(server).encode())
+        finally:
+            os._exit(0)
+
+    def stop(self, server: str) -> None:
+        """Destroy the guest of a server and wait until it has let go."""
+        path = self._path(server, 'pid')
+        if path.exists():
+            pid = int(path.read_text())
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            deadline = time.monotonic() + 10
+            while _state(pid) not in ('', 'Z') \
+                    and time.monotonic() < deadline:
+                time.sleep(0.02)
+            path.unlink()
+
+    def _path(self, name: str, kind: str) -> pathlib.Path:
+        return self._directory / f'{name}.{kind}'
+
+    def _remember(self, connection: Any) -> None:
+        """Keep in files what the connection is told from now on."""
+        define, undefine = connection.defineXML, connection._undefine
+        running = connection._mark_running
+        stopped = connection._mark_not_running
+        add, remove = connection._add_secret, connection._remove_secret
+        define_secret_xml = connection.secretDefineXML
+
+        def define_xml(xml: str) -> Any:
+            domain = define(xml)
+            self._path(domain.UUIDString(), 'domain').write_text(xml)
+            domain._xml = xml
+            return domain
+
+        def undefine_(domain: Any) -> None:
+            undefine(domain)
+            self._path(domain.UUIDString(), 'domain').unlink(missing_ok=True)
+
+        def mark_running(domain: Any) -> None:
+            server = domain.UUIDString()
+            if not self.is_running(server):
+                self.start(server, self._path(server, 'domain').read_text())
+            running(domain)
+
+        def mark_not_running(domain: Any) -> None:
+            self.stop(domain.UUIDString())
+            stopped(domain)
+
+        def define_secret(xml: str) -> Any:
+            # libvirt makes one up; the fake one wants to be told.
+            if '<uuid>' not in xml:
+                xml = xml.replace('</secret>', f'<uuid>{uuid.uuid4()}</uuid>'
+                                  '</secret>')
+            return define_secret_xml(xml)
+
+        def add_secret(secret: Any) -> None:
+            add(secret)
+            set_value = secret.setValue
+
+            def keep(value: Any, flags: int = 0) -> Any:
+                text = value.decode() if isinstance(value, bytes) else value
+                self._path(secret.usageID(), 'secret').write_text(json.dumps(
+                    {'xml': secret._xml, 'value': text}))
+                return set_value(value, flags)
+
+            secret.setValue = keep
+
+        def remove_secret(secret: Any) -> None:
+            remove(secret)
+            self._path(secret.usageID(), 'secret').unlink(missing_ok=True)
+
+        connection.defineXML = define_xml
+        connection._undefine = undefine_
+        connection._mark_running = mark_running
+        connection._mark_not_running = mark_not_running
+        connection.secretDefineXML = define_secret
+        connection._add_secret = add_secret
+        connection._remove_secret = remove_secret
+
+
+def _sources(xml: str) -> list[str]:
+    # What Nova has made is no threat.
+    domain = ElementTree.fromstring(xml)  # noqa: S314
+    return [source.attrib['dev'] for source in
+            domain.findall('./devices/disk/source')
+            if 'dev' in source.attrib]
+
+
+def _state(pid: int) -> str:
+    try:
+        text = pathlib.Path(f'/proc/{pid}/stat').read_text()
+    except OSError:
+        return ''
+    return text.rpartition(')')[2].split()[0]
+
+
+def _guest(devices: list[str], word: bytes) -> None:
+    """Write to all disks again and again, past the host's cache, like QEMU
+    does for Nova.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    disks = [os.open(device, os.O_RDWR | os.O_DIRECT) for device in devices]
+    with mmap.mmap(-1, 4096) as block:
+        block[:] = word * (4096 // len(word))
+        while True:
+            for disk in disks:
+                try:
+                    os.pwritev(disk, [block], OFFSET)
+                except OSError:
+                    pass  # A guest sees an error of its disk, and goes on.
+            time.sleep(0.2)

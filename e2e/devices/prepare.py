@@ -1,0 +1,234 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What the virtual machine is made of: a kernel, programs, a first process.
+
+The machine's file system is this host's own, shown to it read-only, under a
+layer of the packages that the host lacks.  Nothing is installed on the host:
+the packages are only unpacked, into a folder of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+QEMU = 'qemu-system-x86_64'
+#: Which environment of tools/environments the machine's Python is.
+ENVIRONMENT = 'nova-34'
+#: What a compute host with block storage has, and busybox to boot with.
+PACKAGES = ('busybox-static', 'cryptsetup-bin', 'kmod', 'multipath-tools',
+            'nvme-cli', 'open-iscsi', 'udev')
+#: What the initramfs needs to reach the host's files.
+_BOOT_MODULES = ('virtio_pci', '9pnet_virtio', '9p', 'overlay')
+#: Debian has made these links to their namesakes in /usr.
+_MERGED = ('bin', 'lib', 'lib64', 'sbin')
+
+
+class Missing(Exception):
+    """The suite cannot run here; the message says what is missing."""
+
+
+def check() -> None:
+    """Say in one line what is missing, before anything is done.
+
+    :raises Missing: the suite cannot run here
+    """
+    missing = []
+    if os.geteuid() != 0:
+        missing.append('root (QEMU shows this host\'s files to the machine)')
+    if not shutil.which(QEMU):
+        missing.append(f'{QEMU} (the package qemu-system-x86)')
+    if not (shutil.which('apt-get') and shutil.which('dpkg-deb')):
+        missing.append('apt and dpkg (the kernel and the storage programs '
+                       'are Debian\'s)')
+    if missing:
+        raise Missing('missing: ' + ', '.join(missing))
+
+
+class Machine:
+    """The parts, made once and kept.
+
+    :param directory: where everything that is made lives
+    """
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.directory = directory
+        self.layer = directory / 'layer'
+        self.kernel = directory / 'vmlinuz'
+        self.initramfs = directory / 'initramfs.img'
+        self.sources = directory / 'sources'
+        self._stamp = directory / 'made-of'
+
+    def prepare(self) -> None:
+        """Make what is missing or no longer fits.
+
+        :raises Missing: apt or a program does not do its part
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            kernel = _kernel_package()
+            fingerprint = _fingerprint(kernel)
+            if not (self._stamp.exists()
+                    and self._stamp.read_text() == fingerprint):
+                began = time.monotonic()
+                self._stamp.unlink(missing_ok=True)
+                self._unpack(_download(kernel, self.directory / 'packages'))
+                self._build(_release_of(kernel))
+                self._stamp.write_text(fingerprint)
+                _say(f'{kernel} and its programs are in {self.directory}, '
+                     f'after {time.monotonic() - began:.0f} s')
+        except subprocess.CalledProcessError as exc:
+            raise Missing(f'{exc.cmd[0]} failed: '
+                          + _last_line(exc.stderr or exc.stdout)) from exc
+
+    def copy_sources(self, python: pathlib.Path) -> None:
+        """Take the plugin and this suite as they are now, compiled: the
+        machine is slow at that.
+        """
+        shutil.rmtree(self.sources, ignore_errors=True)
+        for package in ('nova_bdm_cleanup', 'e2e'):
+            shutil.copytree(
+                ROOT / package, self.sources / package,
+                ignore=shutil.ignore_patterns('__pycache__', 'tests'))
+        subprocess.run([python, '-m', 'compileall', '-q', self.sources],
+                       check=True)
+
+    def _unpack(self, packages: list[pathlib.Path]) -> None:
+        shutil.rmtree(self.layer, ignore_errors=True)
+        for name in _MERGED:
+            if os.path.islink(f'/{name}'):
+                (self.layer / 'usr' / name).mkdir(parents=True)
+                (self.layer / name).symlink_to(f'usr/{name}')
+        for package in packages:
+            with subprocess.Popen(['dpkg-deb', '--fsys-tarfile', package],
+                                  stdout=subprocess.PIPE) as process:
+                # Through the links just made, which Python's own extraction
+                # would replace.
+                subprocess.run(
+                    ['tar', '--extract', '--keep-directory-symlink',
+                     '--directory', self.layer], stdin=process.stdout,
+                    check=True, capture_output=True)
+
+    def _build(self, release: str) -> None:
+        """Lay out the kernel and the archive that it starts with."""
+        modules = self.layer / 'usr/lib/modules' / release
+        if not modules.exists():
+            modules = self.layer / 'lib/modules' / release
+        kmod = self.layer / 'usr/bin/kmod'
+        self._call_as('depmod', kmod if kmod.exists() else 'kmod',
+                      '-b', self.layer, release)
+        shutil.copyfile(self.layer / f'boot/vmlinuz-{release}', self.kernel)
+        tree = self.directory / 'initramfs'
+        shutil.rmtree(tree, ignore_errors=True)
+        for name in ('bin', 'dev', 'proc', 'modules', 'host', 'layer',
+                     'memory', 'root'):
+            (tree / name).mkdir(parents=True)
+        paths = _in_order(modules / 'modules.dep', _BOOT_MODULES)
+        for path in paths:
+            shutil.copy(modules / path, tree / 'modules')
+        (tree / 'modules/order').write_text(''.join(
+            f'{pathlib.Path(path).name}\n' for path in paths))
+        busybox = next(path for path in (
+            self.layer / 'usr/bin/busybox', self.layer / 'bin/busybox',
+            pathlib.Path('/bin/busybox')) if path.exists())
+        shutil.copy(busybox, tree / 'bin/busybox')
+        shutil.copy(HERE / 'machine/init', tree / 'init')
+        (tree / 'init').chmod(0o755)
+        names = subprocess.run(['find', '.'], cwd=tree, check=True,
+                               capture_output=True).stdout
+        with open(self.initramfs, 'wb') as archive:
+            subprocess.run([busybox, 'cpio', '-o', '-H', 'newc'], cwd=tree,
+                           input=names, stdout=archive, check=True,
+                           stderr=subprocess.PIPE)
+
+    def _call_as(self, name: str, program: pathlib.Path | str,
+                 *arguments: pathlib.Path | str) -> None:
+        """Call a program that looks at what it was called."""
+        subprocess.run([name, *map(str, arguments)], check=True,
+                       executable=shutil.which(str(program)),
+                       capture_output=True)
+
+
+def _say(text: str) -> None:
+    print(f'e2e: {text}', flush=True)
+
+
+def _last_line(output: str | bytes | None) -> str:
+    text = output.decode(errors='replace') if isinstance(
+        output, bytes) else output or ''
+    return (text.strip().splitlines() or ['without a word'])[-1]
+
+
+def _kernel_package() -> str:
+    """The newest generic kernel; Debian's "cloud" one has no SCSI target."""
+    shown = subprocess.run(['apt-cache', 'depends', 'linux-image-amd64'],
+                           capture_output=True, text=True, check=True).stdout
+    found = re.search(r'Depends: (linux-image-\d\S*)', shown)
+    if not found:
+        raise Missing('missing: Debian\'s package linux-image-amd64 (is the '
+                      'list of packages there? apt-get update)')
+    return found.group(1)
+
+
+def _release_of(kernel: str) -> str:
+    return kernel.removeprefix('linux-image-').removesuffix('-unsigned')
+
+
+def _fingerprint(kernel: str) -> str:
+    """Changes with all that the parts are made of."""
+    shown = subprocess.run(
+        ['dpkg-query', '-W', '-f', '${Package} ${Version} ${Status}\n',
+         *PACKAGES], capture_output=True, text=True).stdout
+    digest = hashlib.sha256()
+    for part in (kernel, shown, (HERE / 'machine/init').read_text(),
+                 pathlib.Path(__file__).read_text()):
+        digest.update(part.encode())
+    return digest.hexdigest()
+
+
+def _download(kernel: str, directory: pathlib.Path) -> list[pathlib.Path]:
+    """Fetch the kernel, the packages that this host lacks, and theirs."""
+    shutil.rmtree(directory, ignore_errors=True)
+    (directory / 'partial').mkdir(parents=True)
+    _say(f'downloading {kernel} and the storage programs (about 75 MB)')
+    # Another apt may be at work on this host for a while.
+    subprocess.run(
+        ['apt-get', 'install', '--yes', '--quiet', '--download-only',
+         '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=600',
+         '-o', f'Dir::Cache::archives={directory}',
+         '-o', 'APT::Sandbox::User=root', kernel, *PACKAGES],
+        check=True, capture_output=True)
+    return sorted(directory.glob('*.deb'))
+
+
+def _in_order(dependencies: pathlib.Path, names: tuple[str, ...]
+              ) -> list[str]:
+    """The files of modules, each after all that it needs."""
+    needs: dict[str, list[str]] = {}
+    for line in dependencies.read_text().splitlines():
+        path, _, rest = line.partition(':')
+        needs[path] = rest.split()
+    paths: dict[str, None] = {}
+    for name in names:
+        path = next(path for path in needs
+                    if pathlib.Path(path).name.partition('.')[0] == name)
+        # The nearest comes first there.
+        paths.update(dict.fromkeys([*reversed(needs[path]), path]))
+    return list(paths)

@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The steps of a nova-compute that change something, so that it can be killed
+between any two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import os
+import pathlib
+import signal
+from typing import Any
+from unittest import mock
+
+from cinderclient import client as cinderclient
+from nova import objects
+from oslo_concurrency import processutils
+
+from e2e.devices import fakes
+
+#: The commands that only ask, or whose loss nobody would notice.
+_ASKING = ('discovery', '--show', 'session', 'is_luks', 'isLuks', 'list',
+           '-ll', '--op new', '--op update', 'scsi_id', 'show', '-C')
+
+
+class Steps:
+    """Names each step before it is done, and dies before one if told to.
+
+    :param path: the file that the names are written to
+    :param kill_before: how many steps are done before it dies; None: all
+    """
+
+    def __init__(self, path: pathlib.Path,
+                 kill_before: int | None = None) -> None:
+        self._path = path
+        self._left = kill_before
+        self._noting = False
+
+    def watch(self) -> None:
+        """Begin, for the rest of this process."""
+        self._wrap(fakes.libvirt.Domain, 'destroy',
+                   lambda *_, **__: 'guest off')
+        self._wrap(fakes.libvirt.Domain, 'createWithFlags',
+                   lambda *_, **__: 'guest on')
+        self._wrap(objects.BlockDeviceMapping, 'destroy',
+                   lambda *_, **__: 'row deleted')
+        self._wrap(cinderclient.SessionClient, 'request', _request)
+        self._wrap(processutils, 'execute', _command)
+        from nova.compute import manager
+        self._around(manager.ComputeManager, '_delete_dangling_bdms')
+
+    def _around(self, owner: Any, name: str) -> None:
+        """Only the steps of the cleanup count, and the first after it."""
+        original = getattr(owner, name)
+
+        def cleaning(*args: Any, **kwargs: Any) -> Any:
+            self._noting = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._note('cleanup over')
+                self._noting = False
+
+        mock.patch.object(owner, name, cleaning).start()
+
+    def _wrap(self, owner: Any, name: str,
+              name_of: Callable[..., str | None]) -> None:
+        original = getattr(owner, name)
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            step = name_of(*args, **kwargs)
+            if step and self._noting:
+                self._note(step)
+            return original(*args, **kwargs)
+
+        mock.patch.object(owner, name, noting).start()
+
+    def _note(self, step: str) -> None:
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._left is not None:
+            self._left -= 1
+        with open(self._path, 'a') as file:
+            file.write(step + '\n')
+
+
+def _request(client: Any, url: str, method: str, *args: Any,
+             **kwargs: Any) -> str | None:
+    return None if method == 'GET' else f'Cinder: {method}'
+
+
+def _command(*words: Any, **kwargs: Any) -> str | None:
+    line = ' '.join(map(str, words))
+    for prefix in ('env LC_ALL=C ', 'env '):
+        line = line.removeprefix(prefix)
+    program = os.path.basename(line.split()[0])
+    if any(word in line for word in _ASKING):
+        return None
+    if program == 'tee':
+        return f'tee {os.path.basename(line.split()[-1])}'
+    if program == 'iscsiadm':
+        return ('logout' if '--logout' in line else
+                'login' if '--login' in line else
+                'delete node' if 'delete' in line else
+                'rescan' if '--rescan' in line or '-R' in line else line)
+    if program in ('blockdev', 'multipath', 'multipathd', 'cryptsetup',
+                   'nvme', 'dmsetup'):
+        return ' '.join([program, *line.split()[1:3]])
+    return None

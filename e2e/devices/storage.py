@@ -1,0 +1,237 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The storage that the machine connects to: its own kernel's targets.
+
+LIO for iSCSI and nvmet for NVMe/TCP, both driven through configfs, so that no
+program is needed.  A volume is a file in memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pathlib
+from typing import Any
+import uuid
+
+_TARGETS = pathlib.Path('/sys/kernel/config/target')
+_NVMET = pathlib.Path('/sys/kernel/config/nvmet')
+_FILES = pathlib.Path('/run/volumes')
+#: Both are this machine itself: two ways to one target.
+ADDRESSES = ('127.0.0.1', '127.0.0.2')
+_NVME_PORT = 4420
+#: What is compared bit for bit is read whole; a volume need not be large.
+MEGABYTES = 16
+#: What a guest writes at once.
+BLOCK = 4096
+
+
+class Volume:
+    """A file that targets serve.
+
+    :param letter: what it is filled with
+    :param megabytes: its size
+    """
+
+    def __init__(self, letter: str, megabytes: int = MEGABYTES) -> None:
+        self.id = str(uuid.uuid4())
+        self.letter = letter
+        self.path = _FILES / self.id
+        self.size = megabytes << 20
+        _FILES.mkdir(exist_ok=True)
+        self.path.write_bytes(letter.encode() * self.size)
+
+    @property
+    def store(self) -> pathlib.Path:
+        """What an iSCSI target maps; made when first asked for."""
+        path = _TARGETS / 'core/fileio_0' / self.id
+        if not path.exists():
+            path.mkdir(parents=True)
+            (path / 'control').write_text(
+                f'fd_dev_name={self.path},fd_dev_size={self.size}')
+            (path / 'enable').write_text('1')
+            # The host knows a disk, and multipathd its paths, by this.
+            (path / 'wwn/vpd_unit_serial').write_text(self.id)
+        return path
+
+    def read(self, offset: int = 0) -> str:
+        """The first letters of a block, as the back end has them."""
+        with open(self.path, 'rb') as file:
+            file.seek(offset)
+            return file.read(8).decode(errors='replace')
+
+    def is_untouched(self, but: tuple[int, str] | None = None) -> bool:
+        """Whether every bit is as it was made.
+
+        :param but: where its own guest writes, and what
+        """
+        data = self.path.read_bytes()
+        if but is not None:
+            offset, word = but
+            if data[offset:offset + len(word)] == word.encode():
+                data = data[:offset] + data[offset + BLOCK:]
+        return data.count(self.letter.encode()) == len(data)
+
+    def remove(self) -> None:
+        """Free its memory; no target may map it any more."""
+        store = _TARGETS / 'core/fileio_0' / self.id
+        if store.exists():
+            store.rmdir()
+        self.path.unlink(missing_ok=True)
+
+
+class Target:
+    """An iSCSI target that every initiator may use, as with a shared one.
+
+    Each of its portals is in a group of its own, so that one can be lost.
+
+    :param name: for its IQN
+    :param paths: at how many portals it answers
+    """
+
+    def __init__(self, name: str, paths: int = 1) -> None:
+        self.iqn = f'iqn.2010-10.org.openstack:{name}'
+        self.portals = [f'{address}:3260' for address in ADDRESSES[:paths]]
+        self._path = _TARGETS / 'iscsi' / self.iqn
+        self._groups: list[pathlib.Path] = []
+        self._luns: dict[int, Volume] = {}
+        for number, portal in enumerate(self.portals, 1):
+            group = self._path / f'tpgt_{number}'
+            group.mkdir(parents=True)
+            for attribute, value in (
+                    ('authentication', 0), ('demo_mode_write_protect', 0),
+                    ('generate_node_acls', 1), ('cache_dynamic_acls', 1)):
+                (group / 'attrib' / attribute).write_text(str(value))
+            (group / 'np' / portal).mkdir()
+            (group / 'enable').write_text('1')
+            self._groups.append(group)
+
+    def map(self, lun: int, volume: Volume) -> None:
+        """Show a volume to whoever is logged in or will be."""
+        for group in self._groups:
+            unit = group / 'lun' / f'lun_{lun}'
+            unit.mkdir()
+            (unit / volume.id).symlink_to(volume.store)
+        self._luns[lun] = volume
+
+    def unmap(self, lun: int) -> None:
+        """Show it no longer; harmless when it is not shown."""
+        volume = self._luns.pop(lun, None)
+        if volume is not None:
+            for group in self._groups:
+                unit = group / 'lun' / f'lun_{lun}'
+                (unit / volume.id).unlink()
+                unit.rmdir()
+
+    def lose_path(self) -> None:
+        """One portal answers no more, and its sessions break off."""
+        (self._groups[-1] / 'enable').write_text('0')
+
+    def die(self) -> None:
+        """Nothing answers any more, and all sessions break off."""
+        for group in self._groups:
+            (group / 'enable').write_text('0')
+        for lun in list(self._luns):
+            self.unmap(lun)
+        for group in self._groups:
+            for portal in (group / 'np').iterdir():
+                portal.rmdir()
+            group.rmdir()
+        if self._groups:
+            self._path.rmdir()
+        self._groups.clear()
+
+    def connection(self, lun: int, volume: Volume) -> dict[str, Any]:
+        """What Cinder tells of how to connect a volume."""
+        data: dict[str, Any] = {
+            'driver_volume_type': 'iscsi', 'target_discovered': False,
+            'target_portal': self.portals[0], 'target_iqn': self.iqn,
+            'target_lun': lun, 'volume_id': volume.id, 'discard': False,
+            'access_mode': 'rw', 'encrypted': False}
+        if len(self.portals) > 1:
+            data.update(
+                target_portals=self.portals,
+                target_iqns=[self.iqn] * len(self.portals),
+                target_luns=[lun] * len(self.portals))
+        return data
+
+
+class Subsystem:
+    """An NVMe/TCP subsystem; its namespace is one volume."""
+
+    def __init__(self, name: str, volume: Volume) -> None:
+        self.nqn = f'nqn.2010-10.org.openstack:{name}'
+        self._volume = volume
+        self._path = _NVMET / 'subsystems' / self.nqn
+        self._path.mkdir()
+        (self._path / 'attr_allow_any_host').write_text('1')
+        namespace = self._path / 'namespaces/1'
+        namespace.mkdir()
+        for name, value in (
+                ('device_path', volume.path), ('device_uuid', volume.id),
+                # The memory that the file is in knows no direct I/O.
+                ('buffered_io', 1), ('enable', 1)):
+            (namespace / name).write_text(str(value))
+        (self._port() / 'subsystems' / self.nqn).symlink_to(self._path)
+
+    @staticmethod
+    def _port() -> pathlib.Path:
+        port = _NVMET / f'ports/{_NVME_PORT}'
+        if not port.exists():
+            port.mkdir()
+            for name, value in (
+                    ('trtype', 'tcp'), ('adrfam', 'ipv4'),
+                    ('traddr', ADDRESSES[0]), ('trsvcid', _NVME_PORT)):
+                (port / f'addr_{name}').write_text(str(value))
+        return port
+
+    def unmap(self) -> None:
+        """No new connection is taken; those that there are break off."""
+        link = self._port() / 'subsystems' / self.nqn
+        if link.is_symlink():
+            link.unlink()
+
+    def die(self) -> None:
+        """Nothing answers any more."""
+        if self._path.exists():
+            self.unmap()
+            (self._path / 'namespaces/1/enable').write_text('0')
+            (self._path / 'namespaces/1').rmdir()
+            self._path.rmdir()
+
+    def connection(self) -> dict[str, Any]:
+        """What Cinder tells of how to connect it."""
+        return {'driver_volume_type': 'nvmeof', 'target_nqn': self.nqn,
+                'vol_uuid': self._volume.id,
+                'portals': [[ADDRESSES[0], str(_NVME_PORT), 'tcp']],
+                'volume_id': self._volume.id, 'discard': False,
+                'access_mode': 'rw', 'encrypted': False}
+
+
+def read_device(path: str, offset: int = 0) -> str:
+    """What a device itself holds there, past this host's cache of it.
+
+    :returns: the first letters, or the error
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    try:
+        # Direct I/O wants its memory aligned, which a mapping is.
+        with mmap.mmap(-1, BLOCK) as buffer:
+            os.preadv(descriptor, [buffer], offset)
+            return buffer[:8].decode(errors='replace')
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    finally:
+        os.close(descriptor)

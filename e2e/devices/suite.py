@@ -1,0 +1,160 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Runs the cases inside the machine; started by :mod:`e2e.devices.command`.
+
+All is imported once.  Each case is a process forked from this one, so that
+what it changes in Nova is gone with it, and where it waits others can work.
+"""
+
+from __future__ import annotations
+
+# First, for it decides on how threads are made.
+from nova.cmd import compute  # noqa: F401 isort: skip
+
+import argparse
+import dataclasses
+import fnmatch
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import time
+import traceback
+from typing import Any
+
+from e2e.devices import case as case_module
+from e2e.devices import cases
+from e2e.devices import compute_host
+from e2e.devices import storage
+
+#: Beside the working directory of each case: what the host gets to see.
+RESULTS = pathlib.Path('/run/suite/results')
+#: So many cases at a time: they also wait, but each needs its memory.
+WORKERS = 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--without-disconnect', action='store_true')
+    parser.add_argument('--only', action='append', default=[])
+    args = parser.parse_args()
+    wanted = [one for one in cases.CASES if not args.only or any(
+        fnmatch.fnmatch(one.name, pattern) for pattern in args.only)]
+    if args.without_disconnect:
+        wanted = [one for one in wanted if one.disconnects]
+    # The longest first: the others fill what time they leave.
+    wanted.sort(key=lambda one: -one.weight)
+    _say(f'{_uptime():.0f} s after its start the machine is up')
+    began = time.monotonic()
+    manager = compute_host.prepare()
+    compute_host.warm_up(manager, pathlib.Path('/run/cases/warm-up'))
+    # A portal that answers refuses at once what it does not have.
+    storage.Target('lighthouse', 2)
+    _say(f'Nova and os-brick are loaded after {time.monotonic() - began:.0f} '
+         f's more; {len(wanted)} cases')
+    failed = _run(wanted, manager, not args.without_disconnect)
+    _say(f'{_uptime():.0f} s in all, {_memory():.0f} MiB of memory used')
+    return failed
+
+
+def _run(wanted: list[cases.Described], manager: Any,
+         disconnects: bool) -> int:
+    """Run the cases, some at a time; how many ended as they must not."""
+    waiting = list(wanted)
+    running: dict[int, cases.Described] = {}
+    wrong = 0
+    while waiting or running:
+        while waiting and len(running) < WORKERS:
+            described = waiting.pop(0)
+            pid = os.fork()
+            if not pid:
+                _run_case(described, manager, disconnects)
+            running[pid] = described
+        pid, _ = os.wait()
+        if pid in running:
+            wrong += not _told(running.pop(pid), disconnects)
+    return wrong
+
+
+def _run_case(described: cases.Described, manager: Any,
+              disconnects: bool) -> None:
+    """One case, in a process of its own, which it ends."""
+    directory = pathlib.Path('/run/cases', described.name)
+    directory.mkdir(parents=True)
+    os.chdir(directory)
+    result = case_module.Result(described.name, described.title,
+                                cases.CASES.index(described))
+    began = time.monotonic()
+    case = None
+    try:
+        case = case_module.Case(result, directory, manager,
+                                described.multipath, disconnects)
+        described.run(case)
+    except BaseException:
+        result.problems.append(traceback.format_exc())
+    result.seconds = time.monotonic() - began
+    (RESULTS / f'{described.name}.json').write_text(
+        json.dumps(dataclasses.asdict(result), indent=1))
+    if result.problems and (directory / 'nova.log').exists():
+        shutil.copy(directory / 'nova.log', RESULTS / f'{described.name}.log')
+    try:
+        if case is not None:
+            case.clean_up()
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _told(described: cases.Described, disconnects: bool) -> bool:
+    """Print how a case ended; whether it ended as it must."""
+    path = RESULTS / f'{described.name}.json'
+    if not path.exists():
+        _say(f'{described.name}: ended without a result')
+        return False
+    result = json.loads(path.read_text())
+    passed = not result['problems']
+    _say(f'{"passed" if passed else "FAILED"} {result["seconds"]:5.1f} s  '
+         f'{described.name}: {described.title}')
+    for heading, text in result['facts']:
+        _say(f'            {heading}: {text}')
+    for problem in result['problems']:
+        _say('          ! ' + problem.rstrip().replace('\n', '\n' + ' ' * 12))
+    if not passed:
+        for line in result['logged']:
+            _say(f'          > {line}')
+    if not disconnects and passed:
+        _say('          ! it passed although nothing was disconnected')
+    return passed == disconnects
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _uptime() -> float:
+    return float(pathlib.Path('/proc/uptime').read_text().split()[0])
+
+
+def _memory() -> float:
+    """What is used of the machine's memory, its volumes included, in MiB."""
+    text = pathlib.Path('/proc/meminfo').read_text()
+    found = {line.split(':')[0]: int(line.split()[1])
+             for line in text.splitlines()}
+    return (found['MemTotal'] - found['MemAvailable']) / 1024
+
+
+if __name__ == '__main__':
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.exit(min(main(), 100))

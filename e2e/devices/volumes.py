@@ -1,0 +1,233 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Cinder, as small as Nova and the plugin let it be, over HTTP.
+
+It keeps volumes and attachments in memory, and tells the storage when an
+attachment goes, as Cinder's drivers do.  The functional tests have the real
+Cinder; here the devices are real.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+import dataclasses
+import http.server
+import json
+import threading
+from typing import Any
+import urllib.parse
+import uuid
+
+from e2e.devices import storage
+
+#: The project that Nova's own user is at home in.
+SERVICE = 'service'
+
+
+@dataclasses.dataclass
+class Attached:
+    """An attachment: a volume, a server, and how it is connected."""
+
+    volume: str
+    server: str
+    host: str
+    connection: dict[str, Any]
+    #: Takes the volume from the host at the back end.
+    terminate: Callable[[], None]
+    status: str = 'attached'
+    project: str = 'project'
+    id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
+
+
+class Volumes:
+    """The volume service."""
+
+    def __init__(self) -> None:
+        self.volumes: dict[str, dict[str, Any]] = {}
+        self.attachments: dict[str, Attached] = {}
+        #: Method and path of every request that may change something.
+        self.changes: list[str] = []
+        #: Answer every deletion of an attachment with this, if anything.
+        self.refuse: int | None = None
+        service = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = 'HTTP/1.1'
+
+            def log_message(self, *args: Any) -> None:
+                """The changes are recorded; nobody wants more."""
+
+            def _handle(self) -> None:
+                length = int(self.headers.get('Content-Length') or 0)
+                body = json.loads(self.rfile.read(length) or b'{}')
+                url = urllib.parse.urlsplit(self.path)
+                status, answer = service._answer(
+                    self.command, url.path, dict(urllib.parse.parse_qsl(
+                        url.query)), body)
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header('Content-Type', 'application/json')
+                self.send_header('Content-Length', str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = do_PUT = do_DELETE = _handle
+
+        self._server = http.server.ThreadingHTTPServer(
+            ('127.0.0.1', 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        self.url = (f'http://127.0.0.1:{self._server.server_address[1]}'
+                    f'/v3/{SERVICE}')
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def add(self, volume: storage.Volume, project: str = 'project',
+            encryption: dict[str, Any] | None = None) -> None:
+        """Know a volume."""
+        self.volumes[volume.id] = {
+            'project': project, 'encryption': encryption, 'status': None}
+
+    def attach(self, volume: storage.Volume, server: str,
+               connection: dict[str, Any], terminate: Callable[[], None],
+               host: str = 'compute1', project: str = 'project') -> Attached:
+        """Attach a volume that :meth:`add` was told of."""
+        connection = dict(connection, encrypted=bool(
+            self.volumes[volume.id]['encryption']))
+        attached = Attached(volume.id, server, host, connection, terminate,
+                            project=project)
+        self.attachments[attached.id] = attached
+        return attached
+
+    def lose(self, attached: Attached) -> None:
+        """Detach behind Nova's back; the back end takes the volume away."""
+        del self.attachments[attached.id]
+        attached.terminate()
+
+    def of(self, volume: storage.Volume) -> list[Attached]:
+        """The attachments of a volume."""
+        return [one for one in self.attachments.values()
+                if one.volume == volume.id]
+
+    def status(self, volume: str) -> str:
+        """The status of a volume, as its attachments or a case have it."""
+        if self.volumes[volume]['status']:
+            return str(self.volumes[volume]['status'])
+        found = [one for one in self.attachments.values()
+                 if one.volume == volume]
+        if not found:
+            return 'available'
+        return ('in-use' if any(one.status == 'attached' for one in found)
+                else found[0].status)
+
+    def _answer(self, method: str, path: str, query: dict[str, str],
+                body: Any) -> tuple[int, Any]:
+        parts = [part for part in path.split('/') if part]
+        if parts in ([], ['v3']):
+            return 200 if parts else 300, {'versions': [{
+                'id': 'v3.0', 'status': 'CURRENT', 'version': '3.71',
+                'min_version': '3.0', 'links': []}]}
+        if method != 'GET':
+            self.changes.append(f'{method} /{"/".join(parts[2:])}')
+        kind, *rest = parts[2:]
+        if kind == 'attachments':
+            return self._answer_attachments(method, rest, query)
+        if kind == 'volumes':
+            return self._answer_volumes(method, rest, query)
+        return 404, _missing('resource')
+
+    def _answer_attachments(self, method: str, rest: list[str],
+                            query: dict[str, str]) -> tuple[int, Any]:
+        if rest in ([], ['detail']):
+            found = [one for one in self.attachments.values()
+                     if query.get('instance_id') in (None, one.server)
+                     and query.get('project_id') in (None, one.project)
+                     and query.get('volume_id') in (None, one.volume)]
+            if 'marker' in query:
+                ids = [one.id for one in found]
+                found = found[ids.index(query['marker']) + 1:]
+            start = int(query.get('offset', 0))
+            found = found[start:start + int(query.get('limit', 1000))]
+            return 200, {'attachments': [
+                self._attachment(one, detail=bool(rest)) for one in found]}
+        attached = self.attachments.get(rest[0])
+        if attached is None:
+            return 404, _missing('attachment')
+        if method == 'DELETE':
+            if self.refuse:
+                return self.refuse, {'error': {
+                    'code': self.refuse, 'message': 'refused by the test'}}
+            self.lose(attached)
+            return 200, {'attachments': [
+                self._attachment(one) for one in self.attachments.values()
+                if one.volume == attached.volume]}
+        return 200, {'attachment': self._attachment(attached, detail=True)}
+
+    def _answer_volumes(self, method: str, rest: list[str],
+                        query: dict[str, str]) -> tuple[int, Any]:
+        if rest == ['detail']:
+            wanted = ast.literal_eval(query['id']) if 'id' in query \
+                else list(self.volumes)
+            return 200, {'volumes': [self._volume(one) for one in wanted
+                                     if one in self.volumes]}
+        if rest[0] not in self.volumes:
+            return 404, _missing('volume')
+        if rest[1:] == ['encryption']:
+            return 200, self.volumes[rest[0]]['encryption'] or {}
+        if method == 'POST':
+            return 202, {}
+        return 200, {'volume': self._volume(rest[0])}
+
+    def _volume(self, volume: str) -> dict[str, Any]:
+        known = self.volumes[volume]
+        return {
+            'id': volume, 'name': volume, 'status': self.status(volume),
+            'size': 1, 'multiattach': False, 'bootable': 'false',
+            'encrypted': bool(known['encryption']), 'metadata': {},
+            'availability_zone': 'nova', 'volume_type': None,
+            'snapshot_id': None, 'description': None,
+            'created_at': '2026-01-01T00:00:00.000000',
+            'updated_at': '2026-01-01T00:00:00.000000',
+            'migration_status': None, 'os-vol-host-attr:host': 'array',
+            'os-vol-mig-status-attr:migstat': None,
+            'os-vol-tenant-attr:tenant_id': known['project'],
+            'shared_targets': True, 'service_uuid': SERVICE,
+            'attachments': [
+                {'id': volume, 'volume_id': volume, 'server_id': one.server,
+                 'attachment_id': one.id, 'host_name': one.host,
+                 'device': '/dev/vdb', 'attached_at': None}
+                for one in self.attachments.values()
+                if one.volume == volume and one.status == 'attached']}
+
+    @staticmethod
+    def _attachment(attached: Attached,
+                    detail: bool = False) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            'id': attached.id, 'volume_id': attached.volume,
+            'instance': attached.server, 'status': attached.status}
+        if detail:
+            record.update(
+                attach_mode='rw', attached_at='2026-01-01T00:00:00.000000',
+                detached_at=None, connection_info=attached.connection)
+        return record
+
+
+def _missing(what: str) -> dict[str, Any]:
+    return {'itemNotFound': {'code': 404,
+                             'message': f'{what} could not be found.'}}

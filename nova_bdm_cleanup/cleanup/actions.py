@@ -1,0 +1,293 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Carrying out what a plan asks for, in the one safe order.
+
+Guest off, host disconnected, Nova's row gone, Cinder told.  Cinder may give a
+volume to somebody else as soon as it is told, so by then neither this host nor
+Nova's database may know the disk any more: whoever dies at whatever moment,
+nothing connects it again (CVE-2023-2088).
+
+Whatever fails stops the chain of that one disk where it is.  Before Nova's row
+is gone, the disk is dangling at the next look; after that, what is left in
+Cinder is a stale attachment then.  That is also how a crash at any point is
+finished later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any, Callable, Mapping, Optional, Set, TypeVar
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup.ports import CinderPort
+from nova_bdm_cleanup.cleanup.ports import HostPort
+from nova_bdm_cleanup.cleanup.ports import RebootLost
+from nova_bdm_cleanup.deadline import Deadline
+from nova_bdm_cleanup.deadline import TimedOut
+from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Bdm
+from nova_bdm_cleanup.model import DeleteAttachment
+from nova_bdm_cleanup.model import Finding
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.model import RemoveBdm
+from nova_bdm_cleanup.store.journal import Entry
+
+T = TypeVar('T')
+
+class StepFailed(Exception):
+    """A step failed, which is in the log and the journal already."""
+
+
+class NotAsked(Exception):
+    """Cinder could not even be told what to do."""
+
+
+class SiblingStopped(Exception):
+    """The chain of another mapping of the volume ended early."""
+
+
+class Actions:
+    """The actions of one plan.
+
+    :param host: Nova and the hypervisor
+    :param cinder: Cinder
+    :param entry: the plan's entry in the journal
+    :param audit: the log
+    :param deadline: no action is begun when it is over
+    """
+
+    def __init__(self, host: HostPort, cinder: CinderPort,
+                 entry: Entry, audit: loglines.LogLines,
+                 deadline: Deadline) -> None:
+        self._host = host
+        self._cinder = cinder
+        self._entry = entry
+        self._audit = audit
+        self._deadline = deadline
+        self._recording = True
+        # Volumes whose chain ended early: another mapping of such a volume
+        # must not go on where the first one stopped.
+        self._stopped: Set[Optional[str]] = set()
+        #: The uuids of the mappings that Nova must not connect any more: they
+        #: are gone, or may be gone and only the answer was lost.
+        self.gone: Set[str] = set()
+        #: How many actions are complete.
+        self.completed = 0
+        #: What counts towards the hourly limits: rather one too many.
+        self.removals = 0
+        self.deletions = 0
+
+    def power_off(self) -> None:
+        """Nothing may write to a disk that is about to go.
+
+        :raises StepFailed: and then nothing else may be done
+        """
+        self._step(None, 'prepare', self._host.prepare, quiet=True)
+        self._step(None, 'claim', self._host.claim, quiet=True)
+        self._step(None, 'power-off', self._host.power_off)
+
+    def leave(self, finding: Finding) -> None:
+        """Something of a finding's volume stays, so it is not let go of."""
+        self._stopped.add(finding.volume_id)
+
+    def carry_out(self, finding: Finding) -> None:
+        """Do what one finding asks for.
+
+        :raises StepFailed: the chain of this disk ended early
+        """
+        try:
+            self._carry_out(finding)
+        except StepFailed:
+            self.leave(finding)
+            raise
+
+    def _carry_out(self, finding: Finding) -> None:
+        self._step(finding, 'begin', functools.partial(
+            self._may_begin, finding.volume_id), quiet=True)
+        self._audit.removing(finding)
+        action = finding.action
+        with contextlib.ExitStack() as guards:
+            if isinstance(action, RemoveBdm):
+                self._guard(finding, guards)
+                self._remove(finding, action)
+            elif action is not None:
+                self._release(finding, action, guards)
+        self.completed += 1
+
+    def _may_begin(self, volume_id: Optional[str]) -> None:
+        self._deadline.check('the cleanup of this disk')
+        if volume_id in self._stopped:
+            raise SiblingStopped('another mapping of the same volume could '
+                                 'not be removed')
+
+    def record(self, name: str, outcome: str, **subject: Any) -> None:
+        """Write a step to the journal."""
+        self._write(functools.partial(
+            self._entry.step, name, outcome, **subject))
+
+    def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
+        """Close the entry in the journal."""
+        self._write(functools.partial(self._entry.finish, outcome, spent))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """The plan, which holds all that undoing needs, is in the journal
+        already: a failure now must not leave a disk half way.
+        """
+        try:
+            write()
+        except Exception as exc:
+            if self._recording:
+                self._audit.unrecorded(exc)
+            self._recording = False
+
+    def _guard(self, finding: Finding, guards: contextlib.ExitStack) -> None:
+        self._step(
+            finding, 'guard',
+            lambda: guards.enter_context(
+                self._host.guard(finding.volume_id or '')), quiet=True)
+
+    def _remove(self, finding: Finding, action: RemoveBdm) -> None:
+        """Remove a mapping, and then what is left of it in Cinder."""
+        bdm = action.bdm
+        if bdm.has_connection_info:
+            self._disconnect(finding, bdm, bdm=bdm.uuid)
+        else:
+            self.record('disconnect', 'skipped', bdm=bdm.uuid,
+                        detail='it is not connected')
+        # Also should it fail: perhaps only its answer is lost.
+        self.gone.add(bdm.uuid)
+        self.removals += 1
+        self._step(finding, 'destroy',
+                   functools.partial(self._host.destroy, bdm),
+                   bdm=bdm.uuid, volume=bdm.volume_id)
+        self._tidy(finding, bdm)
+        self._tell(finding)
+        for attachment in action.attachments:
+            self._delete(finding, attachment)
+
+    def _release(self, finding: Finding, action: DeleteAttachment,
+                 guards: contextlib.ExitStack) -> None:
+        """Delete an attachment that has no mapping any more."""
+        attachment = action.attachment
+        if action.disconnect:
+            self._guard(finding, guards)
+            # Cinder's connection information is not enough to disconnect by:
+            # whoever may make attachments can have it name any device.
+            former = self._step(finding, 'former-mapping', functools.partial(
+                self._host.former, attachment), quiet=True)
+            if former is None:
+                self._skip(finding, 'Nova has no mapping, not even a deleted '
+                           'one, that tells what was connected through it',
+                           attachment=attachment.id)
+            else:
+                self._disconnect(finding, former, attachment=attachment.id)
+                self._tidy(finding, former)
+        self.deletions += 1
+        self._delete(finding, attachment)
+        self._tell(finding)
+
+    def _tidy(self, finding: Finding, bdm: Bdm) -> None:
+        try:
+            self._host.tidy(bdm)
+        except Exception as exc:
+            # Nothing is wrong with the disk; Cinder must be told all the same.
+            self._audit.untidy(finding, exc)
+
+    def _tell(self, finding: Finding) -> None:
+        self._audit.removed(finding, self._entry.id)
+        try:
+            self._host.report(finding)
+        except Exception as exc:
+            # An event more or less; the removal itself is complete.
+            self._audit.unreported(finding, exc)
+
+    def _disconnect(self, finding: Finding, disk: Bdm,
+                    **subject: Any) -> None:
+        obstacle = self._step(finding, 'neighbours', functools.partial(
+            self._obstacle, disk), quiet=True)
+        if obstacle:
+            self._skip(finding, obstacle, **subject)
+        else:
+            self._step(finding, 'disconnect',
+                       functools.partial(self._host.disconnect, disk),
+                       volume=disk.volume_id, **subject)
+
+    def _skip(self, finding: Finding, why: str, **subject: Any) -> None:
+        self._audit.left(finding, why)
+        self.record('disconnect', 'skipped', detail=why, **subject)
+
+    def _obstacle(self, bdm: Bdm) -> str:
+        """Why a disk must not be disconnected from this host; empty: it may.
+
+        Asked anew before each disconnect, as late as can be.  Only what is
+        proved is an obstacle: what is undecided stops the chain, and the next
+        look tries again.
+        """
+        if self._host.used_by_others(bdm.volume_id or ''):
+            return 'another server on this host uses the volume'
+        if self._host.is_reused(bdm):
+            return ('another volume has its address on this host by now, so '
+                    'nothing of it can be left here')
+        return ''
+
+    def _delete(self, finding: Finding, attachment: Attachment) -> None:
+        if attachment.is_legacy:
+            delete = functools.partial(self._force_detach, attachment)
+        else:
+            delete = functools.partial(
+                self._cinder.delete_attachment, attachment.id)
+        self._step(finding, 'delete-attachment', delete,
+                   attachment=attachment.id, volume=attachment.volume_id)
+
+    def _force_detach(self, attachment: Attachment) -> bool:
+        if self._host.used_by_others(attachment.volume_id):
+            # The back end would take the volume from the whole host.
+            raise NotAsked(
+                'another server on this host uses the volume; detach the '
+                'legacy attachment %s by hand'
+                % attachment.id)
+        try:
+            connector = self._host.connector()
+        except Exception as exc:
+            raise NotAsked('no connector of this host: %s' % exc) from exc
+        return self._cinder.force_detach(attachment, connector)
+
+    def _step(self, finding: Optional[Finding], name: str,
+              func: Callable[[], T], quiet: bool = False,
+              **subject: Any) -> T:
+        """Do one step; record it, and audit it when it fails."""
+        try:
+            result = func()
+        except Exception as exc:
+            self._audit.failed(finding, reason_of(exc), name, exc)
+            self.record(name, 'failed', detail=loglines.masked(exc), **subject)
+            raise StepFailed(name) from exc
+        if not quiet:
+            self.record(name, 'done', **subject)
+        return result
+
+
+def reason_of(error: Exception) -> Reason:
+    """The reason code of what a look or a step raised."""
+    if isinstance(error, TimedOut):
+        return Reason.TIMED_OUT
+    if isinstance(error, RebootLost):
+        return Reason.REBOOT_LOST
+    if isinstance(error, errors.ProjectHidden):
+        return Reason.CANNOT_SEE_PROJECT
+    if isinstance(error, errors.ServiceTokenRequired):
+        return Reason.SERVICE_TOKEN_REQUIRED
+    if isinstance(error, errors.ApiError):
+        return Reason.CINDER_UNKNOWN
+    return Reason.STEP_FAILED

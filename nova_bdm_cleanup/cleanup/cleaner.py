@@ -1,0 +1,265 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Look, plan, look again, and act on what both looks agree on."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+from typing import Any, Callable, Dict, FrozenSet, Sequence, Type
+
+from nova_bdm_cleanup import rules
+from nova_bdm_cleanup.cleanup import actions
+from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup.ports import CinderPort
+from nova_bdm_cleanup.cleanup.ports import HostPort
+from nova_bdm_cleanup.deadline import Deadline
+from nova_bdm_cleanup.model import Action
+from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Bdm
+from nova_bdm_cleanup.model import DeleteAttachment
+from nova_bdm_cleanup.model import Finding
+from nova_bdm_cleanup.model import Plan
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.model import RemoveBdm
+from nova_bdm_cleanup.model import Server
+from nova_bdm_cleanup.model import Snapshot
+from nova_bdm_cleanup.model import WitnessAnswer
+from nova_bdm_cleanup.store.journal import Charge
+from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.journal import LimitReached
+
+#: The accounts of ``max_removals_per_hour``: mappings for the whole host, and
+#: stale attachments for each project, since its members make as many of these
+#: as they like.
+_REMOVALS = 'removals'
+_DELETIONS = 'attachments of project %s'
+
+#: So many portions of the volumes of other servers are asked for, when Cinder
+#: says that every volume of a server is gone.
+_WITNESS_REQUESTS = 3
+
+
+def _utcnow() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+class Cleaner:
+    """One cleanup of one server.
+
+    :param host: Nova and the hypervisor
+    :param cinder: Cinder, as this request sees it
+    :param journal: where plans and steps are recorded
+    :param audit: where they are logged
+    :param policy: what the operator allows
+    :param deadline: bounds the whole
+    :param now: gives the time, with its time zone
+    """
+
+    def __init__(self, host: HostPort, cinder: CinderPort,
+                 journal: Journal, audit: loglines.LogLines,
+                 policy: Policy, deadline: Deadline,
+                 now: Callable[[], datetime.datetime] = _utcnow) -> None:
+        self._host = host
+        self._cinder = cinder
+        self._journal = journal
+        self._audit = audit
+        self._policy = policy
+        self._deadline = deadline
+        self._now = now
+        #: Whether it was said that Cinder has too many attachments.
+        self._is_cut = False
+
+    def clean(self, server: Server, bdms: Sequence[Bdm]) -> FrozenSet[str]:
+        """Find what is inconsistent at a server and remove what may be.
+
+        Never raises because of Cinder, the host, Nova or the journal.
+
+        :param server: the server as known without asking anybody
+        :param bdms: all its block device mappings
+        :returns: the uuids of the mappings that Nova must not connect any
+            more: those that are gone, and those that may be
+        """
+        plan = self._look(server, bdms)
+        self._audit.plan(plan)
+        return self._act(plan, server) if plan.due else frozenset()
+
+    def report(self, server: Server, bdms: Sequence[Bdm]) -> FrozenSet[str]:
+        """Find the same in a soft reboot, and change nothing.
+
+        The virt driver turns the soft reboot of a guest that hangs into a hard
+        one, and would connect again what a cleanup would have removed.
+
+        :returns: the uuids of the mappings that a cleanup would have removed
+        """
+        plan = self._look(server, bdms)
+        again = self._look_again(plan, server) if plan.due else plan
+        self._audit.plan(again.withhold(Reason.SOFT_REBOOT))
+        return frozenset(f.action.bdm.uuid for f in again.due
+                         if isinstance(f.action, RemoveBdm))
+
+    def _look(self, server: Server, bdms: Sequence[Bdm]) -> Plan:
+        """What is to be done for all that is known; nothing when unknown."""
+        try:
+            plan = self._plan(server, bdms)
+        except Exception as exc:
+            self._audit.unknown(actions.reason_of(exc), exc)
+            return Plan()
+        if self._policy.observe:
+            return plan.withhold(Reason.OBSERVE_MODE)
+        return plan
+
+    def _plan(self, server: Server, bdms: Sequence[Bdm]) -> Plan:
+        """One look.  What only a plan with something to do is worth asking
+        Nova for is asked for only then.
+        """
+        volumes, attachments, is_cut = self._cinder.look(
+            server.uuid, bdms, server.project)
+        if is_cut and not self._is_cut:
+            self._is_cut = True
+            self._audit.unread(len(attachments))
+
+        # As if Cinder were the right one, which is asked for when it matters.
+        snapshot = Snapshot(server, tuple(bdms), volumes, attachments,
+                            WitnessAnswer.KNOWN, self._cinder.sees_all)
+        plan = rules.decide(snapshot, self._policy, self._now())
+        if not plan.due:
+            return plan
+        current = self._host.server()
+        if current is None:
+            return plan.withhold(Reason.REBOOT_LOST)
+        return rules.decide(
+            dataclasses.replace(snapshot, server=current,
+                                witness=self._witness(snapshot)),
+            self._policy, self._now())
+
+    def _witness(self, snapshot: Snapshot) -> WitnessAnswer:
+        if not rules.needs_witness(snapshot):
+            return WitnessAnswer.KNOWN
+        asked = 0
+        for portion in self._host.witnesses():
+            if asked == _WITNESS_REQUESTS:
+                return WitnessAnswer.UNPROVED
+            if self._cinder.knows_any(portion):
+                return WitnessAnswer.KNOWN
+            asked += 1
+        return WitnessAnswer.REFUTED if asked else WitnessAnswer.NONE_EXISTS
+
+    def _look_again(self, first: Plan, server: Server) -> Plan:
+        """The first plan, less every action that is no longer called for."""
+        try:
+            second = self._plan(server, self._host.bdms())
+        except Exception as exc:
+            self._audit.unknown(actions.reason_of(exc), exc)
+            return first.withhold(actions.reason_of(exc))
+        return rules.confirm(first, second)
+
+    def _act(self, plan: Plan, server: Server) -> FrozenSet[str]:
+        begun = time.monotonic()
+        deletions = _DELETIONS % server.project
+        limit = self._policy.max_removals_per_hour
+        try:
+            entry = self._journal.begin(
+                self._record(plan),
+                [Charge(_REMOVALS, plan.removals, limit),
+                 Charge(deletions, len(plan.due) - plan.removals, limit)],
+                server=server.uuid)
+        except LimitReached as exc:
+            # What is over one limit must not keep the rest from being done.
+            return self._act_on_the_rest(plan, server, (
+                RemoveBdm if exc.account == _REMOVALS else DeleteAttachment))
+        except Exception as exc:
+            self._audit.unrecorded(exc)
+            self._audit.plan(
+                Plan(plan.due).withhold(Reason.JOURNAL_UNWRITABLE))
+            return frozenset()
+
+        acting = actions.Actions(self._host, self._cinder, entry,
+                                 self._audit, self._deadline)
+        self._act_in_order(acting, plan, server)
+        left = len(plan.due) - acting.completed
+        acting.finish('done' if not left else
+                      'partly' if acting.completed or acting.gone else
+                      'nothing', {_REMOVALS: acting.removals,
+                                  deletions: acting.deletions})
+        self._audit.finished(acting.completed, left,
+                             time.monotonic() - begun, entry.id)
+        return frozenset(acting.gone)
+
+    def _act_on_the_rest(self, plan: Plan, server: Server,
+                         kind: Type[Action]) -> FrozenSet[str]:
+        """Act, but on nothing of a kind of which an hour has had enough."""
+        withheld = plan.withhold(Reason.OVER_LIMIT, kind)
+        self._audit.plan(Plan(tuple(
+            after for before, after in zip(plan.findings, withheld.findings)
+            if before.is_due and not after.is_due)))
+        return self._act(withheld, server) if withheld.due else frozenset()
+
+    def _act_in_order(self, acting: actions.Actions, plan: Plan,
+                      server: Server) -> None:
+        try:
+            acting.power_off()
+        except actions.StepFailed:
+            return
+        again = self._look_again(plan, server)
+        acting.record('second-look', 'done', agreed=len(again.due))
+        self._audit.plan(Plan(tuple(
+            f for f, before in zip(again.findings, plan.findings)
+            if before.is_due and not f.is_due)))
+        for finding in again.findings:
+            if isinstance(finding.action, RemoveBdm) and not finding.is_due:
+                acting.leave(finding)
+        for finding in again.due:
+            try:
+                acting.carry_out(finding)
+            except actions.StepFailed:
+                continue
+
+    def _record(self, plan: Plan) -> Dict[str, Any]:
+        """What the journal keeps: all that explaining and undoing needs."""
+        return dict(
+            self._host.describe(),
+            actions=[self._action_record(f) for f in plan.due],
+            findings=[_finding_record(f)
+                      for f in plan.summed_up().findings])
+
+    def _action_record(self, finding: Finding) -> Dict[str, Any]:
+        record: Dict[str, Any] = {'reason': str(finding.reason),
+                                  'explanation': finding.explanation}
+        action = finding.action
+        if isinstance(action, RemoveBdm):
+            record.update(kind='remove-bdm',
+                          bdm=dict(self._host.row(action.bdm)),
+                          attachments=[_attachment_record(a)
+                                       for a in action.attachments])
+        elif action is not None:
+            record.update(kind='delete-attachment',
+                          attachment=_attachment_record(action.attachment))
+        return record
+
+
+def _attachment_record(attachment: Attachment) -> Dict[str, Any]:
+    """Without the connection information, which may hold secrets."""
+    return {'id': attachment.id, 'volume_id': attachment.volume_id,
+            'server_id': attachment.server_id, 'status': attachment.status,
+            'connected': attachment.connected}
+
+
+def _finding_record(finding: Finding) -> Dict[str, Any]:
+    return {'reason': str(finding.reason),
+            'withheld': str(finding.withheld) if finding.withheld else None,
+            'volume': finding.volume_id,
+            'attachment': finding.attachment_id,
+            'device': finding.device,
+            'explanation': finding.explanation}

@@ -1,0 +1,188 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The audit lines: one per finding and per action, in a form to grep for.
+
+Every line reads ``bdm-cleanup: event=... reason=... volume=... attachment=...
+device=... request_id=...: plain words``.  INFO says what was done or is under
+way, WARNING what was refused or wants a person, ERROR a dangling root disk.
+No line carries connection information.
+"""
+
+from __future__ import annotations
+
+import logging as levels
+import re
+from typing import Any, Optional
+
+from oslo_log import log as logging
+from oslo_utils import strutils
+
+from nova_bdm_cleanup import model
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.rules import guards
+
+#: Log filters of operators name it, wherever this module is moved.
+LOG = logging.getLogger('nova_bdm_cleanup.audit')
+
+#: What is kept without anybody having to look, and what the operator chose.
+_CALM = frozenset((
+    Reason.ATTACH_IN_FLIGHT,
+    Reason.OPERATION_IN_FLIGHT,
+    Reason.OPTED_OUT,
+    Reason.NOT_SELECTED,
+))
+
+#: Ceph's connection information has the key of the client in it.
+_CEPH_KEY = re.compile(r'\bAQ[A-Za-z0-9+/]{30,}={0,2}')
+
+
+class LogLines:
+    """The log lines about one server in one request.
+
+    :param instance: what oslo.log takes as ``instance``
+    :param request_id: the request that brought the cleanup about
+    """
+
+    def __init__(self, instance: Any, request_id: Optional[str]) -> None:
+        self._instance = instance
+        self._request_id = request_id
+
+    def plan(self, plan: model.Plan) -> None:
+        """Every finding that is not acted on; healthy disks at DEBUG.
+
+        Of many attachments only the first are told one by one.
+        """
+        for finding in plan.summed_up().findings:
+            if finding.is_due:
+                continue
+            if finding.withheld is not None:
+                self._withheld(finding)
+            else:
+                self._kept(finding)
+
+    def _kept(self, finding: model.Finding) -> None:
+        level = levels.WARNING
+        if finding.reason is Reason.HEALTHY:
+            level = levels.DEBUG
+        elif finding.reason in _CALM:
+            level = levels.INFO
+        elif finding.reason is Reason.ROOT_VOLUME_DANGLING:
+            level = levels.ERROR
+        self._line(level, 'kept', finding.reason, finding.explanation,
+                   finding)
+
+    def _withheld(self, finding: model.Finding) -> None:
+        why = finding.withheld or finding.reason
+        self._line(
+            levels.INFO if why in _CALM else levels.WARNING,
+            'withheld', finding.reason,
+            '%s; not acted on (%s): %s' % (
+                finding.explanation, why,
+                finding.obstacle or guards.WORDS.get(why, why)), finding)
+
+    def removing(self, finding: model.Finding) -> None:
+        """An action is about to begin: what goes, and why."""
+        if isinstance(finding.action, model.RemoveBdm):
+            # The words of Nova's own cleanup, for which operators have
+            # searched their logs since 2023.2.
+            text = ("Removing stale volume attachment %s from instance for "
+                    "volume '%s': %s" % (
+                        "'%s'" % finding.attachment_id
+                        if finding.attachment_id else '(none recorded)',
+                        finding.volume_id, finding.explanation))
+        else:
+            text = ("Removing stale volume attachment '%s' of volume '%s' "
+                    "from Cinder: %s" % (finding.attachment_id,
+                                         finding.volume_id,
+                                         finding.explanation))
+        self._line(levels.INFO, 'removing', finding.reason, text, finding)
+
+    def removed(self, finding: model.Finding, entry: str) -> None:
+        """An action is complete; a mapping can be brought back."""
+        if isinstance(finding.action, model.RemoveBdm):
+            text = ('the block device mapping is gone; to undo: '
+                    'nova-bdm-cleanup journal undo %s' % entry)
+        else:
+            text = 'the attachment is gone from Cinder'
+        self._line(levels.INFO, 'removed', finding.reason, text, finding)
+
+    def failed(self, finding: Optional[model.Finding], reason: Reason,
+               step: str, error: object) -> None:
+        """A step failed; its chain stops and the next reboot tries again."""
+        self._line(levels.WARNING, 'failed', reason,
+                   '%s: %s; left as it is, the next hard reboot tries again'
+                   % (step, masked(error)), finding)
+
+    def unknown(self, reason: Reason, error: object) -> None:
+        """Nothing could be decided, so nothing changes."""
+        self._line(levels.WARNING, 'skipped', reason,
+                   '%s; nothing is changed, the reboot goes on'
+                   % masked(error))
+
+    def unread(self, read: int) -> None:
+        """Somebody made more attachments than a reboot can wait for."""
+        self._line(levels.WARNING, 'unread', Reason.OVER_LIMIT,
+                   'Cinder has more attachments of the server than a reboot '
+                   'can wait for; all but the first %d are left as they are'
+                   % read)
+
+    def left(self, finding: model.Finding, why: str) -> None:
+        """Nothing is disconnected from this host, and the rest is done."""
+        self._line(levels.INFO, 'left', finding.reason,
+                   '%s; nothing is disconnected from this host' % why,
+                   finding)
+
+    def untidy(self, finding: model.Finding, error: object) -> None:
+        """The mapping is gone; something that belonged to it may be left."""
+        self._line(levels.WARNING, 'untidy', finding.reason,
+                   'the mapping is gone, but not all that belonged to it '
+                   '(encryption secret, device tag): %s' % masked(error),
+                   finding)
+
+    def unrecorded(self, error: object) -> None:
+        """The plan is in the journal, the outcome of a step is not."""
+        self._line(levels.WARNING, 'unrecorded', Reason.JOURNAL_UNWRITABLE,
+                   masked(error))
+
+    def unreported(self, finding: model.Finding, error: object) -> None:
+        """The removal is complete; its instance action event is missing."""
+        self._line(levels.INFO, 'unreported', finding.reason,
+                   'no instance action event: %s' % masked(error), finding)
+
+    def finished(self, completed: int, left: int, seconds: float,
+                 entry: str) -> None:
+        """The sum of it, once per reboot that had something to do."""
+        self._line(levels.INFO, 'finished', None,
+                   '%d of %d actions complete in %.1f s; journal entry %s'
+                   % (completed, completed + left, seconds, entry))
+
+    def _line(self, level: int, event: str, reason: Optional[Reason],
+              text: str, finding: Optional[model.Finding] = None) -> None:
+        LOG.log(
+            level,
+            'bdm-cleanup: event=%(event)s reason=%(reason)s '
+            'volume=%(volume)s attachment=%(attachment)s device=%(device)s '
+            'request_id=%(request_id)s: %(text)s',
+            {'event': event,
+             'reason': reason or '-',
+             'volume': (finding and finding.volume_id) or '-',
+             'attachment': (finding and finding.attachment_id) or '-',
+             'device': (finding and finding.device) or '-',
+             'request_id': self._request_id or '-',
+             'text': text},
+            instance=self._instance)
+
+
+def masked(error: object) -> str:
+    """An error as text, without the secrets that a back end may put there."""
+    text: str = strutils.mask_password(str(error) or type(error).__name__)
+    return ' '.join(_CEPH_KEY.sub('***', text).split())

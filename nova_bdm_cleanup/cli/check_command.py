@@ -1,0 +1,83 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Whether the plugin can work on this host.
+
+In the manner of ``nova-status upgrade check``, and on the same library.  It
+must run with the Python, with the configuration and as the user of
+nova-compute.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, List
+
+from oslo_config import cfg
+from oslo_upgradecheck import upgradecheck
+
+from nova_bdm_cleanup import options
+from nova_bdm_cleanup.cli import checks
+from nova_bdm_cleanup.cli import novaconf
+from nova_bdm_cleanup.exitcodes import CommandError
+from nova_bdm_cleanup.exitcodes import ExitCode
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        'check', allow_abbrev=False,
+        help='whether the plugin can work on this host',
+        description='Check whether the plugin can work on this host. Run it '
+                    'with the Python of nova-compute and as its user. '
+                    'Nothing is changed, but an empty store is made if '
+                    'there is none.')
+    parser.add_argument('--json', action='store_true',
+                        help='the results as JSON')
+    novaconf.add_arguments(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    conf = _load(args)
+    # Where the library looks for --json, after its own way to parse it.
+    upgradecheck.CONF = argparse.Namespace(command=args)
+    worst = checks.Checks(conf).check()
+    # Its codes 1 and 2 mean something else in this command.
+    return ExitCode.OK if worst == upgradecheck.Code.SUCCESS \
+        else ExitCode.FINDINGS
+
+
+def _load(args: argparse.Namespace) -> cfg.ConfigOpts:
+    """Nova's own configuration object, parsed as nova-compute does it.
+
+    :raises CommandError: when there is no Nova, or nova.conf is wrong
+    """
+    try:
+        from nova import config as nova_config
+    except ImportError as exc:
+        raise CommandError(
+            ExitCode.REFUSED, 'Nova cannot be imported (%s): run this with '
+            'the Python of nova-compute' % exc) from exc
+    words = ['nova-compute']
+    files: List[str] = getattr(args, 'config_file', [])
+    for name in getattr(args, 'config_dir', ()):
+        words += ['--config-dir', name]
+    conf: cfg.ConfigOpts = nova_config.CONF
+    try:
+        nova_config.parse_args(
+            words, default_config_files=files or cfg.find_config_files(
+                'nova', 'nova-compute'),
+            configure_db=False, init_rpc=False)
+    except cfg.Error as exc:
+        raise CommandError(ExitCode.BAD_INPUT, str(exc)) from exc
+    options.register_opts(conf)
+    return conf

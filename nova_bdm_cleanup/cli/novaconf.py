@@ -1,0 +1,92 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""nova.conf as nova-compute reads it, with or without Nova at hand."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+
+from oslo_config import cfg
+
+from nova_bdm_cleanup import options
+from nova_bdm_cleanup.exitcodes import CommandError
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.switch import GROUP
+
+#: Where packages of Nova keep its state.
+_STATE_PATH = '/var/lib/nova'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The two options of every Nova service.
+
+    They may stand before the subcommand or after it.
+    """
+    group = parser.add_argument_group('configuration')
+    group.add_argument(
+        '--config-file', metavar='PATH', action='append',
+        default=argparse.SUPPRESS,
+        help='configuration file of nova-compute; may be given several times. '
+             'Default: where nova-compute itself looks')
+    group.add_argument(
+        '--config-dir', metavar='DIR', action='append',
+        default=argparse.SUPPRESS,
+        help='directory of configuration files; may be given several times')
+
+
+def load(args: argparse.Namespace) -> cfg.ConfigOpts:
+    """Read the configuration.
+
+    :raises CommandError: when it is missing, unreadable or wrong
+    """
+    words = []
+    for option in ('config_file', 'config_dir'):
+        for value in getattr(args, option, ()):
+            words += ['--' + option.replace('_', '-'), value]
+    conf = cfg.ConfigOpts()
+    _register_state_path(conf)
+    options.register_opts(conf)
+    try:
+        # The name of the service decides which files are looked for.
+        conf(words, project='nova', prog='nova-compute')
+    except cfg.Error as exc:
+        raise CommandError(ExitCode.BAD_INPUT, str(exc)) from exc
+    return conf
+
+
+def store_path(conf: cfg.ConfigOpts) -> str:
+    """Where nova-compute keeps its store.
+
+    :raises CommandError: when the option cannot be read
+    """
+    try:
+        path: str = conf[GROUP].store
+    except cfg.Error as exc:
+        raise CommandError(ExitCode.BAD_INPUT, str(exc)) from exc
+    return path
+
+
+def _register_state_path(conf: cfg.ConfigOpts) -> None:
+    """The options of Nova that the path of the store refers to.
+
+    Importing Nova takes seconds and is not needed to know where it is.
+    """
+    nova = importlib.util.find_spec('nova')
+    if nova is None or not nova.origin:
+        conf.register_opt(cfg.StrOpt('pybasedir'))
+        conf.register_opt(cfg.StrOpt('state_path', default=_STATE_PATH))
+        return
+    conf.register_opt(cfg.StrOpt(
+        'pybasedir', default=os.path.dirname(os.path.dirname(nova.origin))))
+    conf.register_opt(cfg.StrOpt('state_path', default='$pybasedir'))

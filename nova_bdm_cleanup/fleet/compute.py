@@ -1,0 +1,261 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What the compute API says about servers and their disks.
+
+It says less than the rows that nova-compute sees: nothing of boot indexes,
+sources, ages or connections.  What it does not say is filled in so that the
+rules keep rather than remove.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import (
+    Any,
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
+
+from nova_bdm_cleanup import answers
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import paging
+from nova_bdm_cleanup.answers import quoted
+from nova_bdm_cleanup.api import Api
+from nova_bdm_cleanup.cinder import KEEP_KEY
+from nova_bdm_cleanup.cinder import KEEP_VALUE
+from nova_bdm_cleanup.model import Bdm
+
+#: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
+MICROVERSION = '2.89'
+
+#: Nova shows a server of a cell that does not answer with this status.
+_UNKNOWN = 'UNKNOWN'
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeServer:
+    """One server as the compute API shows it."""
+
+    id: str
+    name: str
+    status: str
+    project: Optional[str] = None
+    #: None to who is not an administrator, and while no host runs it.
+    host: Optional[str] = None
+    task_state: Optional[str] = None
+    locked: bool = False
+    keep: bool = False
+    volume_backed: bool = False
+    root_device: Optional[str] = None
+    volumes: Tuple[str, ...] = ()
+
+    @property
+    def is_unknown(self) -> bool:
+        """Its cell does not answer; nothing but its existence is known."""
+        return self.status == _UNKNOWN
+
+    @property
+    def is_shelved(self) -> bool:
+        """No host has it, and its volumes are only reserved."""
+        return self.status == 'SHELVED_OFFLOADED'
+
+    @property
+    def is_busy(self) -> bool:
+        """Nova is doing something with it, so nothing can be judged."""
+        return bool(self.task_state) or self.status in (
+            'BUILD', 'REBUILD', 'MIGRATING', 'RESIZE', 'REVERT_RESIZE',
+            'VERIFY_RESIZE')
+
+
+@dataclasses.dataclass(frozen=True)
+class Disk:
+    """One volume of a server, and what the API shows of its mapping."""
+
+    volume_id: str
+    bdm_uuid: Optional[str] = None
+    attachment_id: Optional[str] = None
+    device: Optional[str] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeHosts:
+    """The compute hosts of a cloud."""
+
+    known: FrozenSet[str]
+    #: Those of cells that do not answer: lists leave the servers of such a
+    #: cell out without a word.
+    silent: Tuple[str, ...]
+
+
+class Compute:
+    """The compute API.
+
+    :param api: makes the requests
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def servers(self, all_projects: bool = False,
+                project: Optional[str] = None, host: Optional[str] = None,
+                name: Optional[str] = None) -> Iterator[List[ComputeServer]]:
+        """The servers, page by page.
+
+        :raises ApiError: when any page is not answered
+        """
+        query: Dict[str, str] = {}
+        if all_projects or project or host:
+            query['all_tenants'] = '1'
+        for key, value in (('project_id', project), ('host', host),
+                           ('name', name)):
+            if value:
+                query[key] = value
+        # Without a marker or a limit, and only then, Nova also shows that
+        # there are servers in cells that do not answer.
+        for page in paging.pages(self._api, '/servers/detail', 'servers',
+                                 query, limit=None, follow_links=True):
+            yield [_server(r) for r in page]
+
+    def hosts(self) -> ComputeHosts:
+        """Where a nova-compute runs, or ran.
+
+        :raises Refused: to who is not an administrator
+        """
+        body = self._api.get('/os-services', {'binary': 'nova-compute'})
+        status = {answers.text(r, 'host'): answers.text(r, 'status')
+                  for r in answers.records(body, 'services')}
+        return ComputeHosts(
+            frozenset(status),
+            tuple(sorted(h for h in status if status[h] == _UNKNOWN)))
+
+    def server(self, server_id: str) -> Optional[ComputeServer]:
+        """One server; None: proved not to exist, for these credentials.
+
+        :raises Unanswered: when its cell does not answer
+        """
+        try:
+            body = self._api.get('/servers/' + quoted(server_id))
+        except errors.NotFound:
+            return None
+        server = _server(answers.record(body, 'server'))
+        if server.id != server_id:
+            raise errors.BadAnswer('asked for server %s, Nova answered with '
+                                   '%s' % (server_id, server.id))
+        if server.is_unknown:
+            raise errors.Unanswered('the cell of server %s does not answer'
+                                    % server_id)
+        return server
+
+    def find(self, name_or_id: str, all_projects: bool) -> ComputeServer:
+        """The server that an operator means.
+
+        :raises BadInput: when there is none, or more than one
+        """
+        server = self.server(name_or_id) if _is_id(name_or_id) else None
+        if server is not None:
+            return server
+        # Nova's filter is a regular expression; only the same name counts.
+        found = [s for page in self.servers(all_projects, name=name_or_id)
+                 for s in page if s.name == name_or_id]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise errors.BadInput(
+                'no server has the name or ID %s%s' % (
+                    name_or_id, '' if all_projects else
+                    '; by its name, a server of another project is only '
+                    'found with --all-projects'))
+        raise errors.BadInput(
+            '%d servers are named %s; give one of their IDs: %s' % (
+                len(found), name_or_id, ', '.join(s.id for s in found)))
+
+    def disks(self, server: ComputeServer) -> Optional[Tuple[Disk, ...]]:
+        """The volumes of a server; None when the server is gone."""
+        try:
+            body = self._api.get('/servers/%s/os-volume_attachments'
+                                 % quoted(server.id))
+        except errors.NotFound:
+            return None
+        shown = [Disk(
+            volume_id=answers.text(r, 'volumeId'),
+            bdm_uuid=answers.optional_text(r, 'bdm_uuid'),
+            attachment_id=answers.optional_text(r, 'attachment_id'),
+            device=answers.optional_text(r, 'device'))
+            for r in answers.records(body, 'volumeAttachments')]
+        # Recent releases leave a mapping without an attachment id out of
+        # this list, while the server itself names its volume.
+        known = {d.volume_id for d in shown}
+        shown += [Disk(v) for v in dict.fromkeys(server.volumes)
+                  if v not in known]
+        return tuple(shown)
+
+    def reboot_hard(self, server_id: str) -> None:
+        """Ask for a hard reboot; it is not over when this returns."""
+        self._api.post('/servers/%s/action' % quoted(server_id),
+                       {'reboot': {'type': 'HARD'}})
+
+
+def bdms(server: ComputeServer, disks: Tuple[Disk, ...]) -> Tuple[Bdm, ...]:
+    """The mappings, as cautious as what is known of them is little."""
+    roots = [d for d in disks if server.root_device
+             and d.device == server.root_device]
+    # Some volume is the root and the API does not say which: then it may be
+    # any of them.
+    suspect = server.volume_backed and len(roots) != 1
+    found = [Bdm(
+        uuid=d.bdm_uuid or 'volume ' + d.volume_id,
+        # Not shown.  A disk that Nova made from an image or a snapshot is
+        # another kind, which nova-compute then keeps.
+        source_type='volume', destination_type='volume',
+        volume_id=d.volume_id, attachment_id=d.attachment_id,
+        boot_index=0 if suspect or d in roots else None,
+        device_name=d.device,
+        # Once it has an attachment id the volume was reserved before, so it
+        # is not the mapping of an attach that has just begun.
+        has_connection_info=d.attachment_id is not None) for d in disks]
+    if not server.volume_backed:
+        # The API lists volumes only, but the image says what the root is.
+        found.insert(0, Bdm(uuid='image', source_type='image',
+                            destination_type='local', boot_index=0))
+    return tuple(found)
+
+
+def _is_id(text: str) -> bool:
+    return all(c.isalnum() or c in '-_' for c in text)
+
+
+def _server(record: Mapping[str, Any]) -> ComputeServer:
+    status = answers.text(record, 'status')
+    if status == _UNKNOWN:
+        return ComputeServer(
+            id=answers.text(record, 'id'), name='', status=status,
+            project=answers.optional_text(record, 'tenant_id'))
+    return ComputeServer(
+        id=answers.text(record, 'id'),
+        name=str(record.get('name') or ''),
+        status=status,
+        project=answers.optional_text(record, 'tenant_id'),
+        host=answers.optional_text(record, 'OS-EXT-SRV-ATTR:host'),
+        task_state=answers.optional_text(record, 'OS-EXT-STS:task_state'),
+        locked=record.get('locked') is True,
+        keep=answers.mapping(record, 'metadata').get(KEEP_KEY) == KEEP_VALUE,
+        volume_backed=not record.get('image'),
+        root_device=answers.optional_text(
+            record, 'OS-EXT-SRV-ATTR:root_device_name'),
+        volumes=tuple(
+            answers.text(a, 'id') for a in answers.records(
+                record, 'os-extended-volumes:volumes_attached')))

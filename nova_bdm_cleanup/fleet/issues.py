@@ -1,0 +1,158 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What is found in a cloud, and what to do about each kind of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+from typing import Dict, FrozenSet, Optional, Tuple, Union
+
+from nova_bdm_cleanup.fleet.inspection import Inspection
+from nova_bdm_cleanup.model import Finding
+from nova_bdm_cleanup.model import Reason
+
+
+class FleetReason(str, enum.Enum):
+    """What nobody can see who looks at one server: stable codes as well."""
+
+    def __str__(self) -> str:
+        return self.value
+
+    # An attachment of a server that Nova does not know.
+    SERVER_GONE = 'server-gone'
+
+    # The volume is taken, and neither Nova nor an attachment says by whom.
+    USED_BY_NOBODY = 'used-by-nobody'
+
+    # An attachment in order, made before Cinder kept connectors (Queens).
+    LEGACY_RECORD = 'legacy-record'
+
+
+AnyReason = Union[Reason, FleetReason]
+
+
+class Remedy(str, enum.Enum):
+    """What there is to be done."""
+
+    def __str__(self) -> str:
+        return self.value
+
+    CLEAN = 'clean'
+    RELEASE = 'release'
+    PERSON = 'look'
+    WAIT = 'wait'
+    NONE = 'none'
+
+
+#: What to do, by reason; the runbook says more.
+REMEDIES: Dict[AnyReason, Remedy] = {
+    Reason.VOLUME_MISSING: Remedy.CLEAN,
+    Reason.VOLUME_AVAILABLE: Remedy.CLEAN,
+    Reason.ATTACHED_ELSEWHERE: Remedy.CLEAN,
+    Reason.STALE_ATTACHMENT: Remedy.CLEAN,
+    Reason.ATTACH_IN_FLIGHT: Remedy.WAIT,
+    Reason.OPERATION_IN_FLIGHT: Remedy.WAIT,
+    Reason.VOLUME_BUSY: Remedy.WAIT,
+    Reason.ROOT_VOLUME_DANGLING: Remedy.PERSON,
+    Reason.ATTACHMENT_MISMATCH: Remedy.PERSON,
+    Reason.STATUS_CONTRADICTION: Remedy.PERSON,
+    Reason.DUPLICATE_ATTACHMENT: Remedy.PERSON,
+    Reason.CROSS_WIRED: Remedy.PERSON,
+    Reason.CANNOT_SEE_PROJECT: Remedy.PERSON,
+    Reason.STUCK: Remedy.RELEASE,
+    FleetReason.SERVER_GONE: Remedy.RELEASE,
+    FleetReason.USED_BY_NOBODY: Remedy.RELEASE,
+    FleetReason.LEGACY_RECORD: Remedy.NONE,
+}
+
+#: What is not shown unless it is asked for: it passes, or it is in order.
+QUIET: FrozenSet[AnyReason] = frozenset((
+    Reason.ATTACH_IN_FLIGHT,
+    Reason.OPERATION_IN_FLIGHT,
+    Reason.VOLUME_BUSY,
+    FleetReason.LEGACY_RECORD,
+))
+
+
+@dataclasses.dataclass(frozen=True)
+class Issue:
+    """One inconsistency, as a row of a report."""
+
+    reason: AnyReason
+    explanation: str
+    server: Optional[str] = None
+    server_name: Optional[str] = None
+    project: Optional[str] = None
+    host: Optional[str] = None
+    volume: Optional[str] = None
+    attachment: Optional[str] = None
+    device: Optional[str] = None
+    #: The volume has not changed since, so it is at least as old.
+    since: Optional[datetime.datetime] = None
+    #: Why a hard reboot would not act on it although it is for it to do.
+    withheld: Optional[Reason] = None
+
+    @property
+    def remedy(self) -> Remedy:
+        if self.withheld is not None:
+            return Remedy.PERSON
+        return REMEDIES[self.reason]
+
+    @property
+    def what_to_do(self) -> str:
+        """One line for the operator."""
+        if self.withheld is not None:
+            return 'look: withheld (%s)' % self.withheld
+        if self.remedy is Remedy.CLEAN:
+            return 'openstack bdm clean %s' % self.server
+        if self.remedy is Remedy.RELEASE:
+            return 'openstack bdm release %s' % (
+                self.attachment or self.volume)
+        if self.remedy is Remedy.PERSON:
+            return 'look: openstack bdm show %s' % self.server
+        return str(self.remedy)
+
+    @property
+    def key(self) -> Tuple[Optional[str], ...]:
+        """What makes it the same issue in another look."""
+        return (str(self.reason), self.server, self.volume, self.attachment)
+
+
+def issue_of(finding: Finding, seen: Inspection) -> Issue:
+    """A finding of the rules as an issue."""
+    volume = seen.volumes.get(finding.volume_id or '')
+    return Issue(
+        reason=finding.reason, explanation=finding.explanation,
+        server=seen.server.id, server_name=seen.server.name,
+        project=seen.server.project, host=seen.server.host,
+        volume=finding.volume_id, attachment=finding.attachment_id,
+        device=finding.device, since=volume.updated_at if volume else None,
+        withheld=finding.withheld)
+
+
+def issues_of(seen: Inspection, legacy: bool = False) -> Tuple[Issue, ...]:
+    """All issues of one server.
+
+    :param legacy: also attachments that are in order, but cannot be removed
+        as others can
+    """
+    found = [issue_of(f, seen) for f in seen.findings]
+    if legacy:
+        found += [dataclasses.replace(
+            issue_of(f, seen), reason=FleetReason.LEGACY_RECORD,
+            explanation='attached without an attachment id of Nova')
+            for f in seen.plan.findings
+            if f.reason is Reason.HEALTHY and f.bdm
+            and not f.bdm.attachment_id]
+    return tuple(found)

@@ -1,0 +1,136 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Has a hard reboot clean a server, and looks at what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Callable, Tuple
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.fleet import compute
+from nova_bdm_cleanup.fleet import inspection
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.fleet.issues import issues_of
+from nova_bdm_cleanup.fleet.issues import Remedy
+
+#: The states in which Nova accepts a hard reboot.
+_REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
+
+_POLL = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RebootPlan:
+    """What a hard reboot of one server is to do."""
+
+    server: compute.ComputeServer
+    #: What it removes.
+    issues: Tuple[Issue, ...]
+    #: What it cannot free, but another command can.
+    others: Tuple[Issue, ...] = ()
+    #: Why it must not be done; empty: it may.
+    refusals: Tuple[str, ...] = ()
+
+
+def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
+    """What a hard reboot would do at a server, and whether it may."""
+    server = seen.server
+    issues = issues_of(seen)
+    refusals = []
+    if server.is_busy:
+        refusals.append('it is changing (%s)'
+                        % (server.task_state or server.status))
+    elif server.status not in _REBOOTABLE:
+        refusals.append(
+            'a server that is %s cannot be hard-rebooted%s' % (
+                server.status, '; no host has it, so "openstack bdm release" '
+                'may free its stale attachments' if server.is_shelved
+                else ''))
+    refusals += [
+        '%s of volume %s: %s; a person must look at it first' % (
+            i.withheld or i.reason, i.volume, i.explanation)
+        for i in issues if i.remedy is Remedy.PERSON]
+    return RebootPlan(server,
+                tuple(i for i in issues if i.remedy is Remedy.CLEAN),
+                tuple(i for i in issues if i.remedy is Remedy.RELEASE),
+                tuple(refusals))
+
+
+class Rebooter:
+    """Reboots servers, and waits.
+
+    :param nova: the compute API
+    :param inspector: looks at them
+    :param progress: told what is being done, and for how long
+    :param timeout: seconds to wait for one reboot
+    """
+
+    def __init__(self, nova: compute.Compute, inspector: inspection.Inspector,
+                 progress: Callable[[str, int], None], timeout: float,
+                 clock: Callable[[], float] = time.monotonic,
+                 sleep: Callable[[float], None] = time.sleep) -> None:
+        self._nova = nova
+        self._inspector = inspector
+        self._progress = progress
+        self._timeout = timeout
+        self._clock = clock
+        self._sleep = sleep
+
+    def look(self, server_id: str) -> RebootPlan:
+        """What there is to do at a server.
+
+        :raises ApiError: when it cannot be known
+        """
+        seen = self._inspector.inspect(server_id)
+        if seen is None:
+            raise errors.BadInput('server %s does not exist' % server_id)
+        return reboot_plan(seen)
+
+    def run(self, planned: RebootPlan) -> Tuple[str, RebootPlan]:
+        """Reboot a server.
+
+        :returns: its state afterwards, and what is left to do
+        :raises Refused: when Nova does not reboot it for this user
+        :raises Conflict: when Nova does not reboot it in its state
+        :raises ApiError: when the reboot was not seen to end
+        """
+        server_id = planned.server.id
+        try:
+            self._nova.reboot_hard(server_id)
+        except errors.NotFound as exc:
+            raise errors.Conflict('server %s is gone' % server_id) from exc
+        try:
+            status = self._wait(planned.server)
+            return status, self.look(server_id)
+        except (errors.Refused, errors.BadInput) as exc:
+            # They would say that nothing was changed.
+            raise errors.Unanswered(str(exc)) from exc
+
+    def _wait(self, server: compute.ComputeServer) -> str:
+        begin = self._clock()
+        while True:
+            now = self._nova.server(server.id)
+            if now is None:
+                raise errors.Unanswered('server %s is gone' % server.id)
+            # The API sets the task before it answers the request.
+            if not now.task_state:
+                return now.status
+            waited = self._clock() - begin
+            if waited >= self._timeout:
+                raise errors.Unanswered(
+                    'the reboot of server %s is not over after %d s (%s)' % (
+                        server.id, waited, now.task_state))
+            self._progress('hard reboot of %s, seconds' % server.id,
+                           int(waited))
+            self._sleep(_POLL)

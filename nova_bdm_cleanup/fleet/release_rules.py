@@ -1,0 +1,585 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Which call releases a volume, and when none may.
+
+Cinder checks next to nothing before it detaches.  So everything is checked
+here: one pure function from the facts about a volume to the call for each of
+its attachments, or to the reason why there is none.  The order of the rows is
+the order of the questions; the first that holds decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+from typing import Any, FrozenSet, Mapping, Optional, Sequence, Tuple, Union
+
+from nova_bdm_cleanup.fleet.compute import ComputeServer
+from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import TAKEN
+from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.rules.table import first
+from nova_bdm_cleanup.rules.table import Row
+from nova_bdm_cleanup.rules.table import Table
+
+
+class Call(str, enum.Enum):
+    """The calls that keep the back end and Cinder's database in step."""
+
+    def __str__(self) -> str:
+        return self.value
+
+    #: Unmaps the volume with the connector that Cinder stored.
+    DELETE = 'attachment delete'
+
+    #: Unmaps the volume with a connector that the operator gives.
+    FORCE_DETACH = 'os-force_detach'
+
+    #: The detach is over, and was not done: the volume is in use again.
+    ROLL_DETACHING = 'os-roll_detaching'
+
+    #: Nothing was ever mapped.
+    UNRESERVE = 'os-unreserve'
+    DETACH = 'os-detach'
+
+
+class NeverConnected(enum.Enum):
+    """The operator knows that no host was ever let in."""
+
+    YES = 'none'
+
+
+#: What ``nova-manage volume_attachment get_connector`` prints, or that there
+#: is none.
+Connector = Union[Mapping[str, Any], NeverConnected, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleaseFacts:
+    """All that is known about one volume."""
+
+    volume: Volume
+    attachments: Tuple[Attachment, ...]
+    #: The servers that attachments name; None: Nova does not know it.
+    servers: Mapping[str, Optional[ComputeServer]]
+    #: The servers that have a mapping of the volume.
+    claimed_by: FrozenSet[str]
+    #: The compute hosts of this Nova.
+    hosts: FrozenSet[str]
+    #: Attachments of existing servers that the rules call stale.
+    stale: FrozenSet[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleaseStep:
+    """What happens to one attachment, or to a volume without any."""
+
+    volume: str
+    explanation: str
+    attachment: Optional[Attachment] = None
+    host: Optional[str] = None
+    since: Optional[datetime.datetime] = None
+    #: None: nothing may be done, and the explanation says why.
+    call: Optional[Call] = None
+    connector: Optional[Mapping[str, Any]] = None
+    #: The state of the volume afterwards.
+    expected: str = ''
+    #: Another Nova may have the server.
+    is_elsewhere: bool = False
+
+    @property
+    def attachment_id(self) -> Optional[str]:
+        return self.attachment.id if self.attachment else None
+
+    @property
+    def server(self) -> Optional[str]:
+        return self.attachment.server_id if self.attachment else None
+
+    @property
+    def key(self) -> Tuple[Optional[str], ...]:
+        """What makes it the same step after another look."""
+        return (self.volume, self.attachment_id,
+                str(self.call) if self.call else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Make:
+    """The call is made."""
+
+    call: Call
+
+    def __str__(self) -> str:
+        return '``%s``' % self.call if self.call.value.startswith('os-') \
+            else str(self.call)
+
+
+@dataclasses.dataclass(frozen=True)
+class Refuse:
+    """No call is made, and the words say why."""
+
+    def __str__(self) -> str:
+        return 'refused'
+
+
+HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
+    ('The attachment', 'call'), (
+
+    # What Cinder would not check
+    Row('is of a volume marked ``bdm_cleanup=keep``',
+        lambda a: a.volume.keep,
+        Refuse(),
+        'the volume is marked bdm_cleanup=keep'),
+
+    Row('is of a volume that is being migrated',
+        lambda a: a.volume.is_migrating,
+        Refuse(),
+        'the volume is being migrated ({it.volume.migration_status})'),
+
+    Row('is of a volume in another state than ``in-use``, ``reserved``, '
+        '``attaching``, ``detaching``, ``available``',
+        lambda a: a.volume.status not in (*TAKEN, 'available'),
+        Refuse(),
+        'the volume is {it.volume.status}'),
+
+    Row('is, read again, of another volume',
+        lambda a: a.attachment.volume_id != a.volume.id,
+        Refuse(),
+        'the attachment is of volume {it.attachment.volume_id}'),
+
+    Row('names no server: an image store\'s or a backup\'s',
+        lambda a: not a.attachment.server_id,
+        Refuse(),
+        'the attachment names no server: something else than Nova uses the '
+        'volume'),
+
+    # Where several regions share a Cinder, each has a Nova of its own.
+    Row('is ``attached`` to a server that does not exist, on a host that is '
+        'none of this Nova\'s compute hosts',
+        lambda a: a.is_elsewhere,
+        Refuse(),
+        'host {it.host} is no compute host of this Nova: another Nova that '
+        'uses the same Cinder may have server {it.attachment.server_id}'),
+
+    # Nova reserves the volumes of a server before the server exists.
+    Row('names a server that does not exist, is not ``attached``, and its '
+        'volume changed within ``--grace-period``',
+        lambda a: not a.server and not a.is_attached and a.is_young,
+        Refuse(),
+        'the attachment is too new; its server may still be building'),
+
+    # A server that exists
+    Row('names a server that Nova is changing',
+        lambda a: a.server and a.server.is_busy,
+        Refuse(),
+        'server {it.server.id} is changing ({it.task})'),
+
+    Row('names a server marked ``bdm_cleanup=keep``',
+        lambda a: a.server and a.server.keep,
+        Refuse(),
+        'server {it.server.id} is marked bdm_cleanup=keep'),
+
+    # A mapping that was never connected, or is no more.  An attach leaves
+    # that behind, which nobody misses, and so does a failed move of the
+    # server, which must get its disk back.
+    Row('is not ``attached``, its server has a mapping of the volume, and '
+        'another attachment serves it',
+        lambda a: a.is_half_attached and a.server_is_served,
+        Refuse(),
+        'server {it.server.id} has the volume by another attachment: '
+        'openstack bdm show {it.server.id}'),
+
+    Row('is not ``attached``, its server has a mapping of the volume, which '
+        'changed within ``--stuck-after``',
+        lambda a: a.is_half_attached and not a.is_stuck,
+        Refuse(),
+        'the volume is being attached'),
+
+    Row('is not ``attached``, and its server has a mapping of the volume: an '
+        'attach or a move of the server ended half way, and only a person '
+        'knows which. Stop the server, have Nova attach the volume anew with '
+        '``nova-manage volume_attachment refresh``, and detach it then if '
+        'the server is not to have it',
+        lambda a: a.is_half_attached,
+        Refuse(),
+        'server {it.server.id} has a mapping of the volume, and the '
+        'attachment is only {it.attachment.status}: an attach or a move of '
+        'the server ended half way. Stop the server and have Nova attach '
+        'the volume anew with "nova-manage volume_attachment refresh"; then '
+        'detach it, if the server is not to have it'),
+
+    Row('is of a server that has a mapping of the volume, which is not '
+        '``detaching``',
+        lambda a: a.server_has_mapping and not a.is_being_detached,
+        Refuse(),
+        'server {it.server.id} uses the volume; nothing to release'),
+
+    # To a reboot a volume that is detaching is none of its business, and
+    # one that is in use without a mapping is stale.
+    Row('is ``attached``, its server exists, and the volume is ``detaching`` '
+        'for less than ``--stuck-after``',
+        lambda a: a.server and a.is_being_detached and not a.is_stuck,
+        Refuse(),
+        'the volume is being detached'),
+
+    Row('is ``attached``, its server has a mapping of the volume, which is '
+        '``detaching``',
+        lambda a: a.server_has_mapping,
+        Make(Call.ROLL_DETACHING),
+        'the detach failed in Nova, and server {it.server.id} still has the '
+        'disk'),
+
+    Row('is ``attached``, its server is locked and has no mapping of the '
+        'volume, which is ``detaching``',
+        lambda a: a.server and a.is_being_detached and a.server.locked,
+        Refuse(),
+        'server {it.server.id} is locked: an administrator may be at work'),
+
+    Row('is ``attached``, its server has no mapping of the volume, which is '
+        '``detaching``; the attachment is stale then',
+        lambda a: a.server and a.is_being_detached,
+        Make(Call.ROLL_DETACHING),
+        'the detach ended half way, and server {it.server.id} has no mapping '
+        'of the volume; once the volume is in use again, the attachment is '
+        'stale, and {it.way_out}'),
+
+    Row('names a server that exists, and it is not certain that it is stale',
+        lambda a: a.server and not a.is_stale,
+        Refuse(),
+        'server {it.server.id} exists, and it is not certain that the '
+        'attachment is stale: openstack bdm show {it.server.id}'),
+
+    # Taking a disk away below a guest hands its data to the next server
+    # that gets the same device.
+    Row('is stale, but its server is on a host that may have the volume '
+        'open: ``openstack bdm clean`` removes it in the safe order',
+        lambda a: a.server and a.server.host and a.was_connected,
+        Refuse(),
+        'host {it.server.host} may have the volume open; a hard reboot '
+        'removes it in the safe order: openstack bdm clean {it.server.id}'),
+
+    Row('is stale and was never connected, and its volume changed within '
+        '``--grace-period``',
+        lambda a: a.server and not a.was_connected and a.is_young,
+        Refuse(),
+        'the attachment is too new'),
+
+    # Nobody uses it
+    Row('is used by nobody, but another attachment of the volume, of a '
+        'server that exists or of none, is not ``attached``',
+        lambda a: a.unfinished_neighbours,
+        Refuse(),
+        '{it.why_unused}, but attachment {it.unfinished_neighbours[0].id} of '
+        'the volume is {it.unfinished_neighbours[0].status}'),
+
+    Row('is used by nobody, but another server has a mapping of the volume '
+        'and (multiattach) no attachment of its own',
+        lambda a: a.other_claims,
+        Refuse(),
+        '{it.why_unused}, but server {it.other_claims[0]} has a mapping of '
+        'the volume'),
+
+    Row('is used by nobody, and only reserves the volume or is connected '
+        'with a connector that Cinder kept: the back end unmaps the volume',
+        lambda a: a.attachment.connected or a.attachment.status == 'reserved',
+        Make(Call.DELETE),
+        '{it.why_unused}'),
+
+    Row('is used by nobody, and neither ``reserved`` nor ``attached`` nor '
+        'connected',
+        lambda a: not a.attachment.is_legacy,
+        Refuse(),
+        '{it.why_unused}, but the attachment is {it.attachment.status} '
+        'without a connection: what that means is not known'),
+
+    # Attached before Queens: a plain delete would leave the volume mapped.
+    Row('is used by nobody, Cinder kept no connector of it, and the volume '
+        'has other attachments',
+        lambda a: a.neighbours,
+        Refuse(),
+        '{it.why_unused}, but Cinder kept no connector of it, and the volume '
+        'has other attachments'),
+
+    Row('is used by nobody, Cinder kept no connector of it, and '
+        '``--connector`` gives none',
+        lambda a: not a.connector_host,
+        Refuse(),
+        '{it.why_unused}, but {it.wanted}'),
+
+    Row('is used by nobody, and ``--connector`` is of another host',
+        lambda a: a.host and a.host != a.connector_host,
+        Refuse(),
+        '{it.why_unused}, but the connector is of host {it.connector_host} '
+        'and the attachment of host {it.host}'),
+
+    Row('is used by nobody, and Cinder kept no connector of it (before '
+        'Queens)',
+        lambda a: True,
+        Make(Call.FORCE_DETACH),
+        '{it.why_unused}'),
+))
+
+HELD_VOLUMES: Table[Row[HeldVolume, Union[Make, Refuse]]] = Table(
+    ('The volume has no attachment, and', 'call'), (
+
+    Row('is marked ``bdm_cleanup=keep``',
+        lambda v: v.volume.keep,
+        Refuse(),
+        'the volume is marked bdm_cleanup=keep'),
+
+    Row('is being migrated',
+        lambda v: v.volume.is_migrating,
+        Refuse(),
+        'the volume is being migrated ({it.volume.migration_status})'),
+
+    Row('is in another state than ``in-use``, ``reserved``, ``attaching``, '
+        '``detaching``',
+        lambda v: v.volume.status not in TAKEN,
+        Refuse(),
+        'the volume is {it.volume.status}'),
+
+    Row('a server has a mapping of it',
+        lambda v: v.claimed_by,
+        Refuse(),
+        'server {it.claimed_by[0]} has a mapping of the volume: openstack '
+        'bdm show {it.claimed_by[0]}'),
+
+    Row('changed within ``--grace-period`` (``in-use``) or '
+        '``--stuck-after``',
+        lambda v: v.may_be_under_way,
+        Refuse(),
+        'the volume is {it.volume.status}, and not for long'),
+
+    Row('``--connector`` is not given',
+        lambda v: v.connector is None,
+        Refuse(),
+        '{it.why_unused}, and {it.wanted}'),
+
+    Row('``--connector FILE`` is given',
+        lambda v: v.connector is not NeverConnected.YES,
+        Make(Call.FORCE_DETACH),
+        '{it.why_unused}'),
+
+    Row('is ``attaching``, and ``--connector none`` is given',
+        lambda v: v.volume.status == 'attaching',
+        Make(Call.UNRESERVE),
+        '{it.why_unused}'),
+
+    Row('``--connector none`` is given',
+        lambda v: True,
+        Make(Call.DETACH),
+        '{it.why_unused}'),
+))
+
+
+class HeldVolume:
+    """What the table may ask about a volume."""
+
+    def __init__(self, facts: ReleaseFacts, connector: Connector,
+                 policy: Policy, now: datetime.datetime) -> None:
+        self.volume: Volume = facts.volume
+        self.claimed_by: Sequence[str] = sorted(facts.claimed_by)
+        self.connector: Connector = connector
+        #: Nothing has happened to it since.
+        self.is_young: bool = policy.is_young(self.volume.updated_at, now)
+        self.is_stuck: bool = policy.is_stuck(self.volume.updated_at, now)
+
+    @property
+    def may_be_under_way(self) -> bool:
+        return (self.is_young if self.volume.status == 'in-use'
+                else not self.is_stuck)
+
+    # Words
+
+    @property
+    def why_unused(self) -> str:
+        return ('the volume is %s, and neither Nova nor an attachment says '
+                'by whom' % self.volume.status)
+
+    @property
+    def wanted(self) -> str:
+        return _wanted(None)
+
+
+class HeldAttachment:
+    """What the table may ask about one attachment of a volume."""
+
+    def __init__(self, attachment: Attachment, facts: ReleaseFacts,
+                 connector: Connector, policy: Policy,
+                 now: datetime.datetime) -> None:
+        self._facts = facts
+        self.volume: Volume = facts.volume
+        self.attachment: Attachment = attachment
+        #: The server that it names, if Nova knows it.
+        self.server: Optional[ComputeServer] = facts.servers.get(
+            attachment.server_id or '')
+        #: The host that it connects, where Cinder tells it.
+        self.host: Optional[str] = facts.volume.host_of(attachment.id)
+        #: The host of the connector that the operator gives.
+        self.connector_host: Optional[str] = (
+            connector.get('host') if isinstance(connector, Mapping) else None)
+        self.is_attached: bool = attachment.status == 'attached'
+        #: Nothing has happened to its volume since.
+        self.is_young: bool = policy.is_young(facts.volume.updated_at, now)
+        self.is_stuck: bool = policy.is_stuck(facts.volume.updated_at, now)
+        #: The other attachments of the volume.
+        self.neighbours: Sequence[Attachment] = [
+            a for a in facts.attachments if a.id != attachment.id]
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Another Nova may have its server."""
+        return (self.is_attached and self.server is None
+                and self.attachment.server_id is not None
+                and self.host is not None
+                and self.host not in self._facts.hosts)
+
+    @property
+    def server_has_mapping(self) -> bool:
+        return (self.server is not None
+                and self.server.id in self._facts.claimed_by)
+
+    @property
+    def is_half_attached(self) -> bool:
+        """A mapping of a running server, and an attachment that is none."""
+        return (self.server is not None and self.server_has_mapping
+                and not self.is_attached and not self.server.is_shelved)
+
+    @property
+    def server_is_served(self) -> bool:
+        """Another attachment attaches the volume to the same server."""
+        return any(a.server_id == self.attachment.server_id
+                   and a.status == 'attached' for a in self.neighbours)
+
+    @property
+    def is_being_detached(self) -> bool:
+        return self.volume.status == 'detaching' and self.is_attached
+
+    @property
+    def is_stale(self) -> bool:
+        """The rules of a reboot call it stale."""
+        return self.attachment.id in self._facts.stale
+
+    @property
+    def was_connected(self) -> bool:
+        """Some host may have the volume open."""
+        return self.attachment.connected or self.attachment.is_legacy
+
+    @property
+    def unfinished_neighbours(self) -> Sequence[Attachment]:
+        """Operations of others: Cinder would compute a state below them."""
+        return [a for a in self.neighbours if a.status != 'attached' and (
+            not a.server_id or self._facts.servers[a.server_id] is not None)]
+
+    @property
+    def other_claims(self) -> Sequence[str]:
+        """Other servers with a mapping of the volume that stand in the way.
+
+        Those of a multiattach volume do not, if they have an attachment of
+        their own.
+        """
+        attached = [a.server_id for a in self.neighbours] \
+            if self.volume.multiattach else []
+        return [s for s in sorted(self._facts.claimed_by)
+                if s != self.attachment.server_id and s not in attached]
+
+    # Words
+
+    @property
+    def task(self) -> str:
+        return (self.server.task_state or self.server.status
+                if self.server else '')
+
+    @property
+    def way_out(self) -> str:
+        if self.server and self.server.host:
+            return ('a hard reboot removes it in the safe order: openstack '
+                    'bdm clean %s' % self.server.id)
+        return 'can be released'
+
+    @property
+    def why_unused(self) -> str:
+        if self.server is None:
+            return 'Nova does not know server %s' % self.attachment.server_id
+        return 'server %s has no mapping of the volume' % self.server.id
+
+    @property
+    def wanted(self) -> str:
+        return _wanted(self.host)
+
+
+def decide(facts: ReleaseFacts, connector: Connector, policy: Policy,
+           now: datetime.datetime) -> Tuple[ReleaseStep, ...]:
+    """What to do with a volume: one step for each of its attachments.
+
+    :param facts: fresh ones
+    :param connector: for what Cinder kept no connector of
+    :param policy: what is young and what is stuck
+    :param now: the time of the facts
+    """
+    return tuple(_of_attachment(HeldAttachment(a, facts, connector, policy,
+                                                now), connector)
+                 for a in facts.attachments) or (
+        _of_volume(HeldVolume(facts, connector, policy, now)),)
+
+
+def _of_attachment(facts: HeldAttachment,
+                   connector: Connector) -> ReleaseStep:
+    row = first(HELD_ATTACHMENTS.rows, facts)
+    call = row.outcome.call if isinstance(row.outcome, Make) else None
+    used = call is Call.ROLL_DETACHING or any(
+        a.status == 'attached' for a in facts.neighbours)
+    return ReleaseStep(
+        volume=facts.volume.id, explanation=row.explain(facts),
+        attachment=facts.attachment, host=facts.host,
+        since=facts.volume.updated_at, call=call,
+        connector=_for(call, connector),
+        expected='' if call is None else 'in-use' if used else 'available',
+        is_elsewhere=facts.is_elsewhere)
+
+
+def _of_volume(facts: HeldVolume) -> ReleaseStep:
+    row = first(HELD_VOLUMES.rows, facts)
+    call = row.outcome.call if isinstance(row.outcome, Make) else None
+    return ReleaseStep(
+        volume=facts.volume.id, explanation=row.explain(facts),
+        since=facts.volume.updated_at, call=call,
+        connector=_for(call, facts.connector),
+        expected='available' if call else '')
+
+
+def _for(call: Optional[Call],
+         connector: Connector) -> Optional[Mapping[str, Any]]:
+    """The connector, where the call takes one."""
+    return (connector if call is Call.FORCE_DETACH
+            and isinstance(connector, Mapping) else None)
+
+
+def _wanted(host: Optional[str]) -> str:
+    return ('Cinder kept no connector: give --connector with the output of '
+            '"nova-manage volume_attachment get_connector --json" on %s'
+            % ('host ' + host if host else 'the host that had the volume, or '
+               '--connector none if no host ever had it'))
+
+
+def selected(steps: Tuple[ReleaseStep, ...],
+             attachment_id: Optional[str]) -> Tuple[ReleaseStep, ...]:
+    """The steps that a target stands for.
+
+    A volume stands for all its attachments to release: its healthy ones are
+    not the operator's concern, unless there are no others.
+    """
+    if attachment_id is not None:
+        return tuple(s for s in steps if s.attachment_id == attachment_id)
+    return tuple(s for s in steps if s.call) or steps
+

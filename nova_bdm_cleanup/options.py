@@ -1,0 +1,247 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The options of ``[bdm_cleanup]``, and the policy that they ask for."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Dict, List, Tuple
+
+from oslo_config import cfg
+from oslo_config import types
+
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.switch import enabled_option
+from nova_bdm_cleanup.switch import GROUP
+
+_REMOVE_WHEN = (
+    ('missing', 'the volume does not exist (``volume-missing``)'),
+    ('available', 'Cinder offers the volume to everybody '
+                  '(``volume-available``)'),
+    ('attached-elsewhere', 'Cinder attaches the volume to other servers only '
+                           '(``attached-elsewhere``)'),
+)
+
+OPTS: List[cfg.Opt] = [
+    enabled_option(),
+    cfg.BoolOpt(
+        'required',
+        default=False,
+        help="""
+Refuse to start nova-compute when the plugin is enabled but cannot work.
+
+The plugin installs itself only into a Nova whose methods and signatures it
+knows, and only with valid options. Otherwise it logs one CRITICAL line, leaves
+Nova as it is, and nova-compute starts without it. Set this to ``true`` where a
+compute node without the cleanup must not go into service.
+
+Related options:
+
+* ``[bdm_cleanup] enabled``
+"""),
+    cfg.StrOpt(
+        'mode',
+        default='enforce',
+        choices=[
+            ('enforce', 'Remove what is dangling during a hard reboot.'),
+            ('observe', 'Look and log only; nothing is ever changed.'),
+        ],
+        help="""
+What a hard reboot does with what it finds.
+
+Start with ``observe`` to read in the log what would be removed, then change to
+``enforce``.
+"""),
+    cfg.ListOpt(
+        'remove_when',
+        default=[word for word, _ in _REMOVE_WHEN],
+        item_type=types.String(choices=_REMOVE_WHEN),
+        help="""
+In which situations a block device mapping is removed.
+
+Take a word out to have that situation reported only.
+
+* ``missing``: %s
+* ``available``: %s
+* ``attached-elsewhere``: %s
+""" % tuple(text for _, text in _REMOVE_WHEN)),
+    cfg.BoolOpt(
+        'stale_attachments',
+        default=Policy.stale_attachments,
+        help="""
+Delete stale Cinder attachments.
+
+A stale attachment names this server, but no block device mapping of the server
+accounts for it. It keeps the volume from being used or deleted. Set this to
+``false`` where other software makes attachments for Nova servers in Cinder
+directly; they are then reported only.
+"""),
+    cfg.IntOpt(
+        'grace_period',
+        default=int(Policy.grace_period.total_seconds()),
+        min=0,
+        help="""
+Seconds during which a new block device mapping without connection information
+is taken for an attach in progress and kept.
+
+Attaching a volume writes the mapping before it reserves the volume in Cinder.
+Raise this where attaching takes long because of a loaded message bus or a slow
+storage back end.
+"""),
+    cfg.IntOpt(
+        'stuck_after',
+        default=int(Policy.stuck_after.total_seconds()),
+        min=60,
+        help="""
+Seconds after which a volume that is still ``reserved``, ``attaching`` or
+``detaching`` is reported as ``stuck`` (WARNING) instead of as an operation in
+progress. It is kept in both cases.
+"""),
+    cfg.IntOpt(
+        'max_removals',
+        default=Policy.max_removals,
+        min=1,
+        help="""
+How many block device mappings one reboot may remove. With more than that to
+remove, no mapping is removed (``over-limit``): so many at once more likely
+means that Cinder or Nova's database is wrong than that the server is.
+
+Related options:
+
+* ``[bdm_cleanup] max_attachments``
+* ``[bdm_cleanup] max_removals_per_hour``
+"""),
+    cfg.IntOpt(
+        'max_attachments',
+        default=Policy.max_attachments,
+        min=1,
+        help="""
+How many attachments one reboot may delete, besides those that the mappings
+name which it removes. Those that connect a host go first; the rest is left to
+later reboots (``over-limit``). Anybody in the server's project can make any
+number of attachments, and while they are deleted the reboot waits. Raise it
+where servers collect many of them and their reboots may take longer.
+
+Related options:
+
+* ``[bdm_cleanup] max_removals``
+* ``[bdm_cleanup] timeout``
+"""),
+    cfg.IntOpt(
+        'max_removals_per_hour',
+        default=Policy.max_removals_per_hour,
+        min=1,
+        help="""
+How many block device mappings the reboots of this host may remove within an
+hour, and how many stale attachments those of the servers of one project. It is
+counted in the store and therefore across restarts of nova-compute. A reboot
+that would exceed one of the limits removes nothing of that kind
+(``over-limit``). Raise it for the time of a planned clean-up of many servers.
+
+Related options:
+
+* ``[bdm_cleanup] max_removals``
+"""),
+    cfg.IntOpt(
+        'timeout',
+        default=int(Policy.timeout),
+        min=1,
+        help="""
+Seconds that one reboot spends on the cleanup at most. When they are over the
+reboot continues, and what is not done yet is left to the next one. Calls to
+Cinder are cut off; a call to the hypervisor or to os-brick that has begun is
+waited for, as Nova does itself in the same reboot, since two of them must not
+work on one device at the same time.
+"""),
+    cfg.StrOpt(
+        'store',
+        default='$state_path/bdm-cleanup/store.sqlite',
+        help="""
+File in which this host remembers every plan and every step, from which
+``nova-bdm-cleanup journal`` lists, shows and undoes removals. It is an SQLite
+database; its directory is made when missing. What cannot be recorded is not
+done.
+
+Related options:
+
+* ``[bdm_cleanup] store_max_size``
+"""),
+    cfg.IntOpt(
+        'store_max_size',
+        default=16,
+        min=4,
+        max=1024,
+        help="""
+Size in MiB that the store may have. The oldest entries make room for new ones.
+Raise it to be able to undo removals that were made longer ago.
+
+Related options:
+
+* ``[bdm_cleanup] store``
+"""),
+]
+
+
+_REASON_OF = {
+    'missing': Reason.VOLUME_MISSING,
+    'available': Reason.VOLUME_AVAILABLE,
+    'attached-elsewhere': Reason.ATTACHED_ELSEWHERE,
+}
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register the group; doing it again is harmless."""
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> List[Tuple[str, List[cfg.Opt]]]:
+    """For ``oslo-config-generator`` and the configuration reference."""
+    return [(GROUP, OPTS)]
+
+
+def effective(conf: cfg.ConfigOpts) -> Dict[str, Any]:
+    """The value of every option."""
+    group = conf[GROUP]
+    return {opt.dest: group[opt.dest] for opt in OPTS}
+
+
+def problems(conf: cfg.ConfigOpts) -> List[str]:
+    """One sentence for each option whose value is wrong, naming its file."""
+    found = []
+    for opt in OPTS:
+        try:
+            conf[GROUP][opt.dest]
+        except cfg.Error as exc:
+            found.append('[%s] %s: %s' % (GROUP, opt.dest, exc))
+    return found
+
+
+def store(conf: cfg.ConfigOpts) -> Tuple[str, int]:
+    """Path and greatest size, in bytes, of the store."""
+    return conf[GROUP].store, conf[GROUP].store_max_size * 1024 * 1024
+
+
+def policy(conf: cfg.ConfigOpts) -> Policy:
+    """The policy that the options ask for."""
+    group = conf[GROUP]
+    return Policy(
+        observe=group.mode == 'observe',
+        remove_when=frozenset(_REASON_OF[w] for w in group.remove_when),
+        stale_attachments=group.stale_attachments,
+        grace_period=datetime.timedelta(seconds=group.grace_period),
+        stuck_after=datetime.timedelta(seconds=group.stuck_after),
+        max_removals=group.max_removals,
+        max_attachments=group.max_attachments,
+        max_removals_per_hour=group.max_removals_per_hour,
+        timeout=group.timeout,
+    )

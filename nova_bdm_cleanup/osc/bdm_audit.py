@@ -1,0 +1,174 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The command ``openstack bdm audit``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
+
+from osc_lib.command import command
+
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.fleet import audit
+from nova_bdm_cleanup.fleet.issues import FleetReason
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.fleet.issues import QUIET
+from nova_bdm_cleanup.fleet.issues import REMEDIES
+from nova_bdm_cleanup.fleet.plan_file import PlanWriter
+from nova_bdm_cleanup.osc import base
+
+_COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
+            'Since', 'Action')
+_MORE_COLUMNS = ('Server Name', 'Project', 'Explanation')
+
+_REASONS = sorted(str(r) for r in REMEDIES)
+_QUIET = sorted(str(r) for r in QUIET)
+
+
+class AuditBdm(base.BdmCommand, command.Lister):
+    """Find where Nova's and Cinder's books of attached volumes disagree.
+
+    One row for each inconsistency: block device mappings whose volume is
+    missing, available or attached elsewhere, attachments that no mapping or
+    no server accounts for, volumes that are in use by nobody, mismatches,
+    duplicates, and what is stuck. Nothing is changed.
+
+    By default the project of the credentials is audited. Both APIs are read
+    page by page; every suspect is looked at once more before it is shown.
+    What did not answer makes the result incomplete, which is said on
+    standard error and in the exit code.
+
+    Exit codes: 0 nothing was found, 5 something was found, 4 incomplete,
+    3 refused, 2 bad input, 255 the command itself failed.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        scope = parser.add_mutually_exclusive_group()
+        scope.add_argument(
+            '--server', metavar='<server>', action='append', default=[],
+            help='Audit this server (name or ID); may be repeated. With '
+                 '--all-projects, servers of other projects are found too')
+        scope.add_argument(
+            '--host', metavar='<host>',
+            help='Audit the servers of this compute host (administrators)')
+        scope.add_argument(
+            '--project', metavar='<project-id>',
+            help='Audit the project with this ID (administrators)')
+        parser.add_argument(
+            '--all-projects', action='store_true',
+            help='Audit all projects (administrators)')
+        parser.add_argument(
+            '--thorough', action='store_true',
+            help='Look at every server with a volume one by one, instead of '
+                 'only at those where the lists disagree. It costs several '
+                 'requests per server, and also finds mappings that name '
+                 'another attachment of the same volume and server')
+        parser.add_argument(
+            '--reason', metavar='<reason>', action='append', default=[],
+            choices=_REASONS,
+            help='Show this reason only; may be repeated. Without it, all '
+                 'are shown but %s. Reasons: %s' % (
+                     ', '.join(_QUIET), ', '.join(_REASONS)))
+        parser.add_argument(
+            '--fail-on', metavar='<reason>', action='append', default=[],
+            choices=_REASONS + ['none'],
+            help='Exit with 5 only if this reason is shown; may be repeated; '
+                 'none: never (default: any)')
+        parser.add_argument(
+            '--long', action='store_true',
+            help='Show names, projects and explanations as well')
+        parser.add_argument(
+            '--plan', metavar='<file>',
+            help='Write what was found into this new file, for bdm release '
+                 'and bdm clean')
+        return parser
+
+    def take_action(self, args: argparse.Namespace
+                    ) -> Tuple[Sequence[str], Iterable[Sequence[Any]]]:
+        with contextlib.ExitStack() as stack:
+            plan = (stack.enter_context(PlanWriter(args.plan))
+                    if args.plan else None)
+            shown = self._audit(args, plan)
+        columns = _COLUMNS + (_MORE_COLUMNS if args.long else ())
+        return columns, [_row(i, args.long) for i in shown]
+
+    def _audit(self, args: argparse.Namespace,
+               plan: Optional[PlanWriter]) -> List[Issue]:
+        scope = audit.Scope(
+            servers=tuple(args.server), host=args.host, project=args.project,
+            all_projects=args.all_projects, thorough=args.thorough,
+            legacy=str(FleetReason.LEGACY_RECORD) in args.reason)
+        self.connect(args)
+        auditor = audit.Audit(self.nova, self.cinder, base.policy(args),
+                              scope, self.progress, base.now,
+                              self.project_of_token())
+        shown: List[Issue] = []
+        hidden = 0
+        for issue in auditor.issues():
+            if self._is_shown(issue, args.reason):
+                shown.append(issue)
+            else:
+                hidden += 1
+        self._report(auditor, scope, hidden)
+        if plan is not None:
+            plan.write(shown, bool(auditor.gaps), base.now())
+        failing = [i for i in shown
+                   if not args.fail_on or str(i.reason) in args.fail_on]
+        if auditor.gaps:
+            self.exit_code = ExitCode.PARTLY
+        elif failing:
+            self.exit_code = ExitCode.FINDINGS
+        return shown
+
+    @staticmethod
+    def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:
+        if reasons:
+            return str(issue.reason) in reasons
+        return issue.reason not in QUIET
+
+    def _report(self, auditor: audit.Audit, scope: audit.Scope,
+                hidden: int) -> None:
+        """What the table does not say."""
+        for gap in auditor.gaps:
+            self.say('INCOMPLETE: %s' % gap)
+        notes = []
+        if any(auditor.size):
+            notes.append('%d servers, %d volumes claimed by them, %d '
+                         'attachments' % auditor.size)
+            if not scope.thorough:
+                notes.append('attachment ids of servers that look right are '
+                             'not compared (--thorough does)')
+        if auditor.legacy and not scope.legacy:
+            notes.append('%d of the attachments are from before Queens '
+                         '(--reason %s shows those that are in order)' % (
+                             auditor.legacy,
+                             FleetReason.LEGACY_RECORD))
+        if hidden:
+            notes.append('%d findings are not shown (--reason shows them)'
+                         % hidden)
+        notes.append('%d requests to Nova and %d to Cinder' % (
+            self.budget.made['Nova'], self.budget.made['Cinder']))
+        self.note('Audited: %s', '; '.join(notes))
+
+
+def _row(issue: Issue, more: bool) -> Tuple[Any, ...]:
+    row: Tuple[Any, ...] = (
+        issue.server, issue.host, issue.volume, issue.attachment,
+        issue.device, str(issue.reason),
+        issue.since and issue.since.strftime('%Y-%m-%dT%H:%M:%SZ'),
+        issue.what_to_do)
+    if more:
+        row += (issue.server_name, issue.project, issue.explanation)
+    return row

@@ -1,0 +1,201 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The command ``openstack bdm clean``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
+
+from osc_lib.command import command
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.fleet import inspection
+from nova_bdm_cleanup.fleet import plan_file
+from nova_bdm_cleanup.fleet import reboot
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.fleet.issues import Remedy
+from nova_bdm_cleanup.osc import base
+
+_COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
+            'Result')
+
+Rows = List[Tuple[Any, ...]]
+
+
+class CleanBdm(base.BdmCommand, command.Lister):
+    """Hard-reboot servers so that the plugin cleans them.
+
+    Shows what is to be removed, asks, reboots one server after the other,
+    waits, and shows what both APIs say afterwards. Servers in ERROR and
+    stopped ones are cleaned, too; a stopped server runs afterwards.
+
+    The compute host must have the plugin enabled: a hard reboot without it
+    does not remove anything, and may leave the server in ERROR. Servers at
+    which a person must look first are refused.
+
+    Exit codes: 6 all was cleaned, 5 there is something to clean (with
+    --dry-run), 0 there is nothing, 4 some of it was not cleaned, 3 refused,
+    2 bad input, 255 the command itself failed.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('servers', metavar='<server>', nargs='*',
+                            help='Server (name or ID)')
+        parser.add_argument(
+            '--plan', metavar='<file>',
+            help='What "bdm audit --plan" found, if nothing of it has '
+                 'changed')
+        parser.add_argument(
+            '--all-projects', action='store_true',
+            help='Find servers by their name in all projects '
+                 '(administrators)')
+        group = parser.add_mutually_exclusive_group()
+        group.add_argument('--dry-run', action='store_true',
+                           help='Only show what is to be removed')
+        group.add_argument('--yes', action='store_true',
+                           help='Do not ask')
+        parser.add_argument(
+            '--timeout', metavar='<seconds>', type=base.number(0),
+            default=600,
+            help='How long to wait for one reboot (default: 600)')
+        return parser
+
+    def take_action(self, args: argparse.Namespace
+                    ) -> Tuple[Sequence[str], Iterable[Sequence[Any]]]:
+        if bool(args.servers) == bool(args.plan):
+            raise errors.BadInput('give servers or --plan')
+        self.connect(args)
+        self.cinder.prove_admin()
+        cleaner = reboot.Rebooter(
+            self.nova, inspection.Inspector(
+                self.nova, self.cinder, base.policy(args),
+                inspection.Witness(self.nova, self.cinder), base.now,
+                self.project_of_token()),
+            self.progress, args.timeout)
+        planned = [cleaner.look(s) for s in self._servers(args)]
+        if args.plan:
+            _compare(args.plan, planned)
+        self._refuse(planned)
+        todo = [p for p in planned if p.issues]
+        for plan in planned:
+            self._announce(plan)
+        if args.dry_run or not todo:
+            if todo:
+                self.exit_code = ExitCode.FINDINGS
+            return _COLUMNS, [row for p in todo for row in _rows(
+                p.issues, {}, 'would be removed')]
+        self._ask(args, todo)
+        rows: Rows = []
+        codes = set()
+        for number, plan in enumerate(todo):
+            try:
+                code, found = self._clean(cleaner, plan)
+            except KeyboardInterrupt:
+                # What became of the others must be told all the same.
+                codes.add(ExitCode.PARTLY)
+                rows += _rows(plan.issues, {}, 'unknown: interrupted')
+                rows += [row for p in todo[number + 1:]
+                         for row in _rows(p.issues, {}, 'not begun')]
+                break
+            codes.add(code)
+            rows += found
+        self.exit_code = codes.pop() if len(codes) == 1 else ExitCode.PARTLY
+        return _COLUMNS, rows
+
+    def _servers(self, args: argparse.Namespace) -> List[str]:
+        if args.plan:
+            planned = plan_file.read_plan(args.plan).of(Remedy.CLEAN)
+            found = [i.server for i in planned if i.server]
+        else:
+            found = [self.nova.find(name, args.all_projects).id
+                     for name in args.servers]
+        return list(dict.fromkeys(found))
+
+    def _refuse(self, planned: Sequence[reboot.RebootPlan]) -> None:
+        """All or nothing: one that must not be rebooted stops all."""
+        refused = [p for p in planned if p.refusals and (
+            p.issues or len(planned) == 1)]
+        for plan in refused:
+            for why in plan.refusals:
+                self.say('server %s: %s' % (plan.server.id, why))
+        if refused:
+            raise errors.Refused('nothing was changed')
+
+    def _announce(self, plan: reboot.RebootPlan) -> None:
+        server = plan.server
+        for issue in plan.others:
+            self.note('Server %s: a reboot does not free volume %s (%s): '
+                      '%s', server.id, issue.volume, issue.reason,
+                      issue.what_to_do)
+        if not plan.issues:
+            self.note('Server %s: there is nothing to clean', server.id)
+            return
+        for issue in plan.issues:
+            self.note('Server %s: volume %s, attachment %s, %s: %s', server.id,
+                      issue.volume, issue.attachment or '-', issue.reason,
+                      issue.explanation)
+        self.note('Server %s is hard-rebooted on host %s, whose nova-compute '
+                  'must have bdm-cleanup enabled%s', server.id,
+                  server.host or '-',
+                  '; it is stopped now and runs afterwards'
+                  if server.status == 'SHUTOFF' else '')
+
+    def _ask(self, args: argparse.Namespace,
+             todo: Sequence[reboot.RebootPlan]) -> None:
+        if args.yes:
+            return
+        if not sys.stdin.isatty():
+            raise errors.Refused('give --yes where nobody can be asked; '
+                                   'nothing was changed')
+        self.app.stderr.write('Hard-reboot %d server(s)? [y/N] ' % len(todo))
+        self.app.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ('y', 'yes'):
+            raise errors.Refused('nothing was changed')
+
+    def _clean(self, cleaner: reboot.Rebooter,
+               plan: reboot.RebootPlan) -> Tuple[ExitCode, Rows]:
+        try:
+            status, after = cleaner.run(plan)
+        except (errors.Refused, errors.Conflict) as exc:
+            return ExitCode.REFUSED, _rows(plan.issues, {},
+                                           'refused: %s' % exc)
+        except errors.ApiError as exc:
+            return ExitCode.PARTLY, _rows(plan.issues, {},
+                                          'unknown: %s' % exc)
+        left = {(i.volume, i.attachment): i for i in after.issues}
+        if status != 'ACTIVE':
+            self.say('server %s is %s after the reboot' % (plan.server.id,
+                                                           status))
+        return (ExitCode.PARTLY if left or status != 'ACTIVE'
+                else ExitCode.REPAIRED,
+                _rows(plan.issues, left, 'removed'))
+
+
+def _rows(issues: Iterable[Issue], left: Dict[Any, Issue],
+          result: str) -> Rows:
+    return [(i.server, i.host, i.volume, i.attachment, i.device,
+             str(i.reason),
+             'still there' if (i.volume, i.attachment) in left else result)
+            for i in issues]
+
+
+def _compare(path: str, planned: Sequence[reboot.RebootPlan]) -> None:
+    """Refuse a plan whose facts have changed."""
+    changed = plan_file.differences(plan_file.read_plan(path).of(Remedy.CLEAN),
+                                [i for p in planned for i in p.issues])
+    if changed:
+        raise errors.Refused('the facts have changed since the plan was made: '
+                             '%s; audit again' % '; '.join(changed))

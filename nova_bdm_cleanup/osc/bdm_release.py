@@ -1,0 +1,197 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The command ``openstack bdm release``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Iterable, List, Sequence, Tuple
+
+from osc_lib.command import command
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.fleet import audit
+from nova_bdm_cleanup.fleet import plan_file
+from nova_bdm_cleanup.fleet import release
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.fleet.issues import Remedy
+from nova_bdm_cleanup.fleet.release import ReleaseResult
+from nova_bdm_cleanup.fleet.release import Target
+from nova_bdm_cleanup.fleet.release_rules import ReleaseStep
+from nova_bdm_cleanup.osc import base
+
+_COLUMNS = ('Volume', 'Attachment', 'Server', 'Host', 'Call', 'Result',
+            'Explanation')
+
+
+class ReleaseBdm(base.BdmCommand, command.Lister):
+    """Release volumes held for a server that is gone or never had them.
+
+    Shows what it would do, and does it with --yes. For administrators.
+
+    Each attachment is freed with the one call that also tells the back end:
+    "attachment delete" where Cinder kept the connector or only reserved the
+    volume; "os-force_detach" with a connector where it did not;
+    "os-roll_detaching" where a detach ended half way and the server exists.
+    The state of a volume is never set by hand. A disk is never taken from a
+    server that has a host: the explanation then says what to do first.
+
+    Before that it makes sure that no cell of Nova has the server, that the
+    attachment is of that volume, that the volume is in a state that Cinder
+    can compute a new one from and is not being migrated, and that no other
+    user of the volume is touched. Each step is checked again right before it
+    is done, and read back after it.
+
+    A host that had such a volume may still have its device. Instance IDs
+    that Nova does not know may belong to another service that attaches
+    volumes, such as Ironic without Nova: look before you say --yes.
+
+    Exit codes: 6 all of it was freed, 5 there is something to free (without
+    --yes), 0 there is nothing, 4 some of it was not freed, 3 all of it was
+    refused, 2 bad input, 255 the command itself failed.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            'targets', metavar='<volume or attachment>', nargs='*',
+            help='ID of a volume or of an attachment')
+        parser.add_argument(
+            '--orphans', action='store_true',
+            help='Whatever an audit of all projects finds')
+        parser.add_argument(
+            '--plan', metavar='<file>',
+            help='What "bdm audit --plan" found, if nothing of it has '
+                 'changed')
+        parser.add_argument('--yes', action='store_true',
+                            help='Do it, not only show it')
+        parser.add_argument(
+            '--max', metavar='<number>', type=base.number(0), default=10,
+            help='Free nothing if it were more than this many (default: 10)')
+        parser.add_argument(
+            '--connector', metavar='<file>',
+            help='For attachments of which Cinder kept no connector: the '
+                 'output of "nova-manage volume_attachment get_connector '
+                 '--json" on the host that had the volume, or "none" if no '
+                 'host ever had it')
+        return parser
+
+    def take_action(self, args: argparse.Namespace
+                    ) -> Tuple[Sequence[str], Iterable[Sequence[Any]]]:
+        if sum(map(bool, (args.targets, args.orphans, args.plan))) != 1:
+            raise errors.BadInput('give volumes or attachments, or --orphans, '
+                                  'or --plan')
+        connector = (release.read_connector(args.connector)
+                     if args.connector else None)
+        self.connect(args)
+        releaser = release.Releaser(
+            self.nova, self.cinder, base.policy(args), connector,
+            self.progress, base.now)
+        releaser.check()
+        steps = releaser.plan(self._targets(args, releaser))
+        if args.orphans:
+            steps = self._without_elsewhere(steps)
+        if args.plan:
+            self._compare(args.plan, steps)
+        return _COLUMNS, [_row(o) for o in self._carry_out(
+            args, releaser, steps)]
+
+    def _targets(self, args: argparse.Namespace,
+                 releaser: release.Releaser) -> List[Target]:
+        if args.targets:
+            return [releaser.resolve(name) for name in args.targets]
+        if args.plan:
+            return [_target(i) for i in plan_file.read_plan(args.plan).of(
+                Remedy.RELEASE)]
+        auditor = audit.Audit(
+            self.nova, self.cinder, base.policy(args),
+            audit.Scope(all_projects=True), self.progress, base.now,
+            self.project_of_token())
+        found = [_target(i) for i in auditor.issues()
+                 if i.remedy is Remedy.RELEASE]
+        for gap in auditor.gaps:
+            self.say('INCOMPLETE: %s' % gap)
+        if auditor.gaps:
+            raise errors.Refused('the audit is incomplete; name what is to be '
+                                 'freed')
+        return found
+
+    def _without_elsewhere(self, steps: Sequence[ReleaseStep]
+                           ) -> Tuple[ReleaseStep, ...]:
+        """To this Nova every server of another one looks like an orphan."""
+        left = sum(s.is_elsewhere for s in steps)
+        if left:
+            self.say('%d attachments were left: their host is no compute '
+                     'host of this Nova, so another Nova that uses the same '
+                     'Cinder may have their server' % left)
+        return tuple(s for s in steps if not s.is_elsewhere)
+
+    def _compare(self, path: str, steps: Sequence[ReleaseStep]) -> None:
+        """Refuse a plan whose facts have changed."""
+        planned = plan_file.read_plan(path).of(Remedy.RELEASE)
+        current = {(s.volume, s.attachment_id): s for s in steps}
+        changed = []
+        for issue in planned:
+            step = current.get((issue.volume or '', issue.attachment))
+            if (step is None or step.since != issue.since
+                    or step.server not in (issue.server, None)):
+                changed.append('volume %s (%s)' % (issue.volume,
+                                                   issue.reason))
+        if changed:
+            raise errors.Refused('the facts have changed since the plan was '
+                                 'made: %s; audit again' % ', '.join(changed))
+
+    def _carry_out(self, args: argparse.Namespace, releaser: release.Releaser,
+                   steps: Sequence[ReleaseStep]) -> List[ReleaseResult]:
+        due = sum(s.call is not None for s in steps)
+        if not args.yes:
+            self._end(due and ExitCode.FINDINGS, steps, due)
+            if due:
+                self.note('Nothing was changed; --yes does it')
+            return [ReleaseResult(s, False, 'planned' if s.call else 'refused')
+                    for s in steps]
+        if due > args.max:
+            raise errors.Refused('%d are to be freed, and --max allows %d; '
+                                 'nothing was changed' % (due, args.max))
+        outcomes: List[ReleaseResult] = []
+        try:
+            for number, outcome in enumerate(releaser.act(steps), 1):
+                self.progress('released', number)
+                outcomes.append(outcome)
+        except KeyboardInterrupt:
+            # What became of the others must be told all the same.
+            words = iter(('unknown: interrupted',))
+            outcomes += [ReleaseResult(s, False, next(words, 'not begun'))
+                         for s in steps[len(outcomes):]]
+        done = sum(o.done for o in outcomes)
+        self._end(ExitCode.REPAIRED if done == len(steps)
+                  else ExitCode.PARTLY, steps, due)
+        return outcomes
+
+    def _end(self, code: int, steps: Sequence[ReleaseStep], due: int) -> None:
+        self.exit_code = ExitCode(code)
+        if not steps:
+            self.exit_code = ExitCode.OK
+            self.note('There is nothing to free')
+        elif not due:
+            self.exit_code = ExitCode.REFUSED
+
+
+def _target(issue: Issue) -> Target:
+    return Target(issue.volume or '', issue.attachment)
+
+
+def _row(outcome: ReleaseResult) -> Tuple[Any, ...]:
+    step = outcome.step
+    return (step.volume, step.attachment_id, step.server, step.host,
+            step.call and str(step.call), outcome.text, step.explanation)

@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The tiny entry point that ``nova-compute`` loads on every start.
+
+Nova has no plug point for a compute plugin.  Its ``main()`` does load every
+entry point of the ``os_vif`` namespace, in no other Nova service, after the
+configuration and logging are ready and before the manager is imported.  This
+module is that entry point: standard library only at import, because an import
+error here would be swallowed, and nothing of ours besides when disabled.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from nova_bdm_cleanup.switch import enabled_option
+from nova_bdm_cleanup.switch import GROUP
+
+
+class Loader:
+    """Looks like an os-vif plug-in; no VIF ever selects it."""
+
+    @classmethod
+    def load(cls, name: str) -> Loader:
+        """Install the hook when this is nova-compute and it is enabled.
+
+        :param name: the name of the entry point, given by os-vif
+        :raises startup.StartRefused: when ``[bdm_cleanup] required`` is set
+            and the plugin cannot work; nova-compute then does not start
+        """
+        # Zun, Kuryr and others on the same Python load this namespace too.
+        if 'nova.cmd.compute' in sys.modules:
+            from oslo_config import cfg
+
+            conf = cfg.CONF
+            conf.register_opt(enabled_option(), group=GROUP)
+            try:
+                enabled = conf[GROUP].enabled
+            except cfg.Error:
+                # Not a boolean: the full start-up names option and file.
+                enabled = True
+            if enabled:
+                from nova_bdm_cleanup.plugin import startup
+
+                startup.start(conf)
+        return cls()
+
+    def describe(self) -> Any:
+        """Nothing to plug; ``os_vif.host_info()`` asks every plug-in."""
+        import os_vif.objects.host_info as host_info
+
+        return host_info.HostPluginInfo(plugin_name=GROUP, vif_info=[])

@@ -1,0 +1,260 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What becomes of an attachment of this server that no mapping names."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Mapping, Optional, Sequence, Union
+
+from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Bdm
+from nova_bdm_cleanup.model import DeleteAttachment
+from nova_bdm_cleanup.model import Finding
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.rules.mappings import MappingFacts
+from nova_bdm_cleanup.rules.table import first
+from nova_bdm_cleanup.rules.table import Keep
+from nova_bdm_cleanup.rules.table import Row
+from nova_bdm_cleanup.rules.table import Table
+from nova_bdm_cleanup.rules.world import KNOWN
+from nova_bdm_cleanup.rules.world import World
+
+
+@dataclasses.dataclass(frozen=True)
+class Delete:
+    """Nothing in Nova accounts for it."""
+
+    reason: Reason
+
+    def __str__(self) -> str:
+        return '**deleted**: ``%s``' % self.reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Leave:
+    """It is no finding of its own."""
+
+    how: str
+
+    def __str__(self) -> str:
+        return self.how
+
+
+ATTACHMENTS: Table[Row[AttachmentFacts, Union[Keep, Delete, Leave]]] = Table(
+    ('The attachment', 'what follows'), (
+
+    Row('is of another server',
+        lambda a: not a.is_ours,
+        Keep(Reason.CROSS_WIRED),
+        'the attachment belongs to server {it.attachment.server_id}'),
+
+    # Whoever owns a volume can have its attachments name any server.
+    Row('is of a volume of another project than the server',
+        lambda a: a.is_foreign,
+        Leave('left alone, and counts for nothing'),
+        ''),
+
+    Row('is of a volume whose mapping is not ``healthy``',
+        lambda a: not a.is_of_healthy_mappings,
+        Leave('goes or stays with that mapping'),
+        ''),
+
+    Row('is of a volume whose mapping names no attachment (before Queens)',
+        lambda a: any(not b.attachment_id for b in a.bdms),
+        Leave('goes or stays with that mapping'),
+        ''),
+
+    Row('was seen with credentials that see one project only, and are not '
+         'shown migrations',
+        lambda a: not a.sees_all,
+        Keep(Reason.CANNOT_SEE_PROJECT),
+        'no mapping accounts for it, but only the credentials in [cinder] '
+        'can tell whether a volume is migrating'),
+
+    Row('is of a volume, or a server, whose project is not known',
+        lambda a: a.volume and not a.projects_are_known,
+        Keep(Reason.CANNOT_SEE_PROJECT),
+        'no mapping accounts for it, and whether its volume is of the '
+        'server\'s project is not known'),
+
+    Row('is of a server without a root disk: Nova\'s list of its mappings '
+         'cannot be whole',
+        lambda a: not a.server_has_root,
+        Keep(Reason.STATUS_CONTRADICTION),
+        'Nova lists no root disk of the server: its list of mappings cannot '
+        'be whole'),
+
+    Row('is of a server that an administrator has locked',
+        lambda a: a.is_locked_by_admin,
+        Keep(Reason.OPERATION_IN_FLIGHT),
+        'an administrator locked the server'),
+
+    Row('is of a server of which any volume is being detached, migrated or '
+         'swapped',
+        lambda a: a.server_is_moving,
+        Keep(Reason.OPERATION_IN_FLIGHT),
+        'a volume of the server is being moved'),
+
+    Row('is of a volume that does not exist',
+        lambda a: a.volume is None,
+        Keep(Reason.STATUS_CONTRADICTION),
+        'Cinder does not know the volume of the attachment'),
+
+    Row('is of a volume in another state than ``available``, ``in-use``, '
+         '``reserved``, ``attaching``',
+        lambda a: a.volume_status not in KNOWN,
+        Keep(Reason.VOLUME_BUSY),
+        'the volume is {it.volume_state}'),
+
+    Row('only reserves the volume',
+        lambda a: a.only_reserves,
+        Delete(Reason.STALE_ATTACHMENT),
+        'it only reserves the volume, and no mapping of the server accounts '
+        'for it'),
+
+    # An attach or a move that has got that far.
+    Row('is neither connected nor ``attached``',
+        lambda a: not (a.attachment.connected or a.attachment.is_legacy),
+        Keep(Reason.OPERATION_IN_FLIGHT),
+        'the attachment is {it.attachment.status}'),
+
+    Row('connects a volume of which the server has no mapping',
+        lambda a: not a.bdms,
+        Delete(Reason.STALE_ATTACHMENT),
+        'no mapping of the server has its volume'),
+
+    Row('connects a host with another name (whatever the domain) and, where '
+         'the back end tells them, other initiators, while that of the '
+         'mapping connects this host',
+        lambda a: all(a.is_of_another_host_than(b) for b in a.bdms),
+        Delete(Reason.STALE_ATTACHMENT),
+        'it connects another host, while the mapping on this host is in '
+        'order'),
+
+    # To delete it could take the device from the one in order.
+    Row('is a second one beside one that is in order',
+        lambda a: True,
+        Keep(Reason.DUPLICATE_ATTACHMENT),
+        'a second attachment of a volume that is in order; deleting it could '
+        'disconnect the first'),
+))
+
+
+class AttachmentFacts:
+    """What the table may ask about one attachment."""
+
+    def __init__(self, attachment: Attachment,
+                 found: Mapping[str, MappingFacts], world: World) -> None:
+        self.attachment: Attachment = attachment
+        self._found = found
+        self._world = world
+        #: The mappings of its volume.
+        self.bdms: Sequence[Bdm] = world.bdms_of.get(
+            attachment.volume_id, ())
+        self.volume: Optional[Volume] = world.volumes.get(
+            attachment.volume_id)
+
+    @property
+    def is_ours(self) -> bool:
+        return self.attachment.server_id == self._world.server.uuid
+
+    @property
+    def is_foreign(self) -> bool:
+        return self.attachment.id in self._world.foreign
+
+    @property
+    def projects_are_known(self) -> bool:
+        return (self.volume is not None and None not in (
+            self.volume.project, self._world.server.project))
+
+    @property
+    def is_of_healthy_mappings(self) -> bool:
+        """Every mapping of its volume is in order, if there is any."""
+        return all(self._found[b.uuid].reason is Reason.HEALTHY
+                   for b in self.bdms)
+
+    @property
+    def sees_all(self) -> bool:
+        return self._world.snapshot.sees_all
+
+    @property
+    def server_has_root(self) -> bool:
+        return self._world.has_root
+
+    @property
+    def is_locked_by_admin(self) -> bool:
+        return self._world.server.locked_by_admin
+
+    @property
+    def server_is_moving(self) -> bool:
+        return self._world.is_moving
+
+    @property
+    def volume_status(self) -> str:
+        return self.volume.status if self.volume else ''
+
+    @property
+    def volume_state(self) -> str:
+        return self.volume_status or 'in no state'
+
+    @property
+    def only_reserves(self) -> bool:
+        return (self.attachment.status == 'reserved'
+                and not self.attachment.connected)
+
+    @property
+    def host(self) -> Optional[str]:
+        """The host that it connects, where Cinder tells it."""
+        return self._host_of(self.attachment)
+
+    @property
+    def may_be_connected_here(self) -> bool:
+        """It may have left something on this host that is its own."""
+        return (self.attachment.connected and not self.bdms
+                and self.host == self._world.server.host)
+
+    def is_of_another_host_than(self, bdm: Bdm) -> bool:
+        """Certain only when Cinder names both hosts and ours is the good.
+
+        A host may have got another name since; the back end knows it by its
+        initiators.
+        """
+        here = self._world.server.host
+        own = self._world.attachments.get(bdm.attachment_id or '')
+        return (own is not None and self._host_of(own) == here
+                and self.host is not None
+                and _short(self.host) != _short(here)
+                and not self.attachment.initiators & own.initiators)
+
+    def _host_of(self, attachment: Attachment) -> Optional[str]:
+        return self.volume.host_of(attachment.id) if self.volume else None
+
+
+def _short(host: str) -> str:
+    """A host's name without its domain."""
+    return host.partition('.')[0].lower()
+
+
+def judge(attachment: Attachment, found: Mapping[str, MappingFacts],
+          world: World) -> Optional[Finding]:
+    """Put the table to one attachment; None: it belongs to a mapping."""
+    facts = AttachmentFacts(attachment, found, world)
+    row = first(ATTACHMENTS.rows, facts)
+    if isinstance(row.outcome, Leave):
+        return None
+    return Finding(
+        row.outcome.reason, row.explain(facts), attachment=attachment,
+        action=DeleteAttachment(
+            attachment, disconnect=facts.may_be_connected_here)
+        if isinstance(row.outcome, Delete) else None)

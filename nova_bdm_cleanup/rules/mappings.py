@@ -1,0 +1,450 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What a mapping of the server is found to be, and what follows.
+
+"Own" is the attachment that the mapping names; "ours" are all attachments of
+its volume that name this server.  The volume may be of another project: it
+was transferred, or an administrator attached it.  Then only the mapping's own
+attachment is ours.  The others are whatever that project wrote: they neither
+keep the mapping nor are they deleted with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import (
+    Callable,
+    FrozenSet,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+from nova_bdm_cleanup.model import AttachedServer
+from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Bdm
+from nova_bdm_cleanup.model import Finding
+from nova_bdm_cleanup.model import IN_FLIGHT
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.model import RemoveBdm
+from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.rules.table import enumerated
+from nova_bdm_cleanup.rules.table import first
+from nova_bdm_cleanup.rules.table import first_in_sections
+from nova_bdm_cleanup.rules.table import Keep
+from nova_bdm_cleanup.rules.table import Row
+from nova_bdm_cleanup.rules.table import Section
+from nova_bdm_cleanup.rules.table import Table
+from nova_bdm_cleanup.rules.world import KNOWN
+from nova_bdm_cleanup.rules.world import World
+
+
+@dataclasses.dataclass(frozen=True)
+class Remove:
+    """The mapping dangles."""
+
+    reason: Reason
+
+    def __str__(self) -> str:
+        return '**removed**: ``%s``' % self.reason
+
+
+#: A section for each state of the volume.  The first row that holds in a
+#: section that holds decides.
+MAPPINGS: Table[Section[MappingFacts, Union[Keep, Remove]]] = Table(
+    ('Cinder says of the volume',
+     'of the mapping, and of its attachments to this server',
+     'what follows'), (
+
+    Section('anything', lambda m: True, (
+        Row('the mapping names no volume yet',
+            lambda m: not m.names_a_volume,
+            Keep(Reason.OPERATION_IN_FLIGHT),
+            'the mapping names no volume yet'),
+
+        Row('the mapping names one of another server or another volume',
+            lambda m: m.is_cross_wired,
+            Keep(Reason.CROSS_WIRED),
+            'attachment {it.own.id} of the mapping belongs to volume '
+            '{it.own.volume_id} of server {it.own.server_id}'),
+
+        # The attach API writes the mapping before it reserves the volume,
+        # so whatever Cinder says now may be older than the mapping.
+        Row('the mapping is newer than ``grace_period`` and was never '
+            'connected',
+            lambda m: not m.bdm.has_connection_info and m.is_young,
+            Keep(Reason.ATTACH_IN_FLIGHT),
+            'the mapping is new and was never connected: an attach may be '
+            'in progress'),
+    )),
+
+    Section('it does not exist', lambda m: m.volume is None, (
+        Row('some, all the same',
+            lambda m: m.ours,
+            Keep(Reason.STATUS_CONTRADICTION),
+            'Cinder does not know the volume, yet lists attachment '
+            '{it.ours[0].id} of it'),
+
+        Row('none; asked with credentials that see one project only',
+            lambda m: not m.sees_all,
+            Keep(Reason.CANNOT_SEE_PROJECT),
+            'the volume does not exist, or belongs to a project that the '
+            'token of this reboot cannot see; only the credentials in '
+            '[cinder] can tell'),
+
+        Row('none',
+            lambda m: True,
+            Remove(Reason.VOLUME_MISSING),
+            'the volume does not exist'),
+    )),
+
+    Section('it is being migrated', lambda m: m.is_migrating, (
+        Row('any',
+            lambda m: True,
+            Keep(Reason.VOLUME_BUSY),
+            'the volume is being migrated ({it.volume.migration_status})'),
+    )),
+
+    Section('a state that is not named below',
+            lambda m: m.status not in KNOWN, (
+        Row('any',
+            lambda m: True,
+            Keep(Reason.VOLUME_BUSY),
+            'the volume is {it.state}'),
+    )),
+
+    Section('``reserved``, ``attaching``, ``detaching``',
+            lambda m: m.status in IN_FLIGHT, (
+        # Every server of a multiattach volume shares its status: with the
+        # attachment in order, another server's attach or detach is seen.
+        Row('its own is ``attached``, and the volume is multiattach',
+            lambda m: m.is_multiattach and m.is_attached,
+            Keep(Reason.HEALTHY),
+            'attached, while another server is changing'),
+
+        Row('any, and the volume is in that state for ``stuck_after``',
+            lambda m: m.is_stuck,
+            Keep(Reason.STUCK),
+            'the volume is {it.status} since {it.since}'),
+
+        Row('any',
+            lambda m: True,
+            Keep(Reason.OPERATION_IN_FLIGHT),
+            'the volume is {it.status}'),
+    )),
+
+    Section('``available``', lambda m: m.status == 'available', (
+        Row('the volume lists one that Cinder does not show by itself',
+            lambda m: m.lists_what_is_not_shown,
+            Keep(Reason.STATUS_CONTRADICTION),
+            'Cinder says that the volume is available and attached to this '
+            'server by a record that it does not show'),
+
+        Row('left-over ones, which are deleted with it',
+            lambda m: m.ours,
+            Remove(Reason.VOLUME_AVAILABLE),
+            'Cinder says that the volume is available, with attachment '
+            '{it.ids_of_ours} left over'),
+
+        Row('none',
+            lambda m: True,
+            Remove(Reason.VOLUME_AVAILABLE),
+            'Cinder says that the volume is available and has no attachment '
+            'of this server'),
+    )),
+
+    # No other state is left.
+    Section('``in-use``', lambda m: True, (
+        Row('its own is ``attached``, but Nova has no connection '
+            'information for it',
+            lambda m: not m.bdm.has_connection_info and m.is_attached,
+            Keep(Reason.STATUS_CONTRADICTION),
+            'Cinder attaches the volume, but Nova has no connection '
+            'information for it and leaves it out of the guest'),
+
+        Row('its own is ``attached``; before Queens, the volume lists this '
+            'server',
+            lambda m: m.is_attached,
+            Keep(Reason.HEALTHY),
+            'attached'),
+
+        # A move or a swap that failed: the other one may serve the disk.
+        Row('another than its own is ``attached``',
+            lambda m: m.others_attached,
+            Keep(Reason.ATTACHMENT_MISMATCH),
+            'the mapping names {it.name_of_own}, but what is attached is '
+            '{it.ids_of_others}'),
+
+        Row('only such as are not ``attached`` yet',
+            lambda m: m.ours,
+            Keep(Reason.OPERATION_IN_FLIGHT),
+            'attachment {it.ours[0].id} is {it.ours[0].status}'),
+
+        Row('none; Cinder attaches it to other servers',
+            lambda m: m.other_servers,
+            Remove(Reason.ATTACHED_ELSEWHERE),
+            'Cinder attaches the volume to server {it.ids_of_other_servers} '
+            'and not to this one'),
+
+        Row('none; Cinder attaches it to no server',
+            lambda m: True,
+            Keep(Reason.STATUS_CONTRADICTION),
+            'Cinder says that the volume is in-use, but by nobody'),
+    )),
+))
+
+
+class MappingFacts:
+    """What the table may ask about one mapping."""
+
+    #: The row that decided.
+    row: Row[MappingFacts, Union[Keep, Remove]]
+
+    def __init__(self, bdm: Bdm, world: World) -> None:
+        self.bdm: Bdm = bdm
+        self._world = world
+        volume_id = bdm.volume_id or ''
+        self.names_a_volume: bool = volume_id in world.volumes
+        volume = world.volumes.get(volume_id)
+        self.volume: Optional[Volume] = volume
+        self.status: str = volume.status if volume else ''
+        self.is_migrating: bool = (
+            volume is not None and volume.is_migrating)
+        self.is_multiattach: bool = (
+            volume is not None and volume.multiattach)
+        #: The attachment that the mapping names, if Cinder knows it.
+        own = world.attachments.get(bdm.attachment_id or '')
+        self.own: Optional[Attachment] = own
+        self.is_cross_wired: bool = own is not None and (
+            own.server_id != world.server.uuid or own.volume_id != volume_id)
+        #: All attachments of the volume to this server.
+        self.ours: Sequence[Attachment] = world.ours_of.get(volume_id, ())
+
+    @property
+    def is_young(self) -> bool:
+        return self._world.policy.is_young(
+            self.bdm.created_at, self._world.now)
+
+    @property
+    def sees_all(self) -> bool:
+        return self._world.snapshot.sees_all
+
+    @property
+    def is_stuck(self) -> bool:
+        """The volume has been in its state for too long."""
+        return self.volume is not None and self._world.policy.is_stuck(
+            self.volume.updated_at, self._world.now)
+
+    @property
+    def is_attached(self) -> bool:
+        """Cinder attaches the volume to this server as Nova says."""
+        if self.bdm.attachment_id:
+            return self.own is not None and self.own.status == 'attached'
+        # Before Queens a mapping carried no attachment id; the volume's own
+        # list of attached servers is all there is to compare with.
+        return self.bdm.has_connection_info and bool(self._listed)
+
+    @property
+    def lists_what_is_not_shown(self) -> bool:
+        """The volume's own list names an attachment of ours that Cinder's
+        list of attachments lacks.
+        """
+        return bool(self._listed - {a.id for a in self.ours})
+
+    @property
+    def others_attached(self) -> FrozenSet[str]:
+        """What attaches the volume to this server instead of its own."""
+        return self._listed.union(
+            a.id for a in self.ours
+            if a is not self.own and a.status == 'attached')
+
+    @property
+    def other_servers(self) -> FrozenSet[str]:
+        """The servers besides this one in the volume's own list."""
+        return frozenset(a.server_id for a in self._attached_to
+                         if a.server_id
+                         and a.server_id != self._world.server.uuid)
+
+    @property
+    def _listed(self) -> FrozenSet[str]:
+        """The attachments to this server in the volume's own list."""
+        listed = frozenset(a.attachment_id or '' for a in self._attached_to
+                           if a.server_id == self._world.server.uuid)
+        if listed and self._world.is_written_by_others(
+                self.bdm.volume_id or ''):
+            return listed.intersection(self._world.carriers_of)
+        return listed
+
+    @property
+    def _attached_to(self) -> Sequence[AttachedServer]:
+        return self.volume.attached_to if self.volume else ()
+
+    # What was found
+
+    @property
+    def reason(self) -> Reason:
+        return self.row.outcome.reason
+
+    @property
+    def words(self) -> str:
+        return self.row.explain(self)
+
+    @property
+    def is_dangling(self) -> bool:
+        return isinstance(self.row.outcome, Remove)
+
+    # Words
+
+    @property
+    def state(self) -> str:
+        return self.status or 'in no state'
+
+    @property
+    def since(self) -> str:
+        moment = self.volume.updated_at if self.volume else None
+        return moment.isoformat(' ', 'seconds') if moment else ''
+
+    @property
+    def ids_of_ours(self) -> str:
+        return enumerated(a.id for a in self.ours)
+
+    @property
+    def name_of_own(self) -> str:
+        return ('attachment %s' % self.bdm.attachment_id
+                if self.bdm.attachment_id else 'no attachment')
+
+    @property
+    def ids_of_others(self) -> str:
+        return (enumerated(self.others_attached - {''})
+                or 'a record without an id')
+
+    @property
+    def ids_of_other_servers(self) -> str:
+        return enumerated(self.other_servers)
+
+
+def judge(bdm: Bdm, world: World) -> MappingFacts:
+    """Put the table to one mapping."""
+    facts = MappingFacts(bdm, world)
+    facts.row = first_in_sections(MAPPINGS.rows, facts)
+    return facts
+
+
+# A volume may have several mappings, and other mappings may name its
+# attachments.  So what dangles is looked at once more, together with these.
+
+
+@dataclasses.dataclass(frozen=True)
+class AsJudged:
+    """The reason is what the table above says of some mapping."""
+
+    mapping: Callable[[DanglingFacts], MappingFacts]
+    words: str
+    removes: bool = False
+
+    def __str__(self) -> str:
+        return self.words
+
+
+DANGLING_MAPPINGS: Table[Row[DanglingFacts, Union[Keep, AsJudged]]] = Table(
+    ('A mapping that the table above removes', 'what follows'), (
+
+    Row('is the root disk (boot index 0), or has the same volume',
+        lambda d: [b for b in d.siblings if b.is_root],
+        Keep(Reason.ROOT_VOLUME_DANGLING),
+        'the root disk is never removed, although {it.found.words}'),
+
+    Row('was made from an image, a snapshot or nothing, or has the same '
+         'volume as one that was',
+        lambda d: [b for b in d.siblings if not b.is_volume],
+        AsJudged(lambda d: d.found, 'kept: the reason of the table above'),
+        '{it.found.words}; kept, since only mappings of which source and '
+        'destination are "volume" are ever removed, and not every one of '
+        'this volume is'),
+
+    Row('has the same volume as another mapping, which is kept',
+        lambda d: d.kept,
+        AsJudged(lambda d: d.kept[0], 'kept: the reason of that mapping'),
+        'another mapping of the volume is kept: {it.kept[0].words}'),
+
+    Row('has a volume with an attachment that a mapping of another volume '
+         'names',
+        lambda d: d.carried_elsewhere,
+        Keep(Reason.CROSS_WIRED),
+        'attachment {it.carried_elsewhere[0].id} of the volume is named by '
+        'a mapping of another volume'),
+
+    Row('is none of these',
+        lambda d: True,
+        AsJudged(lambda d: d.found, '**removed**: the reason of the table '
+                 'above', removes=True),
+        '{it.found.words}'),
+))
+
+
+class DanglingFacts:
+    """What the second table may ask about a mapping that dangles."""
+
+    def __init__(self, bdm: Bdm, found: Mapping[str, MappingFacts],
+                 world: World) -> None:
+        self._bdm = bdm
+        self._world = world
+        #: What the first table says of the mapping.
+        self.found: MappingFacts = found[bdm.uuid]
+        #: All mappings of its volume, itself among them.
+        self.siblings: Sequence[Bdm] = world.bdms_of[bdm.volume_id or '']
+        #: What the first table says of those that do not dangle.
+        self.kept: Sequence[MappingFacts] = [
+            found[b.uuid] for b in self.siblings
+            if not found[b.uuid].is_dangling]
+
+    @property
+    def carried_elsewhere(self) -> Sequence[Attachment]:
+        """The attachments that a mapping of another volume names."""
+        volume_id = self._bdm.volume_id
+        return [a for a in self._world.ours_of.get(volume_id or '', ())
+                if any(b.volume_id != volume_id
+                       for b in self._world.carriers_of.get(a.id, ()))]
+
+    @property
+    def left_over(self) -> Tuple[Attachment, ...]:
+        """The attachments that are deleted with the mapping.
+
+        Cinder is told when the last mapping of the volume is gone.
+        The mappings' own go last: should it end half way, Cinder makes the
+        volume "in-use" by one of them again, and offers it to nobody.
+        """
+        ours = self._world.ours_of.get(self._bdm.volume_id or '', ())
+        if not ours or self._bdm is not self.siblings[-1]:
+            return ()
+        return tuple(sorted(
+            ours,
+            key=lambda a: (bool(self._world.carriers_of.get(a.id, ())),
+                           a.status != 'reserved')))
+
+
+def judge_dangling(bdm: Bdm, found: Mapping[str, MappingFacts],
+                   world: World) -> Finding:
+    """Put the second table to a mapping that dangles.
+
+    :param found: what the first table says of all mappings, by their uuid
+    """
+    facts = DanglingFacts(bdm, found, world)
+    row = first(DANGLING_MAPPINGS.rows, facts)
+    if isinstance(row.outcome, Keep):
+        return Finding(row.outcome.reason, row.explain(facts), bdm=bdm)
+    return Finding(
+        row.outcome.mapping(facts).reason, row.explain(facts), bdm=bdm,
+        action=RemoveBdm(bdm, facts.left_over) if row.outcome.removes
+        else None)

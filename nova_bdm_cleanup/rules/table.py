@@ -1,0 +1,112 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What a decision table is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Callable, Generic, Iterable, Iterator, Tuple, TypeVar
+
+from nova_bdm_cleanup.model import Reason
+
+Facts = TypeVar('Facts')
+Outcome = TypeVar('Outcome')
+
+
+@dataclasses.dataclass(frozen=True)
+class Row(Generic[Facts, Outcome]):
+    """One row of a table: a question, and what follows if it holds."""
+
+    #: What the documentation says of it.
+    cell: str
+    #: The question.  It may take for granted that no row above holds.
+    holds: Callable[[Facts], object]
+    #: What follows; as text, what the documentation says of that.
+    outcome: Outcome
+    #: What was found, in plain words for the log, with "it" for the facts.
+    words: str
+
+    def explain(self, facts: Facts) -> str:
+        """Say in plain words what was found."""
+        return (self.words.format(it=facts) if '{' in self.words
+                else self.words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Section(Generic[Facts, Outcome]):
+    """The rows of a table that have a question in common."""
+
+    cell: str
+    holds: Callable[[Facts], object]
+    rows: Tuple[Row[Facts, Outcome], ...]
+
+
+def first(rows: Iterable[Row[Facts, Outcome]],
+          facts: Facts) -> Row[Facts, Outcome]:
+    """The row that decides; the last row of a table always holds."""
+    for row in rows:
+        if row.holds(facts):
+            return row
+    raise LookupError('no row holds')
+
+
+def first_in_sections(sections: Iterable[Section[Facts, Outcome]],
+                      facts: Facts) -> Row[Facts, Outcome]:
+    """The same for a table with sections."""
+    for section in sections:
+        if section.holds(facts):
+            for row in section.rows:
+                if row.holds(facts):
+                    return row
+    raise LookupError('no row holds')
+
+
+AnyRow = TypeVar('AnyRow')
+
+
+@dataclasses.dataclass(frozen=True)
+class Table(Generic[AnyRow]):
+    """The rows, and what the documentation writes above their columns."""
+
+    header: Tuple[str, ...]
+    rows: Tuple[AnyRow, ...]
+
+    def lines(self) -> Iterator[Tuple[str, ...]]:
+        """What the documentation says, row by row and cell by cell."""
+        for row in self.rows:
+            if isinstance(row, Section):
+                for part in row.rows:
+                    yield row.cell, part.cell, str(part.outcome)
+            elif isinstance(row, Row):
+                yield row.cell, str(row.outcome)
+
+
+#: More ids make a line of the log that nobody reads.
+_MOST = 5
+
+
+def enumerated(ids: Iterable[str]) -> str:
+    """Some ids in words, in order; of many only the first."""
+    names = sorted(ids)
+    rest = len(names) - _MOST
+    return ', '.join(names[:_MOST]) + (
+        ' and %d more' % rest if rest > 0 else '')
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """Nothing is done about it."""
+
+    reason: Reason
+
+    def __str__(self) -> str:
+        return 'kept: ``%s``' % self.reason

@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""One snapshot, indexed by what the tables ask for."""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from typing import Dict, List, Mapping, Optional, Tuple
+
+from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Bdm
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Snapshot
+from nova_bdm_cleanup.model import TAKEN
+
+#: In any other state (deleting, retyping, backing-up, an unknown word, ...)
+#: Cinder is busy with the volume or lost control of it: hands off.
+KNOWN = ('available', *TAKEN)
+
+#: A volume in such a state may have a second attachment for good reason.
+_MOVING = ('detaching', 'retyping', 'maintenance')
+
+
+class World:
+    """All that the tables can know, found by volume or by attachment."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy,
+                 now: datetime.datetime) -> None:
+        self.snapshot = snapshot
+        self.server = snapshot.server
+        self.volumes = snapshot.volumes
+        self.policy = policy
+        self.now = now
+        self._is_moving: Optional[bool] = None
+        self._has_root: Optional[bool] = None
+        #: The attachments by their id.
+        self.attachments: Mapping[str, Attachment] = {
+            a.id: a for a in snapshot.attachments}
+        #: By volume and by attachment, what names them.
+        self.bdms_of: Dict[str, List[Bdm]] = {}
+        self.carriers_of: Dict[str, List[Bdm]] = {}
+        #: The mappings, in the order of acting.
+        self.bdms = sorted(snapshot.bdms, key=_turn)
+        for bdm in self.bdms:
+            if bdm.volume_id:
+                self.bdms_of.setdefault(bdm.volume_id, []).append(bdm)
+            if bdm.attachment_id:
+                self.carriers_of.setdefault(bdm.attachment_id, []).append(bdm)
+        #: The attachments that no mapping names.
+        self.unaccounted = [a for a in snapshot.attachments
+                            if a.id not in self.carriers_of]
+        #: Those of them that another project wrote.
+        self.foreign = {a.id for a in self.unaccounted
+                        if self.is_written_by_others(a.volume_id)}
+        #: By volume, its attachments to this server; without foreign ones.
+        self.ours_of: Dict[str, List[Attachment]] = {}
+        uuid = self.server.uuid
+        for attachment in snapshot.attachments:
+            if (attachment.server_id == uuid
+                    and attachment.id not in self.foreign):
+                self.ours_of.setdefault(
+                    attachment.volume_id, []).append(attachment)
+        for ours in self.ours_of.values():
+            if len(ours) > 1:
+                ours.sort(key=_by_id)
+
+    def is_foreign(self, volume_id: str) -> bool:
+        """The volume is of another project than the server, for certain."""
+        volume = self.volumes.get(volume_id)
+        return (volume is not None and None not in (
+            volume.project, self.server.project)
+            and volume.project != self.server.project)
+
+    def is_written_by_others(self, volume_id: str) -> bool:
+        """Only what a mapping names counts of the attachments of a volume.
+
+        Whoever owns a volume can make attachments of it that name any
+        server.  A mapping from before Queens names none: it has to go by
+        those that there are.
+        """
+        return self.is_foreign(volume_id) and all(
+            b.attachment_id for b in self.bdms_of.get(volume_id, ()))
+
+    # Asked for each attachment that no mapping names, of which there are
+    # none as a rule and then perhaps many.
+
+    @property
+    def has_root(self) -> bool:
+        if self._has_root is None:
+            self._has_root = any(b.is_root for b in self.bdms)
+        return self._has_root
+
+    @property
+    def is_moving(self) -> bool:
+        """Some volume is being detached, migrated or swapped."""
+        if self._is_moving is None:
+            self._is_moving = any(
+                v is not None and (v.status in _MOVING or v.is_migrating)
+                for i, v in self.volumes.items()
+                if i in self.bdms_of or not self.is_foreign(i))
+        return self._is_moving
+
+
+def _turn(bdm: Bdm) -> Tuple[bool, str, str]:
+    """The order of acting: what is connected first, then by device."""
+    return not bdm.has_connection_info, bdm.device_name or '', bdm.uuid
+
+
+_by_id = operator.attrgetter('id')

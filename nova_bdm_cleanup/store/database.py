@@ -1,0 +1,394 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The one file in which a compute node remembers: an SQLite database.
+
+Each feature has tables of its own here and none has a file of its own.  A
+change is made as a whole or not at all, and survives a power failure once it
+is made.  Every problem is one :class:`StoreError` with its remedy, and leaves
+the store as it was.
+
+The rollback journal of SQLite and not its WAL: what only reads needs to write
+nothing then, and at rest there is one file to keep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import sqlite3
+import stat
+import time
+from typing import Any, Callable, Iterator, Optional, Sequence, TypeVar
+import urllib.parse
+
+T = TypeVar('T')
+
+#: Seconds to wait for another writer, which is done in milliseconds.
+PATIENCE = 5.0
+
+#: Like FULL, and the name of the rollback journal is gone from the disk, too:
+#: else a power failure takes the change back.
+SYNCHRONOUS = 'EXTRA'
+
+#: Seconds between two attempts.
+_PAUSE = 0.002
+
+#: How SQLite knows the file for ours: "bdmc".
+_APPLICATION = 0x62646d63
+
+#: The version of what all features share: the table of their versions.
+_LAYOUT = 1
+
+#: Pages that a change may need besides those of its data.
+_MARGIN = 16
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+_FEATURES = """
+    CREATE TABLE feature (name TEXT PRIMARY KEY, version INTEGER NOT NULL)
+    WITHOUT ROWID"""
+
+_LOCKED = 'database is locked'
+_READ_ONLY = 'attempt to write a readonly database'
+
+_NOT_OURS = ('it must be accessible to the user that nova-compute runs as; to '
+             'read it, become that user or root')
+_UNWRITABLE = ('make the file, its directory and its file system writable, or '
+               'change [bdm_cleanup] store')
+_NO_SPACE = ('free some space there, raise the quota, or raise [bdm_cleanup] '
+             'store_max_size')
+_DAMAGED = ('it is damaged or no store: move it away, together with the file '
+            'of that name and -journal if there is one, and nova-compute '
+            'begins a new one')
+_CUT_OFF = ('nova-compute was stopped in the middle of a change, which its '
+            'next start takes back; to read it now, become the user that '
+            'owns it')
+
+_REMEDIES = {
+    errno.EACCES: _NOT_OURS,
+    errno.EPERM: _NOT_OURS,
+    errno.EROFS: _UNWRITABLE,
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.ENOENT: 'make the directory that it is to be in, or change '
+                  '[bdm_cleanup] store',
+    errno.ENOTDIR: 'name a file in a directory in [bdm_cleanup] store',
+}
+
+#: Before Python 3.11 the words are all that tells one error of SQLite from
+#: another.
+_SQLITE_REMEDIES = {
+    _LOCKED: 'another process holds it for too long; find out which (fuser) '
+             'and why',
+    'database or disk is full': _NO_SPACE,
+    _READ_ONLY: _UNWRITABLE,
+    'unable to open database file': _NOT_OURS,
+    'disk I/O error': 'check the disk that it is on, its quota, and the file '
+                      'size limit of nova-compute',
+}
+
+
+class StoreError(Exception):
+    """The store cannot be used; names the path and what to do."""
+
+
+class NewerStore(StoreError):
+    """A later release wrote here."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    """What one feature keeps in the store."""
+
+    name: str
+    #: The statements that lead from each version to the next.  Released ones
+    #: are never changed; new ones are added at the end.
+    versions: Sequence[Sequence[str]]
+
+
+def _discard_nothing(connection: sqlite3.Connection) -> bool:
+    return False
+
+
+class Database:
+    """One feature's view of the store.
+
+    Each operation opens the file anew, so that threads, green threads and
+    forked processes may share one of these; any number may use one file.
+
+    :param path: the file, made when missing, as is its directory
+    :param max_bytes: it never becomes larger
+    :param tables: the tables of the feature
+    """
+
+    def __init__(self, path: str, max_bytes: int, tables: Tables) -> None:
+        self.path = os.path.abspath(path)
+        self._max_bytes = max_bytes
+        self._tables = tables
+        self._newest = len(tables.versions)
+
+    def write(self, work: Callable[[sqlite3.Connection], T], size: int = 0,
+              discard: Callable[[sqlite3.Connection], bool]
+              = _discard_nothing, patience: float = PATIENCE) -> T:
+        """Make a change: all of it, or with any exception nothing.
+
+        :param work: makes it
+        :param size: how many bytes it adds, if many
+        :param discard: deletes the least that may go to make room; False:
+            there is nothing
+        :param patience: seconds to wait for others
+        :raises StoreError: when it could not be made
+        """
+        def change(connection: sqlite3.Connection) -> T:
+            self._make_room(connection, size, discard)
+            return work(connection)
+
+        with self._opened(True) as connection:
+            return self._change(connection, change, patience)
+
+    def exists(self) -> bool:
+        """Whether there is a file, of whatever kind.
+
+        :raises StoreError: when nobody can tell
+        """
+        with self._translated(False):
+            try:
+                os.lstat(self.path)
+            except FileNotFoundError:
+                return False
+        return True
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> Optional[T]:
+        """Look something up; makes no file and changes none.
+
+        :returns: what was found; None when nothing was ever written
+        :raises StoreError: when it cannot be read
+        """
+        if not self.exists():
+            return None
+        with self._opened(False) as connection:
+            _run(connection, 'BEGIN', PATIENCE)
+            # Whoever has read something is not interrupted any more.
+            _run(connection, 'PRAGMA schema_version', PATIENCE)
+            version = self._version(connection)
+            if 0 < version < self._newest:
+                raise StoreError(
+                    'store %s: it is of an older release; restart '
+                    'nova-compute, which converts it' % self.path)
+            return work(connection) if version else None
+
+    def check(self, discard: Callable[[sqlite3.Connection], bool]) -> None:
+        """Find out early what would stop a change; enforce a lower limit.
+
+        :raises StoreError: when changes are impossible
+        """
+        def touch(connection: sqlite3.Connection) -> bool:
+            self._make_room(connection, 0, discard)
+            if _ask(connection, 'quick_check(1)') != 'ok':
+                raise sqlite3.DatabaseError(
+                    'database disk image is malformed')
+            # Something has to be written to know that it can be.
+            connection.execute('PRAGMA user_version = %d' % _LAYOUT)
+            size = (_ask(connection, 'page_count')
+                    * _ask(connection, 'page_size'))
+            return bool(size > self._max_bytes)
+
+        with self._opened(True) as connection:
+            if self._change(connection, touch, PATIENCE):
+                _run(connection, 'VACUUM', PATIENCE)
+
+    def damaged(self, what: object) -> StoreError:
+        """The error for content that no release writes."""
+        return StoreError('store %s: %s; %s' % (self.path, what, _DAMAGED))
+
+    @contextlib.contextmanager
+    def _opened(self, writing: bool) -> Iterator[sqlite3.Connection]:
+        """A connection on a file that is safe to open."""
+        with self._translated(writing):
+            if writing:
+                self._make_file()
+            for suffix in ('', '-journal', '-wal', '-shm'):
+                _check_file(self.path + suffix, writing)
+            # A reader who is not the owner repairs nothing: the owner could
+            # let him write elsewhere.
+            own = os.stat(self.path).st_uid == os.geteuid()
+            connection = sqlite3.connect(
+                'file:%s?mode=%s' % (
+                    urllib.parse.quote(os.fsencode(self.path)),
+                    'rw' if writing or own else 'ro'),
+                # SQLite itself would stop all green threads while it waits.
+                uri=True, timeout=0, isolation_level=None)
+            with contextlib.closing(connection):
+                yield connection
+
+    def _change(self, connection: sqlite3.Connection,
+                work: Callable[[sqlite3.Connection], T],
+                patience: float) -> T:
+        for pragma in (
+                'journal_mode = DELETE',
+                'synchronous = ' + SYNCHRONOUS,
+                # A large change must not need the file for itself half way.
+                'cache_spill = OFF',
+                'temp_store = MEMORY'):
+            _run(connection, 'PRAGMA ' + pragma, patience)
+        _run(connection, 'BEGIN IMMEDIATE', patience)
+        if not _ask(connection, 'schema_version'):
+            connection.execute('PRAGMA application_id = %d' % _APPLICATION)
+            connection.execute('PRAGMA user_version = %d' % _LAYOUT)
+            connection.execute(_FEATURES)
+        version, newest = self._version(connection), self._newest
+        if version < newest:
+            for statements in self._tables.versions[version:]:
+                for statement in statements:
+                    connection.execute(statement)
+            connection.execute('INSERT OR REPLACE INTO feature VALUES (?, ?)',
+                               (self._tables.name, newest))
+        result = work(connection)
+        _run(connection, 'COMMIT', patience)
+        return result
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """The version of the feature's tables; 0: there are none."""
+        if not _ask(connection, 'schema_version'):
+            return 0
+        if _ask(connection, 'application_id') != _APPLICATION:
+            raise self.damaged('it belongs to another program')
+        row = connection.execute(
+            'SELECT version FROM feature WHERE name = ?',
+            (self._tables.name,)).fetchone()
+        version = int(row[0]) if row else 0
+        for what, found, known in (
+                ('store', _ask(connection, 'user_version'), _LAYOUT),
+                (self._tables.name, version, self._newest)):
+            if found > known:
+                raise NewerStore(
+                    'store %s: the %s in it is of version %d, this release '
+                    'knows version %d; install the release that wrote it, or '
+                    'move the file away' % (self.path, what, found, known))
+        return version
+
+    def _make_room(self, connection: sqlite3.Connection, size: int,
+                   discard: Callable[[sqlite3.Connection], bool]) -> None:
+        page = _ask(connection, 'page_size')
+        limit = self._max_bytes // page
+        # A file over a limit that was lowered can be no smaller now.
+        connection.execute('PRAGMA max_page_count = %d' % limit)
+        most = limit - size // (page - 4) - _MARGIN
+        while (_ask(connection, 'page_count')
+               - _ask(connection, 'freelist_count') > most):
+            if not discard(connection):
+                raise StoreError(
+                    'store %s: %d bytes have no room in it; raise '
+                    '[bdm_cleanup] store_max_size' % (self.path, size))
+
+    def _make_file(self) -> None:
+        """A private file in a directory that only we and root can change."""
+        directory = os.path.dirname(self.path)
+        try:
+            os.mkdir(directory, stat.S_IRWXU)
+        except FileExistsError:
+            pass
+        else:
+            _sync_directory(os.path.dirname(directory))
+        status = os.stat(directory)
+        # A sticky bit is not enough: a rollback journal could be planted.
+        if (status.st_uid not in (0, os.geteuid())
+                or status.st_mode & _OTHERS_WRITE):
+            raise StoreError(
+                'store directory %s: others than the user that nova-compute '
+                'runs as can change it (owner %d, mode %04o); change that '
+                '(chown, chmod 0700) or name another place in [bdm_cleanup] '
+                'store' % (directory, status.st_uid,
+                           stat.S_IMODE(status.st_mode)))
+        try:
+            # Not open(): closing it again would free the locks that other
+            # threads have on it.
+            os.mknod(self.path, stat.S_IFREG | stat.S_IRUSR | stat.S_IWUSR)
+        except FileExistsError:
+            pass
+        else:
+            _sync_directory(directory)
+
+    @contextlib.contextmanager
+    def _translated(self, writing: bool) -> Iterator[None]:
+        what = 'cannot %s store %s' % (
+            'write' if writing else 'read', self.path)
+        try:
+            yield
+        except OSError as exc:
+            # The directory where it is that.
+            where = ('' if exc.filename in (None, self.path)
+                     else '%s: ' % exc.filename)
+            raise StoreError('%s: %s%s; %s' % (
+                what, where, os.strerror(exc.errno or 0), _REMEDIES.get(
+                    exc.errno or 0, 'check the disk that it is on'))) from exc
+        except sqlite3.Error as exc:
+            words = str(exc)
+            remedy = _SQLITE_REMEDIES.get(words, _DAMAGED)
+            if not writing and words == _READ_ONLY:
+                remedy = _CUT_OFF
+            raise StoreError('%s: %s; %s' % (what, words, remedy)) from exc
+
+
+def _run(connection: sqlite3.Connection, statement: str,
+         patience: float) -> None:
+    """Execute a statement that may have to wait for others.
+
+    Waiting is left to ``time.sleep``, in which green threads take turns.
+    """
+    end = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute(statement).fetchall()
+            return
+        except sqlite3.OperationalError as exc:
+            if str(exc) != _LOCKED or time.monotonic() >= end:
+                raise
+        time.sleep(_PAUSE)
+
+
+def _ask(connection: sqlite3.Connection, pragma: str) -> Any:
+    return connection.execute('PRAGMA ' + pragma).fetchone()[0]
+
+
+def _check_file(path: str, writing: bool) -> None:
+    """Refuse what is not a file of ours and nobody else's."""
+    try:
+        # Not open(): see above.
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreError(
+            'store %s: it is not a regular file%s; name another in '
+            '[bdm_cleanup] store' % (
+                path, ' but a symbolic link' * stat.S_ISLNK(status.st_mode)))
+    if writing and status.st_uid != os.geteuid():
+        raise StoreError(
+            'store %s: it belongs to user %d and not to user %d; give it to '
+            'the user that nova-compute runs as (chown)'
+            % (path, status.st_uid, os.geteuid()))
+    if writing and status.st_mode & _OTHERS_WRITE:
+        raise StoreError(
+            'store %s: others may write it (mode %04o); make it private '
+            '(chmod 0600)' % (path, stat.S_IMODE(status.st_mode)))
+
+
+def _sync_directory(path: str) -> None:
+    """Have the names in a directory survive a power failure."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

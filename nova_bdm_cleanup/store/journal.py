@@ -1,0 +1,395 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The record of every plan and every step, from which a removal is undone.
+
+What cannot be recorded is not done, so every failure to write is an error
+here and never a warning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+import time
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
+
+from nova_bdm_cleanup.store.database import Database
+from nova_bdm_cleanup.store.database import PATIENCE
+from nova_bdm_cleanup.store.database import Tables
+
+#: The outcome of an entry without an end: a crash, or still under way.
+INTERRUPTED = 'interrupted'
+
+_HOUR = 3600.0
+
+#: The first second of the year 10000, which Python cannot show as a date.
+_END_OF_TIME = 253402300800
+
+_DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
+
+_TABLES = Tables('journal', ((
+    # With AUTOINCREMENT a serial number is known also when its entry is gone.
+    """CREATE TABLE entry (
+        serial INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL,
+        server TEXT NOT NULL, outcome TEXT)""",
+    # On its own, because changing a row needs room for all of it.
+    'CREATE TABLE plan (entry INTEGER PRIMARY KEY, record TEXT NOT NULL)',
+    'CREATE INDEX entry_server ON entry (server, time)',
+    'CREATE INDEX entry_time ON entry (time)',
+    """CREATE TABLE step (
+        entry INTEGER, number INTEGER, time REAL NOT NULL, name TEXT NOT NULL,
+        outcome TEXT NOT NULL, subject TEXT NOT NULL,
+        PRIMARY KEY (entry, number)) WITHOUT ROWID""",
+    # On its own, because the hour has to be known when entries had to go.
+    """CREATE TABLE charge (
+        entry INTEGER, account TEXT, time REAL NOT NULL,
+        amount INTEGER NOT NULL, PRIMARY KEY (entry, account)) WITHOUT ROWID
+    """,
+    'CREATE INDEX charge_account ON charge (account, time, amount)',
+    'CREATE INDEX charge_time ON charge (time)',
+),))
+
+_ENTRIES = ('SELECT serial, time, record, outcome '
+            'FROM entry JOIN plan ON plan.entry = serial ')
+_BY_TIME = _ENTRIES + 'WHERE time >= ? ORDER BY time, serial'
+_BY_SERVER = _ENTRIES + ('WHERE time >= ? AND server = ? '
+                         'ORDER BY time, serial')
+_BY_SERIAL = _ENTRIES + 'WHERE serial = ?'
+
+_Statement = Tuple[str, Sequence[Any]]
+
+#: An entry and its steps.
+_Rows = Tuple[Sequence[Any], Sequence[Sequence[Any]]]
+
+
+class LimitReached(Exception):
+    """The last hour leaves no room for this plan.
+
+    :param account: what is limited
+    :param done: how much of it the last hour had
+    :param limit: how much it may have
+    """
+
+    def __init__(self, account: str, done: int, limit: int) -> None:
+        super().__init__('%d %s within the last hour, the limit is %d'
+                         % (done, account, limit))
+        self.account = account
+        self.done = done
+        self.limit = limit
+
+
+@dataclasses.dataclass(frozen=True)
+class Charge:
+    """What a plan takes out of an hourly limit."""
+
+    #: The name of what is limited, such as ``removals``.
+    account: str
+    amount: int
+    limit: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedStep:
+    """One thing that was done, was tried, or was left out."""
+
+    time: float
+    name: str
+    outcome: str
+    subject: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """One entry as it was read."""
+
+    id: str
+    time: float
+    #: The plan.
+    record: Mapping[str, Any]
+    steps: Tuple[RecordedStep, ...]
+    outcome: str
+
+    @property
+    def removed(self) -> Tuple[str, ...]:
+        """The ids of the mappings that were removed."""
+        return self._done('destroy', 'bdm')
+
+    @property
+    def removals(self) -> int:
+        """How many mappings and attached attachments were to be removed."""
+        return len(self._attached()) + len([
+            action for action in objects(self.record, 'actions')
+            if action.get('kind') == 'remove-bdm'])
+
+    @property
+    def carried_out(self) -> int:
+        """How many of the removals are done."""
+        return len(self.removed) + len(
+            set(self._done('delete-attachment', 'attachment'))
+            & set(self._attached()))
+
+    def _done(self, name: str, key: str) -> Tuple[str, ...]:
+        return tuple(str(s.subject.get(key)) for s in self.steps
+                     if s.name == name and s.outcome == 'done')
+
+    def _attached(self) -> List[str]:
+        """The stale attachments that count like mappings."""
+        return [str(attachment.get('id'))
+                for action in objects(self.record, 'actions')
+                if action.get('kind') == 'delete-attachment'
+                for attachment in objects(action, 'attachment')
+                if attachment.get('status') == 'attached']
+
+
+class Entry:
+    """One entry that is being written.  Made by :meth:`Journal.begin`."""
+
+    def __init__(self, journal: Journal, serial: int, begun: float) -> None:
+        self.id = _identifier(serial)
+        self._journal = journal
+        self._serial = serial
+        self._begun = begun
+        self._steps = 0
+        self._ended = False
+        # What could not be written goes out with what comes next, so that an
+        # entry with an end always has all its steps.
+        self._pending: List[_Statement] = []
+
+    def step(self, name: str, outcome: str, **subject: Any) -> None:
+        """Record one step.
+
+        :param name: what was done
+        :param outcome: ``done``, ``failed`` or ``skipped``
+        :param subject: what it was done to
+        :raises StoreError: when it could not be written; it is kept and
+            written together with what comes next
+        """
+        # The steps of a reboot wait once for a store that stays locked.
+        patience = 0.0 if self._pending else PATIENCE
+        self._steps += 1
+        self._pending.append((
+            # Not once the entry is gone, nor a second time when only the
+            # answer of the first was lost.
+            'INSERT OR IGNORE INTO step SELECT serial, ?, ?, ?, ?, ? '
+            'FROM entry WHERE serial = ?',
+            (self._steps, self._journal.now(), name, outcome,
+             json.dumps(subject, default=str), self._serial)))
+        self._journal.append(self._serial, self._pending, patience)
+
+    def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
+        """Record the end; doing it again only writes what is still pending.
+
+        :param outcome: ``done``, ``partly`` or ``nothing``
+        :param spent: what each account is charged instead of what the plan
+            was
+        :raises StoreError: when it could not be written
+        """
+        if not self._ended:
+            self._ended = True
+            self._pending += [
+                ('UPDATE entry SET outcome = ? WHERE serial = ?',
+                 (outcome, self._serial)),
+                ('DELETE FROM charge WHERE entry = ?', (self._serial,))]
+            self._pending += [
+                ('INSERT INTO charge VALUES (?, ?, ?, ?)',
+                 (self._serial, account, self._begun, amount))
+                for account, amount in spent.items() if amount]
+        self._journal.append(self._serial, self._pending)
+
+
+class Journal:
+    """The journal.  Threads may share one.
+
+    :param path: the file of the store
+    :param max_bytes: the size that it may have; the oldest entries go first
+    :param clock: the time since the epoch
+    """
+
+    def __init__(self, path: str, max_bytes: int,
+                 clock: Callable[[], float] = time.time) -> None:
+        self._database = Database(path, max_bytes, _TABLES)
+        # For the steps of an entry that has just found room.
+        self._reserve = max_bytes // 8
+        #: Whether there is one yet.
+        self.exists = self._database.exists
+        self.now = clock
+
+    def check(self) -> None:
+        """Find out early whether the journal can be written.
+
+        :raises StoreError: when it cannot
+        """
+        self._database.check(_discard_oldest)
+
+    def begin(self, record: Mapping[str, Any], charges: Sequence[Charge], *,
+              server: str) -> Entry:
+        """Write a plan, unless it would exceed an hourly limit.
+
+        When this returns, the plan survives a crash of the host.
+
+        :param record: the plan, of what JSON can express
+        :param charges: what it takes out of the hourly limits
+        :param server: the server that it is of
+        :returns: the entry, to record the steps and the end
+        :raises StoreError: when it could not be written
+        :raises LimitReached: when the hour has had too much already
+        """
+        text = json.dumps(record, default=str)
+
+        def insert(connection: sqlite3.Connection) -> Entry:
+            now = self.now()
+            connection.execute('DELETE FROM charge WHERE time < ?',
+                               (now - _HOUR,))
+            due = [c for c in charges if c.amount]
+            for charge in due:
+                done = connection.execute(
+                    'SELECT total(amount) FROM charge WHERE account = ?',
+                    (charge.account,)).fetchone()[0]
+                if done + charge.amount > charge.limit:
+                    raise LimitReached(
+                        charge.account, int(done), charge.limit)
+            serial = max(int(now * 1000), 1 + connection.execute(
+                'SELECT coalesce(max(seq), 0) FROM sqlite_sequence '
+                "WHERE name = 'entry'").fetchone()[0])
+            connection.execute(
+                'INSERT INTO entry VALUES (?, ?, ?, NULL)',
+                (serial, now, server))
+            connection.execute('INSERT INTO plan VALUES (?, ?)',
+                               (serial, text))
+            connection.executemany(
+                'INSERT INTO charge VALUES (?, ?, ?, ?)',
+                [(serial, c.account, now, c.amount) for c in due])
+            return Entry(self, serial, now)
+
+        return self._database.write(
+            insert, len(text) + self._reserve, _discard_oldest)
+
+    def append(self, serial: int, statements: List[_Statement],
+               patience: float = PATIENCE) -> None:
+        """For :class:`Entry`: write its statements and empty the list.
+
+        :raises StoreError: when they could not be written; they are kept
+        """
+        def execute(connection: sqlite3.Connection) -> None:
+            for statement, values in statements:
+                connection.execute(statement, values)
+
+        if statements:
+            self._database.write(
+                execute, sum(len(str(values)) for _, values in statements),
+                lambda connection: _discard_oldest(connection, serial),
+                patience)
+            statements.clear()
+
+    def entries(self, server: Optional[str] = None,
+                since: float = float('-inf')) -> Tuple[Recorded, ...]:
+        """The entries that are still there, the oldest first.
+
+        :param server: only those of this server
+        :param since: only those begun later than that
+        :raises StoreError: when they cannot be read
+        """
+        if server is None:
+            return self._read(_BY_TIME, since)
+        return self._read(_BY_SERVER, since, server)
+
+    def find(self, identifier: str) -> Optional[Recorded]:
+        """One entry, if it is still there.
+
+        :raises StoreError: when it cannot be read
+        """
+        if not (identifier.isascii() and identifier.isalnum()
+                and len(identifier) < 12):
+            return None
+        found = self._read(_BY_SERIAL, int(identifier, len(_DIGITS)))
+        return found[0] if found else None
+
+    def _read(self, query: str, *values: Any) -> Tuple[Recorded, ...]:
+        # A cursor that is not at its end would keep others from writing.
+        def select(connection: sqlite3.Connection) -> List[_Rows]:
+            return [
+                (row, connection.execute(
+                    'SELECT time, name, outcome, subject FROM step '
+                    'WHERE entry = ? ORDER BY number', row[:1]).fetchall())
+                for row in connection.execute(query, values).fetchall()]
+
+        return tuple(self._recorded(row, steps)
+                     for row, steps in self._database.read(select) or ())
+
+    def _recorded(self, row: Sequence[Any],
+                  steps: Sequence[Sequence[Any]]) -> Recorded:
+        serial, begun, record, outcome = row
+        try:
+            return Recorded(
+                _identifier(serial), _moment(begun), _object(record),
+                tuple(RecordedStep(_moment(at), str(name), str(outcome),
+                                   _object(subject))
+                      for at, name, outcome, subject in steps),
+                str(outcome or INTERRUPTED))
+        except (ValueError, TypeError, RecursionError) as exc:
+            raise self._database.damaged(
+                'entry %d: %s' % (serial, exc)) from exc
+
+
+def objects(record: Mapping[str, Any], key: str) -> List[Dict[str, Any]]:
+    """The objects under a key, one or a list; nothing else that is there."""
+    value = record.get(key)
+    values = value if isinstance(value, list) else [value]
+    return [v for v in values if isinstance(v, dict)]
+
+
+def _discard_oldest(connection: sqlite3.Connection, keep: int = 0) -> bool:
+    """Delete the oldest entry, but not the one to keep."""
+    oldest = connection.execute(
+        'SELECT serial FROM entry WHERE serial <> ? ORDER BY serial LIMIT 1',
+        (keep,)).fetchone()
+    if oldest is None:
+        return False
+    connection.execute('DELETE FROM plan WHERE entry = ?', oldest)
+    connection.execute('DELETE FROM step WHERE entry = ?', oldest)
+    connection.execute('DELETE FROM entry WHERE serial = ?', oldest)
+    return True
+
+
+def _object(text: str) -> Dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise TypeError('not an object')
+    return value
+
+
+def _moment(value: Any) -> float:
+    moment = float(value)
+    if not 0 <= moment < _END_OF_TIME:
+        raise ValueError('no time')
+    return moment
+
+
+def _identifier(serial: int) -> str:
+    """Short, and sorted as text in the order of the entries."""
+    if serial < 0:
+        raise ValueError('no serial number')
+    digits = ''
+    while serial:
+        serial, digit = divmod(serial, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return digits.rjust(8, '0')

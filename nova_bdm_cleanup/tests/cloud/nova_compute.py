@@ -1,0 +1,85 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""nova-compute with the plugin, started for real without a message bus.
+
+Run by test_loading in a process of its own, with the arguments of
+nova-compute.  It goes through all of ``nova.cmd.compute.main()`` except the
+wait for a conductor and for Placement, has the manager built, and prints what
+it finds then.
+"""
+
+from __future__ import annotations
+
+# As the nova-compute command does: it may monkey patch first of all.
+from nova.cmd import compute  # isort: skip
+
+import json
+import os
+import sys
+from typing import Any
+
+from nova import manager as base
+from nova.conductor import api as conductor
+from nova.scheduler.client import report
+
+
+def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
+    """Take the place of the constructor that all managers share."""
+    methods = vars(type(instance))
+    print(json.dumps({
+        'modules': sorted(name for name in sys.modules
+                          if name.split('.')[0] == 'nova_bdm_cleanup'),
+        'methods': {
+            name: getattr(methods.get(name), '__module__', None)
+            for name in ('_delete_dangling_bdms', '_reboot_instance')}}),
+        flush=True)
+    # Nothing here is worth an orderly end.
+    os._exit(0)
+
+
+def _lose_a_name() -> None:
+    """A Nova without something that the plugin takes for granted."""
+    from nova.compute import task_states
+
+    del task_states.UNSHELVING
+
+
+def _change_a_signature() -> None:
+    """A Nova whose reboot takes an argument that the plugin never saw."""
+    from nova.compute import manager
+
+    def _reboot_instance(self: Any, context: Any, instance: Any,
+                         block_device_info: Any, reboot_type: str,
+                         novelty: Any) -> None:
+        pass
+
+    manager.ComputeManager._reboot_instance = _reboot_instance
+
+
+CHANGES = {'name': _lose_a_name, 'signature': _change_a_signature}
+
+
+def main() -> None:
+    change = os.environ.get('NOVA_COMPUTE_CHANGE')
+    if change:
+        CHANGES[change]()
+    # There is no Placement either.
+    report.SchedulerReportClient._create_client = lambda self: None
+    conductor.API.wait_until_ready = lambda *args, **kwargs: None
+    base.Manager.__init__ = _tell
+    compute.main()
+
+
+if __name__ == '__main__':
+    main()

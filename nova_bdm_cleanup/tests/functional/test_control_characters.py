@@ -1,0 +1,91 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a tenant wrote does not reach the operator's terminal as it is.
+
+The host of a connector is free text: escape sequences in it can hide lines
+and change what is on the screen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.functional import test_fleet
+
+EVIL = 'evil\x1b[2J\x1b]0;title\x07\x9b31m\r\nroot\x08\x7f\x00end'
+FORMATS = ('table', 'value', 'csv', 'yaml')
+
+
+def _controls(text: str, allowed: str = '') -> list[str]:
+    return [character for character in text
+            if (ord(character) < 32 or 127 <= ord(character) < 160)
+            and character not in allowed]
+
+
+class ControlCharactersTest(test_fleet.FleetTest):
+
+    def setUp(self):
+        super().setUp()
+        self.evil = EVIL.replace('\x00', '')
+
+    def check(self, name, *arguments, volume):
+        """Look at the cells and at what is printed, in every format."""
+        _, rows = self.bdm(name, *arguments)
+        shown = [row for row in rows if row['Volume'] == volume]
+        self.assertNotEqual([], shown)
+        cells = [str(cell) for row in rows for cell in row.values()]
+        self.assertEqual([], _controls(''.join(cells)))
+        # It is told all the same, so that the operator sees whose it is.
+        self.assertIn('evil', ' '.join(cells))
+        self.assertEqual([], _controls(self.stderr.getvalue(), '\n'))
+        for form in FORMATS:
+            _, text = self.bdm(name, *arguments, form=form)
+            # The csv module ends its lines like this.
+            self.assertEqual([], _controls(
+                text.replace('\r\n', '\n') if form == 'csv' else text, '\n'))
+            self.assertEqual([], _controls(self.stderr.getvalue(), '\n'))
+
+    def test_show(self):
+        server = self.cloud.server(fixture.Disk())
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(server, volume, host=self.evil,
+                                    by=self.cloud.owner)
+        self.check('show', server.id, volume=volume)
+
+    def test_audit(self):
+        """The server is gone, so only Cinder tells of a host."""
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(
+            dataclasses.replace(self.ghost(), host=self.evil), volume,
+            by=self.cloud.owner)
+        self.check('audit', '--project', self.cloud.owner.project,
+                   volume=volume)
+
+    def test_release(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(
+            dataclasses.replace(self.ghost(), host=self.evil), volume,
+            by=self.cloud.owner)
+        self.check('release', volume, volume=volume)
+
+    def test_log_of_a_reboot(self):
+        """One finding is one line, whatever somebody called his host."""
+        server = self.cloud.server(fixture.Disk())
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(server, volume, host=self.evil,
+                                    by=self.cloud.owner)
+        self.cloud.reboot(server)
+        lines = self.cloud.log('bdm-cleanup')
+        self.assertEqual([], _controls(''.join(lines)))

@@ -1,0 +1,60 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What a guest is told of its devices leaves with a disk that is removed."""
+
+from __future__ import annotations
+
+from nova import objects
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.functional import scenario
+
+
+class DeviceMetadataTest(scenario.ScenarioTestCase):
+
+    def tags(self, server):
+        """The tags that the metadata service shows to the guest."""
+        instance = objects.Instance.get_by_uuid(
+            self.cloud.nova.context(), server.id,
+            expected_attrs=['device_metadata'])
+        devices = (instance.device_metadata.devices
+                   if instance.device_metadata else [])
+        return sorted(tag for device in devices for tag in device.tags
+                      if 'tags' in device)
+
+    def check(self, *disks):
+        made = self.server(*disks)
+        lost, kept = made.volumes
+        self.assertEqual(['kept', 'lost'], self.tags(made))
+        self.cloud.lose_attachment(made, lost)
+        view = self.reboot(made)
+        self.assert_gone(view, lost)
+        self.assert_healthy(view, kept)
+        self.assertEqual(['kept'], self.tags(made))
+
+    def test_attached_later(self):
+        self.check(fixture.Disk(tag='lost'), fixture.Disk(tag='kept'))
+
+    def test_had_at_boot(self):
+        self.check(fixture.Disk(tag='lost', at_boot=True),
+                   fixture.Disk(tag='kept', at_boot=True))
+
+    def test_kept_disk_keeps_its_tag(self):
+        """A row that stays, for whatever reason, is told of as before."""
+        made = self.server(fixture.Disk(tag='data', at_boot=True))
+        volume, = made.volumes
+        self.cloud.set_metadata(volume, bdm_cleanup='keep')
+        self.cloud.lose_attachment(made, volume)
+        self.reboot(made)
+        self.assertEqual(['data'], self.tags(made))

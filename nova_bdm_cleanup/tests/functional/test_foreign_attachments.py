@@ -1,0 +1,152 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What another project has written about a server changes nothing.
+
+Whoever knows the id of a server can make attachments that name it, on volumes
+of his own project and as many as he likes.
+"""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
+
+
+class ForeignAttachmentsTestCase(scenario.ScenarioTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.lost, self.kept = self.made.volumes
+        self.foreign = self.cloud.volume(owner=self.cloud.stranger,
+                                         multiattach=True)
+
+    def attach_foreign(self, count=1, connected=True):
+        """Have the stranger attach his volume to a server that is not his."""
+        return [self.cloud.leave_attachment(
+            self.made, self.foreign, connected=connected,
+            by=self.cloud.stranger) for _ in range(count)]
+
+    def check_foreign_untouched(self, attachments):
+        self.assertEqual(sorted(attachments), sorted(
+            each.id for each in self.cloud.attachments(self.foreign)))
+        self.assertNotIn('terminate_connection', [
+            call for call, _ in self.back_end(self.foreign)])
+        self.assertEqual([], [
+            event for event in self.cloud.timeline(self.foreign)
+            if event.party == recorder.HOST])
+
+    def check_removed(self, view):
+        self.assert_gone(view, self.lost)
+        self.assert_healthy(view, self.kept)
+
+
+class ForeignAttachmentsTest(ForeignAttachmentsTestCase):
+
+    def test_as_many_as_one_reboot_may_remove(self):
+        attachments = self.attach_foreign(8)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.check_removed(self.reboot(self.made))
+        self.check_foreign_untouched(attachments)
+
+    def test_one_that_is_connected(self):
+        attachments = self.attach_foreign()
+        self.cloud.reset_status(self.lost)
+        self.check_removed(self.reboot(self.made))
+        self.check_foreign_untouched(attachments)
+
+    def test_one_that_only_reserves(self):
+        attachments = self.attach_foreign(connected=False)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.check_removed(self.reboot(self.made))
+        self.check_foreign_untouched(attachments)
+
+    def test_nothing_else_to_do(self):
+        attachments = self.attach_foreign(2)
+        view = self.reboot(self.made)
+        self.assert_nothing_done(view)
+        for volume in self.made.volumes:
+            self.assert_healthy(view, volume)
+        self.check_foreign_untouched(attachments)
+
+    def test_own_stale_attachment_beside_it(self):
+        """A foreign volume that is on the move does not protect it."""
+        attachments = self.attach_foreign()
+        self.cloud.cinder.client(self.cloud.stranger).volumes \
+            .begin_detaching(self.foreign)
+        own = self.cloud.volume()
+        self.cloud.leave_attachment(self.made, own, connected=False)
+        self.reboot(self.made)
+        self.assertEqual((), self.cloud.attachments(own))
+        self.assertEqual('available', self.volume_status(own))
+        self.check_foreign_untouched(attachments)
+
+    def test_foreign_volume_that_is_in_error(self):
+        attachments = self.attach_foreign()
+        self.cloud.reset_status(self.foreign, 'error')
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.check_removed(self.reboot(self.made))
+        self.check_foreign_untouched(attachments)
+
+
+class FloodTest(ForeignAttachmentsTestCase):
+    """So many records that reading them all takes far too long.
+
+    The pages of this Cinder are small, so that fewer records do.
+    """
+
+    RECORDS, PAGE = 600, 20
+    #: Of both looks together.
+    FEW = 12
+
+    def setUp(self):
+        super().setUp()
+        self.set_options(timeout=30)
+
+    def _flood(self, volume):
+        self.cloud.cinder.reserve_many(volume, self.made.id, self.RECORDS)
+        self.cloud.proxy.on('GET', '/attachments(/detail)?[?]',
+                            proxy.limit_pages(self.PAGE))
+
+    def _check_few_pages(self):
+        pages = [each for each in self.requests('GET')
+                 if each.startswith(('GET /attachments?',
+                                     'GET /attachments/detail?'))]
+        self.assertLess(len(pages), self.FEW)
+
+    def test_foreign_records(self):
+        self._flood(self.foreign)
+        self.cloud.lose_attachment(self.made, self.lost)
+        view = self.reboot(self.made)
+        self._check_few_pages()
+        self.assertEqual([], self.requests('DELETE'))
+        self.check_removed(view)
+        self.assertEqual([], [line for line in self.audit(self.made)
+                              if line.reason in ('timed-out', 'over-limit')])
+
+    def test_foreign_records_of_a_healthy_server(self):
+        self._flood(self.foreign)
+        view = self.reboot(self.made)
+        self._check_few_pages()
+        self.assert_nothing_done(view)
+        for volume in self.made.volumes:
+            self.assert_healthy(view, volume)
+
+    def test_foreign_records_and_a_left_over_attachment(self):
+        self._flood(self.foreign)
+        self.cloud.reset_status(self.lost)
+        view = self.reboot(self.made)
+        self._check_few_pages()
+        self.check_removed(view)

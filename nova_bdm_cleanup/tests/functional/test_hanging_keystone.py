@@ -1,0 +1,114 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Keystone keeps a request waiting, and the reboot does not wait for it.
+
+What is not sent when the time is over is not sent at all: nobody would know
+what became of it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from keystoneauth1 import loading as ks_loading
+from oslo_config import cfg
+
+from nova_bdm_cleanup.tests.cloud import cinder
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.cloud import standin
+from nova_bdm_cleanup.tests.functional import scenario
+
+CONF = cfg.CONF
+
+CONF = cfg.CONF
+
+
+class HangingKeystoneTest(scenario.ScenarioTestCase):
+    """Nova logs in with a password, and its tokens are short-lived."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        keystone = cinder.shared_stand_in()
+        keystone.users[identity.NOVA.user] = identity.NOVA
+        cls.ARGUMENTS = {
+            'cinder_credentials': False,
+            'nova_options': {**scenario.NO_QUOTAS, 'cinder': {
+                'auth_type': 'password', 'auth_url': keystone.identity_url,
+                'username': identity.NOVA.user,
+                'password': standin.PASSWORD, 'user_domain_id': 'default',
+                'project_id': identity.NOVA.project}}}
+        # Last of all, when the configuration has been reset.
+        cls.addClassCleanup(cls._forget_options)
+        super().setUpClass()
+
+    @staticmethod
+    def _forget_options() -> None:
+        """Nobody after this has to have a password in ``[cinder]``."""
+        CONF.unregister_opts(
+            ks_loading.get_auth_plugin_conf_options('password'),
+            group='cinder')
+
+    def setUp(self):
+        super().setUp()
+        self.keystone = cinder.shared_stand_in()
+        self.keystone.expires_at = self.keystone.LONG_AGO
+        self.addCleanup(self._mend_keystone)
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.lost, self.kept = self.made.volumes
+        self.cloud.reset_status(self.lost)
+
+    def _mend_keystone(self):
+        self.keystone.expires_at = self.keystone.NEVER
+        self.keystone.answering.set()
+
+    def test_answering(self):
+        view = self.reboot(self.made)
+        self.assert_gone(view, self.lost)
+        self.assert_healthy(view, self.kept)
+
+    def test_token_for_a_deletion(self):
+        self.set_options(timeout=10)
+        self.begin()
+        self.cloud.recorder.before(recorder.HOST, 'disconnect',
+                                   self.keystone.answering.clear,
+                                   subject=self.lost)
+        self.cloud.reboot(self.made)
+        self.assertFalse(self.keystone.answering.is_set())
+        self.assertEqual([], self.requests('DELETE'))
+        self.keystone.answering.set()
+        # Somebody may still be there who has waited all the time.
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            self.assertEqual([], self.requests('DELETE'))
+            time.sleep(0.1)
+        view = self.look(self.made)
+        self.assertEqual(1, len(view.attachments_of(self.lost)))
+        self.assert_healthy(view, self.kept)
+        self.set_options(timeout=60)
+        view = self.reboot(self.made)
+        self.assert_gone(view, self.lost)
+
+    def test_token_for_the_first_question(self):
+        self.set_options(timeout=3)
+        self.keystone.answering.clear()
+        self.begin()
+        self.cloud.reboot(self.made)
+        self.keystone.answering.set()
+        view = self.look(self.made)
+        skipped, = self.audit(self.made)
+        self.assertEqual(('WARNING', 'skipped', 'timed-out'),
+                         (skipped.level, skipped.event, skipped.reason))
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.assert_healthy(view, self.kept)

@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``bdm_cleanup=keep`` speaks for its own project, and for its own disk."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.functional import scenario
+
+
+class OptOutTestCase(scenario.ScenarioTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.lost, self.kept = self.made.volumes
+
+    def check_removed(self, view):
+        self.assertIsNone(view.block_device(self.lost))
+        self.assertEqual((), view.attachments_of(self.lost))
+        self.assertFalse(view.has_disk(self.lost))
+        self.assert_healthy(view, self.kept)
+
+    def check_opted_out(self, view):
+        self.assertIsNotNone(view.block_device(self.lost))
+        line, = [line for line in self.audit(self.made)
+                 if line.volume == self.lost]
+        self.assertEqual(('INFO', 'withheld'), (line.level, line.event))
+        self.assertIn('(opted-out)', line.text)
+        self.assert_healthy(view, self.kept)
+
+
+class VolumeOptOutTest(OptOutTestCase):
+
+    def test_own_project(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.set_metadata(self.lost, bdm_cleanup='keep')
+        self.check_opted_out(self.reboot(self.made))
+
+    def test_volume_that_another_project_has_now(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.give_to_project(self.lost, self.cloud.stranger)
+        self.cloud.set_metadata(self.lost, bdm_cleanup='keep')
+        self.check_removed(self.reboot(self.made))
+
+    def test_volume_that_another_project_uses_now(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.give_to_project(self.lost, self.cloud.stranger)
+        self.cloud.set_metadata(self.lost, bdm_cleanup='keep')
+        other = self.server(
+            fixture.Disk(volume=self.lost, at_boot=True), name='other',
+            owner=self.cloud.stranger)
+        self.check_removed(self.reboot(self.made))
+        self.assert_healthy(self.look(other), self.lost)
+
+
+class ServerOptOutTest(OptOutTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.request(
+            'POST', f'/servers/{self.made.id}/metadata',
+            {'metadata': {'bdm_cleanup': 'keep'}})
+
+    def test_volume_is_available(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.check_opted_out(self.reboot(self.made))
+
+    def test_volume_is_attached_to_somebody_else(self):
+        """Otherwise two guests write to it, whatever its owner wants."""
+        other = self.cloud.give_away(self.made, self.lost)
+        self.check_removed(self.reboot(self.made))
+        self.assert_healthy(self.look(other), self.lost)

@@ -1,0 +1,315 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The order of acting, and what every way to end it half way leaves.
+
+Guest off, host disconnected, Nova's row gone, Cinder told: in this order
+nothing reconnects the disk, whoever dies when, with the plugin and without.
+What Cinder keeps is a stale attachment, which the next look deletes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+from nova import exception
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
+
+
+class OrderTestCase(scenario.ScenarioTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.set_options(max_removals_per_hour=1000000)
+        self.ignore_actions()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.lost, self.kept = self.made.volumes
+        self.attachment, = self.cloud.attachments(self.lost)
+        self.cloud.reset_status(self.lost)
+
+    def steps(self):
+        """What was done about the disk, in the order of time."""
+        return [(event.party, event.what)
+                for event in self.cloud.timeline(self.made.id, self.lost)
+                if event.party != recorder.CINDER
+                or event.what == 'DELETE'
+                and self.attachment.id in event.subject]
+
+    def check_row_gone(self, view):
+        """Nova has let go of the disk for good, whatever Cinder says."""
+        self.assertIsNone(view.block_device(self.lost), 'Nova has a row')
+        self.assertFalse(view.has_disk(self.lost), 'the guest has the disk')
+        self.assertNotIn(self.lost, view.connected)
+        self.assertNotIn((recorder.HOST, 'connect'), self.steps())
+        self.assert_healthy(view, self.kept)
+
+    def check_finished(self, view):
+        self.check_row_gone(view)
+        self.assertEqual((), self.cloud.attachments(self.lost))
+        self.assertEqual('available', view.volume_status(self.lost))
+
+    def check_rows_are_novas(self, server=None):
+        """No row is in a state that only the plugin knows how to read."""
+        for row in self.cloud.nova.block_devices((server or self.made).id):
+            if row.volume_id and not row.deleted:
+                self.assertIn('data', json.loads(row.connection_info))
+
+
+class OrderTest(OrderTestCase):
+
+    def test_undisturbed(self):
+        view = self.reboot(self.made)
+        self.check_finished(view)
+        # Whether the device leaves the powered-off domain makes no difference.
+        steps = [step for step in self.steps()
+                 if step != (recorder.GUEST, 'detach device')]
+        self.assertEqual([
+            (recorder.GUEST, 'power off'),
+            (recorder.HOST, 'disconnect'),
+            (recorder.NOVA, 'remove bdm'),
+            (recorder.CINDER, 'DELETE'),
+            (recorder.BACK_END, 'terminate_connection'),
+            (recorder.BACK_END, 'remove_export'),
+        ], steps[:6])
+        self.assertEqual((recorder.GUEST, 'power on'), steps[-1])
+
+    def test_removed_row_says_how_it_was_connected(self):
+        before = json.loads(self.cloud.row(
+            self.made, self.lost).connection_info)
+        self.reboot(self.made)
+        removed, = [row for row in
+                    self.cloud.nova.block_devices(self.made.id)
+                    if row.volume_id == self.lost and row.deleted]
+        self.assertEqual(before, json.loads(removed.connection_info))
+
+    def test_volume_can_be_attached_again_at_once(self):
+        self.reboot(self.made)
+        self.cloud.attach(self.made, self.lost)
+        self.assert_healthy(self.look(self.made), self.lost)
+
+
+class CinderKeepsTheAttachmentTest(OrderTestCase):
+    """Cinder refuses the deletion, or nobody knows what it did."""
+
+    def check(self, fault, deleted=False):
+        """One reboot with a fault, one with nothing in its way."""
+        self.cloud.proxy.on('DELETE', '/attachments/', fault)
+        view = self.reboot(self.made)
+        self.assertEqual(1, len(self.requests('DELETE')))
+        self.cloud.proxy.clear()
+        self.check_row_gone(view)
+        left = [each.id for each in view.attachments_of(self.lost)]
+        self.assertEqual([] if deleted else [self.attachment.id], left)
+        failed, = self.audit(self.made, 'failed')
+        self.assertEqual(('WARNING', self.lost),
+                         (failed.level, failed.volume))
+        view = self.reboot(self.made)
+        self.check_finished(view)
+        if not deleted:
+            self.assertEqual(('terminate_connection', self.made.host),
+                             self.back_end(self.lost)[0])
+        # There is nothing left to be done.
+        view = self.reboot(self.made)
+        self.assertEqual([], self.requests('DELETE'))
+        self.assertEqual([], self.audit(self.made))
+
+    def test_refused_401(self):
+        self.check(proxy.status(401))
+
+    def test_refused_403(self):
+        self.check(proxy.status(403))
+
+    def test_refused_409(self):
+        self.check(proxy.status(409))
+
+    def test_refused_413(self):
+        self.check(proxy.status(413))
+
+    def test_in_trouble_500(self):
+        self.check(proxy.status(500))
+
+    def test_in_trouble_503(self):
+        self.check(proxy.status(503))
+
+    def test_page_of_a_proxy(self):
+        self.check(proxy.html(404))
+
+    def test_connection_cut(self):
+        self.check(proxy.reset())
+
+    def test_answer_lost(self):
+        self.check(proxy.lose_answer(), deleted=True)
+
+    def test_answer_cut_short(self):
+        self.check(proxy.truncate(), deleted=True)
+
+    def test_back_end_fails(self):
+        self.cloud.cinder.break_driver('terminate_connection', self.lost)
+        view = self.reboot(self.made)
+        self.check_row_gone(view)
+        self.cloud.cinder.mend_driver()
+        self.check_finished(self.reboot(self.made))
+
+    def test_deletion_that_comes_late(self):
+        """Cinder hears of it when the guest runs again."""
+        self.set_options(timeout=3)
+        told = threading.Event()
+        self.addCleanup(told.set)
+        self.cloud.proxy.on('DELETE', '/attachments/', proxy.when(told))
+        view = self.reboot(self.made)
+        self.check_row_gone(view)
+        self.assertEqual(1, len(view.attachments_of(self.lost)))
+        told.set()
+        deadline = time.monotonic() + 30
+        while self.cloud.attachments(self.lost):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+        self.set_options(timeout=60)
+        self.check_finished(self.reboot(self.made))
+
+    def test_somebody_else_gets_the_volume_meanwhile(self):
+        """The answer is lost, the volume is free, and it is given away."""
+        self.cloud.proxy.on('DELETE', '/attachments/', proxy.lose_answer())
+        self.reboot(self.made)
+        self.cloud.proxy.clear()
+        other = self.server(
+            fixture.Disk(volume=self.lost, at_boot=True), name='other')
+        view = self.reboot(self.made)
+        self.assertIsNone(view.block_device(self.lost))
+        self.assertFalse(view.has_disk(self.lost))
+        self.assert_healthy(self.look(other), self.lost)
+
+
+class NovaKeepsTheRowTest(OrderTestCase):
+
+    def test_row_cannot_be_removed(self):
+        """Then Cinder hears nothing, and the next reboot tries again."""
+        self.cloud.recorder.clear()
+        self.begin()
+        self.cloud.recorder.before(
+            recorder.NOVA, 'remove bdm',
+            recorder.fail(exception.NovaException('conductor is away')))
+        self.cloud.reboot(self.made)
+        view = self.look(self.made)
+        self.assertEqual([], self.requests('DELETE'))
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.assertEqual(1, len(view.attachments_of(self.lost)))
+        self.check_rows_are_novas()
+        self.check_finished(self.reboot(self.made))
+
+
+class NoServiceTokenTest(OrderTestCase):
+    """Cinder asks Nova, which answers that the disk is not its."""
+
+    ARGUMENTS = {'service_token': False}
+
+    def test_attachment_is_deleted(self):
+        self.check_finished(self.reboot(self.made))
+
+
+class SwitchedOffTest(OrderTestCase):
+    """nova-compute dies at a step and is started without the plugin.
+
+    What stock Nova finds then is nothing that it would not find without us:
+    it reboots, stops and starts the server.
+    """
+
+    # Guests of the fake libvirt do not shut down by themselves.
+    ARGUMENTS = {'nova_options': {
+        **scenario.NO_QUOTAS, 'DEFAULT': {'shutdown_timeout': 0}}}
+
+    def setUp(self):
+        super().setUp()
+        self.row = self.cloud.row(self.made, self.lost)
+
+    def check(self, party: str, what: str, row_gone: bool,
+              **arguments: Any) -> None:
+        self.begin()
+        self.cloud.recorder.before(party, what, recorder.crash, **arguments)
+        self.cloud.reboot_until_crash(self.made)
+        view = self.cloud.look(self.made)
+        self.assertEqual(row_gone, view.block_device(self.lost) is None)
+        self.check_rows_are_novas()
+
+        self.cloud.switch_plugin_off()
+        self.cloud.restart_compute()
+        if self.cloud.nova.instance(self.made.id).task_state:
+            # The crash came before anything had begun.
+            self.cloud.request(
+                'POST', f'/servers/{self.made.id}/action',
+                {'os-resetState': {'state': 'active'}}, by=self.cloud.admin)
+        for act in (self.cloud.reboot, self._stop_and_start):
+            act(self.made)
+            view = self.look(self.made)
+            self.assert_healthy(view, self.kept)
+            self._check_agreement(view, row_gone)
+
+        self.cloud.switch_plugin_on()
+        self.check_finished(self.reboot(self.made))
+
+    def _stop_and_start(self, server):
+        for action in ('os-stop', 'os-start'):
+            self.cloud.request('POST', f'/servers/{server.id}/action',
+                               {action: None})
+
+    def _check_agreement(self, view, row_gone):
+        """The guest has the disk exactly if Nova has the row."""
+        self.assertEqual(not row_gone, view.has_disk(self.lost))
+        self.assertEqual(not row_gone, self.lost in view.connected)
+        self.assertEqual(row_gone, view.block_device(self.lost) is None)
+        if not row_gone:
+            # As stock has it: the disk and its attachment are both there.
+            self.assertEqual([self.row.attachment_id], [
+                each.id for each in view.attachments_of(self.lost)])
+
+    def test_before_power_off(self):
+        self.check(recorder.GUEST, 'power off', row_gone=False)
+
+    def test_before_disconnect(self):
+        self.check(recorder.HOST, 'disconnect', row_gone=False,
+                   subject=self.lost)
+
+    def test_before_the_row_is_removed(self):
+        self.check(recorder.NOVA, 'remove bdm', row_gone=False)
+
+    def test_before_cinder_is_told(self):
+        self.check(recorder.ASK, 'DELETE', row_gone=True)
+
+    def test_after_a_refusal_of_cinder(self):
+        self.cloud.proxy.on('DELETE', '/attachments/', proxy.status(500))
+        self.reboot(self.made)
+        self.cloud.proxy.clear()
+        self.cloud.switch_plugin_off()
+        for act in (self.cloud.reboot, self._stop_and_start):
+            act(self.made)
+            view = self.look(self.made)
+            self.check_row_gone(view)
+            self.check_rows_are_novas()
+        self.cloud.switch_plugin_on()
+        self.check_finished(self.reboot(self.made))
+
+    def test_after_a_lost_answer(self):
+        self.cloud.proxy.on('DELETE', '/attachments/', proxy.lose_answer())
+        self.reboot(self.made)
+        self.cloud.proxy.clear()
+        self.cloud.switch_plugin_off()
+        for act in (self.cloud.reboot, self._stop_and_start):
+            act(self.made)
+            self.check_finished(self.look(self.made))

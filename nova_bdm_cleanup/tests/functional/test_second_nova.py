@@ -1,0 +1,97 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""``bdm release`` beside a second Nova that uses the same Cinder.
+
+To this Nova every healthy attachment of the other one names a server that
+does not exist.  The host that it is connected to tells them apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.tests.functional import test_fleet
+
+THEIRS = 'compute-of-region-two'
+
+
+class SecondNovaTest(test_fleet.FleetTest):
+
+    def setUp(self):
+        super().setUp()
+        #: A healthy server of the other Nova.
+        self.theirs = dataclasses.replace(self.ghost(), host=THEIRS)
+        self.volume = self.cloud.volume()
+        self.attachment = self.cloud.leave_attachment(
+            self.theirs, self.volume)
+
+    def check_refused(self, code, row):
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn(THEIRS, row['Explanation'])
+        self.check_untouched()
+
+    def check_untouched(self):
+        self.assertEqual([self.attachment], [
+            each.id for each in self.cloud.attachments(self.volume)])
+        self.assertEqual('in-use', self.status(self.volume))
+        self.assertEqual([], self.calls(self.volume))
+
+    def test_volume(self):
+        code, (row,) = self.bdm('release', self.volume, '--yes',
+                                '--stuck-after', '0')
+        self.check_refused(code, row)
+
+    def test_attachment(self):
+        code, (row,) = self.bdm('release', self.attachment, '--yes',
+                                '--stuck-after', '0')
+        self.check_refused(code, row)
+
+    def test_volume_that_is_being_detached_there(self):
+        self.cloud._cinder_nova.volumes.begin_detaching(self.volume)
+        code, (row,) = self.bdm('release', self.volume, '--yes',
+                                '--stuck-after', '0')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn(THEIRS, row['Explanation'])
+        self.assertEqual([], self.calls(self.volume))
+        self.assertEqual(1, len(self.cloud.attachments(self.volume)))
+
+    def test_orphans(self):
+        ours = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), ours)
+        code, rows = self.bdm('release', '--orphans', '--max', '100000')
+        self.assertNotIn(self.volume, [
+            row['Volume'] for row in rows
+            if THEIRS not in row['Explanation']])
+        self.assertIn(ours, [row['Volume'] for row in rows])
+        self.assertRegex(self.stderr.getvalue(),
+                         r'(?i)\b\d+\b.*\bleft\b|\bleft\b.*\b\d+\b')
+        self.check_untouched()
+
+    def test_host_of_this_nova(self):
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), volume)
+        code, (row,) = self.bdm('release', volume, '--yes')
+        self.assertEqual(ExitCode.REPAIRED, code, row)
+        self.assertEqual('available', self.status(volume))
+
+    def test_host_whose_nova_compute_is_down(self):
+        """It is a host of this Nova all the same."""
+        service = self.cloud.nova.computes['compute1']
+        service.stop()
+        self.addCleanup(service.start)
+        volume = self.cloud.volume()
+        self.cloud.leave_attachment(self.ghost(), volume)
+        code, (row,) = self.bdm('release', volume, '--yes')
+        self.assertEqual(ExitCode.REPAIRED, code, row)

@@ -1,0 +1,107 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Whether Nova's credentials see every project is proved, not assumed.
+
+To somebody who is no administrator, a volume of another project looks like
+one that does not exist.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.functional import scenario
+
+MEMBER = dataclasses.replace(
+    identity.NOVA, roles=('service', *identity.MEMBER))
+
+
+class NotAnAdministratorTest(scenario.ScenarioTestCase):
+    """``[cinder]`` names a user without the role of an administrator.
+
+    This Cinder lets everybody list volumes by id, as its operator may, so it
+    does not give that away.
+    """
+
+    ARGUMENTS = {'cinder_credentials': MEMBER, 'volume_filters': ('id',)}
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+
+    def bear_false_witness(self):
+        """Have a server on this host with a volume of Nova's own project.
+
+        That one the credentials do see.
+        """
+        service = dataclasses.replace(
+            identity.NOVA, user='service-owner', roles=identity.MEMBER)
+        volume = self.cloud.volume(owner=service)
+        self.server(fixture.Disk(volume=volume, at_boot=True),
+                    name='of-the-service', owner=service)
+
+    def check_untouched(self, view):
+        for volume in self.made.volumes:
+            self.assert_healthy(view, volume)
+        self.assertEqual([], self.journal())
+        self.assertEqual([], self.requests('DELETE'))
+        self.assertEqual({'WARNING'},
+                         {line.level for line in self.audit(self.made)})
+        self.assertIn('admin', self.audit(self.made)[0].text)
+
+    def test_volumes_that_only_others_see(self):
+        self.check_untouched(self.reboot(self.made))
+
+    def test_volume_that_everybody_sees_is_a_witness(self):
+        self.bear_false_witness()
+        self.check_untouched(self.reboot(self.made))
+
+    def test_healthy_disk_from_before_queens(self):
+        """Its row names no attachment that could be asked for."""
+        self.bear_false_witness()
+        volume, kept = self.made.volumes
+        row = self.cloud.row(self.made, volume)
+        row.attachment_id = None
+        row.save()
+        view = self.reboot(self.made)
+        self.assertIsNotNone(view.block_device(volume))
+        self.assertTrue(view.has_disk(volume))
+        self.assertEqual(1, len(view.attachments_of(volume)))
+        self.assert_healthy(view, kept)
+
+    def test_dangling_disk(self):
+        """It is not known to be one, and is kept."""
+        self.bear_false_witness()
+        lost, kept = self.made.volumes
+        self.cloud.lose_volume(self.made, lost)
+        view = self.reboot(self.made)
+        self.assertIsNotNone(view.block_device(lost))
+        self.assert_healthy(view, kept)
+        self.assertEqual([], self.journal())
+
+
+class AdministratorTest(scenario.ScenarioTestCase):
+    """The same Cinder, asked with the credentials that it should be."""
+
+    ARGUMENTS = {'volume_filters': ('id',)}
+
+    def test_dangling_disk(self):
+        made = self.server(*[scenario.BOOT_DISK] * 2)
+        lost, kept = made.volumes
+        self.cloud.lose_volume(made, lost)
+        view = self.reboot(made)
+        self.assert_gone(view, lost)
+        self.assert_healthy(view, kept)

@@ -1,0 +1,221 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""A soft reboot removes nothing, and connects nothing that dangles.
+
+Libvirt's driver turns the soft reboot of a guest that does not listen into a
+hard one, by itself and with the disks that it was handed.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from oslo_config import cfg
+
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
+
+CONF = cfg.CONF
+
+
+class SoftRebootTestCase(scenario.ScenarioTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.lost, self.kept = self.made.volumes
+
+    def soft_reboot(self):
+        return self.reboot(self.made, hard=False)
+
+    def on_host(self, volume):
+        """What os-brick did with a volume since the reboot began."""
+        return [event.what for event in self.cloud.timeline(volume)
+                if event.party == recorder.HOST]
+
+    def check_removed_by_a_hard_reboot(self, volume):
+        view = self.reboot(self.made)
+        self.assertIsNone(view.block_device(volume))
+        self.assertEqual((), view.attachments_of(volume))
+        self.assertFalse(view.has_disk(volume))
+        self.assertNotIn('connect', self.on_host(volume))
+        self.assert_healthy(view, self.kept)
+
+
+class TurnedIntoHardTest(SoftRebootTestCase):
+    """The guest is paused or hung, so the driver reboots it hard."""
+
+    def setUp(self):
+        super().setUp()
+        # The driver sleeps for so long.
+        CONF.set_override('wait_soft_reboot_seconds', 0, group='libvirt')
+        self.addCleanup(CONF.clear_override, 'wait_soft_reboot_seconds',
+                        group='libvirt')
+
+    def check_left_out(self, volume):
+        """The guest is without the disk; all records are as they were."""
+        row = self.cloud.row(self.made, volume)
+        attachments = self.cloud.attachments(volume)
+        view = self.soft_reboot()
+        # Else this would say nothing.
+        self.assertIn((recorder.GUEST, 'undefine'), [
+            (event.party, event.what) for event in self.cloud.timeline()])
+        self.assertNotIn('connect', self.on_host(volume))
+        self.assertFalse(view.has_disk(volume), 'the guest has the disk')
+        left = self.cloud.row(self.made, volume)
+        self.assertEqual(
+            (row.uuid, row.attachment_id, row.connection_info),
+            (left.uuid, left.attachment_id, left.connection_info))
+        self.assertEqual(attachments, self.cloud.attachments(volume))
+        self.assertEqual([], self.back_end(volume))
+        self.assert_nothing_done(view)
+        line, = self.audit(self.made)
+        self.assertEqual(('WARNING', volume), (line.level, line.volume))
+        self.assertIn('reboot the server hard', line.text)
+        self.assert_healthy(view, self.kept)
+
+    def test_paused(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.pause_guest(self.made)
+        self.check_left_out(self.lost)
+        self.check_removed_by_a_hard_reboot(self.lost)
+
+    def test_hung(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.hang_guest(self.made)
+        self.check_left_out(self.lost)
+        self.check_removed_by_a_hard_reboot(self.lost)
+
+    def test_volume_is_gone(self):
+        self.cloud.lose_volume(self.made, self.lost)
+        self.cloud.pause_guest(self.made)
+        self.check_left_out(self.lost)
+        self.check_removed_by_a_hard_reboot(self.lost)
+
+    def test_volume_was_given_away(self):
+        """Otherwise two guests write to one volume."""
+        other = self.cloud.give_away(self.made, self.lost)
+        self.cloud.pause_guest(self.made)
+        self.check_left_out(self.lost)
+        self.assert_healthy(self.look(other), self.lost)
+        view = self.reboot(self.made)
+        self.assertIsNone(view.block_device(self.lost))
+        self.assertFalse(view.has_disk(self.lost))
+        self.assert_healthy(self.look(other), self.lost)
+
+    def test_attachment_is_left_over(self):
+        self.cloud.reset_status(self.lost)
+        self.cloud.pause_guest(self.made)
+        self.check_left_out(self.lost)
+        self.check_removed_by_a_hard_reboot(self.lost)
+
+    def test_twice(self):
+        """What the first one left out is still found by the second."""
+        self.cloud.lose_attachment(self.made, self.lost)
+        for _ in range(2):
+            self.cloud.pause_guest(self.made)
+            self.check_left_out(self.lost)
+        self.check_removed_by_a_hard_reboot(self.lost)
+
+    def test_nothing_dangles(self):
+        self.cloud.pause_guest(self.made)
+        view = self.soft_reboot()
+        for volume in self.made.volumes:
+            self.assert_healthy(view, volume)
+        self.assertEqual([], self.audit(self.made))
+
+    def test_what_the_operator_wants_to_keep(self):
+        """It is the operator who answers for it, so as Nova does it."""
+        self.cloud.set_metadata(self.lost, bdm_cleanup='keep')
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.pause_guest(self.made)
+        view = self.soft_reboot()
+        self.assertTrue(view.has_disk(self.lost))
+        self.assert_nothing_done(view)
+
+    def test_root_disk(self):
+        """It is never removed: as Nova does it."""
+        made = self.server(scenario.BOOT_DISK, root='volume')
+        self.cloud.lose_attachment(made, made.root)
+        self.cloud.pause_guest(made)
+        view = self.reboot(made, hard=False)
+        self.assertTrue(view.has_disk(made.root))
+        self.assert_nothing_done(view)
+
+    def test_cinder_says_nothing_useful(self):
+        """No answer is no reason to leave anything out."""
+        self.cloud.proxy.on('*', '', proxy.status(503))
+        self.cloud.pause_guest(self.made)
+        self.begin()
+        self.cloud.reboot(self.made, hard=False)
+        self.cloud.proxy.clear()
+        view = self.look(self.made)
+        for volume in self.made.volumes:
+            self.assert_healthy(view, volume)
+
+
+class SuccessfulTest(SoftRebootTestCase):
+    """The guest listens and keeps its domain, and with it its disks."""
+
+    def test_nothing_changes(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        before = self.look(self.made)
+        view = self.soft_reboot()
+        self.assertEqual(before.disks, view.disks)
+        self.assertEqual(before.block_devices, view.block_devices)
+        self.assertEqual(before.connected, view.connected)
+        for volume in self.made.volumes:
+            self.assertEqual([], self.on_host(volume))
+        self.assertNotIn((recorder.GUEST, 'undefine'), [
+            (event.party, event.what) for event in self.cloud.timeline()])
+        self.assert_nothing_done(view)
+        self.assert_finding(self.made, self.lost,
+                            ('WARNING', 'withheld', 'volume-available'))
+        self.check_removed_by_a_hard_reboot(self.lost)
+
+
+class HangingCinderTest(SoftRebootTestCase):
+
+    def _soft_reboot_beside(self, told):
+        """Reboot until it is over, or Cinder has been waited for too long.
+
+        What is too long for a soft reboot is still well within the limit of
+        a hard one.
+        """
+        self.set_options(timeout=600)
+        self.cloud.proxy.on('*', '/(attachments|volumes)', proxy.when(told))
+        self.begin()
+        reboot = threading.Thread(target=self.cloud.reboot,
+                                  args=(self.made,), kwargs={'hard': False})
+        reboot.start()
+        reboot.join(40)
+        waits = reboot.is_alive()
+        told.set()
+        reboot.join()
+        self.assertFalse(waits, 'the soft reboot waits for Cinder')
+
+    def test_hang(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        told = threading.Event()
+        self.addCleanup(told.set)
+        self._soft_reboot_beside(told)
+        self.cloud.proxy.clear()
+        view = self.look(self.made)
+        skipped, = self.audit(self.made)
+        self.assertEqual(('WARNING', 'skipped', 'timed-out'),
+                         (skipped.level, skipped.event, skipped.reason))
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.assert_healthy(view, self.kept)
+        self.check_removed_by_a_hard_reboot(self.lost)

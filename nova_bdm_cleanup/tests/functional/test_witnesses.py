@@ -1,0 +1,140 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""That a volume is gone is believed of a Cinder that knows another one.
+
+A wrong region politely says that every volume is gone.  Only where the cell
+has no other volume to ask for is it believed as it is.
+"""
+
+from __future__ import annotations
+
+from nova import objects
+
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
+
+#: More than anybody would ask for one by one.
+MANY = 30
+
+
+class WitnessTestCase(scenario.ScenarioTestCase):
+
+    ARGUMENTS = {'hosts': ('compute1', 'compute2')}
+
+    def bare_servers(self, count=MANY, host='compute1'):
+        """Servers without volumes; for these Nova's record is enough."""
+        for number in range(count):
+            instance = objects.Instance(
+                self.cloud.nova.context(), host=host,
+                project_id=self.cloud.owner.project, user_id='owner',
+                display_name=f'bare-{number}', vm_state='active',
+                image_ref='')
+            instance.create()
+            # The servers of one test bear no witness in another.
+            self.addCleanup(instance.destroy)
+
+    def volume_server(self, host='compute1'):
+        """A server with a volume, for this test only."""
+        made = self.server(scenario.BOOT_DISK, host=host, name='other')
+        self.addCleanup(self.forget_server, made)
+        return made
+
+    def forget_server(self, made):
+        self.cloud.find_cinder()
+        self.cloud.request('DELETE', f'/servers/{made.id}')
+
+    def in_the_wrong_region(self, made):
+        self.begin()
+        self.cloud.lose_cinder()
+        self.cloud.reboot(made)
+        self.asked = self.requests()
+        self.cloud.find_cinder()
+        return self.look(made)
+
+    def check_kept(self, made, view):
+        volume, = made.volumes
+        self.assertIsNotNone(view.block_device(volume), 'the row is gone')
+        self.assertTrue(view.has_disk(volume))
+        self.assertNotIn((recorder.NOVA, 'remove bdm'), [
+            (event.party, event.what) for event in self.cloud.timeline()])
+        line, = self.assert_finding(
+            made, volume, ('WARNING', 'withheld', 'volume-missing'))
+        self.assertIn('(cinder-suspect)', line.text)
+
+    def check_healthy_in_the_right_region(self, made):
+        self.assert_healthy(self.reboot(made), made.volumes[0])
+
+
+class WrongRegionTest(WitnessTestCase):
+
+    def test_witness_behind_many_servers_of_this_host(self):
+        made = self.volume_server()
+        self.bare_servers()
+        self.volume_server()
+        self.bare_servers()
+        self.check_kept(made, self.in_the_wrong_region(made))
+        self.check_healthy_in_the_right_region(made)
+
+    def test_witness_behind_many_servers_of_the_cell(self):
+        """Another host has it, and not in its newest servers."""
+        made = self.volume_server()
+        self.volume_server('compute2')
+        self.bare_servers(host='compute2')
+        self.check_kept(made, self.in_the_wrong_region(made))
+        self.check_healthy_in_the_right_region(made)
+
+    def test_witness_before_many_servers(self):
+        made = self.volume_server()
+        self.bare_servers(host='compute2')
+        self.volume_server('compute2')
+        self.check_kept(made, self.in_the_wrong_region(made))
+
+    def test_so_many_volumes_are_not_all_asked_for(self):
+        """What is limited is the number of volumes, not that of servers."""
+        made = self.volume_server()
+        others = [self.volume_server() for _ in range(2)]
+        self.bare_servers()
+        context = self.cloud.nova.context()
+        for number in range(100):
+            row = objects.BlockDeviceMapping(
+                context, instance_uuid=others[number % 2].id,
+                volume_id=f'00000000-0000-4000-8000-{number:012d}',
+                source_type='volume', destination_type='volume',
+                device_name='/dev/vdy', connection_info='{"data": {}}')
+            row.create()
+            self.addCleanup(row.destroy)
+        self.check_kept(made, self.in_the_wrong_region(made))
+        self.assertLess(len(self.asked), 15)
+
+
+class RightRegionTest(WitnessTestCase):
+
+    def test_witness_behind_many_servers(self):
+        made = self.volume_server()
+        volume, = made.volumes
+        self.bare_servers()
+        self.volume_server()
+        self.bare_servers()
+        self.cloud.lose_volume(made, volume)
+        view = self.reboot(made)
+        self.assert_gone(view, volume)
+
+    def test_no_other_volume_in_the_cell(self):
+        """Nobody can vouch for Cinder, and nothing speaks against it."""
+        made = self.volume_server()
+        volume, = made.volumes
+        self.bare_servers()
+        self.cloud.lose_volume(made, volume)
+        view = self.reboot(made)
+        self.assert_gone(view, volume)

@@ -1,0 +1,141 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The steps of one plan, one by one.
+
+What whole plans do, and what failures and crashes leave, is in test_cleaner.
+"""
+
+from __future__ import annotations
+
+import os
+
+import testscenarios
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import model
+from nova_bdm_cleanup.cleanup import actions
+from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup.ports import RebootLost
+from nova_bdm_cleanup.deadline import Deadline
+from nova_bdm_cleanup.deadline import TimedOut
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.tests.unit.cleanup import fakes
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+
+class ReasonTest(base.TestCase):
+    """The code that the log gives for what went wrong."""
+
+    scenarios = [(type(error).__name__, {'error': error, 'reason': reason})
+                 for error, reason in (
+        (TimedOut(), Reason.TIMED_OUT),
+        (RebootLost(), Reason.REBOOT_LOST),
+        (errors.ProjectHidden(), Reason.CANNOT_SEE_PROJECT),
+        (errors.ServiceTokenRequired(), Reason.SERVICE_TOKEN_REQUIRED),
+        (errors.Unreachable(), Reason.CINDER_UNKNOWN),
+        (errors.Refused(), Reason.CINDER_UNKNOWN),
+        (errors.Unusable(), Reason.CINDER_UNKNOWN),
+        (errors.BadAnswer(), Reason.CINDER_UNKNOWN),
+        (actions.NotAsked(), Reason.STEP_FAILED),
+        (actions.SiblingStopped(), Reason.STEP_FAILED),
+        (KeyError('a bug'), Reason.STEP_FAILED))]
+
+    def test_reason(self):
+        self.assertIs(self.reason, actions.reason_of(self.error))
+
+
+class ActionsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(base.NoSyncing())
+        self.time = 0.0
+        self.world = fakes.World(
+            [make.root(), make.bdm()], [make.volume(status='available')],
+            [make.attachment()])
+        self.journal = self.world.journal(
+            os.path.join(self.tempdir(), 'journal'))
+        self.entry = self.journal.begin({}, [], server=make.SERVER)
+        self.actions = actions.Actions(
+            fakes.Host(self.world), fakes.Cinder(self.world), self.entry,
+            loglines.LogLines(None, 'req-1'),
+            Deadline(60, lambda: self.time))
+        self.world.timeline.clear()
+        self.finding = model.Finding(
+            Reason.VOLUME_AVAILABLE, 'a sentence', bdm=make.bdm(),
+            action=model.RemoveBdm(make.bdm(), (make.attachment(),)))
+
+    def steps(self):
+        [entry] = self.journal.entries()
+        return [(s.name, s.outcome) for s in entry.steps]
+
+    def test_a_removal(self):
+        self.actions.power_off()
+        self.actions.carry_out(self.finding)
+        self.assertEqual(1, self.actions.completed)
+        self.assertEqual({'bdm-1'}, self.actions.gone)
+        self.assertEqual([self.finding], self.world.reported)
+        self.assertEqual(
+            [('power-off', 'done'), ('disconnect', 'done'),
+             ('destroy', 'done'), ('delete-attachment', 'done')],
+            self.steps())
+
+    def test_a_step_that_fails_tells_which_and_why(self):
+        cause = RuntimeError('no libvirt')
+        self.world.failing['power-off'] = cause
+        error = self.assertRaises(
+            actions.StepFailed, self.actions.power_off)
+        self.assertEqual('power-off', str(error))
+        self.assertIs(cause, error.__cause__)
+        self.assertEqual([('power-off', 'failed')], self.steps())
+        self.assertIn('power-off: no libvirt', self.log.output)
+
+    def test_a_server_that_nova_does_not_give_is_not_switched_off(self):
+        self.world.rebooting = False
+        self.assertRaises(actions.StepFailed, self.actions.power_off)
+        self.assertEqual([], self.world.changes)
+
+    def test_nothing_is_begun_too_late(self):
+        self.time = 60.0
+        self.assertRaises(
+            actions.StepFailed, self.actions.carry_out, self.finding)
+        self.assertEqual([], self.world.timeline[:-1])
+        self.assertNotIn('event=removing', self.log.output)
+
+    def test_what_was_begun_is_told_before_it_is_done(self):
+        told = []
+        self.world.meanwhile['used-by-others'] = (
+            lambda: told.append('event=removing' in self.log.output))
+        self.actions.power_off()
+        self.actions.carry_out(self.finding)
+        self.assertEqual([True], told)
+
+    def test_a_crash_is_not_a_failure(self):
+        self.actions.power_off()
+        self.world.strike_at = self.world.moments + 3
+        self.assertRaises(
+            fakes.Crash, self.actions.carry_out, self.finding)
+        self.assertNotIn('event=failed', self.log.output)
+
+    def test_a_journal_that_recovers(self):
+        # What could not be written goes out with the next line.
+        self.world.failing['journal-append'] = OSError('disk full')
+        self.actions.power_off()
+        self.world.failing.clear()
+        self.actions.carry_out(self.finding)
+        self.actions.finish('done', {})
+        self.assertEqual(
+            ['power-off', 'disconnect', 'destroy', 'delete-attachment'],
+            [name for name, _ in self.steps()])

@@ -1,0 +1,312 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The audit lines: their level, their form, and what is never in one."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import fixtures
+import testscenarios
+
+from nova_bdm_cleanup import model
+from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import make
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+LINE = re.compile(
+    r'^(?P<level>[A-Z]+) bdm-cleanup: event=(?P<event>[a-z]+) '
+    r'reason=(?P<reason>[a-z-]+) volume=(?P<volume>\S+) '
+    r'attachment=(?P<attachment>\S+) device=(?P<device>\S+) '
+    r'request_id=(?P<request_id>[^\s:]+): (?P<text>.+)$')
+
+#: In the form of a key of Ceph.
+CEPH_KEY = 'AQBhkfRlAAAAABAAuB0Ys0lYcZGs+XFxR3JXRA=='
+
+#: What back ends have been seen to put into their errors.
+SECRETS = (
+    ("{'data': {'auth_username': 'u', 'auth_password': '%s'}}", 'hush-hush'),
+    ('{"auth_password": "%s"}', 'hush-hush'),
+    ("auth_password='%s'", 'hush-hush'),
+    ('auth_password=%s', 'hush-hush'),
+    ("{'discovery_auth_password': '%s'}", 'hush-hush'),
+    ("{'auth_token': '%s'}", 'hush-hush'),
+    ("{'passphrase': '%s'}", 'hush-hush'),
+    ("{'keyring': '[client.cinder]\\n\\tkey = %s'}", CEPH_KEY),
+    ('[client.cinder]\n\tkey = %s\n', CEPH_KEY),
+    ('rbd --id cinder --key=%s failed', CEPH_KEY),
+)
+
+
+class AuditTestCase(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.logger = self.useFixture(fixtures.FakeLogger(
+            level=logging.DEBUG, format='%(levelname)s %(message)s'))
+        self.audit = loglines.LogLines(None, 'req-1')
+
+    def line(self):
+        """The fields of the one line there is."""
+        [line] = self.logger.output.splitlines()
+        match = LINE.match(line)
+        self.assertIsNotNone(match, line)
+        return match.groupdict()
+
+
+def finding(reason, action=True, withheld=None):
+    bdm = make.bdm()
+    return model.Finding(
+        reason, 'a sentence', bdm=bdm, withheld=withheld,
+        action=model.RemoveBdm(bdm) if action else None)
+
+
+class LevelTest(AuditTestCase):
+    """How loud each finding is."""
+
+    scenarios = [
+        (reason.value, {'reason': reason, 'level': {
+            Reason.HEALTHY: 'DEBUG',
+            Reason.ATTACH_IN_FLIGHT: 'INFO',
+            Reason.OPERATION_IN_FLIGHT: 'INFO',
+            Reason.ROOT_VOLUME_DANGLING: 'ERROR',
+        }.get(reason, 'WARNING')})
+        for reason in Reason if reason not in (
+            Reason.OPTED_OUT, Reason.NOT_SELECTED)]
+
+    def test_kept(self):
+        self.audit.plan(model.Plan((finding(self.reason, action=False),)))
+        line = self.line()
+        self.assertEqual(
+            (self.level, 'kept', self.reason.value, 'a sentence'),
+            (line['level'], line['event'], line['reason'], line['text']))
+
+
+class WithheldTest(AuditTestCase):
+    """Why a removal that the rules ask for does not happen."""
+
+    scenarios = [(why.value, {'why': why, 'level': level})
+                 for why, level in (
+        (Reason.OBSERVE_MODE, 'WARNING'),
+        (Reason.SOFT_REBOOT, 'WARNING'),
+        (Reason.OPTED_OUT, 'INFO'),
+        (Reason.NOT_SELECTED, 'INFO'),
+        (Reason.OVER_LIMIT, 'WARNING'),
+        (Reason.CINDER_SUSPECT, 'WARNING'),
+        (Reason.SECOND_LOOK_DIFFERS, 'WARNING'),
+        (Reason.TIMED_OUT, 'WARNING'),
+        (Reason.REBOOT_LOST, 'WARNING'),
+        (Reason.JOURNAL_UNWRITABLE, 'WARNING'),
+        (Reason.CINDER_UNKNOWN, 'WARNING'),
+        (Reason.CANNOT_SEE_PROJECT, 'WARNING'),
+        (Reason.STEP_FAILED, 'WARNING'))]
+
+    def test_withheld(self):
+        self.audit.plan(model.Plan((
+            finding(Reason.VOLUME_MISSING, withheld=self.why),)))
+        line = self.line()
+        self.assertEqual(
+            (self.level, 'withheld', 'volume-missing'),
+            (line['level'], line['event'], line['reason']))
+        # The code to look up, and words for who cannot look it up now.
+        head, _, words = line['text'].partition('(%s): ' % self.why)
+        self.assertEqual('a sentence; not acted on ', head)
+        self.assertGreater(len(words), len(self.why.value))
+
+
+class LineTest(AuditTestCase):
+    """Each line there is."""
+
+    def test_what_is_due_is_told_when_it_happens(self):
+        self.audit.plan(model.Plan((finding(Reason.VOLUME_MISSING),)))
+        self.assertEqual('', self.logger.output)
+
+    def test_of_many_attachments_the_rest_is_one_line(self):
+        self.audit.plan(model.Plan(tuple(
+            model.Finding(
+                Reason.STALE_ATTACHMENT, 'a sentence',
+                attachment=make.attachment(id='attachment-%d' % n),
+                withheld=Reason.OVER_LIMIT, obstacle='too many')
+            for n in range(300))))
+        lines = self.logger.output.splitlines()
+        self.assertEqual(5, len(lines))
+        self.assertIn(
+            'event=withheld reason=stale-attachment volume=- attachment=- '
+            'device=- request_id=req-1: 296 more attachments like these; not '
+            'acted on (over-limit): too many', lines[-1])
+
+    def test_removing_a_mapping(self):
+        self.audit.removing(finding(Reason.VOLUME_AVAILABLE))
+        self.assertEqual({
+            'level': 'INFO', 'event': 'removing',
+            'reason': 'volume-available', 'volume': 'volume-1',
+            'attachment': 'attachment-1', 'device': '/dev/vdb',
+            'request_id': 'req-1',
+            'text': "Removing stale volume attachment 'attachment-1' from "
+                    "instance for volume 'volume-1': a sentence"},
+            self.line())
+
+    def test_removing_a_mapping_without_attachment(self):
+        bdm = make.bdm(attachment_id=None)
+        self.audit.removing(model.Finding(
+            Reason.VOLUME_MISSING, 'a sentence', bdm=bdm,
+            action=model.RemoveBdm(bdm)))
+        self.assertNotIn('None', self.line()['text'])
+
+    def test_removing_an_attachment(self):
+        attachment = make.attachment()
+        self.audit.removing(model.Finding(
+            Reason.STALE_ATTACHMENT, 'a sentence', attachment=attachment,
+            action=model.DeleteAttachment(attachment)))
+        line = self.line()
+        self.assertEqual(
+            "Removing stale volume attachment 'attachment-1' of volume "
+            "'volume-1' from Cinder: a sentence", line['text'])
+        self.assertEqual('-', line['device'])
+
+    def test_removed_says_how_to_undo(self):
+        self.audit.removed(finding(Reason.VOLUME_MISSING), '0mwp6ikx')
+        line = self.line()
+        self.assertEqual(('INFO', 'removed'), (line['level'], line['event']))
+        self.assertIn('nova-bdm-cleanup journal undo 0mwp6ikx', line['text'])
+
+    def test_removed_attachment(self):
+        attachment = make.attachment()
+        self.audit.removed(model.Finding(
+            Reason.STALE_ATTACHMENT, '', attachment=attachment,
+            action=model.DeleteAttachment(attachment)), '0mwp6ikx')
+        self.assertEqual('the attachment is gone from Cinder',
+                         self.line()['text'])
+
+    def test_failed(self):
+        self.audit.failed(finding(Reason.VOLUME_MISSING),
+                          Reason.SERVICE_TOKEN_REQUIRED, 'delete-attachment',
+                          RuntimeError('409'))
+        line = self.line()
+        self.assertEqual(
+            ('WARNING', 'failed', 'service-token-required', 'volume-1'),
+            tuple(line[k] for k in ('level', 'event', 'reason', 'volume')))
+        self.assertTrue(line['text'].startswith('delete-attachment: 409;'))
+
+    def test_failed_before_any_disk(self):
+        self.audit.failed(None, Reason.STEP_FAILED, 'power-off',
+                          RuntimeError('no libvirt'))
+        self.assertEqual('-', self.line()['volume'])
+
+    def test_skipped(self):
+        self.audit.unknown(Reason.CINDER_UNKNOWN, RuntimeError('no route'))
+        line = self.line()
+        self.assertEqual(
+            ('WARNING', 'skipped', 'cinder-unknown'),
+            (line['level'], line['event'], line['reason']))
+        self.assertEqual('no route; nothing is changed, the reboot goes on',
+                         line['text'])
+
+    def test_unread(self):
+        self.audit.unread(1000)
+        line = self.line()
+        self.assertEqual(('WARNING', 'unread', 'over-limit'), (
+            line['level'], line['event'], line['reason']))
+        self.assertIn('first 1000', self.logger.output)
+
+    def test_unrecorded(self):
+        self.audit.unrecorded(OSError('disk full'))
+        line = self.line()
+        self.assertEqual(
+            ('WARNING', 'unrecorded', 'journal-unwritable'),
+            (line['level'], line['event'], line['reason']))
+
+    def test_unreported(self):
+        self.audit.unreported(finding(Reason.VOLUME_MISSING),
+                              RuntimeError('no conductor'))
+        self.assertEqual(('INFO', 'unreported'), (
+            self.line()['level'], self.line()['event']))
+
+    def test_finished(self):
+        self.audit.finished(2, 1, 1.25, '0mwp6ikx')
+        line = self.line()
+        self.assertEqual(('INFO', 'finished', '-'), (
+            line['level'], line['event'], line['reason']))
+        self.assertEqual(
+            '2 of 3 actions complete in 1.2 s; journal entry 0mwp6ikx',
+            line['text'])
+
+    def test_no_request(self):
+        loglines.LogLines(None, None).finished(1, 0, 0.1, 'x')
+        self.assertEqual('-', self.line()['request_id'])
+
+    def test_an_error_without_words_is_named(self):
+        self.audit.unknown(Reason.STEP_FAILED, KeyError())
+        self.assertIn('KeyError', self.line()['text'])
+
+    def test_an_error_of_several_lines_is_one_line(self):
+        self.audit.unknown(Reason.STEP_FAILED,
+                           RuntimeError('one\ntwo\r\nthree\x0bfour'))
+        self.assertIn('one two three four', self.line()['text'])
+
+    def test_the_server_is_told_to_oslo_log(self):
+        records = []
+
+        class Handler(logging.Handler):
+            def emit(self, record):
+                records.append(record)
+
+        handler = Handler()
+        logger = logging.getLogger('nova_bdm_cleanup.audit')
+        logger.addHandler(handler)
+        self.addCleanup(logger.removeHandler, handler)
+        instance = object()
+        loglines.LogLines(instance, 'req-1').finished(1, 0, 0.1, 'x')
+        self.assertIs(instance, records[0].__dict__.get(
+            'instance', records[0].__dict__.get('extra', {}).get('instance')))
+
+
+class SecretTest(AuditTestCase):
+    """No line shows what a back end wants to be kept."""
+
+    scenarios = [(text.replace('\n', ' '), {'text': text, 'secret': secret})
+                 for text, secret in SECRETS]
+
+    def test_secret(self):
+        error = RuntimeError(
+            'could not log in: %s' % self.text % self.secret)
+        self.audit.unknown(Reason.STEP_FAILED, error)
+        self.audit.failed(finding(Reason.VOLUME_MISSING),
+                          Reason.STEP_FAILED, 'disconnect', error)
+        self.audit.unrecorded(error)
+        self.audit.unreported(finding(Reason.VOLUME_MISSING), error)
+        self.assertNotIn(self.secret, self.logger.output)
+        self.assertIn('could not log in', self.logger.output)
+
+    def test_connection_information_of_a_finding(self):
+        attachment = make.attachment(
+            connection_info={'data': self.text % self.secret})
+        found = model.Finding(Reason.STALE_ATTACHMENT, 'a sentence',
+                              attachment=attachment,
+                              action=model.DeleteAttachment(attachment))
+        self.audit.removing(found)
+        self.audit.removed(found, 'x')
+        self.audit.plan(model.Plan((found,)).withhold(Reason.OVER_LIMIT))
+        self.assertNotIn(self.secret, self.logger.output + repr(found))
+
+
+class MaskingTest(base.TestCase):
+    """What is not a secret stays readable."""
+
+    def test_advice_survives(self):
+        for text in ('set [service_user] send_service_user_token to true',
+                     'volume 5ad6 is in-use', 'no route to host'):
+            self.assertEqual(text, loglines.masked(RuntimeError(text)))

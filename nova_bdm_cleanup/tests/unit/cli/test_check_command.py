@@ -1,0 +1,103 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The command ``nova-bdm-cleanup check``: what it prints, how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from typing import Optional, Tuple
+from unittest import mock
+
+from oslo_upgradecheck.upgradecheck import Code
+from oslo_upgradecheck.upgradecheck import Result
+
+from nova_bdm_cleanup.cli import check_command
+from nova_bdm_cleanup.cli import checks
+from nova_bdm_cleanup.cli import main
+from nova_bdm_cleanup.exitcodes import CommandError
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.tests.unit import base
+
+
+class CheckCommandTest(base.TestCase):
+
+    def check(self, *results: Result, arguments: Tuple[str, ...] = ()
+              ) -> Tuple[int, str]:
+        found = tuple(('Check %d' % number, lambda self, r=result: r)
+                      for number, result in enumerate(results))
+        output = io.StringIO()
+        with mock.patch.object(check_command, '_load', autospec=True), \
+                mock.patch.object(checks.Checks, '_upgrade_checks', found), \
+                contextlib.redirect_stdout(output):
+            code = main.main(['check', *arguments])
+        return code, output.getvalue()
+
+    def test_exit_code(self) -> None:
+        for codes, exit_code in (
+                ((Code.SUCCESS, Code.SUCCESS), ExitCode.OK),
+                ((Code.SUCCESS, Code.WARNING), ExitCode.FINDINGS),
+                ((Code.FAILURE, Code.SUCCESS), ExitCode.FINDINGS)):
+            self.assertEqual(exit_code, self.check(
+                *(Result(c, 'details') for c in codes))[0])
+
+    def test_table(self) -> None:
+        _, output = self.check(Result(Code.SUCCESS),
+                               Result(Code.WARNING, 'set this'))
+        for words in ('bdm-cleanup Check Results', 'Check: Check 0',
+                      'Result: Success', 'Details: None', 'Result: Warning',
+                      'Details: set this'):
+            self.assertIn(words, output)
+
+    def test_json(self) -> None:
+        _, output = self.check(
+            Result(Code.FAILURE, 'set this'), Result(Code.SUCCESS),
+            arguments=('--json',))
+        self.assertEqual({'name': 'bdm-cleanup Check Results', 'checks': [
+            {'check': 'Check 0', 'result': 2, 'details': 'set this'},
+            {'check': 'Check 1', 'result': 0, 'details': None},
+        ]}, json.loads(output))
+
+    def refused(self, *arguments: str,
+                error: Optional[CommandError] = None) -> Tuple[int, str]:
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors), mock.patch.object(
+                check_command, '_load', autospec=True, side_effect=error):
+            return main.main(['check', *arguments]), errors.getvalue()
+
+    def test_configuration_cannot_be_read(self) -> None:
+        code, errors = self.refused(error=CommandError(
+            ExitCode.BAD_INPUT, 'no such file: nova.conf'))
+        self.assertEqual(ExitCode.BAD_INPUT, code)
+        self.assertIn('no such file: nova.conf', errors)
+
+    def test_tool_failure(self) -> None:
+        with mock.patch.object(checks, 'Checks', autospec=True,
+                               side_effect=ValueError('odd')):
+            code, errors = self.refused()
+        self.assertEqual(ExitCode.BROKEN, code)
+        self.assertIn('ValueError: odd', errors)
+
+    def test_bad_argument(self) -> None:
+        with contextlib.redirect_stderr(io.StringIO()):
+            exc = self.assertRaises(SystemExit, main.main,
+                                    ['check', '--yaml'])
+        self.assertEqual(ExitCode.BAD_INPUT, exc.code)
+
+    def test_without_nova(self) -> None:
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors), \
+                mock.patch.dict(sys.modules, {'nova': None}):
+            self.assertEqual(ExitCode.REFUSED, main.main(['check']))
+        self.assertIn('the Python of nova-compute', errors.getvalue())

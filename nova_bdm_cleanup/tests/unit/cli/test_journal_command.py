@@ -1,0 +1,169 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Listing, showing and exporting what a store holds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+from unittest import mock
+
+from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.tests.unit.cli import base
+
+
+class ListTest(base.CommandTest):
+
+    def test_table(self):
+        first = self.record(base.removal(1), base.removal(2), done=[1],
+                            end='partly')
+        self.now += 60
+        second = self.record(base.stale(3), server=base.OTHER, end=None)
+        code, out, err = self.journal('list')
+        self.assertEqual((0, ''), (code, err))
+        self.assertEqual([
+            'Entry     Time (UTC)           Server' + ' ' * 32
+            + 'Removed  Outcome',
+            '%s  2027-01-15 12:00:00  %s  1 of 2   partly'
+            % (first, base.SERVER),
+            '%s  2027-01-15 12:01:00  %s  0 of 0   interrupted'
+            % (second, base.OTHER)], out.splitlines())
+
+    def test_filters(self):
+        first = self.record(base.removal(1))
+        self.now += 3600
+        second = self.record(base.removal(2), server=base.OTHER)
+        for words, expected in (
+                (('--server', base.SERVER), [first]),
+                (('--server', base.OTHER), [second]),
+                (('--since', '2027-01-15T12:30'), [second]),
+                (('--since', '2027-01-15T12:30:00Z'), [second]),
+                (('--since', '2027-01-15T13:30+02:00'), [first, second]),
+                (('--since', '2027-01-15'), [first, second]),
+                (('--since', '2027-01-15', '--server', base.OTHER), [second]),
+                (('--since', '2027-01-16'), []),
+                (('--server', 'nobody'), [])):
+            code, out, err = self.journal('list', '--json', *words)
+            self.assertEqual(expected,
+                             [e['entry'] for e in json.loads(out)], words)
+            self.assertEqual(0 if expected else 1, code)
+
+    def test_since_an_age(self):
+        entry = self.record(base.removal(1))
+        with mock.patch('time.time', autospec=True,
+                        return_value=base.NOON + 7200):
+            for age, code in (('3h', 0), ('1d', 0), ('1w', 0), ('1h', 1),
+                              ('119m', 1), ('7201s', 0)):
+                self.assertEqual(
+                    code, self.journal('list', '--since', age)[0], age)
+        self.assertIn(entry, self.journal('list')[1])
+
+    def test_no_journal(self):
+        code, out, err = self.journal('list')
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn(self.path, err)
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_newer_store(self):
+        self.record(base.removal(1))
+        with contextlib.closing(sqlite3.connect(self.path)) as connection:
+            connection.execute('UPDATE feature SET version = 7')
+            connection.commit()
+        code, out, err = self.journal('list')
+        self.assertEqual((3, ''), (code, out))
+        self.assertIn('version 7', err)
+
+    def test_a_limit_does_not_bind_a_reader(self):
+        entries = [self.record(base.removal(1)) for _ in range(3)]
+        self.journal('list')
+        self.assertEqual(entries, [
+            e['entry'] for e in json.loads(self.journal('list', '--json')[1])])
+
+
+class ShowTest(base.CommandTest):
+
+    def test_text(self):
+        entry = self.record(base.removal(1, tag='db\x1b[2J'), base.stale(3),
+                            done=[1])
+        code, out, err = self.journal('show', entry)
+        self.assertEqual((0, ''), (code, err))
+        for words in (entry, '2027-01-15 12:00:00 UTC', base.SERVER,
+                      'a-project', 'req-1',
+                      'remove-bdm (volume-available): because',
+                      'delete-attachment (stale-attachment): nobody uses it',
+                      'bdm device_name', '/dev/vdb', 'attachment id',
+                      'destroy', 'bdm bdm-1, volume %s' % base.volume(1)):
+            self.assertIn(words, out)
+        # A tenant's tag does not clear the operator's screen.
+        self.assertNotIn('\x1b', out)
+        self.assertIn('db\\x1b[2J', out)
+
+    def test_json(self):
+        entry = self.record(base.removal(1), done=[1])
+        code, out, err = self.journal('show', '--json', entry)
+        shown = json.loads(out)
+        self.assertEqual(['entry', 'time', 'outcome', 'removed', 'steps',
+                          'record'], list(shown))
+        self.assertEqual('2027-01-15T12:00:00Z', shown['time'])
+        self.assertEqual(['bdm-1'], shown['removed'])
+        self.assertEqual(base.removal(1), shown['record']['actions'][0])
+
+    def test_unknown_entry(self):
+        self.record(base.removal(1))
+        code, out, err = self.journal('show', 'nonsense')
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn('no entry nonsense', err)
+
+    def test_odd_records(self):
+        """The format allows more than the cleaner ever writes."""
+        journal = Journal(self.path, base.MIB4, lambda: self.now)
+        for record in ({}, {'actions': 5, 'findings': 'x', 'server': []},
+                       {'actions': [None, {}, {'kind': 'remove-bdm'},
+                                    {'kind': 'remove-bdm', 'bdm': {},
+                                     'attachments': [{}]},
+                                    {'kind': 'delete-attachment',
+                                     'attachment': []}]}):
+            entry = journal.begin(record, [], server='s')
+            for words in (('show', entry.id), ('show', entry.id, '--json'),
+                          ('list',)):
+                self.assertEqual(0, self.journal(*words)[0])
+            self.assertEqual(1, self.journal('undo', entry.id)[0])
+
+
+class ExportTest(base.CommandTest):
+
+    def test_one_line_for_each_entry(self):
+        entries = [self.record(base.removal(1), done=[1]),
+                   self.record(base.stale(3), server=base.OTHER, end=None)]
+        code, out, err = self.journal('export')
+        self.assertEqual((0, ''), (code, err))
+        lines = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual(
+            [json.loads(self.journal('show', '--json', entry)[1])
+             for entry in entries], lines)
+        self.assertEqual(['interrupted'], [line['outcome'] for line in lines
+                                           if not line['steps']])
+
+    def test_filters(self):
+        first = self.record(base.removal(1))
+        self.now += 3600
+        second = self.record(base.removal(2, tag='\n'), server=base.OTHER)
+        for words, expected in (
+                (('--server', base.SERVER), [first]),
+                (('--since', '2027-01-15T12:30'), [second]),
+                (('--since', '2027-01-16'), [])):
+            code, out, err = self.journal('export', *words)
+            self.assertEqual(0 if expected else 1, code)
+            self.assertEqual(expected, [json.loads(line)['entry']
+                                        for line in out.splitlines()])

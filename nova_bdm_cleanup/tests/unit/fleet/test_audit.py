@@ -1,0 +1,494 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The audit over HTTP: what it finds, what it leaves alone, what it admits."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, List, Optional, Tuple
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.api import Budget
+from nova_bdm_cleanup.fleet import audit
+from nova_bdm_cleanup.fleet.audit import Scope
+from nova_bdm_cleanup.fleet.issues import FleetReason
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit import wire
+from nova_bdm_cleanup.tests.unit.fleet import base
+
+ALL = Scope(all_projects=True)
+MINUTE = datetime.timedelta(minutes=1)
+
+
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+class AuditCase(base.FleetCase):
+
+    def audit(self, scope: Scope = ALL, user: str = 'admin',
+              budget: Optional[Budget] = None) -> List[Issue]:
+        """Audit, and return what is inconsistent."""
+        self.budget = budget or self.budget
+        self.auditor = audit.Audit(
+            self.nova(user), self.cinder(user), Policy(), scope,
+            base.Progress(), now, 'own')
+        return list(self.auditor.issues())
+
+    def reasons(self, scope: Scope = ALL,
+                **options: Any) -> List[Tuple[Any, Optional[str]]]:
+        return sorted((str(i.reason), i.volume)
+                      for i in self.audit(scope, **options))
+
+
+class FindingsTest(AuditCase):
+
+    def test_healthy_cloud(self) -> None:
+        self.assertEqual([], self.audit())
+        self.assertEqual([], self.auditor.gaps)
+        self.assertEqual((2, 2, 2), self.auditor.size)
+
+    def test_volume_missing(self) -> None:
+        self.cloud.lose_volume(self.disk)
+        self.assertEqual([('volume-missing', self.disk)], self.reasons())
+
+    def test_volume_available(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        issue, = self.audit()
+        self.assertEqual(
+            (Reason.VOLUME_AVAILABLE, self.alpha, 'alpha', 'compute1',
+             '/dev/vdb', 'openstack bdm clean ' + self.alpha),
+            (issue.reason, issue.server, issue.server_name, issue.host,
+             issue.device, issue.what_to_do))
+
+    def test_status_reset_with_the_attachment_left(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'available'
+        self.assertEqual([('volume-available', self.disk)], self.reasons())
+
+    def test_attached_elsewhere(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.volumes[self.disk]['status'] = 'in-use'
+        self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
+            'second', self.beta, self.disk))
+        self.assertEqual([('attached-elsewhere', self.disk)], self.reasons())
+
+    def test_stale_attachment(self) -> None:
+        volume = self.cloud.volume('stale', 'in-use')
+        self.cloud.attachment('stale', self.alpha, volume)
+        self.assertEqual([('stale-attachment', volume)], self.reasons())
+
+    def test_hidden_reserved_attachment(self) -> None:
+        volume = self.cloud.volume('reserved', 'reserved')
+        self.cloud.attachment('reserved', self.alpha, volume, 'reserved',
+                              connected=False)
+        self.assertEqual([('stale-attachment', volume)], self.reasons())
+
+    def test_duplicate_attachment(self) -> None:
+        self.cloud.attachment('twin', self.alpha, self.disk)
+        self.assertEqual([('duplicate-attachment', self.disk)],
+                         self.reasons())
+
+    def test_server_gone(self) -> None:
+        self.cloud.lose_server(self.alpha)
+        issue, = self.audit()
+        self.assertEqual(
+            (FleetReason.SERVER_GONE, self.alpha, self.disk, 'compute1'),
+            (issue.reason, issue.server, issue.volume, issue.host))
+
+    def test_used_by_nobody(self) -> None:
+        volume = self.cloud.volume('lonely', 'in-use')
+        self.assertEqual([('used-by-nobody', volume)], self.reasons())
+
+    def test_stuck_without_an_attachment(self) -> None:
+        volume = self.cloud.volume('stuck', 'attaching')
+        self.assertEqual([('stuck', volume)], self.reasons())
+
+    def test_attaching_for_a_minute_is_no_news(self) -> None:
+        volume = self.cloud.volume('young', 'attaching', age=MINUTE)
+        self.assertEqual([('operation-in-flight', volume)], self.reasons())
+
+    def test_stuck_detaching(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.assertEqual([('stuck', self.disk)], self.reasons())
+
+    def test_stuck_detaching_without_a_mapping(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.cloud.mappings[self.alpha].clear()
+        issue, = self.audit()
+        self.assertEqual(
+            (Reason.STUCK, 'openstack bdm release '
+             + loopback.uid('attachment of disk')),
+            (issue.reason, issue.what_to_do))
+        self.cloud.servers[self.alpha]['locked'] = True
+        self.assertEqual([('operation-in-flight', self.disk)],
+                         self.reasons())
+
+    def test_detaching_for_a_minute_without_a_mapping(self) -> None:
+        self.cloud.volumes[self.disk].update(
+            status='detaching', updated_at=loopback._stamp(MINUTE))
+        self.cloud.mappings[self.alpha].clear()
+        self.assertEqual([('operation-in-flight', self.disk)],
+                         self.reasons())
+
+    def test_stuck_detaching_of_a_multiattach_volume(self) -> None:
+        self.cloud.volumes[self.disk].update(multiattach=True,
+                                             status='detaching')
+        self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
+            'second', self.beta, self.disk))
+        self.assertEqual([('stuck', self.disk)] * 2, self.reasons())
+
+    def test_dangling_root(self) -> None:
+        gamma = self.cloud.server('gamma', image='', **{
+            'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
+        root = self.cloud.attach(gamma, 'root')
+        self.cloud.lose_attachment(root)
+        self.assertEqual([('root-volume-dangling', root)], self.reasons())
+
+    def test_any_volume_may_be_the_root_of_who_hides_it(self) -> None:
+        gamma = self.cloud.server('gamma', image='', **{
+            'OS-EXT-SRV-ATTR:root_device_name': None})
+        self.cloud.attach(gamma, 'root')
+        data = self.cloud.attach(gamma, 'data')
+        self.cloud.lose_attachment(data)
+        self.assertEqual([('root-volume-dangling', data)], self.reasons())
+
+    def test_attachment_used_by_something_else_than_nova(self) -> None:
+        volume = self.cloud.volume('image store', 'in-use')
+        self.cloud.attachment('image store', None, volume)
+        self.assertEqual([], self.audit())
+
+    def test_shelved_server(self) -> None:
+        gamma = self.cloud.server('gamma', status='SHELVED_OFFLOADED', **{
+            'OS-EXT-SRV-ATTR:host': None})
+        disk = self.cloud.attach(gamma, 'shelved')
+        self.cloud.volumes[disk]['status'] = 'reserved'
+        for attachment in self.cloud.attachments.values():
+            if attachment['volume_id'] == disk:
+                attachment.update(status='reserved', connection_info={})
+        self.assertEqual([], self.audit())
+        self.assertEqual([], self.audit(Scope(
+            all_projects=True, thorough=True)))
+
+    def test_server_that_waits_for_its_reclaim(self) -> None:
+        self.cloud.servers[self.alpha]['status'] = 'SOFT_DELETED'
+        self.assertEqual([], self.audit())
+
+    def test_mapping_from_before_queens(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        scope = Scope(servers=('alpha',))
+        self.assertEqual([('legacy-record', self.disk)],
+                         self.reasons(scope))
+
+    def test_legacy_records_of_the_whole_cloud(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        record = loopback.uid('attachment of disk')
+        self.cloud.attachments[record]['connection_info'] = None
+        self.assertEqual([], self.audit())
+        self.assertEqual(1, self.auditor.legacy)
+        before = len(self.cloud.requests)
+        self.assertEqual([('legacy-record', self.disk)], self.reasons(
+            Scope(all_projects=True, legacy=True)))
+        # Only to show it costs a look at its server.
+        self.assertLess(before, len(self.cloud.requests) - before)
+        self.assertEqual(1, self.auditor.legacy)
+
+    def test_mapping_without_any_trace_in_cinder(self) -> None:
+        volume = self.cloud.volume('unknown age')
+        self.cloud.mapping(self.alpha, volume)
+        self.assertEqual([('attach-in-flight', volume)], self.reasons())
+
+    def test_another_attachment_than_nova_names(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = (
+            loopback.uid('another'))
+        self.assertEqual([], self.audit())
+        self.assertEqual(
+            [('attachment-mismatch', self.disk)],
+            self.reasons(Scope(all_projects=True, thorough=True)))
+
+    def test_multiattach_neighbour_in_an_operation(self) -> None:
+        self.cloud.volumes[self.disk].update(multiattach=True,
+                                             status='reserved')
+        self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
+            'reserving', self.beta, self.disk, 'reserved', connected=False))
+        self.assertEqual(
+            {str(Reason.STUCK)}, {r for r, _ in self.reasons()})
+        self.assertEqual([self.beta], [i.server for i in self.audit()])
+
+    def test_opted_out(self) -> None:
+        self.cloud.servers[self.alpha]['metadata'] = {'bdm_cleanup': 'keep'}
+        self.cloud.lose_attachment(self.disk)
+        issue, = self.audit()
+        self.assertEqual('look: withheld (opted-out)', issue.what_to_do)
+
+
+class MeanwhileTest(AuditCase):
+    """What changes while the lists are read is no inconsistency."""
+
+    def once(self, pattern: str, change: Any) -> None:
+        done: List[bool] = []
+
+        def action() -> None:
+            if not done:
+                done.append(True)
+                change()
+
+        self.cloud.on(pattern, action)
+
+    def test_server_created_after_the_servers_were_listed(self) -> None:
+        def create() -> None:
+            self.cloud.attach(self.cloud.server('new'), 'new disk')
+
+        self.once('GET .*/attachments', create)
+        self.assertEqual([], self.audit())
+
+    def test_volume_attached_after_the_servers_were_listed(self) -> None:
+        self.once('GET .*/attachments', lambda: self.cloud.attach(
+            self.alpha, 'new disk'))
+        self.assertEqual([], self.audit())
+
+    def test_volume_detached_after_the_servers_were_listed(self) -> None:
+        def detach() -> None:
+            self.cloud.lose_attachment(self.disk)
+            self.cloud.mappings[self.alpha].clear()
+
+        self.once('GET .*/attachments', detach)
+        self.assertEqual([], self.audit())
+
+    def test_server_deleted_after_the_servers_were_listed(self) -> None:
+        def delete() -> None:
+            self.cloud.lose_attachment(self.disk)
+            self.cloud.lose_server(self.alpha)
+
+        self.once('GET .*/attachments', delete)
+        self.assertEqual([], self.audit())
+
+    def test_volume_attached_during_the_second_look(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+
+        def attach() -> None:
+            self.cloud.attach(self.alpha, 'new disk')
+
+        # Between Nova's word and Cinder's: seen by the next look.
+        self.once('GET .*instance_id', attach)
+        self.assertEqual([('volume-available', self.disk)], self.reasons())
+
+    def test_server_that_never_holds_still(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        mapping, = self.cloud.mappings[self.alpha]
+        self.cloud.on('os-volume_attachments', lambda: mapping.update(
+            device=mapping['device'] + 'x'))
+        self.assertEqual({'operation-in-flight'},
+                         {r for r, _ in self.reasons()})
+
+    def test_server_in_an_operation(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'migrating'
+        self.assertEqual([('operation-in-flight', self.disk)],
+                         self.reasons())
+
+    def test_attachment_of_a_server_about_to_be_created(self) -> None:
+        volume = self.cloud.volume('boot', 'reserved', age=MINUTE)
+        self.cloud.attachment('boot', loopback.uid('unborn'), volume,
+                              'reserved', connected=False)
+        self.assertEqual([('operation-in-flight', volume)], self.reasons())
+
+    def test_page_ends_with_what_is_deleted_before_the_next(self) -> None:
+        self.cloud.page = 3
+        self.cloud.populate(10, 1)
+        scope = Scope(project='project-0')
+
+        def delete_last() -> None:
+            marker = list(self.cloud.attachments)[2]
+            self.cloud._of_volume.pop(
+                self.cloud.attachments.pop(marker)['volume_id'])
+
+        self.once('attachments.*marker', delete_last)
+        self.audit()
+        self.assertEqual([], self.auditor.gaps)
+        self.audit(scope)
+        self.assertEqual([], self.auditor.gaps)
+
+
+class GapsTest(AuditCase):
+    """What did not answer is admitted, and nothing is concluded from it."""
+
+    def test_cell_that_does_not_answer(self) -> None:
+        self.cloud.silent_hosts = ['compute7']
+        self.cloud.silent_servers = [self.alpha]
+        self.assertEqual([], self.audit())
+        self.assertEqual(
+            ['the cells of these compute hosts do not answer: compute7',
+             'server %s: the cell of server %s does not answer' % (
+                 self.alpha, self.alpha),
+             '1 servers are in cells that do not answer'],
+            self.auditor.gaps)
+
+    def test_list_that_breaks_in_the_middle(self) -> None:
+        self.cloud.page = 3
+        self.cloud.populate(10, 1)
+        self.cloud.lose_attachment(self.disk)
+        for pattern in ('attachments.*marker', 'servers/detail.*marker',
+                        'volumes.*marker'):
+            for action in (lambda: (500, {'computeFault': {'message': ''}}),
+                           lambda: (200, b'<html>not here</html>'),
+                           lambda: (404, b'<html>not here</html>'),
+                           lambda: (200, {'other': []})):
+                self.cloud.calm()
+                self.cloud.on(pattern, action)
+                found = {str(i.reason) for i in self.audit()}
+                self.assertEqual(1, len(self.auditor.gaps), pattern)
+                self.assertLessEqual(found, {'volume-available'})
+
+    def test_servers_that_were_not_listed_may_have_the_volume(self) -> None:
+        self.cloud.page = 3
+        self.cloud.populate(5, 1)
+        # The first server that was made is the last on the list.
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.volumes[self.disk]['status'] = 'in-use'
+        self.assertEqual([('status-contradiction', self.disk)],
+                         self.reasons())
+        self.cloud.on('servers/detail.*marker', lambda: (500, None))
+        self.assertEqual([], self.reasons())
+        self.assertEqual(1, len(self.auditor.gaps))
+
+    def test_connection_lost_in_the_middle(self) -> None:
+        self.cloud.on('GET .*/attachments', lambda: wire.reset)
+        self.assertEqual([], self.audit())
+        self.assertIn('Cinder does not answer', self.auditor.gaps[0])
+
+    def test_second_look_unanswered(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.on('os-volume_attachments', lambda: (500, None))
+        self.assertEqual([], self.audit())
+        self.assertEqual(1, len(self.auditor.gaps))
+
+    def test_wrong_region(self) -> None:
+        self.cloud.volumes.clear()
+        self.cloud.attachments.clear()
+        self.assertEqual([], self.audit())
+        self.assertIn('knows none of the volumes', self.auditor.gaps[0])
+
+    def test_limit_of_requests(self) -> None:
+        self.cloud.populate(30, 1)
+        for volume in list(self.cloud.volumes):
+            if volume != self.disk:
+                self.cloud.lose_attachment(volume)
+        self.audit(budget=Budget(40))
+        self.assertIn('--max-requests', self.auditor.gaps[-1])
+        self.assertEqual(40, len(self.cloud.requests))
+
+    def test_page_given_twice(self) -> None:
+        page = {'attachments': [{
+            'id': 'a', 'volume_id': 'v', 'instance': 's',
+            'status': 'attached'}]}
+        self.cloud.on('GET .*/attachments', lambda: (200, page))
+        self.audit()
+        self.assertIn('twice', self.auditor.gaps[0])
+
+
+class RightsTest(AuditCase):
+
+    def test_own_project_as_a_member(self) -> None:
+        self.cloud.attach(self.cloud.server('foreign', 'other'), 'foreign')
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', self.disk)],
+                         self.reasons(Scope(), user='member'))
+        self.assertEqual((2, 2, 1), self.auditor.size)
+
+    def test_own_project_as_an_administrator(self) -> None:
+        foreign = self.cloud.attach(
+            self.cloud.server('foreign', 'other'), 'foreign')
+        self.cloud.lose_attachment(foreign)
+        self.assertEqual([], self.audit(Scope()))
+        self.assertEqual((2, 2, 2), self.auditor.size)
+
+    def test_all_projects_as_a_member(self) -> None:
+        exc = self.assertRaises(errors.Refused, self.audit, user='member')
+        self.assertIn('admin role', str(exc))
+
+    def test_expired_token(self) -> None:
+        self.cloud.token_is_valid = False
+        exc = self.assertRaises(errors.Refused, self.audit, Scope())
+        self.assertIn('expired', str(exc))
+
+    def test_unknown_server(self) -> None:
+        exc = self.assertRaises(errors.BadInput, self.audit,
+                                Scope(servers=('nobody',)))
+        self.assertIn('no server has the name or ID nobody', str(exc))
+
+    def test_ambiguous_name(self) -> None:
+        twin = self.cloud.server('twin')
+        self.cloud.servers['another'] = dict(
+            self.cloud.servers[twin], id='another')
+        self.cloud.mappings['another'] = []
+        exc = self.assertRaises(errors.BadInput, self.audit,
+                                Scope(servers=('twin',)))
+        self.assertIn('2 servers are named twin', str(exc))
+        self.assertIn(twin, str(exc))
+
+    def test_one_host(self) -> None:
+        gamma = self.cloud.server('gamma', **{
+            'OS-EXT-SRV-ATTR:host': 'compute2'})
+        disk = self.cloud.attach(gamma, 'gamma disk')
+        self.cloud.lose_attachment(disk)
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', disk)],
+                         self.reasons(Scope(host='compute2')))
+
+    def test_one_project(self) -> None:
+        foreign = self.cloud.attach(
+            self.cloud.server('foreign', 'other'), 'foreign')
+        self.cloud.attach(self.cloud.server('second', 'other'), 'second')
+        self.cloud.lose_attachment(foreign)
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', foreign)],
+                         self.reasons(Scope(project='other')))
+
+    def test_project_that_does_not_exist(self) -> None:
+        exc = self.assertRaises(errors.BadInput, self.audit,
+                                Scope(project='nothing'))
+        self.assertIn('project nothing has no servers', str(exc))
+        self.cloud.volume('lonely', 'in-use', 'other')
+        self.assertEqual(1, len(self.audit(Scope(project='other'))))
+
+
+class SizeTest(AuditCase):
+    """2,000 servers, 10,000 attachments: requests and memory."""
+
+    def test_requests_grow_with_pages(self) -> None:
+        self.cloud.populate(1998, 5)
+        self.assertEqual([], self.audit())
+        self.assertEqual((2000, 9992, 9992), self.auditor.size)
+        # The cells and two pages of servers; the proof of the role, ten
+        # pages of attachments and an empty one, ten pages of volumes in use
+        # and one for each of the three other states.
+        self.assertEqual({'Nova': 3, 'Cinder': 25}, dict(self.budget.made))
+
+    def test_a_suspect_costs_a_few_requests(self) -> None:
+        self.cloud.populate(100, 5)
+        self.audit()
+        before = len(self.cloud.requests)
+        self.cloud.requests.clear()
+        for number in range(10):
+            self.cloud.lose_attachment(
+                loopback.uid('volume-%d-0' % number))
+        self.assertEqual(10, len(self.audit()))
+        self.assertLessEqual(len(self.cloud.requests) - before, 10 * 12)
+
+    def test_small_pages(self) -> None:
+        self.cloud.page = 7
+        self.cloud.populate(20, 2)
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', self.disk)], self.reasons())

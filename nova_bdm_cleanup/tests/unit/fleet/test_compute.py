@@ -1,0 +1,168 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What is made of the compute API's answers."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.fleet import compute
+from nova_bdm_cleanup.model import Bdm
+from nova_bdm_cleanup.tests.unit import wire
+from nova_bdm_cleanup.tests.unit.fleet import base
+
+
+class ServersTest(base.FleetCase):
+
+    def test_a_server(self) -> None:
+        self.cloud.servers[self.alpha].update({
+            'metadata': {'bdm_cleanup': 'keep'}, 'locked': True,
+            'OS-EXT-STS:task_state': 'rebooting'})
+        self.assertEqual(compute.ComputeServer(
+            id=self.alpha, name='alpha', status='ACTIVE', project='own',
+            host='compute1', task_state='rebooting', locked=True, keep=True,
+            root_device='/dev/vda', volumes=(self.disk,)),
+            self.nova().server(self.alpha))
+
+    def test_gone(self) -> None:
+        self.assertIsNone(self.nova().server('gone'))
+        self.assertIsNone(self.nova().disks(
+            compute.ComputeServer('gone', 'gone', 'ACTIVE')))
+
+    def test_any_other_404_is_no_answer(self) -> None:
+        self.cloud.on('GET .*/servers/', lambda: wire.page(404))
+        server = compute.ComputeServer(self.alpha, 'alpha', 'ACTIVE')
+        self.assertRaises(errors.BadAnswer, self.nova().server, self.alpha)
+        self.assertRaises(errors.BadAnswer, self.nova().disks, server)
+
+    def test_another_server(self) -> None:
+        self.cloud.on('GET .*/servers/' + self.alpha, lambda: (
+            200, {'server': self.cloud._server(
+                self.cloud.servers[self.beta])}))
+        self.assertRaises(errors.BadAnswer, self.nova().server, self.alpha)
+
+    def test_a_cell_that_does_not_answer(self) -> None:
+        self.cloud.silent_servers = [self.alpha]
+        self.assertRaises(errors.Unanswered, self.nova().server, self.alpha)
+        [page] = self.nova().servers(all_projects=True)
+        self.assertEqual([False, True], [s.is_unknown for s in page])
+
+    def test_words_of_the_wrong_type(self) -> None:
+        for key, value in (('status', None), ('id', 5), ('tenant_id', 5),
+                           ('metadata', ['bdm_cleanup', 'keep']),
+                           ('OS-EXT-SRV-ATTR:host', ['compute1']),
+                           ('OS-EXT-STS:task_state', 5)):
+            server = self.cloud._server(self.cloud.servers[self.alpha])
+            server[key] = value
+            self.cloud.calm()
+            self.cloud.on('GET .*/servers/', lambda s=server: (
+                200, {'server': s}))
+            self.assertRaises(errors.BadAnswer, self.nova().server,
+                              self.alpha)
+
+    def test_a_server_without_its_volumes(self) -> None:
+        for volumes in (None, {}, ['volume'], [{}]):
+            self.cloud.calm()
+            self.cloud.on('GET .*/servers/', lambda v=volumes: (
+                200, {'server': {'id': self.alpha, 'status': 'ACTIVE',
+                                 'os-extended-volumes:volumes_attached': v}}))
+            self.assertRaises(errors.BadAnswer, self.nova().server,
+                              self.alpha)
+
+    def test_hosts(self) -> None:
+        self.cloud.silent_hosts = ['compute8', 'compute7']
+        hosts = self.nova().hosts()
+        self.assertEqual({'compute1', 'compute2', 'compute7', 'compute8'},
+                         hosts.known)
+        self.assertEqual(('compute7', 'compute8'), hosts.silent)
+        self.assertRaises(errors.Forbidden, self.nova('member').hosts)
+
+
+class FindTest(base.FleetCase):
+
+    def test_by_id_or_name(self) -> None:
+        for name in ('alpha', self.alpha):
+            self.assertEqual(self.alpha, self.nova().find(name, False).id)
+
+    def test_the_filter_is_a_regular_expression(self) -> None:
+        self.cloud.server('alphabet')
+        self.assertEqual(self.alpha, self.nova().find('alpha', False).id)
+
+    def test_nothing_and_too_much(self) -> None:
+        self.cloud.servers['twin'] = dict(
+            self.cloud.servers[self.alpha], id='twin')
+        self.cloud.mappings['twin'] = []
+        for name, words in (('nobody', '--all-projects'),
+                            ('alpha', '2 servers')):
+            error = self.assertRaises(errors.BadInput, self.nova().find,
+                                      name, False)
+            self.assertIn(words, str(error))
+
+
+class DisksTest(base.FleetCase):
+
+    def disks(self) -> object:
+        nova = self.nova()
+        return nova.disks(nova.server(self.alpha))
+
+    def test_a_disk(self) -> None:
+        mapping, = self.cloud.mappings[self.alpha]
+        self.assertEqual((compute.Disk(
+            self.disk, mapping['bdm_uuid'], mapping['attachment_id'],
+            '/dev/vdb'),), self.disks())
+
+    def test_a_disk_that_the_list_leaves_out(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        self.assertEqual((compute.Disk(self.disk),), self.disks())
+
+    def test_words_of_the_wrong_type(self) -> None:
+        self.cloud.mappings[self.alpha][0]['device'] = 5
+        self.assertRaises(errors.BadAnswer, self.disks)
+
+
+class BdmsTest(base.base.TestCase):
+
+    def bdms(self, *disks: compute.Disk, volume_backed: bool = False,
+             root_device: str = '/dev/vda') -> Tuple[Bdm, ...]:
+        return compute.bdms(compute.ComputeServer(
+            'server', 'server', 'ACTIVE', volume_backed=volume_backed,
+            root_device=root_device), disks)
+
+    def test_from_an_image(self) -> None:
+        root, bdm = self.bdms(compute.Disk('v', 'b', 'a', '/dev/vdb'))
+        self.assertEqual(('image', True), (root.source_type, root.is_root))
+        self.assertEqual(Bdm(
+            uuid='b', source_type='volume', destination_type='volume',
+            volume_id='v', attachment_id='a', device_name='/dev/vdb',
+            has_connection_info=True), bdm)
+
+    def test_from_a_volume(self) -> None:
+        found = self.bdms(compute.Disk('v', device='/dev/vda'),
+                          compute.Disk('w', device='/dev/vdb'),
+                          volume_backed=True)
+        self.assertEqual([True, False], [b.is_root for b in found])
+        self.assertEqual([False] * 2, [b.has_connection_info for b in found])
+
+    def test_any_of_them_may_be_the_root(self) -> None:
+        found = self.bdms(compute.Disk('v'), compute.Disk('w'),
+                          volume_backed=True)
+        self.assertEqual([True, True], [b.is_root for b in found])
+
+
+class RebootTest(base.FleetCase):
+
+    def test_hard(self) -> None:
+        self.nova().reboot_hard(self.alpha)
+        self.assertEqual({'reboot': {'type': 'HARD'}},
+                         self.cloud.requests[-1].body)
+        self.assertRaises(errors.NotFound, self.nova().reboot_hard, 'gone')

@@ -1,0 +1,208 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""One server, looked at from both sides."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, List, Optional, Tuple
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.fleet import inspection
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit.fleet import base
+
+MINUTE = datetime.timedelta(minutes=1)
+
+
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+class InspectorCase(base.FleetCase):
+
+    def inspect(self, server: str, user: str = 'admin',
+                project: Optional[str] = 'own',
+                witness: Any = None) -> Optional[inspection.Inspection]:
+        cinder = self.cinder(user)
+        cinder.prove_admin()
+        return inspection.Inspector(
+            self.nova(user), cinder, Policy(), lambda: witness, now,
+            project).inspect(server)
+
+    def reasons(self, server: str, **options: Any) -> List[str]:
+        """What is not as it should be."""
+        seen = self.inspect(server, **options)
+        assert seen is not None
+        return [str(f.reason) for f in seen.findings]
+
+
+class InspectorTest(InspectorCase):
+
+    def test_in_order(self) -> None:
+        self.assertEqual([], self.reasons(self.alpha))
+
+    def test_dangling(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        seen = self.inspect(self.alpha)
+        assert seen is not None
+        finding, = seen.plan.due
+        self.assertEqual(('volume-available', self.disk),
+                         (str(finding.reason), finding.volume_id))
+
+    def test_unknown_server(self) -> None:
+        self.assertIsNone(self.inspect(loopback.uid('nothing')))
+
+    def test_server_that_is_deleted_between_two_questions(self) -> None:
+        self.cloud.on('os-volume_attachments', lambda: (404, {
+            'itemNotFound': {'message': 'Instance'}}))
+        self.assertIsNone(self.inspect(self.alpha))
+
+    def test_server_that_is_deleted_meanwhile(self) -> None:
+        def delete() -> None:
+            self.cloud.servers.pop(self.alpha, None)
+
+        self.cloud.on('attachments.*instance_id', delete)
+        self.assertIsNone(self.inspect(self.alpha))
+
+    def test_busy_server(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        for fields in ({'OS-EXT-STS:task_state': 'migrating'},
+                       {'status': 'VERIFY_RESIZE'}):
+            before = dict(self.cloud.servers[self.alpha])
+            self.cloud.servers[self.alpha].update(fields)
+            seen = self.inspect(self.alpha)
+            assert seen is not None
+            finding, = seen.findings
+            self.assertEqual(('operation-in-flight', None),
+                             (str(finding.reason), finding.action))
+            self.cloud.servers[self.alpha] = before
+
+    def test_server_that_changes_is_looked_at_again(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        looks: List[int] = []
+
+        def rename() -> None:
+            looks.append(1)
+            if len(looks) == 1:
+                self.cloud.servers[self.alpha]['name'] = 'changed'
+
+        self.cloud.on('attachments.*instance_id', rename)
+        self.assertEqual(['volume-available'], self.reasons(self.alpha))
+        # Before the first look, after it, and after the second.
+        self.assertEqual(3, self.cloud.asked('/servers/[^/]+$'))
+
+    def test_old_detach_is_stuck(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.assertEqual(['stuck'], self.reasons(self.alpha))
+        self.cloud.volumes[self.disk]['updated_at'] = loopback._stamp(MINUTE)
+        self.assertEqual(['operation-in-flight'], self.reasons(self.alpha))
+
+    def test_reserved_is_in_order_while_a_server_is_shelved(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'reserved'
+        self.cloud.attachments[loopback.uid('attachment of disk')].update(
+            status='reserved', connection_info={})
+        self.assertEqual(['stuck'], self.reasons(self.alpha))
+        self.cloud.servers[self.alpha].update(
+            {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
+        self.assertEqual([], self.reasons(self.alpha))
+
+    def test_mapping_from_before_queens(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        self.assertEqual([], self.reasons(self.alpha))
+
+    def test_any_gap_ends_it(self) -> None:
+        for pattern in ('GET .*/servers/[^/]*$', 'os-volume_attachments',
+                        'GET .*/attachments', 'GET .*/volumes'):
+            self.cloud._rules[:] = []
+            self.cloud.on(pattern, lambda: (500, None))
+            self.assertRaises(errors.Unanswered, self.inspect, self.alpha)
+
+
+class MissingTest(InspectorCase):
+    """Whether a Cinder that knows no volume is believed."""
+
+    def withheld(self, witness: Optional[bool]) -> List[Tuple[str, str]]:
+        self.cloud.on('GET .*/volumes/' + self.disk, lambda: (404, {
+            'itemNotFound': {'message': 'volume'}}))
+        seen = self.inspect(self.alpha, witness=witness)
+        assert seen is not None
+        return [(str(f.reason), str(f.withheld)) for f in seen.findings]
+
+    def test_witness(self) -> None:
+        self.cloud.lose_volume(self.disk)
+        self.assertEqual([('volume-missing', 'None')], self.withheld(True))
+
+    def test_no_witness(self) -> None:
+        self.cloud.lose_volume(self.disk)
+        self.assertEqual([('volume-missing', 'cinder-suspect')],
+                         self.withheld(False))
+
+
+class ProjectTest(InspectorCase):
+    """To the wrong project Cinder shows no attachment, without a word."""
+
+    def test_own(self) -> None:
+        self.assertEqual([], self.reasons(self.alpha, user='member'))
+
+    def test_another(self) -> None:
+        exc = self.assertRaises(errors.Refused, self.inspect, self.alpha,
+                                user='member', project='other')
+        self.assertIn('belongs to another project', str(exc))
+
+    def test_unknown(self) -> None:
+        exc = self.assertRaises(errors.Refused, self.inspect, self.alpha,
+                                user='member', project=None)
+        self.assertIn('belongs to another project', str(exc))
+        self.assertEqual(0, self.cloud.asked('attachments'))
+
+    def test_none_is_needed_where_all_are_seen(self) -> None:
+        for project in ('other', None):
+            self.assertEqual([], self.reasons(self.alpha, project=project))
+
+
+class WitnessTest(base.FleetCase):
+
+    def witness(self) -> inspection.Witness:
+        cinder = self.cinder()
+        cinder.prove_admin()
+        return inspection.Witness(self.nova(), cinder)
+
+    def test_known_volume(self) -> None:
+        self.cloud.lose_volume(self.disk)
+        self.assertIs(True, self.witness()())
+
+    def test_known_to_nobody(self) -> None:
+        self.cloud.lose_volume(self.disk)
+        self.cloud.lose_volume(self.other)
+        self.assertIs(False, self.witness()())
+
+    def test_nova_names_no_volume(self) -> None:
+        for server in (self.alpha, self.beta):
+            self.cloud.mappings[server].clear()
+        self.assertIsNone(self.witness()())
+        self.assertEqual(1, self.cloud.asked('volume'))
+
+    def test_asked_once(self) -> None:
+        witness = self.witness()
+        witness()
+        before = len(self.cloud.requests)
+        self.assertIs(True, witness())
+        self.assertEqual(before, len(self.cloud.requests))
+
+    def test_known_already(self) -> None:
+        witness = self.witness()
+        witness.known(None)
+        before = len(self.cloud.requests)
+        self.assertIsNone(witness())
+        self.assertEqual(before, len(self.cloud.requests))

@@ -1,0 +1,99 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What is found in a cloud, and what to do about it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from nova_bdm_cleanup import model
+from nova_bdm_cleanup.fleet import issues
+from nova_bdm_cleanup.fleet.compute import ComputeServer
+from nova_bdm_cleanup.fleet.inspection import Inspection
+from nova_bdm_cleanup.fleet.issues import FleetReason
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.fleet.issues import Remedy
+from nova_bdm_cleanup.model import Finding
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import make
+
+ISSUE = Issue(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
+              volume='volume-1', attachment='attachment-1')
+
+
+class RemedyTest(base.TestCase):
+
+    def test_every_fleet_reason_has_one(self) -> None:
+        self.assertLessEqual(set(FleetReason), set(issues.REMEDIES))
+
+    def test_what_dangles_is_cleaned(self) -> None:
+        for reason in model.DANGLING:
+            self.assertIs(Remedy.CLEAN, issues.REMEDIES[reason])
+
+    def test_what_is_not_shown_needs_nothing(self) -> None:
+        for reason in issues.QUIET:
+            self.assertIn(issues.REMEDIES[reason],
+                          (Remedy.WAIT, Remedy.NONE))
+
+    def test_what_to_do(self) -> None:
+        for reason, words in (
+                (Reason.VOLUME_AVAILABLE, 'openstack bdm clean server-1'),
+                (Reason.STUCK, 'openstack bdm release attachment-1'),
+                (Reason.CROSS_WIRED, 'look: openstack bdm show server-1'),
+                (Reason.VOLUME_BUSY, 'wait'),
+                (FleetReason.LEGACY_RECORD, 'none')):
+            issue = dataclasses.replace(ISSUE, reason=reason)
+            self.assertEqual(words, issue.what_to_do)
+
+    def test_a_volume_without_an_attachment_is_released_by_its_id(
+            self) -> None:
+        issue = dataclasses.replace(
+            ISSUE, reason=FleetReason.USED_BY_NOBODY, attachment=None)
+        self.assertEqual('openstack bdm release volume-1', issue.what_to_do)
+
+    def test_what_is_withheld_is_for_a_person(self) -> None:
+        issue = dataclasses.replace(ISSUE, withheld=Reason.OPTED_OUT)
+        self.assertEqual((Remedy.PERSON, 'look: withheld (opted-out)'),
+                         (issue.remedy, issue.what_to_do))
+
+
+class IssuesOfTest(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.dangling = Finding(
+            Reason.VOLUME_AVAILABLE, 'available', bdm=make.bdm(),
+            withheld=Reason.OPTED_OUT)
+        self.seen = Inspection(
+            ComputeServer('server-1', 'web', 'ACTIVE', project='own',
+                          host='compute-1'),
+            model.Plan((
+                self.dangling,
+                Finding(Reason.HEALTHY, 'attached',
+                        bdm=make.bdm(volume_id='volume-2')),
+                Finding(Reason.HEALTHY, 'attached', bdm=make.bdm(
+                    volume_id='volume-3', attachment_id=None)))),
+            {'volume-1': make.volume()}, {})
+
+    def test_what_is_in_order_is_none(self) -> None:
+        issue, = issues.issues_of(self.seen)
+        self.assertEqual(Issue(
+            Reason.VOLUME_AVAILABLE, 'available', server='server-1',
+            server_name='web', project='own', host='compute-1',
+            volume='volume-1', attachment='attachment-1', device='/dev/vdb',
+            since=make.ago(60), withheld=Reason.OPTED_OUT), issue)
+
+    def test_legacy_records_on_demand(self) -> None:
+        _, legacy = issues.issues_of(self.seen, legacy=True)
+        self.assertEqual((FleetReason.LEGACY_RECORD, 'volume-3', None),
+                         (legacy.reason, legacy.volume, legacy.since))

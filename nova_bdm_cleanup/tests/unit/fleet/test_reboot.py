@@ -1,0 +1,183 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""A hard reboot: whether it may be, and what came of it."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, List, Optional
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.fleet import inspection
+from nova_bdm_cleanup.fleet import reboot
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit.fleet import base
+
+
+class RebootCase(base.FleetCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.time = 0.0
+        self.progress = base.Progress()
+        self.cloud.lose_attachment(self.disk)
+
+    def rebooter(self, timeout: float = 600) -> reboot.Rebooter:
+        nova, cinder = self.nova(), self.cinder()
+        cinder.prove_admin()
+        return reboot.Rebooter(
+            nova, inspection.Inspector(
+                nova, cinder, Policy(), lambda: True,
+                lambda: datetime.datetime.now(datetime.timezone.utc), 'own'),
+            self.progress, timeout, lambda: self.time, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+    def look(self, **fields: Any) -> reboot.RebootPlan:
+        self.cloud.servers[self.alpha].update(fields)
+        return self.rebooter().look(self.alpha)
+
+
+class LookTest(RebootCase):
+
+    def test_what_there_is_to_do(self) -> None:
+        plan = self.look()
+        self.assertEqual([self.disk], [i.volume for i in plan.issues])
+        self.assertEqual(((), ()), (plan.others, plan.refusals))
+
+    def test_states_in_which_nova_reboots(self) -> None:
+        for status in ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR'):
+            self.assertEqual((), self.look(status=status).refusals)
+
+    def test_states_in_which_nova_does_not(self) -> None:
+        for status in ('RESCUE', 'SOFT_DELETED', 'SHELVED', 'odd'):
+            why, = self.look(status=status).refusals
+            self.assertIn('is %s cannot be hard-rebooted' % status, why)
+
+    def test_server_that_no_host_has(self) -> None:
+        why, = self.look(**{'status': 'SHELVED_OFFLOADED',
+                            'OS-EXT-SRV-ATTR:host': None}).refusals
+        self.assertIn('openstack bdm release', why)
+
+    def test_server_that_is_changing(self) -> None:
+        plan = self.look(**{'OS-EXT-STS:task_state': 'rebooting_hard'})
+        self.assertEqual(('it is changing (rebooting_hard)',), plan.refusals)
+        self.assertEqual((), plan.issues)
+
+    def test_what_a_person_must_look_at(self) -> None:
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.attachment('twin', self.alpha, second)
+        why, = self.look().refusals
+        self.assertIn('duplicate-attachment of volume %s' % second, why)
+
+    def test_what_is_withheld_is_for_a_person(self) -> None:
+        why, = self.look(metadata={'bdm_cleanup': 'keep'}).refusals
+        self.assertIn('opted-out of volume %s' % self.disk, why)
+
+    def test_what_another_command_frees(self) -> None:
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.volumes[second]['status'] = 'detaching'
+        plan = self.look()
+        self.assertEqual([second], [i.volume for i in plan.others])
+        self.assertEqual((), plan.refusals)
+
+    def test_unknown_server(self) -> None:
+        self.assertRaises(errors.BadInput, self.rebooter().look,
+                          loopback.uid('nothing'))
+
+
+class RunTest(RebootCase):
+
+    def run_reboot(self, *states: Optional[str], status: str = 'ACTIVE',
+                   timeout: float = 600) -> Any:
+        """Reboot; these are the task states that are seen meanwhile."""
+        rebooter = self.rebooter(timeout)
+        plan = rebooter.look(self.alpha)
+        left: List[Optional[str]] = list(states)
+
+        def begin() -> None:
+            self.cloud.mappings[self.alpha].clear()
+            self.cloud.on('GET .*/servers/[^/]*$', go_on)
+            go_on()
+
+        def go_on() -> None:
+            server = self.cloud.servers[self.alpha]
+            server['OS-EXT-STS:task_state'] = left.pop(0) if left else None
+            if not left:
+                server['status'] = status
+
+        self.cloud.on('POST .*/action', begin)
+        return rebooter.run(plan)
+
+    def test_waits_until_it_is_over(self) -> None:
+        status, after = self.run_reboot(
+            'reboot_pending_hard', 'reboot_started_hard', None)
+        self.assertEqual(('ACTIVE', ()), (status, after.issues))
+        self.assertEqual(
+            [('hard reboot of %s, seconds' % self.alpha, 0)],
+            self.progress.told[:1])
+        self.assertEqual(1, self.cloud.asked('POST'))
+
+    def test_tells_the_state_afterwards(self) -> None:
+        status, _ = self.run_reboot('reboot_started_hard', None,
+                                    status='ERROR')
+        self.assertEqual('ERROR', status)
+
+    def test_not_over_in_time(self) -> None:
+        exc = self.assertRaises(
+            errors.Unanswered, self.run_reboot,
+            *['reboot_started_hard'] * 20, timeout=10)
+        self.assertIn('is not over after 10 s (reboot_started_hard)',
+                      str(exc))
+        self.assertEqual(10.0, self.time)
+
+    def test_refused(self) -> None:
+        for status, error in ((403, errors.Refused), (409, errors.Conflict)):
+            rebooter = self.rebooter()
+            plan = rebooter.look(self.alpha)
+            self.cloud._rules[:] = []
+            self.cloud.on('POST .*/action', lambda s=status: (s, {
+                'fault': {'message': 'on purpose'}}))
+            self.assertRaises(error, rebooter.run, plan)
+
+    def test_server_that_is_gone_before(self) -> None:
+        rebooter = self.rebooter()
+        plan = rebooter.look(self.alpha)
+        self.cloud.lose_server(self.alpha)
+        exc = self.assertRaises(errors.Conflict, rebooter.run, plan)
+        self.assertIn('is gone', str(exc))
+
+    def test_server_that_is_gone_afterwards(self) -> None:
+        rebooter = self.rebooter()
+        plan = rebooter.look(self.alpha)
+
+        def lose() -> Any:
+            self.cloud.lose_server(self.alpha)
+            return 202, None
+
+        self.cloud.on('POST .*/action', lose)
+        exc = self.assertRaises(errors.Unanswered, rebooter.run, plan)
+        self.assertIn('is gone', str(exc))
+
+    def test_what_is_not_seen_afterwards_is_unknown(self) -> None:
+        rebooter = self.rebooter()
+        plan = rebooter.look(self.alpha)
+
+        def forbid() -> None:
+            self.cloud.on('GET .*/servers/', lambda: (403, {
+                'forbidden': {'message': 'Policy'}}))
+
+        self.cloud.on('POST .*/action', forbid)
+        # "Refused" would say that nothing was changed.
+        self.assertRaises(errors.Unanswered, rebooter.run, plan)

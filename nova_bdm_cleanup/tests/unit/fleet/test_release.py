@@ -1,0 +1,343 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Freeing volumes: whether it may be done, how, and what came of it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from typing import Any, List, Optional, Tuple
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.fleet import release
+from nova_bdm_cleanup.fleet import release_rules
+from nova_bdm_cleanup.fleet.release import Target
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.tests.unit import base as unit_base
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit.fleet import base
+
+
+class ReleaserCase(base.FleetCase):
+
+    def releaser(self, user: str = 'admin',
+                 connector: release_rules.Connector = None
+                 ) -> release.Releaser:
+        return release.Releaser(
+            self.nova(user), self.cinder(user), Policy(), connector,
+            base.Progress(),
+            lambda: datetime.datetime.now(datetime.timezone.utc))
+
+    def orphan(self, name: str = 'orphan', **fields: Any) -> str:
+        """A volume in use by a server that is gone."""
+        server = self.cloud.server('server of ' + name)
+        volume = self.cloud.attach(server, name, **fields)
+        self.cloud.lose_server(server)
+        return volume
+
+    def release(self, *targets: Target) -> List[Tuple[bool, str]]:
+        """Plan, act, and tell what became of each step."""
+        releaser = self.releaser()
+        releaser.check()
+        steps = releaser.plan(targets)
+        return [(r.done, r.text) for r in releaser.act(steps)]
+
+
+class CheckTest(ReleaserCase):
+    """Whether "Nova does not know it" can be believed."""
+
+    def assert_refused(self, words: str, user: str = 'admin') -> None:
+        exc = self.assertRaises(errors.Refused, self.releaser(user).check)
+        self.assertIn(words, str(exc))
+
+    def test_it_can(self) -> None:
+        self.releaser().check()
+
+    def test_member(self) -> None:
+        self.assert_refused('admin role', user='member')
+
+    def test_silent_cell(self) -> None:
+        self.cloud.silent_hosts = ['compute7']
+        self.assert_refused('compute7')
+
+    def test_server_of_a_silent_cell(self) -> None:
+        volume = self.orphan()
+        self.cloud.silent_servers = [self.alpha]
+        exc = self.assertRaises(
+            errors.Refused, self.releaser().plan, [Target(volume)])
+        self.assertIn(self.alpha, str(exc))
+
+    def test_another_region(self) -> None:
+        for volume in (self.disk, self.other):
+            self.cloud.lose_volume(volume)
+        self.assert_refused('same region')
+
+    def test_nothing_shows_the_region(self) -> None:
+        for server in (self.alpha, self.beta):
+            self.cloud.lose_server(server)
+        self.assert_refused('same region')
+
+
+class ResolveTest(ReleaserCase):
+
+    def test_attachment(self) -> None:
+        attachment = loopback.uid('attachment of disk')
+        self.assertEqual(Target(self.disk, attachment),
+                         self.releaser().resolve(attachment))
+
+    def test_volume(self) -> None:
+        self.assertEqual(Target(self.disk),
+                         self.releaser().resolve(self.disk))
+
+    def test_neither(self) -> None:
+        for name in (loopback.uid('nothing'), self.alpha, 'a/../b?c'):
+            exc = self.assertRaises(
+                errors.BadInput, self.releaser().resolve, name)
+            self.assertIn(name, str(exc))
+
+
+class SecondNovaTest(ReleaserCase):
+    """Another region has a Nova of its own, and the same Cinder."""
+
+    def steps(self, *volumes: str) -> List[Any]:
+        releaser = self.releaser()
+        releaser.check()
+        return list(releaser.plan(map(Target, volumes)))
+
+    def test_its_attachments_are_left(self) -> None:
+        volume = self.orphan()
+        for attachment in self.cloud.attachments.values():
+            attachment['host'] = 'elsewhere'
+        step, = self.steps(volume)
+        self.assertIsNone(step.call)
+        self.assertTrue(step.is_elsewhere)
+        for words in ('host elsewhere', 'another Nova'):
+            self.assertIn(words, step.explanation)
+        # Asked for once, and at hand already.
+        self.assertEqual(1, self.cloud.asked('os-services'))
+
+    def test_a_host_of_this_nova(self) -> None:
+        step, = self.steps(self.orphan())
+        self.assertIsNotNone(step.call)
+        self.assertFalse(step.is_elsewhere)
+
+    def test_a_host_that_nobody_names(self) -> None:
+        volume = self.orphan()
+        for attachment in self.cloud.attachments.values():
+            attachment['host'] = None
+        step, = self.steps(volume)
+        self.assertIsNotNone(step.call)
+
+    def test_a_server_of_this_nova(self) -> None:
+        self.cloud.attachments[loopback.uid('attachment of disk')].update(
+            host='elsewhere')
+        step, = self.steps(self.disk)
+        self.assertFalse(step.is_elsewhere)
+        self.assertIn('nothing to release', step.explanation)
+
+
+class PlanTest(ReleaserCase):
+
+    def steps(self, *targets: Target) -> List[Tuple[Any, Optional[str]]]:
+        self.cinder().prove_admin()
+        releaser = self.releaser()
+        releaser.check()
+        return [(s.call and str(s.call), s.attachment_id)
+                for s in releaser.plan(targets)]
+
+    def test_one_step_however_often_it_is_asked_for(self) -> None:
+        volume = self.orphan()
+        attachment = loopback.uid('attachment of orphan')
+        self.assertEqual(
+            [('attachment delete', attachment)],
+            self.steps(Target(volume), Target(volume, attachment),
+                       Target(volume)))
+
+    def test_attachment_that_does_not_exist(self) -> None:
+        self.assertEqual([(None, None)], self.steps(
+            Target(self.orphan(), loopback.uid('nothing'))))
+
+    def test_volume_that_does_not_exist(self) -> None:
+        self.assertEqual([(None, None)],
+                         self.steps(Target(loopback.uid('nothing'))))
+
+    def test_servers_that_are_gone_do_not_forbid_it(self) -> None:
+        volume = self.orphan(multiattach=True)
+        reserved = self.cloud.attachment(
+            'second', loopback.uid('another that is gone'), volume, 'reserved',
+            connected=False)
+        self.assertEqual(
+            [('attachment delete', loopback.uid('attachment of orphan')),
+             ('attachment delete', reserved)], self.steps(Target(volume)))
+
+    def test_claim_of_a_server_without_an_attachment(self) -> None:
+        volume = self.orphan()
+        self.cloud.mapping(self.alpha, volume)
+        self.assertEqual(
+            [(None, loopback.uid('attachment of orphan'))],
+            self.steps(Target(volume)))
+
+    def test_stale_attachment_of_a_server_without_a_host(self) -> None:
+        volume = self.cloud.volume('stale', 'in-use')
+        stale = self.cloud.attachment('stale', self.alpha, volume)
+        self.assertEqual([(None, stale)], self.steps(Target(volume)))
+        self.cloud.servers[self.alpha].update(
+            {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
+        self.assertEqual([('attachment delete', stale)],
+                         self.steps(Target(volume)))
+
+    def test_more_stale_attachments_than_a_reboot_deletes(self) -> None:
+        volumes = [self.cloud.volume('stale-%d' % n, 'reserved')
+                   for n in range(10)]
+        for volume in volumes:
+            self.cloud.attachment(volume, self.alpha, volume,
+                                  status='reserved', connected=False)
+        self.assertEqual({'attachment delete'}, {
+            call for volume in volumes
+            for call, _ in self.steps(Target(volume))})
+
+
+class ActTest(ReleaserCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.volume = self.orphan()
+        self.attachment = loopback.uid('attachment of orphan')
+
+    def neighbour(self) -> str:
+        """A healthy attachment of the same volume."""
+        self.cloud.volumes[self.volume]['multiattach'] = True
+        neighbour = self.cloud.attachment(
+            'neighbour', self.alpha, self.volume)
+        self.cloud.mapping(self.alpha, self.volume, neighbour)
+        return neighbour
+
+    def test_released(self) -> None:
+        self.assertEqual([(True, 'released: the volume is available')],
+                         self.release(Target(self.volume)))
+        self.assertEqual([('terminate_connection', self.volume)],
+                         self.cloud.driver)
+
+    def test_neighbours_stay(self) -> None:
+        neighbour = self.neighbour()
+        self.assertEqual([(True, 'released: the volume is in-use')],
+                         self.release(Target(self.volume, self.attachment)))
+        self.assertIn(neighbour, self.cloud.attachments)
+
+    def assert_noticed(self, change: Any) -> None:
+        """Check that something is told that happens during the call."""
+        self.cloud.on('DELETE ', change)
+        self.assertEqual(
+            [(False, 'another attachment of the volume has changed: look at '
+                     'it')],
+            self.release(Target(self.volume, self.attachment)))
+
+    def test_neighbour_that_is_altered_during_the_call(self) -> None:
+        neighbour = self.cloud.attachments[self.neighbour()]
+        self.assert_noticed(lambda: neighbour.update(status='detaching'))
+
+    def test_neighbour_that_is_disconnected_during_the_call(self) -> None:
+        neighbour = self.cloud.attachments[self.neighbour()]
+        self.assert_noticed(lambda: neighbour.update(connection_info={}))
+
+    def test_neighbour_that_goes_during_the_call(self) -> None:
+        neighbour = self.neighbour()
+
+        def go() -> None:
+            del self.cloud.attachments[neighbour]
+
+        self.assert_noticed(go)
+
+    def test_neighbour_that_comes_during_the_call(self) -> None:
+        self.neighbour()
+
+        def come() -> None:
+            self.cloud.attachment('third', self.beta, self.volume)
+
+        self.assert_noticed(come)
+
+    def test_answered_and_not_done(self) -> None:
+        self.cloud.on('DELETE ', lambda: (200, {'attachments': []}))
+        self.assertEqual([(False, 'the attachment is still there')],
+                         self.release(Target(self.volume)))
+
+    def test_volume_that_is_deleted_during_the_call(self) -> None:
+        def delete() -> Tuple[int, Any]:
+            self.cloud.lose_volume(self.volume)
+            return 200, {'attachments': []}
+
+        self.cloud.on('DELETE ', delete)
+        self.assertEqual([(False, 'the volume is gone')],
+                         self.release(Target(self.volume)))
+
+    def test_another_state_than_expected(self) -> None:
+        def delete() -> Tuple[int, Any]:
+            del self.cloud.attachments[self.attachment]
+            self.cloud.volumes[self.volume]['status'] = 'error'
+            return 200, {'attachments': []}
+
+        self.cloud.on('DELETE ', delete)
+        self.assertEqual([(False, 'the volume is error, not available')],
+                         self.release(Target(self.volume)))
+
+    def test_one_failure_does_not_stop_the_others(self) -> None:
+        second = self.orphan('second')
+        self.cloud.on('DELETE .*' + self.attachment, lambda: (500, {
+            'computeFault': {'message': 'on purpose'}}))
+        failed, done = self.release(Target(self.volume), Target(second))
+        self.assertEqual((True, 'released: the volume is available'), done)
+        self.assertFalse(failed[0])
+        self.assertIn('500 (on purpose)', failed[1])
+
+    def test_taken_since_the_plan(self) -> None:
+        releaser = self.releaser()
+        releaser.check()
+        steps = releaser.plan([Target(self.volume)])
+        self.cloud.volumes[self.volume]['status'] = 'maintenance'
+        result, = releaser.act(steps)
+        self.assertEqual((False, 'skipped: it has changed meanwhile'),
+                         (result.done, result.text))
+        self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
+
+    def test_refused(self) -> None:
+        self.assertEqual([(False, 'refused')],
+                         self.release(Target(self.disk)))
+
+
+class ConnectorTest(unit_base.TestCase):
+
+    def connector(self, content: str) -> release_rules.Connector:
+        path = os.path.join(self.tempdir(), 'connector.json')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(content)
+        return release.read_connector(path)
+
+    def test_none(self) -> None:
+        self.assertIs(release_rules.NeverConnected.YES,
+                      release.read_connector('none'))
+
+    def test_as_nova_manage_prints_it(self) -> None:
+        connector = {'host': 'compute1', 'ip': '127.0.0.1',
+                     'multipath': False}
+        self.assertEqual(connector, self.connector(json.dumps(connector)))
+
+    def test_bad_input(self) -> None:
+        for content, words in (
+                ('', 'Expecting value'), ('{}', 'it names no host'),
+                ('[]', 'it names no host'), ('{"host": ""}', 'no host'),
+                ('{"host": 7}', 'no host')):
+            exc = self.assertRaises(errors.BadInput, self.connector, content)
+            self.assertIn(words, str(exc))
+        exc = self.assertRaises(errors.BadInput, release.read_connector,
+                                '/no/such/file')
+        self.assertIn('No such file', str(exc))

@@ -1,0 +1,333 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The tables of ``bdm release``, row by row."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any, Iterable, Optional, Tuple
+
+import testscenarios
+
+from nova_bdm_cleanup.fleet import compute
+from nova_bdm_cleanup.fleet import release_rules
+from nova_bdm_cleanup.fleet.release_rules import Call
+from nova_bdm_cleanup.model import AttachedServer
+from nova_bdm_cleanup.model import Attachment
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.rules.table import first
+from nova_bdm_cleanup.tests.unit import base
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=datetime.timezone.utc)
+DAY = datetime.timedelta(days=1)
+MINUTE = datetime.timedelta(minutes=1)
+
+CONNECTOR = {'host': 'compute1', 'initiator': 'iqn'}
+NEVER = release_rules.NeverConnected.YES
+
+ALIVE = compute.ComputeServer('alive', 'alive', 'ACTIVE', host='compute1')
+SHELVED = compute.ComputeServer('alive', 'alive', 'SHELVED_OFFLOADED')
+
+
+def attachment(status: str = 'attached', connected: bool = True,
+               server: Optional[str] = 'gone', name: str = 'record',
+               volume: str = 'volume') -> Attachment:
+    return Attachment(id=name, volume_id=volume, server_id=server,
+                      status=status, connected=connected)
+
+
+HALF = {'claimed_by': ('alive',), 'status': 'reserved'}
+ALIVES = attachment(server='alive')
+RESERVED = attachment('reserved', False)
+HALF_ATTACHED = attachment('reserved', False, 'alive')
+LEGACY = attachment(connected=False)
+AT_COMPUTE2 = (AttachedServer('gone', 'record', 'compute2'),)
+#: The refusal that names the host, and the one that does not.
+BY_CONNECTOR = ('get_connector --json" on host compute2',
+                'get_connector --json" on the host that had the volume')
+
+
+def but(**fields: Any) -> compute.ComputeServer:
+    return dataclasses.replace(ALIVE, **fields)
+
+
+#: id, the attachments, the world, words of the explanation.
+REFUSALS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, str], ...] = (
+    ('a volume that is opted out', (attachment(),), {'keep': True},
+     'the volume is marked bdm_cleanup=keep'),
+    ('a volume that migrates', (attachment(),),
+     {'migration_status': 'migrating'}, 'is being migrated (migrating)'),
+    *(('a volume that is %s' % status, (attachment(),), {'status': status},
+       'the volume is ' + status)
+      for status in ('error', 'maintenance', 'retyping', 'uploading',
+                     'deleting', 'error_deleting', 'creating', 'odd')),
+    ('an attachment of another volume', (attachment(volume='other'),), {},
+     'of volume other'),
+    ('an attachment that is not Nova\'s', (attachment(server=None),), {},
+     'something else than Nova'),
+    ('a host of another Nova', (attachment(),),
+     {'attached_to': (AttachedServer('gone', 'record', 'elsewhere'),)},
+     'host elsewhere is no compute host of this Nova'),
+    ('a reservation for a server that may still be building', (RESERVED,),
+     {'status': 'reserved', 'age': MINUTE}, 'may still be building'),
+    ('a server that is changing', (ALIVES,),
+     {'stale': ('record',), 'alive': but(task_state='migrating')},
+     'server alive is changing (migrating)'),
+    ('a server that is resized', (ALIVES,),
+     {'stale': ('record',), 'alive': but(status='RESIZE')},
+     'server alive is changing (RESIZE)'),
+    ('a server that is opted out', (ALIVES,),
+     {'status': 'detaching', 'claimed_by': ('alive',),
+      'alive': but(keep=True)}, 'server alive is marked'),
+    ('half attached beside an attachment in order',
+     (HALF_ATTACHED, attachment(server='alive', name='good')), HALF,
+     'by another attachment'),
+    ('half attached, and an attach may be under way', (HALF_ATTACHED,),
+     {**HALF, 'age': MINUTE}, 'is being attached'),
+    ('half attached, only reserved', (HALF_ATTACHED,), HALF,
+     'the attachment is only reserved'),
+    ('half attached, connected', (attachment('attaching', True, 'alive'),),
+     {**HALF, 'status': 'attaching'}, 'volume_attachment refresh'),
+    ('a server that has the volume', (ALIVES,), {'claimed_by': ('alive',)},
+     'nothing to release'),
+    ('reserved for a server that is shelved', (HALF_ATTACHED,),
+     {**HALF, 'alive': SHELVED}, 'nothing to release'),
+    ('a detach that may be under way', (ALIVES,),
+     {'status': 'detaching', 'claimed_by': ('alive',), 'age': MINUTE},
+     'is being detached'),
+    ('a detach without a mapping that may be under way', (ALIVES,),
+     {'status': 'detaching', 'age': MINUTE}, 'is being detached'),
+    ('a detach of a server that is locked', (ALIVES,),
+     {'status': 'detaching', 'alive': but(locked=True)},
+     'administrator may be at work'),
+    ('a server that exists, and nobody says stale', (ALIVES,), {},
+     'not certain'),
+    ('stale and connected, with a host', (ALIVES,), {'stale': ('record',)},
+     'host compute1 may have the volume open'),
+    ('stale and legacy, with a host',
+     (attachment('attached', False, 'alive'),), {'stale': ('record',)},
+     'bdm clean alive'),
+    ('stale and too new', (HALF_ATTACHED,),
+     {'status': 'reserved', 'stale': ('record',), 'age': MINUTE},
+     'the attachment is too new'),
+    ('a neighbour in an operation',
+     (attachment(), attachment('reserved', False, 'alive', 'neighbour')),
+     {'multiattach': True, 'claimed_by': ('alive',)},
+     'neighbour of the volume is reserved'),
+    ('a neighbour of no server in an operation',
+     (attachment(), attachment('attaching', True, None, 'neighbour')),
+     {'multiattach': True}, 'neighbour of the volume is attaching'),
+    ('a mapping of another server', (attachment(),),
+     {'claimed_by': ('other',)}, 'server other has a mapping'),
+    ('a mapping of another server without attachment', (attachment(),),
+     {'claimed_by': ('other',), 'multiattach': True},
+     'server other has a mapping'),
+    ('a mapping of a neighbour, and the volume is not multiattach',
+     (attachment(), attachment(server='alive', name='neighbour')),
+     {'claimed_by': ('alive',)}, 'server alive has a mapping'),
+    ('a kind of attachment that is not known',
+     (attachment('attaching', False),), {}, 'not known'),
+    ('legacy with neighbours',
+     (LEGACY, attachment(server='alive', name='neighbour')),
+     {'connector': CONNECTOR, 'multiattach': True, 'claimed_by': ('alive',)},
+     'other attachments'),
+    ('legacy without a connector', (LEGACY,), {'attached_to': AT_COMPUTE2},
+     BY_CONNECTOR[0]),
+    ('legacy without a connector, no host known', (LEGACY,), {},
+     BY_CONNECTOR[1]),
+    ('legacy that was never connected, they say', (LEGACY,),
+     {'connector': NEVER}, 'get_connector'),
+    ('legacy, and the connector is of another host', (LEGACY,),
+     {'connector': CONNECTOR, 'attached_to': AT_COMPUTE2},
+     'of host compute1 and the attachment of host compute2'),
+
+    ('no attachment, opted out', (), {'keep': True, 'connector': NEVER},
+     'is marked'),
+    ('no attachment, migrating', (),
+     {'migration_status': 'migrating', 'connector': NEVER}, 'migrated'),
+    ('no attachment, available', (),
+     {'status': 'available', 'connector': NEVER}, 'is available'),
+    ('no attachment, but a mapping', (),
+     {'claimed_by': ('other',), 'connector': NEVER},
+     'server other has a mapping'),
+    *(('no attachment, %s for a minute' % status, (),
+       {'status': status, 'age': MINUTE, 'connector': NEVER}, 'not for long')
+      for status in ('in-use', 'attaching', 'detaching', 'reserved')),
+    ('no attachment, attaching for an hour less a minute', (),
+     {'status': 'attaching', 'age': 59 * MINUTE, 'connector': NEVER},
+     'not for long'),
+    ('no attachment, and no connector', (), {'status': 'attaching'},
+     '--connector none'),
+)
+
+#: id, the attachments, the world, the call, the state afterwards.
+CALLS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, Call, str], ...] = (
+    # The cases of Cinder's force_detach specification
+    ('reserved by a call from before Queens', (),
+     {'status': 'attaching', 'connector': NEVER}, Call.UNRESERVE,
+     'available'),
+    ('reserved', (RESERVED,), {'status': 'reserved'}, Call.DELETE,
+     'available'),
+    ('connected and never attached, before Queens', (),
+     {'status': 'attaching', 'connector': CONNECTOR}, Call.FORCE_DETACH,
+     'available'),
+    ('connected and never attached', (attachment('attaching'),),
+     {'status': 'attaching'}, Call.DELETE, 'available'),
+    ('detaching', (attachment(),), {'status': 'detaching'}, Call.DELETE,
+     'available'),
+    ('detaching, before Queens', (LEGACY,),
+     {'status': 'detaching', 'connector': CONNECTOR}, Call.FORCE_DETACH,
+     'available'),
+    ('detaching, and Nova still has it', (ALIVES,),
+     {'status': 'detaching', 'claimed_by': ('alive',)}, Call.ROLL_DETACHING,
+     'in-use'),
+    ('detaching, and the server has no mapping', (ALIVES,),
+     {'status': 'detaching'}, Call.ROLL_DETACHING, 'in-use'),
+    ('detaching, legacy, and the server has no mapping',
+     (attachment('attached', False, 'alive'),), {'status': 'detaching'},
+     Call.ROLL_DETACHING, 'in-use'),
+    ('detached in Nova', (attachment('detaching'),),
+     {'status': 'detaching'}, Call.DELETE, 'available'),
+    # And others
+    ('in use by a server that is gone', (attachment(),), {}, Call.DELETE,
+     'available'),
+    ('in use by a server that is gone, however young', (attachment(),),
+     {'age': MINUTE}, Call.DELETE, 'available'),
+    ('in use after a migration', (attachment(),),
+     {'migration_status': 'success'}, Call.DELETE, 'available'),
+    ('in use by nobody', (), {'connector': CONNECTOR}, Call.FORCE_DETACH,
+     'available'),
+    ('in use by nobody, and never connected', (), {'connector': NEVER},
+     Call.DETACH, 'available'),
+    ('in use by nobody, and older than the grace period', (),
+     {'connector': NEVER, 'age': 5 * MINUTE}, Call.DETACH, 'available'),
+    ('the status was reset', (attachment(),), {'status': 'available'},
+     Call.DELETE, 'available'),
+    ('reserved for a server that exists', (HALF_ATTACHED,),
+     {'status': 'reserved', 'stale': ('record',)}, Call.DELETE,
+     'available'),
+    ('stale, of a server without a host', (ALIVES,),
+     {'stale': ('record',), 'alive': SHELVED}, Call.DELETE, 'available'),
+    ('beside a neighbour in order',
+     (attachment(), attachment(server='alive', name='neighbour')),
+     {'multiattach': True, 'claimed_by': ('alive',)}, Call.DELETE,
+     'in-use'),
+    # The safe direction: what a dead server left unfinished is no operation.
+    ('beside what a dead server left unfinished',
+     (attachment(), attachment('attaching', True, 'also gone', 'second')),
+     {'multiattach': True}, Call.DELETE, 'available'),
+)
+
+
+def facts(attachments: Tuple[Attachment, ...], status: str = 'in-use',
+          alive: compute.ComputeServer = ALIVE,
+          claimed_by: Tuple[str, ...] = (), stale: Tuple[str, ...] = (),
+          age: datetime.timedelta = DAY,
+          connector: release_rules.Connector = None,
+          **fields: Any) -> Tuple[Any, ...]:
+    """What the tables are put to, as arguments of ``decide``."""
+    volume = Volume(id='volume', status=status, updated_at=NOW - age,
+                    **fields)
+    servers = {a.server_id: alive if a.server_id == 'alive' else None
+               for a in attachments if a.server_id}
+    return release_rules.ReleaseFacts(
+        volume, attachments, servers, frozenset(claimed_by),
+        frozenset(('compute1', 'compute2')), frozenset(stale)), \
+        connector, Policy(), NOW
+
+
+class RefusalsTest(base.TestCase):
+    """Each row that forbids."""
+
+    scenarios = [
+        (name, {'attachments': attachments, 'world': world, 'words': words})
+        for name, attachments, world, words in REFUSALS]
+
+    def test_refused(self) -> None:
+        step = release_rules.decide(*facts(self.attachments, **self.world))[0]
+        self.assertIsNone(step.call)
+        self.assertEqual('', step.expected)
+        self.assertIn(self.words, step.explanation)
+
+
+class CallsTest(base.TestCase):
+    """Each row that makes a call."""
+
+    scenarios = [
+        (name, {'attachments': attachments, 'world': world, 'call': call,
+                'expected': expected})
+        for name, attachments, world, call, expected in CALLS]
+
+    def test_called(self) -> None:
+        step = release_rules.decide(*facts(self.attachments, **self.world))[0]
+        self.assertEqual((self.call, self.expected),
+                         (step.call, step.expected))
+        self.assertEqual(self.attachments[:1], tuple(filter(
+            None, [step.attachment])))
+        self.assertEqual(
+            CONNECTOR if self.call is Call.FORCE_DETACH else None,
+            step.connector)
+
+
+class CoverageTest(base.TestCase):
+
+    def test_every_row_has_a_test_above(self) -> None:
+        tested = set()
+        cases: Iterable[Tuple[Any, ...]] = (*REFUSALS, *CALLS)
+        for _name, attachments, world, *_ in cases:
+            about = facts(attachments, **world)
+            tested.add(id(
+                first(release_rules.HELD_ATTACHMENTS.rows,
+                      release_rules.HeldAttachment(attachments[0], *about))
+                if attachments else
+                first(release_rules.HELD_VOLUMES.rows,
+                      release_rules.HeldVolume(*about))))
+        self.assertEqual([], [
+            row.cell for table in (release_rules.HELD_ATTACHMENTS,
+                                   release_rules.HELD_VOLUMES)
+            for row in table.rows if id(row) not in tested])
+
+
+class WayOutTest(base.TestCase):
+    """What comes after the detach is rolled back."""
+
+    def test_it_depends_on_whether_a_host_has_the_server(self) -> None:
+        for alive, words in ((ALIVE, 'openstack bdm clean alive'),
+                             (SHELVED, 'can be released')):
+            [step] = release_rules.decide(*facts(
+                (ALIVES,), status='detaching', alive=alive))
+            self.assertIn(words, step.explanation)
+
+
+class NeighboursTest(base.TestCase):
+    """Several attachments of one volume."""
+
+    def test_a_volume_stands_for_what_is_to_be_released(self) -> None:
+        gone, healthy = release_rules.decide(*facts(
+            (attachment(), attachment(server='alive', name='neighbour')),
+            multiattach=True, claimed_by=('alive',)))
+        self.assertIsNotNone(gone.call)
+        self.assertIsNone(healthy.call)
+        self.assertEqual((gone,),
+                         release_rules.selected((gone, healthy), None))
+        self.assertEqual((healthy,),
+                         release_rules.selected((gone, healthy), 'neighbour'))
+
+    def test_two_servers_that_are_gone(self) -> None:
+        steps = release_rules.decide(*facts(
+            (attachment(), attachment(server='also gone', name='second')),
+            multiattach=True))
+        self.assertEqual([Call.DELETE] * 2, [s.call for s in steps])

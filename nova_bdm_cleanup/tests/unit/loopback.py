@@ -1,0 +1,459 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""A cloud of any size on the loopback: Nova and Cinder as the APIs show them.
+
+With their quirks: pages are cut without a word, Cinder's attachment list has
+no link to the next page, a volume shows its attached attachments only, Nova
+leaves out mappings without an attachment id, servers of a silent cell are
+left out of every filtered or paged list, and who is not an administrator is
+shown one project.  :mod:`.wire` puts it on the wire, and cuts it.
+"""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import re
+import threading
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
+import urllib.parse
+import uuid
+
+_DAY = datetime.timedelta(days=1)
+
+#: As large as those of real back ends: about 1 kB.
+_CONNECTION = {
+    'driver_volume_type': 'rbd', 'qos_specs': None, 'access_mode': 'rw',
+    'encrypted': False, 'cacheable': False, 'auth_enabled': True,
+    'auth_username': 'cinder', 'secret_type': 'ceph',
+    'secret_uuid': '457eb676-33da-42ec-9a8c-9293d545c337',
+    'cluster_name': 'ceph', 'discard': True, 'enforce_multipath': False,
+    'name': 'volumes/volume-8c9d3c2e-8a1e-4a0e-9b7f-5d2f4b7b1c3a',
+    'hosts': ['192.0.2.%d' % n for n in range(1, 6)], 'ports': ['6789'] * 5,
+    'keyring': '[client.cinder]\n\tkey = not-a-key-%s==\n' % ('x' * 24),
+    'volume_id': '8c9d3c2e-8a1e-4a0e-9b7f-5d2f4b7b1c3a',
+    'attachment_id': 'd9e2a1c4-64b5-4b39-8d5a-8c5e2f1b7a90',
+    'target_portals': ['192.0.2.%d:3260' % n for n in range(1, 5)],
+    'target_iqns': ['iqn.2010-10.org.openstack:volume-8c9d3c2e'] * 4,
+}
+
+
+def uid(name: str) -> str:
+    """The UUID that goes with a name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
+
+
+class Request(NamedTuple):
+    """One request."""
+
+    method: str
+    #: Within the API.
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: Any
+    #: The whole of it, decoded.
+    url: str
+
+    @property
+    def is_admins(self) -> bool:
+        return self.headers.get('X-Auth-Token') == 'admin'
+
+    def __str__(self) -> str:
+        return '%s %s' % (self.method, self.url)
+
+
+class LoopbackCloud:
+    """What Nova and Cinder believe.
+
+    :param page: how many records a list gives at most
+    """
+
+    def __init__(self, page: int = 1000) -> None:
+        self.page = page
+        #: By id, oldest first.
+        self.servers: Dict[str, Dict[str, Any]] = {}
+        self.mappings: Dict[str, List[Dict[str, Any]]] = {}
+        self.volumes: Dict[str, Dict[str, Any]] = {}
+        self.attachments: Dict[str, Dict[str, Any]] = {}
+        #: Where a nova-compute runs.
+        self.hosts = ['compute1', 'compute2']
+        self.silent_hosts: List[str] = []
+        self.silent_servers: List[str] = []
+        self.token_is_valid = True
+        #: By what members may list volumes: Cinder's resource_filters.json.
+        self.volume_filters = {'status', 'name', 'metadata'}
+        #: Whether attachments are filtered by the project of their volume.
+        self.filters_projects = True
+        #: Every request but those to Keystone.
+        self.requests: List[Request] = []
+        #: What the back end was told.
+        self.driver: List[Tuple[str, str]] = []
+        self._rules: List[Tuple[str, Callable[..., Any]]] = []
+        self._lock = threading.Lock()
+        # In the order in which they were made.
+        self._of_server: Dict[str, Dict[str, None]] = {}
+        self._of_volume: Dict[str, Dict[str, None]] = {}
+
+    # Making things
+
+    def server(self, name: str, project: str = 'own', **fields: Any) -> str:
+        """A server that runs from an image."""
+        server_id = uid(name)
+        self.servers[server_id] = dict({
+            'id': server_id, 'name': name, 'status': 'ACTIVE',
+            'tenant_id': project, 'image': {'id': uid('image')},
+            'metadata': {}, 'locked': False,
+            'OS-EXT-SRV-ATTR:host': 'compute1',
+            'OS-EXT-SRV-ATTR:root_device_name': '/dev/vda',
+            'OS-EXT-STS:task_state': None}, **fields)
+        self.mappings[server_id] = []
+        return server_id
+
+    def volume(self, name: str, status: str = 'available',
+               project: str = 'own', age: datetime.timedelta = _DAY,
+               **fields: Any) -> str:
+        """A volume that nobody has."""
+        return self.put_volume(uid(name), status, name=name, **{
+            'os-vol-tenant-attr:tenant_id': project,
+            'updated_at': _stamp(age), **fields})
+
+    def attachment(self, name: str, server_id: Optional[str],
+                   volume_id: str, status: str = 'attached',
+                   connected: bool = True, host: str = 'compute1') -> str:
+        """A record in Cinder."""
+        return self.put_attachment(
+            uid(name), server_id, volume_id, status=status, host=host,
+            connection_info=_CONNECTION if connected else {})
+
+    def put_volume(self, volume_id: str, status: str = 'in-use',
+                   **fields: Any) -> str:
+        """A volume with any id and fields."""
+        self.volumes[volume_id] = dict({
+            'id': volume_id, 'name': volume_id, 'status': status,
+            'multiattach': False, 'migration_status': None, 'metadata': {},
+            'os-vol-tenant-attr:tenant_id': 'own',
+            'created_at': '2026-01-01T00:00:00.000000',
+            'updated_at': '2026-01-02T00:00:00.000000'}, **fields)
+        return volume_id
+
+    def put_attachment(self, attachment_id: str, server_id: Optional[str],
+                       volume_id: str, **fields: Any) -> str:
+        """A record with any id and fields."""
+        self.attachments[attachment_id] = dict({
+            'id': attachment_id, 'instance': server_id,
+            'volume_id': volume_id, 'status': 'attached',
+            'host': 'compute1', 'connection_info': _CONNECTION}, **fields)
+        self._of_server.setdefault(server_id or '', {})[attachment_id] = None
+        self._of_volume.setdefault(volume_id, {})[attachment_id] = None
+        return attachment_id
+
+    def mapping(self, server_id: str, volume_id: str,
+                attachment_id: Optional[str] = None) -> None:
+        """A block device mapping in Nova."""
+        mappings = self.mappings[server_id]
+        mappings.append({
+            'volumeId': volume_id, 'serverId': server_id,
+            'device': '/dev/vd' + chr(ord('b') + len(mappings)),
+            'attachment_id': attachment_id,
+            'bdm_uuid': uid('bdm %s %s' % (server_id, volume_id))})
+
+    def attach(self, server_id: str, name: str, **fields: Any) -> str:
+        """A volume that is attached as it should be."""
+        volume_id = self.volume(
+            name, 'in-use', self.servers[server_id]['tenant_id'], **fields)
+        self.mapping(server_id, volume_id, self.attachment(
+            'attachment of ' + name, server_id, volume_id,
+            host=self.servers[server_id]['OS-EXT-SRV-ATTR:host']))
+        return volume_id
+
+    def populate(self, servers: int, volumes_each: int) -> None:
+        """Many servers in order."""
+        for number in range(servers):
+            server_id = self.server('server-%d' % number,
+                                    'project-%d' % (number % 50))
+            for disk in range(volumes_each):
+                self.attach(server_id, 'volume-%d-%d' % (number, disk))
+
+    # Breaking things
+
+    def lose_attachment(self, volume_id: str) -> None:
+        """Detach a volume behind Nova's back."""
+        for attachment_id in self._of_volume.pop(volume_id, ()):
+            self.attachments.pop(attachment_id, None)
+        self.volumes[volume_id]['status'] = 'available'
+
+    def lose_volume(self, volume_id: str) -> None:
+        """Delete a volume behind Nova's back."""
+        self.lose_attachment(volume_id)
+        del self.volumes[volume_id]
+
+    def lose_server(self, server_id: str) -> None:
+        """Delete a server behind Cinder's back."""
+        del self.servers[server_id], self.mappings[server_id]
+
+    def on(self, pattern: str, action: Callable[..., Any]) -> None:
+        """Call something before requests that match are answered.
+
+        It may return a status and a body to answer with, or what writes the
+        answer itself: see :mod:`.wire`.
+        """
+        self._rules.append((pattern, action))
+
+    def trouble(self, method: str, path: str, what: Any) -> None:
+        """Answer requests in another way, from now on.
+
+        :param path: of the request; with a star at its end, all that begin so
+        :param what: see :mod:`.wire`
+        """
+        pattern = '^%s [^?]*/v3/own%s' % (method, re.escape(path.rstrip('*')))
+        if not path.endswith('*'):
+            pattern += '([?]|$)'
+        self._rules.insert(0, (pattern, lambda: what))
+
+    def calm(self) -> None:
+        """Forget what :meth:`on` and :meth:`trouble` were told."""
+        self._rules.clear()
+
+    def asked(self, pattern: str) -> int:
+        """How many requests match."""
+        return sum(bool(re.search(pattern, str(r))) for r in self.requests)
+
+    @property
+    def paths(self) -> List[str]:
+        """Method and path of each request."""
+        return ['%s %s' % (r.method, r.path) for r in self.requests]
+
+    # Answering
+
+    def answer(self, request: Request) -> Any:
+        """One request.
+
+        :returns: a status and a body, or what writes the answer itself
+        """
+        with self._lock:
+            self.requests.append(request)
+            for pattern, action in list(self._rules):
+                if re.search(pattern, str(request)):
+                    answer = action()
+                    if answer:
+                        return answer
+            return self.respond(request)
+
+    def respond(self, request: Request) -> Tuple[int, Any]:
+        """The answer to a request when nothing is wrong."""
+        if not self.token_is_valid:
+            return 401, {'error': {'message': 'The token has expired'}}
+        if '/compute/' in request.url:
+            return self._nova(request)
+        return self._cinder(request)
+
+    def _nova(self, request: Request) -> Tuple[int, Any]:
+        path, admin = request.path, request.is_admins
+        if path == '/servers/detail':
+            return self._list_servers(request.query, admin)
+        if path == '/os-services':
+            if not admin:
+                return 403, {'forbidden': {'message': 'Policy'}}
+            return 200, {'services': [
+                {'host': h, 'binary': 'nova-compute', 'status': s}
+                for s, hosts in (('enabled', self.hosts),
+                                 ('UNKNOWN', self.silent_hosts))
+                for h in hosts]}
+        server_id, _, rest = path[len('/servers/'):].partition('/')
+        server = self.servers.get(server_id)
+        if server is None or not admin and server['tenant_id'] != 'own':
+            return 404, {'itemNotFound': {'message': 'Instance'}}
+        if rest == 'os-volume_attachments':
+            return 200, {'volumeAttachments': [
+                m for m in self.mappings[server_id] if m['attachment_id']]}
+        if rest == 'action':
+            return 202, None
+        return 200, {'server': self._server(server)}
+
+    def _server(self, server: Dict[str, Any]) -> Dict[str, Any]:
+        if server['id'] in self.silent_servers:
+            return {'id': server['id'], 'status': 'UNKNOWN',
+                    'tenant_id': server['tenant_id']}
+        return dict(server, **{'os-extended-volumes:volumes_attached': [
+            {'id': m['volumeId']} for m in self.mappings[server['id']]]})
+
+    def _list_servers(self, query: Mapping[str, str],
+                      admin: bool) -> Tuple[int, Any]:
+        if 'all_tenants' in query and not admin:
+            return 403, {'forbidden': {'message': 'Policy'}}
+        shows_silent = not set(query) - {'all_tenants'}
+        found = [s for s in reversed(list(self.servers.values()))
+                 if (s['id'] not in self.silent_servers or shows_silent)
+                 and ('all_tenants' in query or s['tenant_id'] == 'own')
+                 and query.get('project_id') in (None, s['tenant_id'])
+                 and query.get('host') in (
+                     None, s['OS-EXT-SRV-ATTR:host'])
+                 and re.search(query.get('name', ''), s['name'])
+                 and s['status'] != 'SOFT_DELETED']
+        marker = query.get('marker')
+        if marker and marker not in self.servers:
+            return 400, {'badRequest': {
+                'message': 'marker [%s] not found' % marker}}
+        page, more = self._cut(found, query)
+        answer: Dict[str, Any] = {'servers': [self._server(s) for s in page]}
+        if more:
+            answer['servers_links'] = [{'rel': 'next', 'href': 'somewhere'}]
+        return 200, answer
+
+    def _cut(self, found: List[Dict[str, Any]],
+             query: Mapping[str, str]
+             ) -> Tuple[List[Dict[str, Any]], bool]:
+        if 'marker' in query:
+            place = next(n for n, f in enumerate(found)
+                         if f['id'] == query['marker'])
+            found = found[place + 1:]
+        found = found[int(query.get('offset', 0)):]
+        limit = min(self.page, int(query.get('limit', self.page)))
+        return found[:limit], len(found) > limit
+
+    def _cinder(self, request: Request) -> Tuple[int, Any]:
+        path, admin = request.path, request.is_admins
+        if path in ('/attachments', '/attachments/detail'):
+            return self._list_attachments(path, request.query, admin)
+        if path in ('/volumes', '/volumes/detail'):
+            return self._list_volumes(path, request.query, admin)
+        kind, _, rest = path[1:].partition('/')
+        name, _, action = rest.partition('/')
+        things = self.attachments if kind == 'attachments' else self.volumes
+        thing = things.get(urllib.parse.unquote(name))
+        if thing is None or not (admin or self._project(
+                thing.get('volume_id', thing['id'])) in ('own', None)):
+            return 404, {'itemNotFound': {
+                'code': 404, 'message': '%s could not be found.' % kind}}
+        if request.method == 'DELETE':
+            return 200, {'attachments': self._delete(name)}
+        if action:
+            return self._act(name, request.body)
+        if kind == 'attachments':
+            return 200, {'attachment': {
+                k: v for k, v in thing.items() if k != 'host'}}
+        return 200, {'volume': self._volume(thing, admin)}
+
+    def _delete(self, attachment_id: str) -> List[Any]:
+        gone = self.attachments.pop(attachment_id)
+        if gone['connection_info']:
+            self.driver.append(('terminate_connection', gone['volume_id']))
+        self._settle(gone['volume_id'])
+        return []
+
+    def _act(self, volume_id: str, body: Any) -> Tuple[int, Any]:
+        (action, arguments), = body.items()
+        self.driver.append((action, volume_id))
+        if action == 'os-force_detach' and arguments['attachment_id']:
+            self.attachments.pop(arguments['attachment_id'], None)
+        if action == 'os-roll_detaching':
+            self.volumes[volume_id]['status'] = 'in-use'
+        else:
+            self._settle(volume_id)
+        return 202, None
+
+    def _settle(self, volume_id: str) -> None:
+        volume = self.volumes.get(volume_id, {})
+        volume['status'] = 'in-use' if any(
+            a['volume_id'] == volume_id and a['status'] == 'attached'
+            for a in self.attachments.values()) else 'available'
+        volume['updated_at'] = _stamp(datetime.timedelta())
+
+    def _project(self, volume_id: str) -> Any:
+        volume = self.volumes.get(volume_id, {})
+        return volume.get('os-vol-tenant-attr:tenant_id')
+
+    def _list_attachments(self, path: str, query: Mapping[str, str],
+                          admin: bool) -> Tuple[int, Any]:
+        project = query.get('project_id')
+        if not self.filters_projects:
+            project = None
+        if not admin or 'all_tenants' not in query:
+            project = 'own'
+        ids = list(self.attachments)
+        if 'instance_id' in query:
+            ids = list(self._of_server.get(query['instance_id'], ()))
+        if 'volume_id' in query:
+            ids = list(self._of_volume.get(query['volume_id'], ()))
+        found = [
+            a for a in (self.attachments[i] for i in ids
+                        if i in self.attachments)
+            if query.get('instance_id') in (None, a['instance'])
+            and project in (None, self._project(a['volume_id']))]
+        marker = query.get('marker')
+        if marker and marker not in self.attachments:
+            return 404, {'itemNotFound': {'message': 'marker'}}
+        page, _ = self._cut(found, query)
+        fields = ['id', 'instance', 'volume_id', 'status']
+        if path == '/attachments/detail':
+            fields.append('connection_info')
+        return 200, {'attachments': [{f: a[f] for f in fields}
+                                     for a in page]}
+
+    def _list_volumes(self, path: str, query: Mapping[str, str],
+                      admin: bool) -> Tuple[int, Any]:
+        odd = set(query) - self.volume_filters - {
+            'all_tenants', 'limit', 'marker', 'offset'}
+        if odd and not admin:
+            return 400, {'badRequest': {
+                'message': 'Invalid filters %s are found'
+                           % ','.join(sorted(odd))}}
+        project = query.get('project_id')
+        if not admin or 'all_tenants' not in query:
+            project = 'own'
+        wanted = ast.literal_eval(query['id']) if 'id' in query else None
+        found = [
+            v for v in (self.volumes.values() if wanted is None else
+                        [self.volumes[i] for i in wanted
+                         if i in self.volumes])
+            if query.get('status') in (None, v['status'])
+            and query.get('provider_id') in (None, v.get('provider_id'))
+            and project in (None, v.get('os-vol-tenant-attr:tenant_id'))]
+        marker = query.get('marker')
+        if marker and marker not in self.volumes:
+            return 404, {'itemNotFound': {'message': 'marker'}}
+        page, more = self._cut(found, query)
+        answer: Dict[str, Any] = {'volumes': [
+            self._volume(v, admin) if path == '/volumes/detail'
+            else {'id': v['id'], 'name': v['name'], 'links': []}
+            for v in page]}
+        if more:
+            answer['volumes_links'] = [{'rel': 'next', 'href': 'somewhere'}]
+        return 200, answer
+
+    def _volume(self, volume: Dict[str, Any], admin: bool) -> Dict[str, Any]:
+        records = [self.attachments[i]
+                   for i in self._of_volume.get(volume['id'], ())
+                   if i in self.attachments]
+        shown = dict({'attachments': [
+            {'server_id': a['instance'], 'attachment_id': a['id'],
+             'host_name': a['host']}
+            for a in records if a['status'] == 'attached'
+            and a['volume_id'] == volume['id']]}, **volume)
+        if not admin:
+            del shown['migration_status']
+        return shown
+
+
+def _stamp(age: datetime.timedelta) -> str:
+    moment = datetime.datetime.now(datetime.timezone.utc) - age
+    return moment.strftime('%Y-%m-%dT%H:%M:%S.%f')

@@ -1,0 +1,77 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What tests of the ``openstack bdm`` commands start from.
+
+The commands are run by cliff, against a cloud over HTTP.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any, Tuple
+from unittest import mock
+
+from nova_bdm_cleanup.osc import bdm_audit
+from nova_bdm_cleanup.osc import bdm_clean
+from nova_bdm_cleanup.osc import bdm_release
+from nova_bdm_cleanup.osc import bdm_show
+from nova_bdm_cleanup.tests.unit.fleet import base
+
+COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
+            'release': bdm_release.ReleaseBdm, 'show': bdm_show.ShowBdm}
+
+
+class CommandCase(base.FleetCase):
+
+    def bdm(self, name: str, *arguments: str, user: str = 'admin',
+            stdin: Any = None) -> Tuple[int, Any]:
+        """Run a command as ``openstack`` does.
+
+        :returns: the exit code, and the rows by column
+        """
+        manager = SimpleNamespace(
+            session=self.session(user), bdm_cleanup=self.client(user))
+        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        app = SimpleNamespace(
+            client_manager=manager, stdout=self.stdout, stderr=self.stderr,
+            options=SimpleNamespace(), NAME='openstack')
+        command = COMMANDS[name](app, app.options)
+        arguments += ('-f', 'json', '--rate', '0')
+        args = command.get_parser('openstack bdm ' + name).parse_args(
+            arguments)
+        with mock.patch.object(sys, 'stdin', stdin or io.StringIO()):
+            code = command.run(args)
+        output = self.stdout.getvalue()
+        return code, json.loads(output) if output else None
+
+    def break_volume(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+
+    def orphan(self, name: str = 'orphan') -> str:
+        """A volume in use by a server that is gone."""
+        server = self.cloud.server('server of ' + name)
+        volume = self.cloud.attach(server, name)
+        self.cloud.lose_server(server)
+        return volume
+
+    def path(self, name: str = 'plan.json') -> str:
+        return os.path.join(self.tempdir(), name)
+
+    def plan(self) -> str:
+        """A plan file of an audit of all projects."""
+        path = self.path()
+        self.bdm('audit', '--all-projects', '--plan', path)
+        return path

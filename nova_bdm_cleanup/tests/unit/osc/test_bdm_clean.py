@@ -1,0 +1,199 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The command ``openstack bdm clean``."""
+
+from __future__ import annotations
+
+import io
+import json
+from unittest import mock
+
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.fleet import compute
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit.osc import commandcase
+
+
+class Terminal(io.StringIO):
+    """Somebody sits there."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class CleanBdmTest(commandcase.CommandCase):
+
+    def reboot(self, *, heals: bool = True, status: str = 'ACTIVE') -> None:
+        """Have a hard reboot do what the plugin does."""
+        def reboot() -> None:
+            self.cloud.servers[self.alpha]['status'] = status
+            if heals:
+                self.cloud.mappings[self.alpha] = []
+
+        self.cloud.on('POST .*/action', reboot)
+
+    def test_dry_run(self) -> None:
+        self.break_volume()
+        code, (row,) = self.bdm('clean', 'alpha', '--dry-run')
+        self.assertEqual((ExitCode.FINDINGS, 'would be removed'),
+                         (code, row['Result']))
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_yes(self) -> None:
+        self.break_volume()
+        self.reboot()
+        for status in ('ACTIVE', 'ERROR', 'SHUTOFF'):
+            self.cloud.servers[self.alpha]['status'] = status
+            code, (row,) = self.bdm('clean', 'alpha', '--yes')
+            self.assertEqual((ExitCode.REPAIRED, 'removed'),
+                             (code, row['Result']))
+            self.cloud.mapping(self.alpha, self.disk,
+                               loopback.uid('attachment of disk'))
+        self.assertIn('runs afterwards', self.log.output)
+
+    def test_only_yes_means_yes(self) -> None:
+        self.break_volume()
+        self.reboot()
+        for answer in ('n\n', 'no\n', '\n', ' \n', '', 'maybe\n', 'yn\n',
+                       'alpha\n', '1\n'):
+            code, _ = self.bdm('clean', 'alpha', stdin=Terminal(answer))
+            self.assertEqual(ExitCode.REFUSED, code, repr(answer))
+            self.assertIn('[y/N]', self.stderr.getvalue())
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_yes_to_the_question(self) -> None:
+        self.reboot()
+        for answer in ('y\n', 'Y\n', 'yes\n', 'YES', ' yes \n'):
+            self.break_volume()
+            self.cloud.mappings[self.alpha] = []
+            self.cloud.mapping(self.alpha, self.disk,
+                               loopback.uid('attachment of disk'))
+            code, _ = self.bdm('clean', 'alpha', stdin=Terminal(answer))
+            self.assertEqual(ExitCode.REPAIRED, code, repr(answer))
+
+    def test_nobody_to_ask(self) -> None:
+        self.break_volume()
+        code, _ = self.bdm('clean', 'alpha')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_refused_by_nova(self) -> None:
+        self.break_volume()
+        for status in (403, 409):
+            self.cloud.calm()
+            self.cloud.on('POST .*/action', lambda s=status: (s, {
+                'conflictingRequest': {'message': 'on purpose'}}))
+            code, (row,) = self.bdm('clean', 'alpha', '--yes')
+            self.assertEqual(ExitCode.REFUSED, code)
+            self.assertIn('refused: ', row['Result'])
+
+    def test_deleted_before_the_reboot(self) -> None:
+        self.break_volume()
+        self.cloud.on('POST .*/action', lambda: (404, {
+            'itemNotFound': {'message': 'Instance'}}))
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('is gone', row['Result'])
+
+    def test_interrupted(self) -> None:
+        self.break_volume()
+        self.cloud.lose_attachment(self.other)
+        with mock.patch.object(compute.Compute, 'reboot_hard', autospec=True,
+                               side_effect=KeyboardInterrupt):
+            code, rows = self.bdm('clean', 'alpha', 'beta', '--yes')
+        self.assertEqual(
+            (ExitCode.PARTLY, ['unknown: interrupted', 'not begun']),
+            (code, [r['Result'] for r in rows]))
+
+    def test_not_seen_to_end(self) -> None:
+        self.break_volume()
+
+        def reboot() -> None:
+            self.cloud.on('GET .*/servers/', lambda: (403, {
+                'forbidden': {'message': 'Policy'}}))
+
+        self.cloud.on('POST .*/action', reboot)
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('unknown: ', row['Result'])
+
+    def test_without_the_plugin(self) -> None:
+        self.break_volume()
+        self.reboot(heals=False, status='ERROR')
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual((ExitCode.PARTLY, 'still there'),
+                         (code, row['Result']))
+        self.assertIn('is ERROR after the reboot', self.stderr.getvalue())
+
+    def test_server_that_does_not_run_afterwards(self) -> None:
+        self.break_volume()
+        self.reboot(status='ERROR')
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual((ExitCode.PARTLY, 'removed'), (code, row['Result']))
+        self.assertIn('is ERROR after the reboot', self.stderr.getvalue())
+
+    def test_nothing_to_do(self) -> None:
+        self.assertEqual((ExitCode.OK, []), self.bdm('clean', 'alpha',
+                                                     '--yes'))
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_a_person_must_look(self) -> None:
+        self.break_volume()
+        self.cloud.attachment('twin', self.alpha, self.cloud.attach(
+            self.alpha, 'second disk'))
+        code, _ = self.bdm('clean', 'alpha', 'beta', '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('duplicate-attachment', self.stderr.getvalue())
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_what_a_reboot_does_not_free(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.assertEqual((ExitCode.OK, []), self.bdm('clean', 'alpha'))
+        self.assertIn('openstack bdm release', self.log.output)
+
+    def test_shelved(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha].update(
+            {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
+        code, _ = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('openstack bdm release', self.stderr.getvalue())
+
+    def test_cannot_be_rebooted(self) -> None:
+        self.break_volume()
+        for fields, words in (
+                ({'status': 'RESCUE'}, 'cannot be hard-rebooted'),
+                ({'OS-EXT-STS:task_state': 'migrating'}, 'migrating')):
+            self.cloud.servers[self.alpha].update(fields)
+            code, _ = self.bdm('clean', 'alpha', '--yes')
+            self.assertEqual(ExitCode.REFUSED, code)
+            self.assertIn(words, self.stderr.getvalue())
+
+
+class PlanTest(commandcase.CommandCase):
+    """What an audit has written into a file."""
+
+    def test_as_planned(self) -> None:
+        self.break_volume()
+        path = self.plan()
+        code, rows = self.bdm('clean', '--plan', path, '--dry-run')
+        self.assertEqual((ExitCode.FINDINGS, [self.disk]),
+                         (code, [r['Volume'] for r in rows]))
+
+    def test_not_a_plan(self) -> None:
+        path = self.path()
+        for content in ('', '{}', '[]', '{"format": "other"}', json.dumps({
+                'format': 'nova-bdm-cleanup plan', 'version': 2})):
+            with open(path, 'w') as file:
+                file.write(content)
+            code, _ = self.bdm('clean', '--plan', path)
+            self.assertEqual(ExitCode.BAD_INPUT, code)

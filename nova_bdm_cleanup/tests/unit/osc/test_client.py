@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What goes over the wire for the ``openstack bdm`` commands."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, List
+
+import fixtures
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup.api import Budget
+from nova_bdm_cleanup.osc import client
+from nova_bdm_cleanup.tests.unit.fleet import base
+
+
+class ClientCase(base.FleetCase):
+
+    def configured(self, **values: Any) -> client.Client:
+        """With what the command line says of both services."""
+        return client.Client(self.session('admin'), SimpleNamespace(
+            get_interface=lambda service: values.get('interface'),
+            get_region_name=lambda service: values.get('region_name'),
+            get_endpoint=lambda service: values.get('endpoint')))
+
+    def headers(self) -> List[str]:
+        return [r.headers['OpenStack-API-Version']
+                for r in self.cloud.requests]
+
+
+class RequestsTest(ClientCase):
+
+    def test_versions(self) -> None:
+        self.nova().server(self.alpha)
+        self.cinder().volume(self.disk)
+        self.assertEqual(['compute 2.89', 'volume 3.44'], self.headers())
+
+    def test_endpoints_of_the_catalogue(self) -> None:
+        configured = self.configured(interface='public',
+                                     region_name='RegionOne')
+        configured.nova(Budget()).server(self.alpha)
+        configured.cinder(Budget()).volume(self.disk)
+        self.assertEqual(
+            ['GET /compute/v2.1/servers/' + self.alpha,
+             'GET /volume/v3/own/volumes/' + self.disk],
+            [str(r) for r in self.cloud.requests])
+
+    def test_not_in_the_catalogue(self) -> None:
+        for values in ({'interface': 'internal'}, {'region_name': 'Moon'}):
+            configured = self.configured(**values)
+            for ask in (lambda c=configured: c.nova(Budget()).server('x'),
+                        lambda c=configured: c.cinder(Budget()).volume('x')):
+                error = self.assertRaises(errors.Unusable, ask)
+                self.assertIn('--os-region-name', str(error))
+        self.assertEqual([], self.cloud.requests)
+
+    def test_endpoint_of_the_command_line(self) -> None:
+        configured = self.configured(
+            interface='internal', endpoint=self.server.url + '/volume/v3/own')
+        self.assertIsNotNone(configured.cinder(Budget()).volume(self.disk))
+        self.assertEqual(['volume 3.44'], self.headers())
+
+    def test_requests_are_counted_together(self) -> None:
+        budget = Budget(2)
+        both = self.client()
+        both.nova(budget).server(self.alpha)
+        cinder = both.cinder(budget)
+        cinder.volume(self.disk)
+        self.assertRaises(errors.OverBudget, cinder.volume, self.disk)
+        self.assertEqual({'Nova': 1, 'Cinder': 1}, dict(budget.made))
+
+
+class RateTest(ClientCase):
+
+    def slept(self, rate: Any) -> float:
+        """How long the last of five requests is held back."""
+        slept: List[float] = []
+        with fixtures.MockPatch('time.sleep', slept.append):
+            cinder = self.client().cinder(Budget(), rate)
+            for _ in range(5):
+                cinder.volume(self.disk)
+        return max(slept, default=0.0)
+
+    def test_rate(self) -> None:
+        self.assertGreater(self.slept(0.001), 4000)
+        self.assertEqual(0, self.slept(0))

@@ -1,0 +1,49 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""How far a long command is."""
+
+from __future__ import annotations
+
+import io
+from typing import List
+
+from nova_bdm_cleanup.osc import progress
+from nova_bdm_cleanup.tests.unit import base
+
+
+class ProgressTest(base.TestCase):
+
+    def show(self, terminal: bool) -> List[str]:
+        stream = io.StringIO()
+        stream.isatty = lambda: terminal
+        clock = [0.0]
+        shown = progress.Progress(stream, lambda: clock[0])
+        for number in range(3):
+            clock[0] += 1
+            shown('servers', number)
+        shown('servers', 3)  # Too soon.
+        shown.clear()
+        return stream.getvalue().split('\r')
+
+    def test_terminal(self) -> None:
+        self.assertEqual(
+            ['', 'servers: 0', 'servers: 1', 'servers: 2', ' ' * 10, ''],
+            self.show(True))
+
+    def test_a_name_does_not_control_the_terminal(self) -> None:
+        stream = io.StringIO()
+        stream.isatty = lambda: True
+        progress.Progress(stream, lambda: 1.0)('a\x1b[2J\r', 1)
+        self.assertEqual('\ra\\x1b[2J\\r: 1', stream.getvalue())
+
+    def test_file(self) -> None:
+        self.assertEqual([''], self.show(False))

@@ -1,0 +1,157 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The entry point, as nova-compute meets it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+from nova_bdm_cleanup.tests.unit import base
+
+ROOT = os.path.abspath(os.path.join(
+    os.path.dirname(__file__), *[os.pardir] * 4))
+
+#: What os-vif does, in a process that looks like nova-compute or not.
+PROGRAM = """
+import json, sys, types
+
+def module(name, **values):
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(values)
+
+started = []
+path = {path!r}
+if path:
+    from oslo_config import cfg
+    cfg.CONF(['--config-file', path], project='nova')
+    module('nova.cmd.compute')
+if {stub}:
+    def start(conf):
+        started.append(conf)
+        if {fails}:
+            raise RuntimeError('refused')
+    from nova_bdm_cleanup import plugin as package
+    module('nova_bdm_cleanup.plugin.startup', start=start)
+    package.startup = sys.modules['nova_bdm_cleanup.plugin.startup']
+
+before = set(sys.modules)
+from nova_bdm_cleanup.plugin import loader
+imported = set(sys.modules) - before
+error = None
+try:
+    plugin = loader.Loader.load('bdm_cleanup')
+except RuntimeError as exc:
+    error = str(exc)
+print(json.dumps({{
+    'started': len(started), 'error': error,
+    'imported': sorted(imported),
+    'loaded': sorted(set(sys.modules) - before)}}))
+"""
+
+
+class LoaderTest(base.TestCase):
+
+    def load(self, *lines, compute=True, stub=False, fails=False):
+        """What a process did with the entry point.
+
+        :param compute: it is a nova-compute, with these lines in nova.conf
+        :param stub: replace what comes after the loader
+        :param fails: let that refuse
+        """
+        path = ''
+        if compute:
+            path = os.path.join(self.tempdir(), 'nova.conf')
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write('\n'.join(['[bdm_cleanup]', *lines, '']))
+        program = textwrap.dedent(PROGRAM).format(
+            path=path, stub=stub, fails=fails)
+        result = subprocess.run(
+            [sys.executable, '-c', program],
+            env={**os.environ, 'PYTHONPATH': ROOT,
+                 'PYTHONDONTWRITEBYTECODE': '1'},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(0, result.returncode, result.stderr)
+        return json.loads(result.stdout.splitlines()[-1])
+
+    def ours(self, modules):
+        return [m for m in modules if m.split('.')[0] == 'nova_bdm_cleanup']
+
+    def test_disabled_imports_the_loader_and_nothing_else(self):
+        for lines in ((), ('enabled = false',), ('mode = observe',)):
+            seen = self.load(*lines)
+            self.assertEqual(
+                ['nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
+                 'nova_bdm_cleanup.plugin.loader', 'nova_bdm_cleanup.switch'],
+                self.ours(seen['loaded']))
+            self.assertIsNone(seen['error'])
+
+    def test_the_loader_itself_imports_the_standard_library_only(self):
+        # An import error here would be swallowed by os-vif.
+        seen = self.load(compute=False)
+        for name in seen['imported']:
+            self.assertIn(name.split('.')[0], {
+                'nova_bdm_cleanup', '__future__', 'typing', 'sys',
+                'collections', 'contextlib', 'functools', 're', 'types',
+                'operator', 'warnings', 'abc', '_typing', 'keyword',
+                'itertools', 'reprlib', 'sre_compile', 'sre_parse',
+                'sre_constants', 'enum', 'copyreg', 'heapq', '_heapq',
+                '_collections', '_functools', '_operator', '_sre'})
+
+    def test_another_service_is_left_alone(self):
+        seen = self.load(compute=False, stub=True)
+        self.assertEqual(0, seen['started'])
+        self.assertNotIn('oslo_config.cfg', seen['loaded'])
+
+    def test_enabled_starts(self):
+        for word in ('true', 'True', '1', 'yes'):
+            self.assertEqual(1, self.load(
+                'enabled = ' + word, stub=True)['started'])
+
+    def test_disabled_does_not_start(self):
+        for word in ('false', '0', 'no'):
+            self.assertEqual(0, self.load(
+                'enabled = ' + word, stub=True)['started'])
+
+    def test_no_boolean_starts_what_names_the_option(self):
+        for word in ('perhaps', '', '2'):
+            self.assertEqual(1, self.load(
+                'enabled = ' + word, stub=True)['started'])
+
+    def test_a_refusal_reaches_nova_compute(self):
+        seen = self.load('enabled = true', stub=True, fails=True)
+        self.assertEqual('refused', seen['error'])
+
+    def test_what_os_vif_asks_of_each_plugin(self):
+        program = textwrap.dedent("""
+            import sys, types
+            for name in ('os_vif', 'os_vif.objects',
+                         'os_vif.objects.host_info'):
+                sys.modules[name] = types.ModuleType(name)
+            info = sys.modules['os_vif.objects.host_info']
+            sys.modules['os_vif'].objects = sys.modules['os_vif.objects']
+            sys.modules['os_vif.objects'].host_info = info
+            info.HostPluginInfo = dict
+            from nova_bdm_cleanup.plugin import loader
+            print(loader.Loader.load('bdm_cleanup').describe())
+            """)
+        result = subprocess.run(
+            [sys.executable, '-c', program],
+            env={**os.environ, 'PYTHONPATH': ROOT,
+                 'PYTHONDONTWRITEBYTECODE': '1'},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(
+            "{'plugin_name': 'bdm_cleanup', 'vif_info': []}\n",
+            result.stdout, result.stderr)

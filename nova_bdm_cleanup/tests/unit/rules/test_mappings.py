@@ -1,0 +1,615 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The tables of the mappings, row by row."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+
+import testscenarios
+
+from nova_bdm_cleanup import model
+from nova_bdm_cleanup import rules
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.rules import mappings
+from nova_bdm_cleanup.rules.world import World
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import make
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+
+def decide(snapshot, now=make.NOW, **policy):
+    return rules.decide(snapshot, Policy(**policy), now)
+
+
+def reasons(plan):
+    return [f.reason for f in plan.findings]
+
+
+YOUNG = make.bdm(attachment_id=None, has_connection_info=False,
+                 created_at=make.ago(10))
+UNCONNECTED = dataclasses.replace(YOUNG, created_at=make.ago(86400))
+PRE_QUEENS = make.bdm(attachment_id=None)
+
+#: id, what is special about the mapping, the volume (None: it does not
+#: exist), the attachments, the reason.
+ROWS = (
+    ('a volume that does not exist is removed',
+     make.bdm(), None, (), Reason.VOLUME_MISSING),
+    ('a missing volume with an attachment is a contradiction',
+     make.bdm(), None, (make.attachment(),), Reason.STATUS_CONTRADICTION),
+    ('an available volume and a young mapping: an attach begins',
+     YOUNG, make.volume(status='available'), (), Reason.ATTACH_IN_FLIGHT),
+    ('a missing volume and a young mapping: an attach begins',
+     YOUNG, None, (), Reason.ATTACH_IN_FLIGHT),
+    ('a reserved volume and a young mapping: an attach begins',
+     YOUNG, make.volume(status='reserved'),
+     (make.attachment(status='reserved', connected=False),),
+     Reason.ATTACH_IN_FLIGHT),
+    ('an available volume and a connected mapping, however young, is removed',
+     make.bdm(created_at=make.ago(1)), make.volume(status='available'), (),
+     Reason.VOLUME_AVAILABLE),
+    ('an available volume without attachment is removed',
+     make.bdm(), make.volume(status='available'), (),
+     Reason.VOLUME_AVAILABLE),
+    ('an available volume and an old unconnected mapping is removed',
+     UNCONNECTED, make.volume(status='available'), (),
+     Reason.VOLUME_AVAILABLE),
+    ('an available volume with an attachment left over is removed',
+     make.bdm(), make.volume(status='available'), (make.attachment(),),
+     Reason.VOLUME_AVAILABLE),
+    ('an available volume with another attachment left over is removed',
+     make.bdm(), make.volume(status='available'),
+     (make.attachment(id='attachment-2'),), Reason.VOLUME_AVAILABLE),
+    ('an available volume that lists an attachment of ours contradicts',
+     make.bdm(), make.volume(status='available',
+                             attached_to=(make.attached_to(),)),
+     (), Reason.STATUS_CONTRADICTION),
+    ('an in-use volume with its own attachment is healthy',
+     make.bdm(), make.volume(), (make.attachment(),), Reason.HEALTHY),
+    ('an attached volume that Nova does not connect is a contradiction',
+     make.bdm(has_connection_info=False), make.volume(),
+     (make.attachment(),), Reason.STATUS_CONTRADICTION),
+    ('an in-use volume is healthy although others are attached as well',
+     make.bdm(), make.volume(multiattach=True, attached_to=(
+         make.attached_to(),
+         make.attached_to(make.OTHER_SERVER, 'attachment-2'))),
+     (make.attachment(),), Reason.HEALTHY),
+    ('a detaching volume is healthy where another server detaches it',
+     make.bdm(), make.volume(status='detaching', multiattach=True),
+     (make.attachment(),), Reason.HEALTHY),
+    ('a reserved volume is healthy where another server reserves it',
+     make.bdm(), make.volume(status='reserved', multiattach=True),
+     (make.attachment(),), Reason.HEALTHY),
+    ('an attaching volume is healthy where another server attaches it',
+     make.bdm(), make.volume(status='attaching', multiattach=True),
+     (make.attachment(),), Reason.HEALTHY),
+    ('a detaching multiattach volume without our attachment has to wait',
+     make.bdm(), make.volume(status='detaching', multiattach=True), (),
+     Reason.OPERATION_IN_FLIGHT),
+    ('an attachment that is not attached yet: an operation is under way',
+     make.bdm(), make.volume(),
+     (make.attachment(status='attaching'),), Reason.OPERATION_IN_FLIGHT),
+    ('the attachment missing and another one attached: a person decides',
+     make.bdm(), make.volume(), (make.attachment(id='attachment-2'),),
+     Reason.ATTACHMENT_MISMATCH),
+    ('the attachment reserved and another one attached: a person decides',
+     make.bdm(), make.volume(),
+     (make.attachment(status='reserved', connected=False),
+      make.attachment(id='attachment-2')), Reason.ATTACHMENT_MISMATCH),
+    ('only the list of the volume names this server: a person decides',
+     make.bdm(), make.volume(attached_to=(
+         make.attached_to(attachment_id='attachment-2'),)), (),
+     Reason.ATTACHMENT_MISMATCH),
+    ('the list names this server without an id: a person decides',
+     make.bdm(), make.volume(attached_to=(
+         make.attached_to(attachment_id=None),)), (),
+     Reason.ATTACHMENT_MISMATCH),
+    ('a volume attached to another server only is removed',
+     make.bdm(), make.volume(attached_to=(
+         make.attached_to(make.OTHER_SERVER, 'attachment-2'),)), (),
+     Reason.ATTACHED_ELSEWHERE),
+    ('a multiattach volume attached to other servers only is removed',
+     make.bdm(), make.volume(multiattach=True, attached_to=(
+         make.attached_to(make.OTHER_SERVER, 'attachment-2'),
+         make.attached_to('server-3', 'attachment-3'))), (),
+     Reason.ATTACHED_ELSEWHERE),
+    ('a volume attached to another server and to us by another record stays',
+     make.bdm(), make.volume(multiattach=True, attached_to=(
+         make.attached_to(make.OTHER_SERVER, 'attachment-2'),
+         make.attached_to(attachment_id='attachment-3'))), (),
+     Reason.ATTACHMENT_MISMATCH),
+    ('an in-use volume of nobody contradicts itself',
+     make.bdm(), make.volume(), (), Reason.STATUS_CONTRADICTION),
+    ('an in-use volume of a host and no server contradicts itself',
+     make.bdm(), make.volume(attached_to=(
+         make.attached_to(None, 'attachment-2'),)), (),
+     Reason.STATUS_CONTRADICTION),
+    ('a reserved volume has to wait',
+     make.bdm(), make.volume(status='reserved'), (),
+     Reason.OPERATION_IN_FLIGHT),
+    ('an attaching volume has to wait',
+     make.bdm(), make.volume(status='attaching'), (make.attachment(),),
+     Reason.OPERATION_IN_FLIGHT),
+    ('a detaching volume has to wait, its attachment in order',
+     make.bdm(), make.volume(status='detaching'), (make.attachment(),),
+     Reason.OPERATION_IN_FLIGHT),
+    ('a volume that says detaching for too long is stuck',
+     make.bdm(), make.volume(status='detaching', updated_at=make.ago(3600)),
+     (make.attachment(),), Reason.STUCK),
+    ('a volume that nobody knows the age of is not stuck',
+     make.bdm(), make.volume(status='detaching', updated_at=None), (),
+     Reason.OPERATION_IN_FLIGHT),
+    ('a volume under migration is busy',
+     make.bdm(), make.volume(status='available',
+                             migration_status='migrating'), (),
+     Reason.VOLUME_BUSY),
+    ('a migration that Cinder has no known word for is busy',
+     make.bdm(), make.volume(migration_status='unheard-of'),
+     (make.attachment(),), Reason.VOLUME_BUSY),
+    ('a migration that ended does not matter',
+     make.bdm(), make.volume(status='available',
+                             migration_status='success'), (),
+     Reason.VOLUME_AVAILABLE),
+    ('a migration that failed does not matter',
+     make.bdm(), make.volume(migration_status='error'),
+     (make.attachment(),), Reason.HEALTHY),
+    ('the attachment belongs to another server: cross-wired',
+     make.bdm(), make.volume(status='available'),
+     (make.attachment(server_id=make.OTHER_SERVER),), Reason.CROSS_WIRED),
+    ('the attachment belongs to no server: cross-wired',
+     make.bdm(), make.volume(), (make.attachment(server_id=None),),
+     Reason.CROSS_WIRED),
+    ('the attachment belongs to another volume: cross-wired',
+     make.bdm(), make.volume(), (make.attachment(volume_id='volume-2'),),
+     Reason.CROSS_WIRED),
+    ('before Queens: this server in the list of the volume is healthy',
+     PRE_QUEENS, make.volume(attached_to=(make.attached_to(),)),
+     (make.attachment(connected=False),), Reason.HEALTHY),
+    ('before Queens: only other servers in the list is removed',
+     PRE_QUEENS, make.volume(attached_to=(
+         make.attached_to(make.OTHER_SERVER, 'attachment-2'),)), (),
+     Reason.ATTACHED_ELSEWHERE),
+    ('before Queens: nobody in the list contradicts',
+     PRE_QUEENS, make.volume(), (), Reason.STATUS_CONTRADICTION),
+    ('before Queens: an available volume is removed',
+     PRE_QUEENS, make.volume(status='available'), (),
+     Reason.VOLUME_AVAILABLE),
+    ('before Queens: a missing volume is removed',
+     PRE_QUEENS, None, (), Reason.VOLUME_MISSING),
+    ('before Queens: a multiattach volume that others change is healthy',
+     PRE_QUEENS, make.volume(status='attaching', multiattach=True,
+                             attached_to=(make.attached_to(),)), (),
+     Reason.HEALTHY),
+    ('never connected, and the list names this server: a person decides',
+     UNCONNECTED, make.volume(attached_to=(make.attached_to(),)), (),
+     Reason.ATTACHMENT_MISMATCH),
+    ('attached to another server and to a host is removed',
+     make.bdm(), make.volume(attached_to=(
+         make.attached_to(None, 'attachment-3'),
+         make.attached_to(make.OTHER_SERVER, 'attachment-2'))), (),
+     Reason.ATTACHED_ELSEWHERE),
+    ('never connected, and its volume in the use of somebody unknown',
+     UNCONNECTED, make.volume(), (), Reason.STATUS_CONTRADICTION),
+) + tuple(
+    ('a volume that is %s is busy' % status, make.bdm(),
+     make.volume(status=status), (make.attachment(),), Reason.VOLUME_BUSY)
+    for status in ('creating', 'deleting', 'error', 'error_deleting',
+                   'maintenance', 'retyping', 'extending', 'uploading',
+                   'backing-up', 'restoring-backup', 'awaiting-transfer',
+                   'downloading', 'AVAILABLE', 'unheard-of'))
+
+
+class MappingsTest(base.TestCase):
+    """Each row of the first table."""
+
+    scenarios = [
+        (name, {'bdm': bdm, 'volume': volume, 'attachments': attachments,
+                'expected': expected})
+        for name, bdm, volume, attachments, expected in ROWS]
+
+    def test_row(self):
+        seen = make.snapshot(
+            [self.bdm], [self.volume] if self.volume else [],
+            self.attachments, missing=() if self.volume else ['volume-1'])
+
+        [finding] = [f for f in decide(seen).findings if f.bdm]
+
+        self.assertEqual(self.expected, finding.reason, finding.explanation)
+        self.assertIs(self.bdm, finding.bdm)
+        self.assertTrue(finding.explanation)
+        self.assertEqual(self.expected in model.DANGLING, finding.is_due)
+        if finding.is_due:
+            self.assertEqual(
+                model.RemoveBdm(self.bdm, self.attachments), finding.action)
+        else:
+            self.assertIsNone(finding.action)
+
+
+class CoverageTest(base.TestCase):
+
+    def test_every_row_has_a_test_above(self):
+        tested = set()
+        for _name, bdm, volume, attachments, _expected in ROWS:
+            for sees_all in (True, False):
+                world = World(make.snapshot(
+                    [bdm], [volume] if volume else [], attachments,
+                    missing=() if volume else ['volume-1'],
+                    sees_all=sees_all), Policy(), make.NOW)
+                tested.add(id(mappings.judge(bdm, world).row))
+        self.assertEqual(
+            # It has a test of its own, below.
+            ['the mapping names no volume yet'],
+            [r.cell for section in mappings.MAPPINGS.rows
+             for r in section.rows if id(r) not in tested])
+
+
+GONE = make.bdm(uuid='bdm-2', attachment_id=None)
+
+#: id, the first mapping of a volume, another of the same server, the volume,
+#: the attachments, the reason and whether the second is removed.
+DANGLING_ROWS = (
+    ('the root disk', make.bdm(boot_index=0), GONE, None, (),
+     Reason.ROOT_VOLUME_DANGLING, False),
+    ('made from an image', make.bdm(source_type='image'), GONE, None, (),
+     Reason.VOLUME_MISSING, False),
+    ('another mapping is kept', YOUNG, GONE, None, (),
+     Reason.ATTACH_IN_FLIGHT, False),
+    ('its attachment is named by the mapping of another volume',
+     make.bdm(volume_id='volume-2'), GONE, make.volume(status='available'),
+     (make.attachment(),), Reason.CROSS_WIRED, False),
+    ('none of these', make.bdm(), GONE, None, (),
+     Reason.VOLUME_MISSING, True),
+)
+
+
+class DanglingTest(base.TestCase):
+    """Each row of the second table."""
+
+    scenarios = [
+        (name, {'bdms': (first, second), 'volume': volume,
+                'attachments': attachments, 'expected': expected,
+                'removed': removed})
+        for name, first, second, volume, attachments, expected, removed
+        in DANGLING_ROWS]
+
+    def test_row(self):
+        plan = decide(make.snapshot(
+            self.bdms, [self.volume] if self.volume else [],
+            self.attachments, missing=() if self.volume else ['volume-1']))
+
+        [finding] = [f for f in plan.findings if f.bdm is GONE]
+        self.assertEqual((self.expected, self.removed),
+                         (finding.reason, finding.is_due))
+
+    def test_every_row_has_a_test(self):
+        self.assertEqual(len(mappings.DANGLING_MAPPINGS.rows),
+                         len(DANGLING_ROWS))
+
+
+class MappingTest(base.TestCase):
+    """What the first table says about time, roots and siblings."""
+
+    def test_grace_period_is_over_at_its_last_second(self):
+        grace = datetime.timedelta(seconds=300)
+
+        def reason(age):
+            bdm = dataclasses.replace(YOUNG, created_at=make.NOW - age)
+            return reasons(decide(make.snapshot(
+                [bdm], [make.volume(status='available')]),
+                grace_period=grace))
+
+        second = datetime.timedelta(seconds=1)
+        self.assertEqual([Reason.ATTACH_IN_FLIGHT], reason(grace - second))
+        self.assertEqual([Reason.VOLUME_AVAILABLE], reason(grace))
+
+    def test_mapping_from_the_future_is_young(self):
+        # The clocks of the API's host and of this one differ.
+        bdm = dataclasses.replace(YOUNG, created_at=make.ago(-3600))
+        self.assertEqual(
+            [Reason.ATTACH_IN_FLIGHT],
+            reasons(decide(make.snapshot(
+                [bdm], [make.volume(status='available')]))))
+
+    def test_mapping_of_unknown_age_is_young(self):
+        bdm = dataclasses.replace(YOUNG, created_at=None)
+        self.assertEqual(
+            [Reason.ATTACH_IN_FLIGHT],
+            reasons(decide(make.snapshot(
+                [bdm], [make.volume(status='available')]))))
+
+    def test_no_grace_period(self):
+        bdm = dataclasses.replace(YOUNG, created_at=make.NOW)
+        self.assertEqual(
+            [Reason.VOLUME_AVAILABLE],
+            reasons(decide(make.snapshot(
+                [bdm], [make.volume(status='available')]),
+                grace_period=datetime.timedelta(0))))
+
+    def test_stuck_from_the_limit_on(self):
+        def reason(age):
+            return reasons(decide(make.snapshot(
+                [make.bdm()],
+                [make.volume(status='attaching', updated_at=make.ago(age))]),
+                stuck_after=datetime.timedelta(seconds=120)))
+
+        self.assertEqual([Reason.OPERATION_IN_FLIGHT], reason(119))
+        self.assertEqual([Reason.STUCK], reason(120))
+
+    def test_cross_wired_is_told_before_young(self):
+        # What the mapping names will not become right by waiting.
+        young = dataclasses.replace(YOUNG, attachment_id='attachment-1')
+        plan = decide(make.snapshot(
+            [young], [make.volume(status='reserved')],
+            [make.attachment(server_id=make.OTHER_SERVER)]))
+        self.assertEqual([Reason.CROSS_WIRED], reasons(plan))
+
+    def test_a_contradiction_is_told_before_what_a_token_cannot_see(self):
+        # The list names the attachment of a volume that is not to be seen.
+        plan = decide(make.snapshot(
+            [make.bdm()], [], [make.attachment()], missing=['volume-1'],
+            sees_all=False))
+        self.assertEqual([Reason.STATUS_CONTRADICTION], reasons(plan))
+
+    def test_before_queens_one_entry_of_several_is_enough(self):
+        for others in ((make.attached_to(make.OTHER_SERVER, 'attachment-2'),
+                        make.attached_to()),
+                       (make.attached_to(),
+                        make.attached_to(make.OTHER_SERVER, 'attachment-2'))):
+            for status in ('in-use', 'reserved'):
+                plan = decide(make.snapshot(
+                    [PRE_QUEENS], [make.volume(
+                        status=status, multiattach=True,
+                        attached_to=others)]))
+                self.assertEqual([Reason.HEALTHY], reasons(plan))
+
+    def test_stuck_says_since_when(self):
+        [finding] = decide(make.snapshot(
+            [make.bdm()],
+            [make.volume(status='attaching', updated_at=make.ago(7200))])
+        ).findings
+        self.assertEqual(
+            'the volume is attaching since 2026-03-14 01:00:00+00:00',
+            finding.explanation)
+
+    def test_missing_is_no_proof_to_the_credentials_of_a_project(self):
+        # Cinder says the same of a volume of another project, which an
+        # administrator may have attached.
+        plan = decide(make.snapshot(
+            [make.bdm()], [make.volume(id='volume-2')], missing=['volume-1'],
+            sees_all=False))
+        self.assertEqual([Reason.CANNOT_SEE_PROJECT], reasons(plan))
+        self.assertEqual((), plan.due)
+
+    def test_available_is_proof_to_the_credentials_of_a_project(self):
+        plan = decide(make.snapshot(
+            [make.bdm()], [make.volume(status='available')], sees_all=False))
+        self.assertEqual(1, plan.removals)
+
+    def test_mapping_without_a_volume_is_in_flight(self):
+        bdm = make.bdm(volume_id=None, attachment_id=None,
+                       has_connection_info=False)
+        self.assertEqual([Reason.OPERATION_IN_FLIGHT],
+                         reasons(decide(make.snapshot([bdm]))))
+
+    def test_only_volume_to_volume_is_ever_removed(self):
+        for kind in (('image', 'volume'), ('snapshot', 'volume'),
+                     ('blank', 'volume'), ('image', 'local'),
+                     ('blank', 'local'), ('volume', 'local'), (None, None)):
+            for boot_index in (0, None):
+                bdm = make.bdm(source_type=kind[0], destination_type=kind[1],
+                               boot_index=boot_index)
+                plan = decide(make.snapshot([bdm], missing=['volume-1']))
+                self.assertEqual((), plan.due, kind)
+
+    def test_dangling_root_is_never_removed(self):
+        bdm = make.bdm(boot_index=0)
+        for volume, missing in (
+                ((), ['volume-1']),
+                ([make.volume(status='available')], ()),
+                ([make.volume(attached_to=(
+                    make.attached_to(make.OTHER_SERVER),))], ())):
+            [finding] = decide(
+                make.snapshot([bdm], volume, missing=missing)).findings
+            self.assertEqual(Reason.ROOT_VOLUME_DANGLING, finding.reason)
+            self.assertIsNone(finding.action)
+
+    def test_dangling_root_made_from_an_image_is_told(self):
+        # The usual way to boot from a volume.
+        for source in ('image', 'snapshot', 'blank'):
+            bdm = make.bdm(source_type=source, boot_index=0)
+            [finding] = decide(
+                make.snapshot([bdm], missing=['volume-1'])).findings
+            self.assertEqual(Reason.ROOT_VOLUME_DANGLING, finding.reason)
+
+    def test_the_left_over_attachment_of_a_dangling_root_stays(self):
+        plan = decide(make.snapshot(
+            [make.bdm(boot_index=0)], [make.volume(status='available')],
+            [make.attachment(), make.attachment(id='attachment-2')]))
+        self.assertEqual([Reason.ROOT_VOLUME_DANGLING], reasons(plan))
+
+    def test_second_mapping_of_the_root_volume_stays(self):
+        plan = decide(make.snapshot(
+            [make.bdm(boot_index=0),
+             make.bdm(uuid='bdm-2', attachment_id=None)],
+            missing=['volume-1']))
+        self.assertEqual([Reason.ROOT_VOLUME_DANGLING] * 2, reasons(plan))
+        self.assertEqual((), plan.due)
+
+    def test_second_mapping_of_a_volume_made_from_an_image_stays(self):
+        plan = decide(make.snapshot(
+            [make.bdm(source_type='image'),
+             make.bdm(uuid='bdm-2', attachment_id=None)],
+            missing=['volume-1']))
+        self.assertEqual((), plan.due)
+        for finding in plan.findings:
+            self.assertIn('; kept, since', finding.explanation)
+
+    def test_two_dangling_mappings_of_one_volume_both_go(self):
+        plan = decide(make.snapshot(
+            [make.bdm(), make.bdm(uuid='bdm-2', attachment_id=None)],
+            missing=['volume-1']))
+        self.assertEqual(2, plan.removals)
+
+    def test_the_attachment_goes_with_the_last_mapping_of_the_volume(self):
+        # Cinder is told when no mapping of the volume is connected any more.
+        never = make.bdm(uuid='bdm-0', attachment_id=None,
+                         has_connection_info=False)
+        for bdms in ([never, make.bdm()], [make.bdm(), never]):
+            plan = decide(make.snapshot(
+                bdms, [make.volume(status='available')],
+                [make.attachment()]))
+            self.assertEqual(
+                [(make.bdm(), ()), (never, (make.attachment(),))],
+                [(f.bdm, f.action.attachments) for f in plan.due])
+
+    def test_a_dangling_mapping_waits_for_its_sibling(self):
+        # The same volume is being attached once more: its attachment is not
+        # the old mapping's to delete.
+        plan = decide(make.snapshot(
+            [make.bdm(attachment_id='attachment-0'),
+             make.bdm(uuid='bdm-2', has_connection_info=False,
+                      created_at=make.ago(5))],
+            [make.volume(status='available')],
+            [make.attachment(status='reserved', connected=False)]))
+        self.assertIn(Reason.ATTACH_IN_FLIGHT, reasons(plan))
+        self.assertEqual((), plan.due)
+
+    def test_a_duplicate_mapping_without_attachment_stays(self):
+        plan = decide(make.snapshot(
+            [make.bdm(), make.bdm(uuid='bdm-2', attachment_id=None,
+                                  has_connection_info=False)],
+            [make.volume()], [make.attachment()]))
+        self.assertEqual([Reason.HEALTHY, Reason.ATTACHMENT_MISMATCH],
+                         reasons(plan))
+
+    def test_an_attachment_that_another_mapping_carries_is_not_deleted(self):
+        # attachment-1 is of volume-1, but the mapping of volume-2 names it.
+        plan = decide(make.snapshot(
+            [make.bdm(attachment_id=None),
+             make.bdm(uuid='bdm-2', volume_id='volume-2')],
+            [make.volume(status='available'), make.volume(id='volume-2')],
+            [make.attachment()]))
+        self.assertIn(Reason.CROSS_WIRED, reasons(plan))
+        self.assertEqual((), plan.due)
+
+    def test_an_attachment_of_another_server_is_not_deleted_with_it(self):
+        # It is in view only because another mapping names it.
+        plan = decide(make.snapshot(
+            [make.bdm(attachment_id=None),
+             make.bdm(uuid='bdm-2', volume_id='volume-2')],
+            [make.volume(status='available'), make.volume(id='volume-2')],
+            [make.attachment(server_id=make.OTHER_SERVER)]))
+        self.assertEqual([()], [f.action.attachments for f in plan.due])
+
+    def test_the_attachment_of_the_mapping_goes_last(self):
+        # Should it end half way, the volume is in use by it again.
+        plan = decide(make.snapshot(
+            [make.bdm(attachment_id='b')], [make.volume(status='available')],
+            [make.attachment(id='c'), make.attachment(id='b'),
+             make.attachment(id='e', status='reserved', connected=False),
+             make.attachment(id='a'),
+             make.attachment(id='d', status='reserved', connected=False)]))
+        [finding] = plan.due
+        self.assertEqual(['d', 'e', 'a', 'c', 'b'],
+                         [a.id for a in finding.action.attachments])
+
+    def test_explanations_name_what_was_seen(self):
+        [finding] = decide(make.snapshot(
+            [make.bdm()], [make.volume(attached_to=(
+                make.attached_to('server-9'), make.attached_to('server-3')))],
+        )).findings
+        self.assertEqual('Cinder attaches the volume to server server-3, '
+                         'server-9 and not to this one', finding.explanation)
+        [finding] = decide(make.snapshot(
+            [make.bdm()], [make.volume(status='available')],
+            [make.attachment(id='b'), make.attachment(id='a')])).findings
+        self.assertEqual('Cinder says that the volume is available, with '
+                         'attachment a, b left over', finding.explanation)
+
+
+class TransferredTest(base.TestCase):
+    """A volume that has come to belong to another project.
+
+    What its new project writes about the server decides nothing.
+    """
+
+    FORGED = make.attachment(id='forged')
+
+    def decide(self, bdm, attachments, **values):
+        listed = values.pop('attached_to', ())
+        return decide(make.snapshot(
+            [bdm], [make.volume(project=make.OTHER_PROJECT, attached_to=(
+                *listed, *(make.attached_to(attachment_id=a.id)
+                           for a in attachments
+                           if a.status == 'attached')), **values)],
+            attachments))
+
+    def test_with_its_own_attachment_it_is_healthy(self):
+        for attachments in ([make.attachment()],
+                            [make.attachment(), self.FORGED]):
+            self.assertEqual(
+                [Reason.HEALTHY],
+                reasons(self.decide(make.bdm(), attachments)))
+
+    def test_available_it_is_removed(self):
+        [finding] = self.decide(make.bdm(), [], status='available').due
+        self.assertEqual(Reason.VOLUME_AVAILABLE, finding.reason)
+
+    def test_only_what_the_mapping_names_is_deleted_with_it(self):
+        forged = [self.FORGED, make.attachment(
+            id='forged-2', status='reserved', connected=False)]
+        [finding] = self.decide(
+            make.bdm(), [make.attachment(status='attaching'), *forged],
+            status='available').due
+        self.assertEqual([make.attachment(status='attaching')],
+                         list(finding.action.attachments))
+        self.assertNotIn('forged', finding.explanation)
+
+    def test_attached_elsewhere_it_is_removed_whatever_is_forged(self):
+        for forged in (self.FORGED,
+                       make.attachment(id='forged', status='attaching')):
+            [finding] = self.decide(
+                make.bdm(), [forged], multiattach=True, attached_to=(
+                    make.attached_to(make.OTHER_SERVER, 'attachment-2'),)).due
+            self.assertEqual(Reason.ATTACHED_ELSEWHERE, finding.reason)
+            self.assertEqual((), finding.action.attachments)
+
+    def test_by_a_forged_attachment_alone_it_is_not_attached(self):
+        self.assertEqual(
+            [Reason.STATUS_CONTRADICTION],
+            reasons(self.decide(make.bdm(), [self.FORGED])))
+
+    def test_before_queens_its_list_decides_all_the_same(self):
+        self.assertEqual([Reason.HEALTHY], reasons(self.decide(
+            PRE_QUEENS, [make.attachment(connected=False)])))
+
+
+class WordsTest(base.TestCase):
+    """What a log line can hold."""
+
+    def test_long_lists_are_cut(self):
+        many = [make.attachment(id='attachment-%03d' % n)
+                for n in range(2, 302)]
+        for status in ('available', 'in-use'):
+            [finding] = decide(make.snapshot(
+                [make.bdm()], [make.volume(status=status)], many)).findings
+            self.assertLess(len(finding.explanation), 400)
+            self.assertIn('more', finding.explanation)
+        [finding] = decide(make.snapshot([make.bdm()], [make.volume(
+            multiattach=True, attached_to=[
+                make.attached_to('server-%03d' % n) for n in range(2, 302)])],
+        )).findings
+        self.assertLess(len(finding.explanation), 400)

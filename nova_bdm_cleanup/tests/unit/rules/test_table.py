@@ -1,0 +1,177 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The tables as tables: their words, their order, their last rows."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import re
+from typing import Any, Dict
+
+import hypothesis
+
+from nova_bdm_cleanup.fleet import release_rules
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.rules import attachments
+from nova_bdm_cleanup.rules import guards
+from nova_bdm_cleanup.rules import mappings
+from nova_bdm_cleanup.rules import table
+from nova_bdm_cleanup.rules.world import World
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.tests.unit import worlds
+
+DOCUMENTATION = pathlib.Path(__file__).resolve().parents[4] / 'doc' / 'source'
+
+#: Where the documentation shows them, in its order.
+TABLES: Dict[str, Any] = {
+    'nova_bdm_cleanup.rules.mappings.MAPPINGS': mappings.MAPPINGS,
+    'nova_bdm_cleanup.rules.mappings.DANGLING_MAPPINGS':
+        mappings.DANGLING_MAPPINGS,
+    'nova_bdm_cleanup.rules.attachments.ATTACHMENTS':
+        attachments.ATTACHMENTS,
+    'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,
+    'nova_bdm_cleanup.fleet.release_rules.HELD_ATTACHMENTS':
+        release_rules.HELD_ATTACHMENTS,
+    'nova_bdm_cleanup.fleet.release_rules.HELD_VOLUMES':
+        release_rules.HELD_VOLUMES,
+}
+
+
+def rows(decisions):
+    """All rows of a table, with sections or without."""
+    return [part for row in decisions.rows
+            for part in getattr(row, 'rows', [row])]
+
+
+class DocumentedTest(base.TestCase):
+    """What the documentation is made from."""
+
+    def test_the_documentation_shows_every_table_once(self):
+        shown = [name for page in sorted(DOCUMENTATION.rglob('*.rst'))
+                 for name in re.findall(r'^\.\. decision-table:: (\S+)$',
+                                        page.read_text(), re.M)]
+        self.assertEqual(sorted(TABLES), sorted(shown))
+
+    def test_the_names_on_the_pages_are_those_of_the_tables(self):
+        for name, decisions in TABLES.items():
+            module, _, variable = name.rpartition('.')
+            self.assertIs(decisions, getattr(
+                importlib.import_module(module), variable))
+
+    def test_every_row_has_a_text_for_each_column(self):
+        for decisions in TABLES.values():
+            for line in decisions.lines():
+                self.assertEqual(len(decisions.header), len(line))
+                for cell in line:
+                    self.assertTrue(cell.strip())
+                    self.assertNotIn('\n', cell)
+
+    def test_the_lines_are_in_the_order_of_the_rows(self):
+        for decisions in TABLES.values():
+            self.assertEqual(
+                [(r.cell, str(r.outcome)) for r in rows(decisions)],
+                [line[-2:] for line in decisions.lines()])
+
+    def test_a_section_is_named_on_each_of_its_lines(self):
+        self.assertEqual(
+            [s.cell for s in mappings.MAPPINGS.rows for _ in s.rows],
+            [line[0] for line in mappings.MAPPINGS.lines()])
+
+    def test_no_two_lines_of_a_table_ask_the_same(self):
+        for decisions in TABLES.values():
+            lines = [line[:-1] for line in decisions.lines()]
+            self.assertEqual(len(lines), len(set(lines)))
+
+    def test_every_finding_has_words_for_the_log(self):
+        for decisions in TABLES.values():
+            for row in rows(decisions):
+                self.assertEqual(
+                    not isinstance(row.outcome, attachments.Leave),
+                    bool(row.words), row)
+
+    def test_every_reason_is_in_a_table(self):
+        shown = ' '.join(line[-1] for decisions in TABLES.values()
+                         for line in decisions.lines())
+        for reason in Reason:
+            self.assertIn('``%s``' % reason, shown)
+
+
+class FirstTest(base.TestCase):
+    """How a table decides."""
+
+    def row(self, holds):
+        return table.Row('', lambda facts: holds, None, '')
+
+    def test_the_first_row_that_holds_decides(self):
+        rows = [self.row(False), self.row(True), self.row(True)]
+        self.assertIs(rows[1], table.first(rows, None))
+
+    def test_a_row_outside_its_section_does_not_count(self):
+        inside = self.row(True)
+        sections = [
+            table.Section('', lambda facts: False, (self.row(True),)),
+            table.Section('', lambda facts: True, (self.row(False),)),
+            table.Section('', lambda facts: True, (inside,))]
+        self.assertIs(inside, table.first_in_sections(sections, None))
+
+    def test_a_table_that_decides_nothing_is_an_error(self):
+        self.assertRaises(LookupError, table.first, [self.row(False)], None)
+        self.assertRaises(LookupError, table.first_in_sections, [
+            table.Section('', lambda facts: True, (self.row(False),))], None)
+
+    def test_words_are_filled_in_from_the_facts(self):
+        row = table.Row('', bool, None, '{it.id} is {it.status}')
+        self.assertEqual('attachment-1 is attached',
+                         row.explain(make.attachment()))
+
+    def test_braces_in_the_facts_are_not_filled_in(self):
+        row = table.Row('', bool, None, 'it is {it.status}')
+        self.assertEqual('it is {it.id}',
+                         row.explain(make.attachment(status='{it.id}')))
+
+
+class TotalTest(base.TestCase):
+    """In every world, exactly one row of each table decides."""
+
+    @worlds.profile()
+    @hypothesis.given(worlds.looks())
+    def test_exactly_one_row_decides(self, look):
+        world = World(look[1], Policy(), make.NOW)
+        found = {b.uuid: mappings.judge(b, world) for b in world.bdms}
+        for bdm in world.bdms:
+            self.assertIn(found[bdm.uuid].row, rows(mappings.MAPPINGS))
+            if found[bdm.uuid].is_dangling:
+                table.first(mappings.DANGLING_MAPPINGS.rows,
+                            mappings.DanglingFacts(bdm, found, world))
+        for attachment in world.unaccounted:
+            table.first(attachments.ATTACHMENTS.rows,
+                        attachments.AttachmentFacts(attachment, found, world))
+
+    @worlds.profile()
+    @hypothesis.given(worlds.looks())
+    def test_the_last_row_always_holds(self, look):
+        world = World(look[1], Policy(), make.NOW)
+        found = {b.uuid: mappings.judge(b, world) for b in world.bdms}
+        last = mappings.MAPPINGS.rows[-1]
+        for bdm in world.bdms:
+            facts = mappings.MappingFacts(bdm, world)
+            self.assertTrue(last.holds(facts))
+            self.assertTrue(last.rows[-1].holds(facts))
+            self.assertTrue(mappings.DANGLING_MAPPINGS.rows[-1].holds(
+                mappings.DanglingFacts(bdm, found, world))
+                if bdm.volume_id else True)
+        for attachment in look[1].attachments:
+            self.assertTrue(attachments.ATTACHMENTS.rows[-1].holds(
+                attachments.AttachmentFacts(attachment, found, world)))

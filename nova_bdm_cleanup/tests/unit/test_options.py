@@ -1,0 +1,220 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The options: their help, their limits, and the policy they make."""
+
+from __future__ import annotations
+
+import configparser
+import datetime
+import os
+import subprocess
+import sys
+
+from oslo_config import cfg
+import testscenarios
+
+from nova_bdm_cleanup import options
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.tests.unit import base
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+ROOT = os.path.abspath(os.path.join(
+    os.path.dirname(__file__), *[os.pardir] * 3))
+
+
+class ConfTestCase(base.TestCase):
+
+    def conf(self, *lines):
+        """A nova.conf with these lines in the group."""
+        self.path = os.path.join(self.tempdir(), 'nova.conf')
+        with open(self.path, 'w', encoding='utf-8') as file:
+            file.write('\n'.join(['[bdm_cleanup]', *lines, '']))
+        conf = cfg.ConfigOpts()
+        conf.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
+        options.register_opts(conf)
+        conf(['--config-file', self.path], project='nova', prog='nova-compute')
+        return conf
+
+
+class OptionTest(base.TestCase):
+    """Each option earns its place."""
+
+    scenarios = [(opt.name, {'opt': opt}) for opt in options.OPTS]
+
+    def test_help_is_sentences(self):
+        text = self.opt.help.strip()
+        self.assertGreater(len(text), 60)
+        self.assertRegex(text, r'^[A-Z]')
+        self.assertNotIn('%', text)
+
+    def test_related_options_exist(self):
+        _, _, related = self.opt.help.partition('Related options:')
+        names = {o.name for o in options.OPTS}
+        for line in related.split('\n* ')[1:]:
+            self.assertIn(line.strip().strip('`').split()[-1], names)
+
+    def test_name_is_one_for_a_file(self):
+        self.assertRegex(self.opt.name, '^[a-z_]+$')
+        self.assertEqual(self.opt.name, self.opt.dest)
+
+
+class DefaultsTest(ConfTestCase):
+
+    def test_disabled_and_nothing_is_wrong(self):
+        conf = self.conf()
+        self.assertEqual([], options.problems(conf))
+        self.assertIs(False, conf.bdm_cleanup.enabled)
+        self.assertIs(False, conf.bdm_cleanup.required)
+
+    def test_the_policy_is_that_of_the_rules(self):
+        self.assertEqual(Policy(), options.policy(self.conf()))
+
+    def test_the_store_is_under_the_state_path_of_nova(self):
+        self.assertEqual(
+            '/var/lib/nova/bdm-cleanup/store.sqlite',
+            options.store(self.conf())[0])
+
+    def test_registered_twice(self):
+        conf = self.conf('mode = observe')
+        before = options.effective(conf)
+        options.register_opts(conf)
+        self.assertEqual(before, options.effective(conf))
+
+    def test_every_option_is_effective(self):
+        self.assertEqual(
+            [opt.name for opt in options.OPTS],
+            list(options.effective(self.conf())))
+
+
+class PolicyTest(ConfTestCase):
+
+    def test_every_value_arrives(self):
+        policy = options.policy(self.conf(
+            'mode = observe', 'remove_when = missing,attached-elsewhere',
+            'stale_attachments = false', 'grace_period = 0',
+            'stuck_after = 60', 'max_removals = 1',
+            'max_attachments = 4', 'max_removals_per_hour = 2',
+            'timeout = 3'))
+        self.assertEqual(Policy(
+            observe=True,
+            remove_when=frozenset([Reason.VOLUME_MISSING,
+                                   Reason.ATTACHED_ELSEWHERE]),
+            stale_attachments=False,
+            grace_period=datetime.timedelta(0),
+            stuck_after=datetime.timedelta(seconds=60),
+            max_removals=1, max_attachments=4, max_removals_per_hour=2,
+            timeout=3), policy)
+
+    def test_each_word_of_remove_when(self):
+        for word, reason in (('missing', Reason.VOLUME_MISSING),
+                             ('available', Reason.VOLUME_AVAILABLE),
+                             ('attached-elsewhere',
+                              Reason.ATTACHED_ELSEWHERE)):
+            self.assertEqual(
+                frozenset([reason]),
+                options.policy(self.conf('remove_when = ' + word))
+                .remove_when)
+
+    def test_no_word_at_all(self):
+        conf = self.conf('remove_when =')
+        self.assertEqual([], options.problems(conf))
+        self.assertEqual(frozenset(), options.policy(conf).remove_when)
+
+    def test_the_store(self):
+        self.assertEqual(('/x/s', 5 * 1024 ** 2), options.store(self.conf(
+            'store = /x/s', 'store_max_size = 5')))
+
+
+#: Values that are not understood.
+BAD = (
+    ('enabled', 'perhaps'), ('required', '2'),
+    ('mode', 'Enforce!'), ('mode', ''),
+    ('remove_when', 'gone'), ('remove_when', 'missing,gone'),
+    ('stale_attachments', 'x'),
+    ('grace_period', '-1'), ('grace_period', '5 min'),
+    ('stuck_after', '59'), ('stuck_after', '-3600'),
+    ('max_removals', '0'), ('max_removals', '-1'), ('max_removals', 'all'),
+    ('max_attachments', '0'), ('max_attachments', 'all'),
+    ('max_removals_per_hour', '0'), ('max_removals_per_hour', '-1'),
+    ('timeout', '0'), ('timeout', '-60'), ('timeout', '1.5'),
+    ('store', '$nowhere/store'),
+    ('store_max_size', '3'), ('store_max_size', '1025'),
+    ('store_max_size', '10 MiB'),
+)
+
+
+class BadValueTest(ConfTestCase):
+    """A wrong value is a clear error."""
+
+    scenarios = [('%s = %s' % bad, {'option': bad[0], 'value': bad[1]})
+                 for bad in BAD]
+
+    def test_group_option_and_file_are_named(self):
+        conf = self.conf('%s = %s' % (self.option, self.value))
+        [problem] = options.problems(conf)
+        self.assertTrue(problem.startswith(
+            '[bdm_cleanup] %s: ' % self.option), problem)
+        if not self.value.startswith('$'):
+            self.assertIn(self.path, problem)
+
+    def test_nothing_else_is_wrong(self):
+        self.assertIn(self.option, {opt.name for opt in options.OPTS})
+
+
+class SeveralBadValuesTest(ConfTestCase):
+
+    def test_all_are_named_at_once(self):
+        problems = options.problems(self.conf(
+            'mode = x', 'timeout = y', 'max_removals = 3'))
+        self.assertEqual(2, len(problems))
+
+
+#: What oslo-config-generator does.
+GENERATE = """
+import sys
+from oslo_config import cfg, generator
+conf = cfg.ConfigOpts()
+generator.register_cli_opts(conf)
+conf(sys.argv[1:])
+generator.generate(conf)
+"""
+
+
+class SampleTest(base.TestCase):
+    """The sample file comes from the entry point that setup.cfg names."""
+
+    def test_sample(self):
+        setup = configparser.ConfigParser()
+        setup.read(os.path.join(ROOT, 'setup.cfg'))
+        site = self.tempdir()
+        info = os.path.join(site, 'nova_bdm_cleanup-0.dist-info')
+        os.mkdir(info)
+        with open(os.path.join(info, 'METADATA'), 'w') as file:
+            file.write('Metadata-Version: 2.1\nName: nova-bdm-cleanup\n'
+                       'Version: 0\n')
+        with open(os.path.join(info, 'entry_points.txt'), 'w') as file:
+            file.write('[oslo.config.opts]%s\n'
+                       % setup['options.entry_points']['oslo.config.opts'])
+        result = subprocess.run(
+            [sys.executable, '-c', GENERATE,
+             '--namespace', 'nova_bdm_cleanup'],
+            env={**os.environ, 'PYTHONPATH': os.pathsep.join([site, ROOT]),
+                 'XDG_CACHE_HOME': site, 'PYTHONDONTWRITEBYTECODE': '1'},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(0, result.returncode, result.stderr)
+        self.assertIn('[bdm_cleanup]', result.stdout)
+        for opt in options.OPTS:
+            self.assertIn('\n#%s = ' % opt.name, result.stdout)
+        # What a choice means is told.
+        self.assertIn('enforce - Remove what is dangling', result.stdout)

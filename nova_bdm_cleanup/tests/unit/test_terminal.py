@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Plain text for people."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.tests.unit import base
+
+
+class PrintableTest(base.TestCase):
+
+    def test_nothing_controls_the_terminal(self) -> None:
+        self.assertEqual(
+            'a\\x1b[2Jb\\nc\\r\\x07\\x9b\\u202e',
+            terminal.printable('a\x1b[2Jb\nc\r\x07\x9b\u202e'))
+        self.assertEqual('', terminal.printable(''))
+
+
+class CleanTest(base.TestCase):
+
+    def test_nothing_is_a_dash(self) -> None:
+        for value, text in ((None, '-'), ('', '-'), (0, '0')):
+            self.assertEqual(text, terminal.clean(value))
+
+    def test_nothing_controls_the_terminal(self) -> None:
+        self.assertEqual(
+            'a\\x1b[2Jb\\nc\\r\\x07\\x9b\\u202e',
+            terminal.clean('a\x1b[2Jb\nc\r\x07\x9b\u202e'))
+
+    def test_words_of_any_language_stay(self) -> None:
+        for text in ('plain', 'größe', '磁盘'):
+            self.assertEqual(text, terminal.clean(text))
+
+
+class TableTest(base.TestCase):
+
+    def test_as_wide_as_what_is_in_it(self) -> None:
+        self.assertEqual(
+            '> Name    Count\n'
+            '> volume  1\n'
+            '> -       22',
+            terminal.table(('Name', 'Count'), (('volume', 1), (None, 22)),
+                           indent='> '))
+
+    def test_without_rows(self) -> None:
+        self.assertEqual('Name  Count', terminal.table(('Name', 'Count'), ()))
+
+
+class MomentTest(base.TestCase):
+
+    def test_in_utc(self) -> None:
+        self.assertEqual('1970-01-02 00:00:00', terminal.moment(86400))
