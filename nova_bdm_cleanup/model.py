@@ -332,9 +332,15 @@ class Plan:
         return tuple(f for f in self.findings if f.is_due)
 
     @property
+    def dangling(self) -> FrozenSet[str]:
+        """The uuids of the mappings that are to be removed."""
+        return frozenset(f.action.bdm.uuid for f in self.due
+                         if isinstance(f.action, RemoveBdm))
+
+    @property
     def removals(self) -> int:
         """How many mappings are to be removed."""
-        return sum(isinstance(f.action, RemoveBdm) for f in self.due)
+        return len(self.dangling)
 
     @property
     def attachments(self) -> int:

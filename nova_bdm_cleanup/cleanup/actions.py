@@ -45,6 +45,7 @@ from nova_bdm_cleanup.store.journal import Entry
 
 T = TypeVar('T')
 
+
 class StepFailed(Exception):
     """A step failed, which is in the log and the journal already."""
 
@@ -79,9 +80,6 @@ class Actions:
         # Volumes whose chain ended early: another mapping of such a volume
         # must not go on where the first one stopped.
         self._stopped: Set[Optional[str]] = set()
-        #: The uuids of the mappings that Nova must not connect any more: they
-        #: are gone, or may be gone and only the answer was lost.
-        self.gone: Set[str] = set()
         #: How many actions are complete.
         self.completed = 0
         #: What counts towards the hourly limits: rather one too many.
@@ -166,7 +164,6 @@ class Actions:
             self.record('disconnect', 'skipped', bdm=bdm.uuid,
                         detail='it is not connected')
         # Also should it fail: perhaps only its answer is lost.
-        self.gone.add(bdm.uuid)
         self.removals += 1
         self._step(finding, 'destroy',
                    functools.partial(self._host.destroy, bdm),

@@ -89,7 +89,7 @@ class Cleaner:
         :param server: the server as known without asking anybody
         :param bdms: all its block device mappings
         :returns: the uuids of the mappings that Nova must not connect any
-            more: those that are gone, and those that may be
+            more: those that both looks find dangling, removed by now or not
         """
         plan = self._look(server, bdms)
         self._audit.plan(plan)
@@ -106,8 +106,7 @@ class Cleaner:
         plan = self._look(server, bdms)
         again = self._look_again(plan, server) if plan.due else plan
         self._audit.plan(again.withhold(Reason.SOFT_REBOOT))
-        return frozenset(f.action.bdm.uuid for f in again.due
-                         if isinstance(f.action, RemoveBdm))
+        return again.dangling
 
     def _look(self, server: Server, bdms: Sequence[Bdm]) -> Plan:
         """What is to be done for all that is known; nothing when unknown."""
@@ -187,15 +186,15 @@ class Cleaner:
 
         acting = actions.Actions(self._host, self._cinder, entry,
                                  self._audit, self._deadline)
-        self._act_in_order(acting, plan, server)
+        dangling = self._act_in_order(acting, plan, server)
         left = len(plan.due) - acting.completed
         acting.finish('done' if not left else
-                      'partly' if acting.completed or acting.gone else
+                      'partly' if acting.completed or acting.removals else
                       'nothing', {_REMOVALS: acting.removals,
                                   deletions: acting.deletions})
         self._audit.finished(acting.completed, left,
                              time.monotonic() - begun, entry.id)
-        return frozenset(acting.gone)
+        return dangling
 
     def _act_on_the_rest(self, plan: Plan, server: Server,
                          kind: Type[Action]) -> FrozenSet[str]:
@@ -207,11 +206,16 @@ class Cleaner:
         return self._act(withheld, server) if withheld.due else frozenset()
 
     def _act_in_order(self, acting: actions.Actions, plan: Plan,
-                      server: Server) -> None:
+                      server: Server) -> FrozenSet[str]:
+        """What both looks find dangling, however far its chain comes.
+
+        The driver would disconnect such a disk without asking who uses its
+        address by now, and connect again what is not this server's any more.
+        """
         try:
             acting.power_off()
         except actions.StepFailed:
-            return
+            return frozenset()
         again = self._look_again(plan, server)
         acting.record('second-look', 'done', agreed=len(again.due))
         self._audit.plan(Plan(tuple(
@@ -225,6 +229,7 @@ class Cleaner:
                 acting.carry_out(finding)
             except actions.StepFailed:
                 continue
+        return again.dangling
 
     def _record(self, plan: Plan) -> Dict[str, Any]:
         """What the journal keeps: all that explaining and undoing needs."""

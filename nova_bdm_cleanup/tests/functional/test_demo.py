@@ -34,6 +34,10 @@ DEMO = pathlib.Path(__file__).resolve().parents[3] / 'demo'
 TIMEOUT = 300
 
 
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class DemoTest(testtools.TestCase):
 
     def setUp(self):
@@ -46,7 +50,10 @@ class DemoTest(testtools.TestCase):
             [sys.executable, str(DEMO), *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
             # What it leaves behind would be seen when this is removed.
-            env={**os.environ, 'TMPDIR': self.directory})
+            env={**os.environ, 'TMPDIR': self.directory},
+            # What a shell starts in the background ignores Ctrl-C, and so
+            # would this.
+            preexec_fn=_heed_interrupts)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait, TIMEOUT)
         self.addCleanup(process.terminate)

@@ -85,7 +85,7 @@ class ActionsTest(base.TestCase):
         self.actions.power_off()
         self.actions.carry_out(self.finding)
         self.assertEqual(1, self.actions.completed)
-        self.assertEqual({'bdm-1'}, self.actions.gone)
+        self.assertEqual(1, self.actions.removals)
         self.assertEqual([self.finding], self.world.reported)
         self.assertEqual(
             [('power-off', 'done'), ('disconnect', 'done'),

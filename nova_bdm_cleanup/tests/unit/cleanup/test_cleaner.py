@@ -655,7 +655,8 @@ class FailureTest(CleanerTestCase):
             subject = ('attachment-4' if name == 'delete-attachment'
                        else 'bdm-4')
             world.failing[name, subject] = RuntimeError('no luck')
-            self.clean(world)
+            # However far it came, the driver does not connect it again.
+            self.assertEqual({'bdm-2', 'bdm-4'}, self.clean(world))
             self.assertEqual(
                 [(n, 'bdm-4') for n in done] + [(name, subject, 'failed')],
                 [w for w in world.changes if w[-1] != 'bdm-2'
@@ -689,7 +690,7 @@ class FailureTest(CleanerTestCase):
             [make.root(), disk(4), disk(4, uuid='bdm-5')],
             [volume(4, status='available')], [record(4)])
         world.failing['disconnect', 'bdm-4'] = RuntimeError('no luck')
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(world))
         self.assertEqual([('power-off',), ('disconnect', 'bdm-4', 'failed')],
                          world.changes)
 
@@ -703,7 +704,8 @@ class FailureTest(CleanerTestCase):
     def test_neighbours_unknown_and_nothing_is_disconnected(self):
         world = fakes.World([make.root(), disk(2)])
         world.failing['used-by-others'] = RuntimeError('conductor is away')
-        self.assertEqual(frozenset(), self.clean(world))
+        # Nova's own reboot would disconnect it without asking anybody.
+        self.assertEqual({'bdm-2'}, self.clean(world))
         self.assertEqual([('power-off',)], world.changes)
 
     def test_a_sibling_that_changed_and_cinder_is_not_told(self):
@@ -725,7 +727,8 @@ class FailureTest(CleanerTestCase):
                 world.deleted = [disk(4)]
             world.undecided = {'volume-4'}
             path = os.path.join(self.tempdir(), 'j')
-            self.assertEqual(frozenset(), self.clean(world, path=path))
+            self.assertEqual({'bdm-4'} & set(world.rows),
+                             self.clean(world, path=path))
             self.assertEqual([('power-off',)], world.changes)
             world.undecided = set()
             world.restart()
@@ -754,7 +757,7 @@ class FailureTest(CleanerTestCase):
         world = fakes.World([make.root(), disk(4)],
                             [volume(4, status='available')], [record(4)])
         world.failing['guard'] = RuntimeError('no lock_path')
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual({'bdm-4'}, self.clean(world))
         self.assertEqual([('power-off',)], world.changes)
 
     def test_what_belonged_to_a_mapping_cannot_be_removed(self):
@@ -1027,7 +1030,8 @@ class LimitTest(CleanerTestCase):
     def test_the_time_is_over_before_the_first_disk(self):
         world = broken()
         world.meanwhile['power-off'] = lambda: setattr(self, 'time', 60.0)
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual({'bdm-%d' % n for n in (2, 3, 4, 5, 6, 9)},
+                         self.clean(world))
         self.assertEqual([('power-off',)], world.changes)
         self.assertEqual(
             8, len(self.lines(event='failed', reason='timed-out')))
@@ -1038,7 +1042,7 @@ class LimitTest(CleanerTestCase):
             [make.root(), disk(2), disk(3)],
             [volume(2, status='available'), volume(3, status='available')])
         world.meanwhile['destroy'] = lambda: setattr(self, 'time', 60.0)
-        self.assertEqual({'bdm-2'}, self.clean(world))
+        self.assertEqual({'bdm-2', 'bdm-3'}, self.clean(world))
         self.assertEqual({'bdm-root', 'bdm-3'}, set(world.rows))
         self.time = 0.0
         world.reboot()
