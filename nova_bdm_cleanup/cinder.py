@@ -137,13 +137,19 @@ class Cinder:
 
     def _look(self, server_id: str, bdms: Sequence[Bdm],
               project: Optional[str]) -> Answers:
-        if self.sees_all and server_id not in self._glanced:
-            # Once: a second look follows only where there was something.
-            self._glanced.add(server_id)
-            found = self._glance(server_id, bdms, project)
-            if found is not None:
-                return found
-        return self._look_closely(server_id, bdms, project)
+        try:
+            if self.sees_all and server_id not in self._glanced:
+                # Once: a second look follows only where there was something.
+                self._glanced.add(server_id)
+                found = self._glance(server_id, bdms, project)
+                if found is not None:
+                    return found
+            return self._look_closely(server_id, bdms, project)
+        except errors.BadRequest as exc:
+            # Of others Cinder does not take the name of a project.
+            if not self.sees_all or self._is_admin():
+                raise
+            raise self._hidden() from exc
 
     def _glance(self, server_id: str, bdms: Sequence[Bdm],
                 project: Optional[str]) -> Optional[Answers]:

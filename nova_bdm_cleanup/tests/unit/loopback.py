@@ -28,6 +28,7 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     List,
     Mapping,
     NamedTuple,
@@ -385,6 +386,8 @@ class LoopbackCloud:
     def _list_attachments(self, path: str, query: Mapping[str, str],
                           admin: bool) -> Tuple[int, Any]:
         project = query.get('project_id')
+        if project and not admin:
+            return _invalid_filters(['project_id'])
         if not self.filters_projects:
             project = None
         if not admin or 'all_tenants' not in query:
@@ -414,9 +417,7 @@ class LoopbackCloud:
         odd = set(query) - self.volume_filters - {
             'all_tenants', 'limit', 'marker', 'offset'}
         if odd and not admin:
-            return 400, {'badRequest': {
-                'message': 'Invalid filters %s are found'
-                           % ','.join(sorted(odd))}}
+            return _invalid_filters(odd)
         project = query.get('project_id')
         if not admin or 'all_tenants' not in query:
             project = 'own'
@@ -457,3 +458,9 @@ class LoopbackCloud:
 def _stamp(age: datetime.timedelta) -> str:
     moment = datetime.datetime.now(datetime.timezone.utc) - age
     return moment.strftime('%Y-%m-%dT%H:%M:%S.%f')
+
+
+def _invalid_filters(names: Iterable[str]) -> Tuple[int, Any]:
+    return 400, {'badRequest': {
+        'message': 'Invalid filters %s are found in query options.'
+                   % ','.join(sorted(names))}}

@@ -394,6 +394,16 @@ class ProofTest(CinderTestCase):
         self.user = 'member'
         self.assert_hidden(self.look, self.bdms)
 
+    def test_attachments_of_another_project(self):
+        self.user = 'member'
+        self.assert_hidden(self.look, self.bdms, 'tenant')
+
+    def test_a_bad_request_of_an_administrator(self):
+        self.cloud.trouble('GET', GLANCE, wire.json_answer(
+            400, {'badRequest': {'message': 'no such filter'}}))
+        error = self.assertRaises(errors.BadRequest, self.look, self.bdms)
+        self.assertIn('no such filter', str(error))
+
     def test_one_volume_that_everybody_sees(self):
         self.hide()
         self.cloud.volumes['volume-1']['os-vol-tenant-attr:tenant_id'] = 'own'
