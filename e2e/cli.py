@@ -88,7 +88,11 @@ def main() -> None:
         _table(args.results)
         return
     if args.command == 'list':
-        _list()
+        try:
+            _list()
+        except ModuleNotFoundError as exc:
+            sys.exit(f'e2e: {exc.name} is missing; "e2e/run install" installs '
+                     'the packages that the suites need')
         return
     backends = lab_mod.BACKENDS if args.backend == 'both' else (args.backend,)
     try:
