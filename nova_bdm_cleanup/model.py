@@ -268,10 +268,10 @@ class DeleteAttachment:
     """Delete an attachment that no mapping accounts for."""
 
     attachment: Attachment
-    #: First disconnect what it may have left on this host, if Nova still knows
-    #: what that is.  Only where Cinder says that it connects this host: the
-    #: same address may be another disk's here.  Never where a mapping has the
-    #: same volume: that could take the device from it.
+    #: First disconnect what it may have left on this host, if a deleted
+    #: mapping tells what that is.  Only where Cinder says that it connects
+    #: this host: the same address may be another disk's here.  Never where a
+    #: mapping has the same volume: that could take the device from it.
     disconnect: bool = False
 
 

@@ -161,16 +161,17 @@ Seconds that one reboot spends on the cleanup at most. When they are over the
 reboot continues, and what is not done yet is left to the next one. Calls to
 Cinder are cut off; a call to the hypervisor or to os-brick that has begun is
 waited for, as Nova does itself in the same reboot, since two of them must not
-work on one device at the same time.
+work on one device at the same time. A soft reboot, which changes nothing,
+waits for Cinder no longer than five seconds.
 """),
     cfg.StrOpt(
         'store',
         default='$state_path/bdm-cleanup/store.sqlite',
         help="""
-File in which this host remembers every plan and every step, from which
-``nova-bdm-cleanup journal`` lists, shows and undoes removals. It is an SQLite
-database; its directory is made when missing. What cannot be recorded is not
-done.
+File in which this host keeps every plan and every step. ``nova-bdm-cleanup
+journal`` reads them from there, and prints the commands that undo a removal.
+It is an SQLite database; its directory is made when missing. What cannot be
+recorded is not done.
 
 Related options:
 

@@ -161,7 +161,8 @@ class Checks(upgradecheck.UpgradeCommands):
             return _failure(
                 'set send_service_user_token in [service_user] to true, and '
                 'its auth_type, for a user with the service role; without '
-                'them Cinder refuses to delete what Nova still knows')
+                'them Cinder has to ask Nova before it deletes an attachment, '
+                'and refuses where it cannot')
         if group.auth_type is None:
             return _failure('set auth_type in [service_user]')
         auth = ks_loading.load_auth_from_conf_options(

@@ -101,8 +101,8 @@ def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
     if not conf.service_user.send_service_user_token:
         LOG.warning(
             'bdm-cleanup: [service_user] send_service_user_token is not true. '
-            'Cinder refuses to delete an attachment that Nova still knows '
-            '(service-token-required)')
+            'Cinder then has to ask Nova before it deletes an attachment, and '
+            'refuses where it cannot (service-token-required)')
 
 
 def _options(conf: cfg.ConfigOpts) -> str:

@@ -131,12 +131,15 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
         Withhold(Reason.OBSERVE_MODE),
         '[bdm_cleanup] mode is observe'),
 
-    Row('it is more than ``max_removals_per_hour`` leaves. Then nothing at '
-        'all is done',
+    # The mappings of the host and the attachments of a project are counted
+    # apart from each other.
+    Row('more mappings of this host, or more stale attachments of this '
+        'project, would go within an hour than ``max_removals_per_hour``. '
+        'Then nothing of that kind is done',
         elsewhere,
         Withhold(Reason.OVER_LIMIT),
-        'it would exceed [bdm_cleanup] max_removals_per_hour; nothing is '
-        'removed'),
+        'it would exceed [bdm_cleanup] max_removals_per_hour; nothing of '
+        'this kind is removed'),
 
     Row('the plan cannot be written to the journal',
         elsewhere,

@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""The one file in which a compute node remembers: an SQLite database.
+"""The one file of a compute node: an SQLite database.
 
 Each feature has tables of its own here and none has a file of its own.  A
 change is made as a whole or not at all, and survives a power failure once it

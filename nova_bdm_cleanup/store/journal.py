@@ -152,7 +152,7 @@ class Recorded:
                      if s.name == name and s.outcome == 'done')
 
     def _attached(self) -> List[str]:
-        """The stale attachments that count like mappings."""
+        """The stale attachments that are counted with the mappings."""
         return [str(attachment.get('id'))
                 for action in objects(self.record, 'actions')
                 if action.get('kind') == 'delete-attachment'
