@@ -194,7 +194,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def progress(text: str) -> None:
-    """Say what is going on, to who looks at a terminal."""
+    """Say what is going on, to somebody at a terminal."""
     if sys.stderr.isatty():
         print(f'\r\033[K{text}', end='', file=sys.stderr, flush=True)
 

@@ -12,8 +12,8 @@
 """The operators' commands on the real APIs, with Keystone's real tokens.
 
 ``openstack bdm`` finds what is broken, explains it, has a hard reboot clean
-it and frees what hangs on servers that are gone; who may not do that is told
-so.  ``nova-bdm-cleanup check`` judges the compute host.
+it and releases what is held for servers that are gone; who may not do that is
+told so.  ``nova-bdm-cleanup check`` judges the compute host.
 """
 
 from __future__ import annotations

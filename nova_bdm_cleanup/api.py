@@ -57,7 +57,7 @@ _PATIENCE = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What to look at when a request fails, in the words of who asks."""
+    """What to look at when a request fails, for the one who asks."""
 
     #: Where the credentials come from.
     credentials: str
@@ -124,7 +124,7 @@ class Api:
     :param microversion: of the API
     :param connect: gives what sends a request, on first use; may raise
     :param advice: ends the messages of errors
-    :param deadline: bounds everything, for who cannot wait
+    :param deadline: bounds everything, for those who cannot wait
     :param budget: counts the requests
     """
 

@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Every inconsistency between Nova's and Cinder's books.
+"""Every inconsistency between Nova's and Cinder's records.
 
 Claims first, authority after: servers and the volumes they claim, then
 attachments, then volumes in use, all as whole lists.  What fits together is

@@ -54,7 +54,7 @@ class ComputeServer:
     name: str
     status: str
     project: Optional[str] = None
-    #: None to who is not an administrator, and while no host runs it.
+    #: None for those who are no administrators, and while no host runs it.
     host: Optional[str] = None
     task_state: Optional[str] = None
     locked: bool = False
@@ -133,7 +133,7 @@ class Compute:
     def hosts(self) -> ComputeHosts:
         """Where a nova-compute runs, or ran.
 
-        :raises Refused: to who is not an administrator
+        :raises Refused: without the admin role
         """
         body = self._api.get('/os-services', {'binary': 'nova-compute'})
         status = {answers.text(r, 'host'): answers.text(r, 'status')

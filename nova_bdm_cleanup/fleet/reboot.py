@@ -37,7 +37,7 @@ class RebootPlan:
     server: compute.ComputeServer
     #: What it removes.
     issues: Tuple[Issue, ...]
-    #: What it cannot free, but another command can.
+    #: What it cannot release, but another command can.
     others: Tuple[Issue, ...] = ()
     #: Why it must not be done; empty: it may.
     refusals: Tuple[str, ...] = ()
@@ -55,7 +55,7 @@ def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
         refusals.append(
             'a server that is %s cannot be hard-rebooted%s' % (
                 server.status, '; no host has it, so "openstack bdm release" '
-                'may free its stale attachments' if server.is_shelved
+                'may release its stale attachments' if server.is_shelved
                 else ''))
     refusals += [
         '%s of volume %s: %s; a person must look at it first' % (

@@ -57,13 +57,12 @@ class BdmCommand:
             '--grace-period', type=number(0), metavar='<seconds>',
             default=_seconds(Policy.grace_period),
             help='How long something unfinished is taken for an operation '
-                 'that is under way (default: %(default)s)')
+                 'in progress (default: %(default)s)')
         group.add_argument(
             '--stuck-after', type=number(0), metavar='<seconds>',
             default=_seconds(Policy.stuck_after),
             help='How long a volume may be reserved, attaching or detaching '
-                 'until it is reported as stuck '
-                 '(default: %(default)s)')
+                 'before it is reported as stuck (default: %(default)s)')
         return parser
 
     def run(self, parsed_args: argparse.Namespace) -> int:
@@ -90,7 +89,7 @@ class BdmCommand:
                        data: Iterable[Sequence[Any]]) -> int:
         """Print the rows.
 
-        Names of servers and of the hosts of attachments are anybody's words.
+        Names of servers, and of the hosts of attachments, are free text.
         """
         shown: int = super().produce_output(  # type: ignore[misc]
             parsed_args, column_names, [

@@ -37,7 +37,7 @@ _QUIET = sorted(str(r) for r in QUIET)
 
 
 class AuditBdm(base.BdmCommand, command.Lister):
-    """Find where Nova's and Cinder's books of attached volumes disagree.
+    """Find where Nova's and Cinder's records of attached volumes disagree.
 
     One row for each inconsistency: block device mappings whose volume is
     missing, available or attached elsewhere, attachments that no mapping or
@@ -45,9 +45,9 @@ class AuditBdm(base.BdmCommand, command.Lister):
     duplicates, and what is stuck. Nothing is changed.
 
     By default the project of the credentials is audited. Both APIs are read
-    page by page; every suspect is looked at once more before it is shown.
-    What did not answer makes the result incomplete, which is said on
-    standard error and in the exit code.
+    page by page; whatever looks wrong is read once more before it is shown.
+    If something does not answer, the result is incomplete: standard error
+    and the exit code say so.
 
     Exit codes: 0 nothing was found, 5 something was found, 4 incomplete,
     3 refused, 2 bad input, 255 the command itself failed.

@@ -137,7 +137,7 @@ class CleanBdm(base.BdmCommand, command.Lister):
     def _announce(self, plan: reboot.RebootPlan) -> None:
         server = plan.server
         for issue in plan.others:
-            self.note('Server %s: a reboot does not free volume %s (%s): '
+            self.note('Server %s: a reboot does not release volume %s (%s): '
                       '%s', server.id, issue.volume, issue.reason,
                       issue.what_to_do)
         if not plan.issues:

@@ -35,11 +35,11 @@ _COLUMNS = ('Volume', 'Attachment', 'Server', 'Host', 'Call', 'Result',
 
 
 class ReleaseBdm(base.BdmCommand, command.Lister):
-    """Release volumes held for a server that is gone or never had them.
+    """Release volumes held for servers that are gone or never attached them.
 
     Shows what it would do, and does it with --yes. For administrators.
 
-    Each attachment is freed with the one call that also tells the back end:
+    Each attachment is released by the one call that also tells the back end:
     "attachment delete" where Cinder kept the connector or only reserved the
     volume; "os-force_detach" with a connector where it did not;
     "os-roll_detaching" where a detach ended half way and the server exists.
@@ -56,9 +56,9 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
     that Nova does not know may belong to another service that attaches
     volumes, such as Ironic without Nova: look before you say --yes.
 
-    Exit codes: 6 all of it was freed, 5 there is something to free (without
-    --yes), 0 there is nothing, 4 some of it was not freed, 3 all of it was
-    refused, 2 bad input, 255 the command itself failed.
+    Exit codes: 6 all of it was released, 5 there is something to release
+    (without --yes), 0 there is nothing, 4 some of it was not released, 3 all
+    of it was refused, 2 bad input, 255 the command itself failed.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -68,7 +68,7 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
             help='ID of a volume or of an attachment')
         parser.add_argument(
             '--orphans', action='store_true',
-            help='Whatever an audit of all projects finds')
+            help='All that an audit of all projects finds')
         parser.add_argument(
             '--plan', metavar='<file>',
             help='What "bdm audit --plan" found, if nothing of it has '
@@ -77,7 +77,8 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
                             help='Do it, not only show it')
         parser.add_argument(
             '--max', metavar='<number>', type=base.number(0), default=10,
-            help='Free nothing if it were more than this many (default: 10)')
+            help='Release nothing if there is more than this to release '
+                 '(default: 10)')
         parser.add_argument(
             '--connector', metavar='<file>',
             help='For attachments of which Cinder kept no connector: the '
@@ -123,7 +124,7 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
             self.say('INCOMPLETE: %s' % gap)
         if auditor.gaps:
             raise errors.Refused('the audit is incomplete; name what is to be '
-                                 'freed')
+                                 'released')
         return found
 
     def _without_elsewhere(self, steps: Sequence[ReleaseStep]
@@ -161,7 +162,7 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
             return [ReleaseResult(s, False, 'planned' if s.call else 'refused')
                     for s in steps]
         if due > args.max:
-            raise errors.Refused('%d are to be freed, and --max allows %d; '
+            raise errors.Refused('%d are to be released, and --max allows %d; '
                                  'nothing was changed' % (due, args.max))
         outcomes: List[ReleaseResult] = []
         try:
@@ -182,7 +183,7 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
         self.exit_code = ExitCode(code)
         if not steps:
             self.exit_code = ExitCode.OK
-            self.note('There is nothing to free')
+            self.note('There is nothing to release')
         elif not due:
             self.exit_code = ExitCode.REFUSED
 
