@@ -53,8 +53,9 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
         Withhold(Reason.CINDER_UNKNOWN),
         'Cinder gave no usable answer to a second look'),
 
-    Row('there are neither credentials of the service to ask with nor, for '
-        'a server of the same project, the user\'s token',
+    Row('no credentials show the server\'s volumes: ``[cinder]`` has none, '
+        'and the user\'s token is of another project than the server; or '
+        'those in ``[cinder]`` do not see all projects',
         elsewhere,
         Withhold(Reason.CANNOT_SEE_PROJECT),
         'a second look was not possible'),
@@ -99,20 +100,20 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
         'this Cinder knows no volume of this cell: a wrong region, or a '
         'restored database?'),
 
-    Row('it is a mapping, and more of them than ``max_removals`` would go. '
-        'Then none of them goes',
+    Row('it is a mapping, and more of them than ``max_removals`` would be '
+        'removed. Then none of them is',
         lambda a: a.is_mapping and a.plan.has_too_many_mappings,
         Withhold(Reason.OVER_LIMIT),
-        'more mappings than [bdm_cleanup] max_removals would go; none is '
-        'removed'),
+        'more mappings than [bdm_cleanup] max_removals would be removed; none '
+        'is'),
 
     # With those that are left over on the volume of a mapping that goes.
     Row('it is an attachment, and ``max_attachments`` others go first: those '
         'that connect a host, then in the order of their ids',
         lambda a: not a.is_mapping and not a.plan.has_room_for(a.finding),
         Withhold(Reason.OVER_LIMIT),
-        'more attachments than [bdm_cleanup] max_attachments would go; the '
-        'rest is left to another reboot'),
+        'more attachments than [bdm_cleanup] max_attachments would be '
+        'deleted; the rest is left to later reboots'),
 
     # Before it acts
     Row('the reboot is a soft one',
@@ -133,9 +134,9 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
 
     # The mappings of the host and the attachments of a project are counted
     # apart from each other.
-    Row('more mappings of this host, or more stale attachments of this '
-        'project, would go within an hour than ``max_removals_per_hour``. '
-        'Then nothing of that kind is done',
+    Row('more mappings on this host, or more stale attachments of servers of '
+        'this project, would be removed within an hour than '
+        '``max_removals_per_hour``. Then nothing of that kind is done',
         elsewhere,
         Withhold(Reason.OVER_LIMIT),
         'it would exceed [bdm_cleanup] max_removals_per_hour; nothing of '
