@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     table = commands.add_parser(
         'table', help='the tables of the documentation, from results')
     table.add_argument('results', nargs='+', type=pathlib.Path,
-                       help='results.jsonl of a cloud, or the directory of '
+                       help='the .jsonl file of a cloud, or the directory of '
                             'the results of devices')
     return parser
 
