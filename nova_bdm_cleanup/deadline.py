@@ -49,6 +49,10 @@ class Deadline:
     def remaining(self) -> float:
         return max(0.0, self._end - self._clock())
 
+    def is_left(self, share: float) -> bool:
+        """Whether at least this share of all the seconds is left."""
+        return self.remaining >= share * self._seconds
+
     def check(self, what: str) -> None:
         """Stop before something is begun too late.
 

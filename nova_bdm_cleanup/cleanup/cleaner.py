@@ -46,6 +46,13 @@ from nova_bdm_cleanup.store.journal import LimitReached
 _REMOVALS = 'removals'
 _DELETIONS = 'attachments of project %s'
 
+#: No stale attachment is begun with when less of the time is left than this
+#: share: the more of them a volume has, the longer Cinder takes for each.
+_WITHOUT_ATTACHMENTS = 2 / 3
+
+_CAN_WAIT = ('a third of [bdm_cleanup] timeout is over, and stale attachments '
+             'can wait for the next hard reboot')
+
 #: So many portions of the volumes of other servers are asked for, when Cinder
 #: says that every volume of a server is gone.
 _WITNESS_REQUESTS = 3
@@ -224,7 +231,14 @@ class Cleaner:
         for finding in again.findings:
             if isinstance(finding.action, RemoveBdm) and not finding.is_due:
                 acting.leave(finding)
-        for finding in again.due:
+        for number, finding in enumerate(again.due):
+            if isinstance(finding.action, DeleteAttachment) and (
+                    not self._deadline.is_left(_WITHOUT_ATTACHMENTS)):
+                self._audit.plan(Plan(tuple(
+                    dataclasses.replace(f, withheld=Reason.TIMED_OUT,
+                                        obstacle=_CAN_WAIT)
+                    for f in again.due[number:])))
+                break
             try:
                 acting.carry_out(finding)
             except actions.StepFailed:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Callable, Mapping, Optional, Tuple
+from typing import Callable, List, Mapping, Optional, Tuple
 
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import model
@@ -67,9 +67,13 @@ class Witness:
     def __call__(self) -> Optional[bool]:
         """None: Nova names no volume to ask for."""
         if self._answer is None:
-            first = next(self._nova.servers(self._cinder.sees_all), [])
-            claims = [v for s in first for v in s.volumes][:WITNESSES]
-            self.known(self._cinder.knows_any(claims) if claims else None)
+            claims: List[str] = []
+            for page in self._nova.servers(self._cinder.sees_all):
+                claims += [v for s in page for v in s.volumes]
+                if len(claims) >= WITNESSES:
+                    break
+            self.known(self._cinder.knows_any(claims[:WITNESSES])
+                       if claims else None)
         return self._answer[0] if self._answer else None
 
 

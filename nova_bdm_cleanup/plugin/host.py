@@ -220,12 +220,11 @@ class NovaHost:
 
     def tidy(self, bdm: Bdm) -> None:
         row = self._rows[bdm.uuid]
-        if row.tag:
-            self._remove_device_metadata(row.volume_id)
-        driver = self._manager.driver
-        if bdm.uuid in self._disconnected and _is_libvirt(driver):
-            driver._host.delete_secret('volume', block_device.get_volume_id(
-                self._connection_info(bdm)))
+        try:
+            self._delete_secret(bdm)
+        finally:
+            if row.tag:
+                self._remove_device_metadata(row.volume_id)
 
     def connector(self) -> Mapping[str, Any]:
         connector: Mapping[str, Any] = self._manager.driver \
@@ -293,6 +292,14 @@ class NovaHost:
             # volume could bring back, and nobody can tell the lock's name.
             return {'shared_targets': False}
         return volume
+
+    def _delete_secret(self, bdm: Bdm) -> None:
+        driver = self._manager.driver
+        usage_id = block_device.get_volume_id(self._connection_info(bdm))
+        if usage_id and _is_libvirt(driver) and (
+                bdm.uuid in self._disconnected
+                or not self.used_by_others(bdm.volume_id or '')):
+            driver._host.delete_secret('volume', usage_id)
 
     def _remove_device_metadata(self, volume_id: str) -> None:
         # Not the instance of the reboot: saving it would save what Nova has

@@ -34,26 +34,23 @@ DEMO = pathlib.Path(__file__).resolve().parents[3] / 'demo'
 TIMEOUT = 300
 
 
-def _heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 class DemoTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
         self.directory = tempfile.mkdtemp()
         self.addCleanup(os.rmdir, self.directory)
+        # What a shell starts in the background ignores Ctrl-C, and so would
+        # all that is started here.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(
+            signal.SIGINT, signal.default_int_handler))
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, str(DEMO), *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
             # What it leaves behind would be seen when this is removed.
-            env={**os.environ, 'TMPDIR': self.directory},
-            # What a shell starts in the background ignores Ctrl-C, and so
-            # would this.
-            preexec_fn=_heed_interrupts)
+            env={**os.environ, 'TMPDIR': self.directory})
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait, TIMEOUT)
         self.addCleanup(process.terminate)

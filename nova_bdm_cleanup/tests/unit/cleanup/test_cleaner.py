@@ -1034,7 +1034,27 @@ class LimitTest(CleanerTestCase):
                          self.clean(world))
         self.assertEqual([('power-off',)], world.changes)
         self.assertEqual(
-            8, len(self.lines(event='failed', reason='timed-out')))
+            6, len(self.lines(event='failed', reason='timed-out')))
+        self.assertEqual(
+            2, len(self.lines(event='withheld', reason='stale-attachment')))
+
+    def test_stale_attachments_have_a_third_of_the_time(self):
+        # Cinder takes seconds for each one of a volume that has hundreds.
+        world = fakes.World(
+            [make.root(), disk(4)],
+            [volume(4, status='available'), volume(7)],
+            [record(4)] + [record(7, id='attachment-%d' % n)
+                           for n in range(7, 13)])
+        world.meanwhile['destroy'] = lambda: setattr(self, 'time', 20.5)
+        self.assertEqual({'bdm-4'}, self.clean(world))
+        self.assertNotIn('attachment-4', world.attachments)
+        self.assertEqual(6, len(world.attachments))
+        lines = self.lines(event='withheld', reason='stale-attachment')
+        self.assertEqual(5, len(lines))
+        self.assertIn('(timed-out): a third of', lines[0])
+        world.reboot()
+        self.clean(world)
+        self.assertEqual({}, world.attachments)
 
     def test_the_time_is_over_after_the_first_disk(self):
         # What has begun is finished; what has not waits for the next time.

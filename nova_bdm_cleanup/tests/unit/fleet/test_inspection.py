@@ -193,6 +193,16 @@ class WitnessTest(base.FleetCase):
         self.assertIsNone(self.witness()())
         self.assertEqual(1, self.cloud.asked('volume'))
 
+    def test_first_page_names_no_volume(self) -> None:
+        self.cloud.page = 1
+        self.cloud.lose_volume(self.disk)
+        self.cloud.lose_volume(self.other)
+        for bare in (self.alpha, self.beta):
+            kept = self.cloud.mappings[bare]
+            self.cloud.mappings[bare] = []
+            self.assertIs(False, self.witness()())
+            self.cloud.mappings[bare] = kept
+
     def test_asked_once(self) -> None:
         witness = self.witness()
         witness()
