@@ -129,8 +129,9 @@ Related options:
 How many attachments one reboot may delete, besides those that the mappings
 name which it removes. Those that connect a host go first; the rest is left to
 later reboots (``over-limit``). Anybody in the server's project can make any
-number of attachments, and while they are deleted the reboot waits. Raise it
-where servers collect many of them and their reboots may take longer.
+number of attachments, and while they are deleted the reboot waits; no other
+one is begun with when a third of ``timeout`` is over. Raise it where servers
+collect many of them and their reboots may take longer.
 
 Related options:
 
