@@ -117,9 +117,10 @@ class Cloud:
         rows: list[dict[str, Any]] = listed['attachments']
         return rows
 
-    def delete_attachment(self, attachment: str) -> None:
+    def delete_attachment(self, attachment: str,
+                          who: tuple[str, str] = api.TENANT) -> None:
         """As Nova does it, and as a user may not: with a service token."""
-        cinder('DELETE', f'/attachments/{attachment}', service=True)
+        cinder('DELETE', f'/attachments/{attachment}', who=who, service=True)
 
     def lose_attachment(self, server: str, volume: str) -> None:
         """Cinder forgets that the volume is attached; Nova does not."""
@@ -270,7 +271,8 @@ class Cloud:
             self.delete_server(one['id'])
         for one in cinder('GET', '/attachments?all_tenants=1',
                           who=api.ADMIN)['attachments']:
-            found(functools.partial(self.delete_attachment, one['id']))
+            found(functools.partial(
+                self.delete_attachment, one['id'], api.ADMIN))
         volumes = cinder('GET', '/volumes/detail?all_tenants=1',
                          who=api.ADMIN)['volumes']
         for one in volumes:

@@ -98,8 +98,9 @@ def wait_for_services(seconds: float = 150) -> None:
 
 def fill_cloud() -> None:
     demo = api.login(api.TENANT).get_project_id()
-    _admin('volumev3', 'PUT', f'/os-quota-sets/{demo}', {
-        'quota_set': {'volumes': -1, 'gigabytes': -1}})
+    for project in (demo, api.login(api.ADMIN).get_project_id()):
+        _admin('volumev3', 'PUT', f'/os-quota-sets/{project}', {
+            'quota_set': {'volumes': -1, 'gigabytes': -1}})
     _admin('compute', 'PUT', f'/os-quota-sets/{demo}', {
         'quota_set': {'instances': -1, 'cores': -1, 'ram': -1}})
     _admin('compute', 'POST', '/flavors', {'flavor': {

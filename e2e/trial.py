@@ -20,6 +20,7 @@ import subprocess
 from typing import Any, Optional
 
 from e2e import api
+from e2e import client
 from e2e import cloud as cloud_mod
 from e2e import database
 from e2e import guest
@@ -245,8 +246,8 @@ class Trial:
 
     def _expect_recorded_order(self, server: str, volume: str) -> None:
         done = subprocess.run(
-            ['nova-bdm-cleanup', 'journal', 'export', '--server', server,
-             '--config-file', str(self.lab.nova_conf)],
+            [client.HOST_COMMAND, '--config-file', str(self.lab.nova_conf),
+             'journal', 'export', '--server', server],
             check=True, capture_output=True, text=True,
             env=lab_mod.environment())
         *_, entry = map(json.loads, done.stdout.splitlines())
