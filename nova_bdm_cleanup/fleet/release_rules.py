@@ -40,7 +40,8 @@ class Call(str, enum.Enum):
     def __str__(self) -> str:
         return self.value
 
-    #: Unmaps the volume with the connector that Cinder stored.
+    #: Unmaps the volume with the connector that Cinder stored.  Of a record
+    #: without one it tells the back end nothing.
     DELETE = 'attachment delete'
 
     #: Unmaps the volume with a connector that the operator gives.
@@ -262,11 +263,14 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     # Taking a disk away below a guest hands its data to the next server
     # that gets the same device.
     Row('is stale, but its server is on a host that may have the volume '
-        'open: ``openstack bdm clean`` removes it in the safe order',
+        'open: ``openstack bdm clean`` removes it in the safe order. Whether '
+        'a host was let in is not asked where Cinder kept neither connector '
+        'nor host, and ``--connector none`` says that none was',
         lambda a: a.server and a.server.host and a.was_connected,
         Refuse(),
         'host {it.server.host} may have the volume open; a hard reboot '
-        'removes it in the safe order: openstack bdm clean {it.server.id}'),
+        'removes it in the safe order: openstack bdm clean {it.server.id}'
+        '{it.or_never}'),
 
     Row('is stale and was never connected, and its volume changed within '
         '``--grace-period``',
@@ -310,8 +314,31 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         '{it.why_unused}, but Cinder kept no connector of it, and the volume '
         'has other attachments'),
 
+    # Made by a call to Cinder that was not Nova's, which lets no host in.
+    Row('is used by nobody, ``--connector none`` is given, and Cinder names '
+        'a host that had it',
+        lambda a: a.is_said_unconnected and a.host,
+        Refuse(),
+        '{it.why_unused}, but Cinder says that host {it.host} had the '
+        'volume, so --connector none is not believed; {it.wanted}'),
+
+    Row('is used by nobody, ``--connector none`` is given, and the volume is '
+        'multiattach: a host of another server may have it without a record',
+        lambda a: a.is_said_unconnected and a.volume.multiattach,
+        Refuse(),
+        '{it.why_unused}, but the volume is multiattach, so --connector none '
+        'is not believed; give the connector of a host'),
+
+    Row('is used by nobody, Cinder kept neither connector nor host, and '
+        '``--connector none`` says that no host ever had it: the record '
+        'goes, and the back end is told nothing',
+        lambda a: a.is_said_unconnected,
+        Make(Call.DELETE),
+        '{it.why_unused}, and no host ever had the volume, says --connector '
+        'none'),
+
     Row('is used by nobody, Cinder kept no connector of it, and '
-        '``--connector`` gives none',
+        '``--connector`` is not given',
         lambda a: not a.connector_host,
         Refuse(),
         '{it.why_unused}, but {it.wanted}'),
@@ -428,6 +455,9 @@ class HeldAttachment:
         #: The host of the connector that the operator gives.
         self.connector_host: Optional[str] = (
             connector.get('host') if isinstance(connector, Mapping) else None)
+        #: The operator knows that no host was let in.
+        self.is_said_unconnected: bool = (
+            connector is NeverConnected.YES and attachment.is_legacy)
         self.is_attached: bool = attachment.status == 'attached'
         #: Nothing has happened to its volume since.
         self.is_young: bool = policy.is_young(facts.volume.updated_at, now)
@@ -473,7 +503,8 @@ class HeldAttachment:
     @property
     def was_connected(self) -> bool:
         """Some host may have the volume open."""
-        return self.attachment.connected or self.attachment.is_legacy
+        return self.attachment.connected or self.attachment.is_legacy and (
+            self.host is not None or not self.is_said_unconnected)
 
     @property
     def unfinished_neighbours(self) -> Sequence[Attachment]:
@@ -506,6 +537,14 @@ class HeldAttachment:
             return ('a hard reboot removes it in the safe order: openstack '
                     'bdm clean %s' % self.server.id)
         return 'can be released'
+
+    @property
+    def or_never(self) -> str:
+        return ('; if no host ever had it: openstack bdm release --connector '
+                'none %s' % self.attachment.id
+                if self.attachment.is_legacy and self.host is None
+                and not self.neighbours and not self.volume.multiattach
+                else '')
 
     @property
     def why_unused(self) -> str:

@@ -84,7 +84,9 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
             help='For attachments of which Cinder kept no connector: the '
                  'output of "nova-manage volume_attachment get_connector '
                  '--json" on the host that had the volume, or "none" if no '
-                 'host ever had it')
+                 'host ever had it; it is not believed where Cinder names a '
+                 'host, or the volume is multiattach or has another '
+                 'attachment')
         return parser
 
     def take_action(self, args: argparse.Namespace

@@ -17,37 +17,17 @@ nothing here looks at all projects without naming what it wants.
 
 from __future__ import annotations
 
-import io
-import json
-import os
-from types import SimpleNamespace
 from typing import Any
-import uuid
 
-import fixtures
-from keystoneauth1 import session as ksa_session
-from keystoneauth1.identity import v3
 from nova import objects
-from testtools import content
 
 from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.osc import bdm_audit
-from nova_bdm_cleanup.osc import bdm_clean
-from nova_bdm_cleanup.osc import bdm_release
-from nova_bdm_cleanup.osc import bdm_show
-from nova_bdm_cleanup.osc import client
-from nova_bdm_cleanup.tests.cloud import cinder
 from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import identity
 from nova_bdm_cleanup.tests.cloud import proxy
-from nova_bdm_cleanup.tests.cloud import standin
-from nova_bdm_cleanup.tests.functional import base
-
-COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
-            'release': bdm_release.ReleaseBdm, 'show': bdm_show.ShowBdm}
+from nova_bdm_cleanup.tests.functional import commands
 
 
-class FleetTest(base.FunctionalTestCase):
+class FleetTest(commands.Commands):
 
     CLOUD = {'plugin': True, 'plugin_options': {'grace_period': 0}}
 
@@ -55,53 +35,6 @@ class FleetTest(base.FunctionalTestCase):
         super().setUp()
         #: What shows that this Nova and this Cinder belong together.
         self.witness = self.cloud.server(fixture.Disk(), name='witness')
-
-    def bdm(self, name: str, *arguments: str,
-            by: identity.Caller | None = None,
-            form: str = 'json') -> tuple[int, Any]:
-        """Run a command; returns the exit code and the rows, or the text
-        where it is no JSON.
-        """
-        stand_in = cinder.shared_stand_in()
-        caller = by or self.cloud.admin
-        stand_in.users[caller.user] = caller
-        session = ksa_session.Session(auth=v3.Password(
-            auth_url=stand_in.identity_url, username=caller.user,
-            password=standin.PASSWORD, user_domain_id='default',
-            project_id=caller.project))
-        clients = client.Client(session, SimpleNamespace(
-            get_interface=lambda service: 'public',
-            get_region_name=lambda service: None,
-            get_endpoint=lambda service: None))
-        self.stdout, self.stderr = io.StringIO(), io.StringIO()
-        app = SimpleNamespace(
-            client_manager=SimpleNamespace(session=session,
-                                           bdm_cleanup=clients),
-            stdout=self.stdout, stderr=self.stderr, options=None,
-            NAME='openstack')
-        command = COMMANDS[name](app, None)
-        code = command.run(command.get_parser('bdm').parse_args(
-            [*arguments, '-f', form, '--rate', '0']))
-        output = self.stdout.getvalue()
-        self.addDetail('stderr', content.text_content(
-            self.stderr.getvalue()))
-        if form != 'json':
-            return code, output
-        return code, json.loads(output) if output else None
-
-    def ghost(self) -> fixture.Server:
-        """A server that no Nova knows."""
-        return fixture.Server(str(uuid.uuid4()), 'ghost', 'compute1', None,
-                              ())
-
-    def calls(self, volume: str) -> list[str]:
-        """What the back end was told to undo."""
-        return [call['call'] for call in self.cloud.cinder.driver_calls(
-            volume) if call['call'] in ('terminate_connection',
-                                        'remove_export')]
-
-    def status(self, volume: str) -> str:
-        return self.cloud._cinder_admin.volumes.get(volume).status
 
 
 class AuditTest(FleetTest):
@@ -276,23 +209,6 @@ class ReleaseTest(FleetTest):
             '0', '--yes')
         self.assertEqual(ExitCode.REPAIRED, code, row)
         return row
-
-    def connector(self, host: str = 'compute1') -> str:
-        path = os.path.join(self.useFixture(fixtures.TempDir()).path,
-                            'connector.json')
-        with open(path, 'w') as file:
-            json.dump(self.connection(host), file)
-        return path
-
-    @staticmethod
-    def connection(host: str = 'compute1') -> dict[str, str]:
-        return {'host': host, 'ip': '127.0.0.1',
-                'initiator': 'iqn.2026-01.test:initiator'}
-
-    def assert_released(self, volume: str, *calls: str) -> None:
-        self.assertEqual('available', self.status(volume))
-        self.assertEqual((), self.cloud.attachments(volume))
-        self.assertEqual(list(calls), self.calls(volume))
 
     def test_legacy_reserve(self):
         volume = self.cloud.volume()

@@ -54,6 +54,7 @@ ALIVES = attachment(server='alive')
 RESERVED = attachment('reserved', False)
 HALF_ATTACHED = attachment('reserved', False, 'alive')
 LEGACY = attachment(connected=False)
+LEGACY_OF_ALIVE = attachment(connected=False, server='alive')
 AT_COMPUTE2 = (AttachedServer('gone', 'record', 'compute2'),)
 #: The refusal that names the host, and the one that does not.
 BY_CONNECTOR = ('get_connector --json" on host compute2',
@@ -148,8 +149,30 @@ REFUSALS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, str], ...] = (
      BY_CONNECTOR[0]),
     ('legacy without a connector, no host known', (LEGACY,), {},
      BY_CONNECTOR[1]),
-    ('legacy that was never connected, they say', (LEGACY,),
-     {'connector': NEVER}, 'get_connector'),
+    ('legacy that was never connected, they say, but Cinder names a host',
+     (LEGACY,), {'connector': NEVER, 'attached_to': AT_COMPUTE2},
+     'Cinder says that host compute2 had the volume'),
+    ('legacy that was never connected, they say, of a multiattach volume',
+     (LEGACY,), {'connector': NEVER, 'multiattach': True},
+     'the volume is multiattach'),
+    ('legacy that was never connected, they say, with neighbours',
+     (LEGACY, attachment(server='gone too', name='neighbour')),
+     {'connector': NEVER}, 'other attachments'),
+    ('legacy that was never connected, they say, and a mapping', (LEGACY,),
+     {'connector': NEVER, 'claimed_by': ('other',)},
+     'server other has a mapping'),
+    ('legacy and stale, never connected, they say, but Cinder names a host',
+     (LEGACY_OF_ALIVE,),
+     {'connector': NEVER, 'stale': ('record',), 'attached_to': (
+         AttachedServer('alive', 'record', 'compute1'),)},
+     'may have the volume open'),
+    ('legacy and stale, never connected, they say, and too new',
+     (LEGACY_OF_ALIVE,),
+     {'connector': NEVER, 'stale': ('record',), 'age': MINUTE},
+     'the attachment is too new'),
+    ('legacy and stale, and nobody says that it was never connected',
+     (LEGACY_OF_ALIVE,), {'stale': ('record',)},
+     'openstack bdm release --connector none record'),
     ('legacy, and the connector is of another host', (LEGACY,),
      {'connector': CONNECTOR, 'attached_to': AT_COMPUTE2},
      'of host compute1 and the attachment of host compute2'),
@@ -225,6 +248,10 @@ CALLS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, Call, str], ...] = (
      (attachment(), attachment(server='alive', name='neighbour')),
      {'multiattach': True, 'claimed_by': ('alive',)}, Call.DELETE,
      'in-use'),
+    ('legacy that was never connected, they say', (LEGACY,),
+     {'connector': NEVER}, Call.DELETE, 'available'),
+    ('legacy and stale, and never connected, they say', (LEGACY_OF_ALIVE,),
+     {'connector': NEVER, 'stale': ('record',)}, Call.DELETE, 'available'),
     # The safe direction: what a dead server left unfinished is no operation.
     ('beside what a dead server left unfinished',
      (attachment(), attachment('attaching', True, 'also gone', 'second')),

@@ -1,0 +1,108 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The operators' commands, in a test."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from types import SimpleNamespace
+from typing import Any
+import uuid
+
+import fixtures
+from keystoneauth1 import session as ksa_session
+from keystoneauth1.identity import v3
+from testtools import content
+
+from nova_bdm_cleanup.osc import bdm_audit
+from nova_bdm_cleanup.osc import bdm_clean
+from nova_bdm_cleanup.osc import bdm_release
+from nova_bdm_cleanup.osc import bdm_show
+from nova_bdm_cleanup.osc import client
+from nova_bdm_cleanup.tests.cloud import cinder
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import standin
+from nova_bdm_cleanup.tests.functional import base
+
+COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
+            'release': bdm_release.ReleaseBdm, 'show': bdm_show.ShowBdm}
+
+
+class Commands(base.FunctionalTestCase):
+    """Runs them as an operator would, and looks at what they did."""
+
+    def bdm(self, name: str, *arguments: str,
+            by: identity.Caller | None = None,
+            form: str = 'json') -> tuple[int, Any]:
+        """Run a command; returns the exit code and the rows, or the text
+        where it is no JSON.
+        """
+        stand_in = cinder.shared_stand_in()
+        caller = by or self.cloud.admin
+        stand_in.users[caller.user] = caller
+        session = ksa_session.Session(auth=v3.Password(
+            auth_url=stand_in.identity_url, username=caller.user,
+            password=standin.PASSWORD, user_domain_id='default',
+            project_id=caller.project))
+        clients = client.Client(session, SimpleNamespace(
+            get_interface=lambda service: 'public',
+            get_region_name=lambda service: None,
+            get_endpoint=lambda service: None))
+        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        app = SimpleNamespace(
+            client_manager=SimpleNamespace(session=session,
+                                           bdm_cleanup=clients),
+            stdout=self.stdout, stderr=self.stderr, options=None,
+            NAME='openstack')
+        command = COMMANDS[name](app, None)
+        code = command.run(command.get_parser('bdm').parse_args(
+            [*arguments, '-f', form, '--rate', '0']))
+        output = self.stdout.getvalue()
+        self.addDetail('stderr', content.text_content(
+            self.stderr.getvalue()))
+        if form != 'json':
+            return code, output
+        return code, json.loads(output) if output else None
+
+    def ghost(self) -> fixture.Server:
+        """A server that no Nova knows."""
+        return fixture.Server(str(uuid.uuid4()), 'ghost', 'compute1', None,
+                              ())
+
+    def calls(self, volume: str) -> list[str]:
+        """What the back end was told to undo."""
+        return [call['call'] for call in self.cloud.cinder.driver_calls(
+            volume) if call['call'] in ('terminate_connection',
+                                        'remove_export')]
+
+    def status(self, volume: str) -> str:
+        return self.cloud._cinder_admin.volumes.get(volume).status
+
+    def connector(self, host: str = 'compute1') -> str:
+        path = os.path.join(self.useFixture(fixtures.TempDir()).path,
+                            'connector.json')
+        with open(path, 'w') as file:
+            json.dump(self.connection(host), file)
+        return path
+
+    @staticmethod
+    def connection(host: str = 'compute1') -> dict[str, str]:
+        return {'host': host, 'ip': '127.0.0.1',
+                'initiator': 'iqn.2026-01.test:initiator'}
+
+    def assert_released(self, volume: str, *calls: str) -> None:
+        self.assertEqual('available', self.status(volume))
+        self.assertEqual((), self.cloud.attachments(volume))
+        self.assertEqual(list(calls), self.calls(volume))

@@ -1,0 +1,125 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What operators meet that used to have no end.
+
+Each is built with the calls that it comes from, and ended with the command
+that the audit or the refusal names.  What the back end was told is compared
+each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.functional import commands
+from nova_bdm_cleanup.tests.functional import scenario
+
+#: As if all of it had happened long ago.
+LONG_AGO = ('--grace-period', '0', '--stuck-after', '0')
+
+
+class StuckCase(scenario.ScenarioTestCase, commands.Commands):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.volumes = self.cloud._cinder_nova.volumes
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        # What shows that this Nova and this Cinder belong together.
+        cls._witness = cls._shared.server(scenario.BOOT_DISK, name='witness')
+
+    def release(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        code, (row,) = self.bdm('release', *arguments, *LONG_AGO, '--yes')
+        return code, row
+
+    def assert_refused(self, words: str, *arguments: str) -> None:
+        """Check that nothing is done, and why."""
+        code, row = self.release(*arguments)
+        self.assertEqual((ExitCode.REFUSED, None), (code, row['Call']), row)
+        self.assertIn(words, row['Explanation'])
+
+    def assert_freed(self, call: str, *arguments: str) -> None:
+        """Check that something is done, by which call."""
+        code, row = self.release(*arguments)
+        self.assertEqual((ExitCode.REPAIRED, call), (code, row['Call']), row)
+
+
+class AttachedByHandTest(StuckCase):
+    """Somebody called ``os-attach`` of Cinder; no host was ever let in."""
+
+    def attach_by_hand(self, server: fixture.Server, volume: str,
+                       host: str | None = None) -> str:
+        self.volumes.attach(volume, server.id, '/dev/vdb', host_name=host)
+        self.assertEqual('in-use', self.status(volume))
+        attachment, = self.cloud.attachments(volume)
+        self.assertEqual(('attached', False),
+                         (attachment.status, attachment.is_connected))
+        return attachment.id
+
+    def test_server_that_is_gone(self):
+        volume = self.cloud.volume()
+        attachment = self.attach_by_hand(self.ghost(), volume)
+        self.assert_refused('--connector none', attachment)
+        self.assert_freed('attachment delete', attachment, '--connector',
+                          'none')
+        self.assert_released(volume)
+
+    def test_server_that_lives(self):
+        server = self.server()
+        volume = self.cloud.volume()
+        attachment = self.attach_by_hand(server, volume)
+        code, (row,) = self.bdm('audit', '--server', server.id,
+                                '--all-projects')
+        self.assertEqual('stale-attachment', row['Reason'])
+        self.assert_refused('openstack bdm release --connector none '
+                            + attachment, attachment)
+        self.assert_freed('attachment delete', attachment, '--connector',
+                          'none')
+        self.assert_released(volume)
+        self.assertEqual([], self.cloud.log(
+            'Rebooting instance.*' + server.id))
+
+    def test_host_that_was_let_in(self):
+        """A record that names a host is stronger than a word."""
+        server = self.server()
+        volume, ghosts = self.cloud.volume(), self.cloud.volume()
+        attachment = self.attach_by_hand(server, volume, 'compute1')
+        self.assert_refused('host compute1 may have the volume open',
+                            attachment, '--connector', 'none')
+        attachment = self.attach_by_hand(self.ghost(), ghosts, 'compute1')
+        self.assert_refused('Cinder says that host compute1 had the volume',
+                            attachment, '--connector', 'none')
+        self.assertEqual(['in-use', 'in-use'],
+                         [self.status(v) for v in (volume, ghosts)])
+        self.assert_freed('os-force_detach', attachment, '--connector',
+                          self.connector())
+        self.assert_released(ghosts, 'terminate_connection', 'remove_export')
+
+    def test_multiattach(self):
+        volume = self.cloud.volume(multiattach=True)
+        attachment = self.attach_by_hand(self.ghost(), volume)
+        self.assert_refused('the volume is multiattach', attachment,
+                            '--connector', 'none')
+        self.assert_freed('os-force_detach', attachment, '--connector',
+                          self.connector())
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def test_server_that_has_the_disk(self):
+        volume = self._witness.volumes[0]
+        attachment, = self.cloud.attachments(volume)
+        self.assert_refused('nothing to release', attachment.id,
+                            '--connector', 'none')
+        self.assert_healthy(self.cloud.look(self._witness), volume)
