@@ -167,21 +167,24 @@ class Api:
             path = '%s?%s' % (path, urllib.parse.urlencode(query))
         return self._request('GET', path)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+    def post(self, path: str, body: Mapping[str, Any],
+             success: int = _SUCCESS['POST']) -> Any:
         """Change something.
 
+        :param success: the status of the answer that says that it is done
         :raises NotFound: on the API's own 404
         :raises Conflict: when the API does not do it as things are
         :raises ApiError: when it cannot be known to be done
         """
-        return self._request('POST', path, {'body': dict(body)})
+        return self._request('POST', path, {'body': dict(body)}, success)
 
     def delete(self, path: str) -> Any:
         """Delete something; raises as :meth:`post` does."""
         return self._request('DELETE', path)
 
     def _request(self, method: str, path: str,
-                 content: Optional[Dict[str, Any]] = None) -> Any:
+                 content: Optional[Dict[str, Any]] = None,
+                 success: Optional[int] = None) -> Any:
         what = '%s %s' % (method, path.partition('?')[0])
         if self._budget is not None:
             self._budget.spend(self.name)
@@ -197,7 +200,7 @@ class Api:
             raise
         except Exception as exc:
             raise self._error(exc) from exc
-        if response.status_code != _SUCCESS[method]:
+        if response.status_code != (success or _SUCCESS[method]):
             raise self._failure(what, method, response.status_code, body)
         return body
 

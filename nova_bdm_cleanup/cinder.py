@@ -391,15 +391,22 @@ class Cinder:
 
     # Changing
 
-    def delete_attachment(self, attachment_id: str) -> bool:
+    def delete_attachment(self, attachment_id: str,
+                          complete: bool = False) -> bool:
         """Delete an attachment; the back end unmaps the volume first.
 
+        :param complete: say that it is attached before: of what is only
+            reserved Cinder would not have the back end unmap anything
         :returns: False when it was gone already
         :raises ServiceTokenRequired: when Cinder wants a service token
         :raises ApiError: when it cannot be known to be done
         :raises TimedOut: when the time is over
         """
         def delete() -> None:
+            if complete:
+                self._api.post(
+                    '/attachments/%s/action' % quoted(attachment_id),
+                    {'os-complete': {}}, success=204)
             # Cinder answers with what is left; a proxy's page does not.
             answers.records(
                 self._api.delete('/attachments/' + quoted(attachment_id)),

@@ -161,6 +161,15 @@ class Attachment:
         """
         return self.status == 'attached' and not self.connected
 
+    @property
+    def is_half_connected(self) -> bool:
+        """A host was let in, and Cinder died before it said so.
+
+        A plain delete of such a record leaves the volume mapped, too: Cinder
+        takes what is only reserved for never connected.
+        """
+        return self.status == 'reserved' and self.connected
+
 
 @dataclasses.dataclass(frozen=True)
 class AttachedServer:

@@ -243,7 +243,8 @@ class Actions:
             delete = functools.partial(self._force_detach, attachment)
         else:
             delete = functools.partial(
-                self._cinder.delete_attachment, attachment.id)
+                self._cinder.delete_attachment, attachment.id,
+                complete=attachment.is_half_connected)
         self._step(finding, 'delete-attachment', delete,
                    attachment=attachment.id, volume=attachment.volume_id)
 

@@ -45,7 +45,8 @@ class CinderPort(Protocol):
     def knows_any(self, volume_ids: Sequence[str]) -> bool:
         """Whether at least one of some volumes exists in this CinderPort."""
 
-    def delete_attachment(self, attachment_id: str) -> bool:
+    def delete_attachment(self, attachment_id: str,
+                          complete: bool = False) -> bool:
         """Delete an attachment; False: it was gone already."""
 
     def force_detach(self, attachment: Attachment,

@@ -237,6 +237,9 @@ class Audit:
                     volume: Optional[Volume]) -> Issue:
         reason: AnyReason = FleetReason.SERVER_GONE
         explanation = 'Nova does not know server %s' % attachment.server_id
+        if attachment.is_half_connected:
+            explanation += ('; a host was let in, although the attachment is '
+                            'only reserved')
         if attachment.status != 'attached' and volume is not None \
                 and self._policy.is_young(volume.updated_at, self._now()):
             # Nova reserves the volumes of a server before the server exists.

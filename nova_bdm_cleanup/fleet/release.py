@@ -164,16 +164,46 @@ class Releaser:
         return self._read_back(step, neighbours)
 
     def _call(self, step: ReleaseStep) -> None:
-        if step.call is Call.DELETE and step.attachment_id:
-            if not self._cinder.delete_attachment(step.attachment_id):
+        if step.attachment_id and step.call in (
+                Call.DELETE, Call.COMPLETE_AND_DELETE):
+            if not self._cinder.delete_attachment(
+                    step.attachment_id,
+                    complete=step.call is Call.COMPLETE_AND_DELETE):
                 raise errors.NotFound('the attachment is gone already')
         elif step.call is Call.FORCE_DETACH:
             self._cinder.act(step.volume, str(step.call), {
                 'attachment_id': step.attachment_id,
                 'connector': dict(step.connector or {})})
+        elif step.call is Call.TERMINATE:
+            self._terminate(step)
         elif step.call is not None:
             self._cinder.act(step.volume, str(step.call),
                              {} if step.call is Call.DETACH else None)
+
+    def _terminate(self, step: ReleaseStep) -> None:
+        """Have the back end unmap what Cinder has no record of.
+
+        Nobody else may have the volume before it is known to be done: the
+        back end could take it from him.
+        """
+        self._cinder.act(step.volume, 'os-reserve')
+        attachments = self._cinder.attachments_of(step.volume)
+        if attachments:
+            self._cinder.act(step.volume, 'os-unreserve')
+            raise errors.Refused('attachment %s of the volume is new'
+                                 % attachments[0].id)
+        try:
+            # Cinder ends the reservation when the back end has done it.
+            self._cinder.act(step.volume, str(step.call),
+                             {'connector': dict(step.connector or {})})
+        except (errors.BadRequest, errors.Refused, errors.Conflict):
+            self._cinder.act(step.volume, 'os-unreserve')
+            raise
+        except errors.ApiError as exc:
+            raise errors.Unanswered(
+                '%s; the volume is left attaching, so that nobody gets it '
+                'while a host may have it: do it again with --stuck-after 0'
+                % exc, exc.status) from exc
 
     def _read_back(self, step: ReleaseStep,
                    neighbours: Tuple[Attachment, ...]) -> ReleaseResult:

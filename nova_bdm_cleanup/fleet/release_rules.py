@@ -44,8 +44,15 @@ class Call(str, enum.Enum):
     #: without one it tells the back end nothing.
     DELETE = 'attachment delete'
 
+    #: The same where Cinder died before it said that the host is let in: it
+    #: would not unmap what is only reserved.
+    COMPLETE_AND_DELETE = 'os-complete, attachment delete'
+
     #: Unmaps the volume with a connector that the operator gives.
     FORCE_DETACH = 'os-force_detach'
+
+    #: The same for a volume of which Cinder has no record.
+    TERMINATE = 'os-terminate_connection'
 
     #: The detach is over, and was not done: the volume is in use again.
     ROLL_DETACHING = 'os-roll_detaching'
@@ -293,20 +300,40 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         '{it.why_unused}, but server {it.other_claims[0]} has a mapping of '
         'the volume'),
 
-    Row('is used by nobody, and only reserves the volume or is connected '
-        'with a connector that Cinder kept: the back end unmaps the volume',
-        lambda a: a.attachment.connected or a.attachment.status == 'reserved',
+    Row('is used by nobody, and is connected with a connector that Cinder '
+        'kept: the back end unmaps the volume',
+        lambda a: (a.attachment.connected
+                   and not a.attachment.is_half_connected),
         Make(Call.DELETE),
         '{it.why_unused}'),
 
+    Row('is used by nobody, and is connected, but only ``reserved``: Cinder '
+        'is told that it is attached, and the back end unmaps the volume',
+        lambda a: a.attachment.is_half_connected,
+        Make(Call.COMPLETE_AND_DELETE),
+        '{it.why_unused}, and a host was let in, although the attachment is '
+        'only reserved'),
+
+    # Nothing shows whether a host was let in by a call that left no trace.
+    Row('is used by nobody, only reserves the volume, and ``--connector '
+        'FILE`` is not given: the back end is told nothing',
+        lambda a: (a.attachment.status == 'reserved'
+                   and not a.connector_host),
+        Make(Call.DELETE),
+        '{it.why_unused}, and the attachment only reserves the volume; if a '
+        'host has it mapped all the same, which Cinder would not show, give '
+        'the connector of that host with --connector'),
+
     Row('is used by nobody, and neither ``reserved`` nor ``attached`` nor '
         'connected',
-        lambda a: not a.attachment.is_legacy,
+        lambda a: not (a.attachment.is_legacy
+                       or a.attachment.status == 'reserved'),
         Refuse(),
         '{it.why_unused}, but the attachment is {it.attachment.status} '
         'without a connection: what that means is not known'),
 
-    # Attached before Queens: a plain delete would leave the volume mapped.
+    # Attached before Queens, or reserved and connected without a trace: a
+    # plain delete would leave the volume mapped.
     Row('is used by nobody, Cinder kept no connector of it, and the volume '
         'has other attachments',
         lambda a: a.neighbours,
@@ -338,7 +365,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         'none'),
 
     Row('is used by nobody, Cinder kept no connector of it, and '
-        '``--connector`` is not given',
+        '``--connector FILE`` is not given',
         lambda a: not a.connector_host,
         Refuse(),
         '{it.why_unused}, but {it.wanted}'),
@@ -350,7 +377,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         'and the attachment of host {it.host}'),
 
     Row('is used by nobody, and Cinder kept no connector of it (before '
-        'Queens)',
+        'Queens, or a connection without a trace)',
         lambda a: True,
         Make(Call.FORCE_DETACH),
         '{it.why_unused}'),
@@ -370,10 +397,19 @@ HELD_VOLUMES: Table[Row[HeldVolume, Union[Make, Refuse]]] = Table(
         'the volume is being migrated ({it.volume.migration_status})'),
 
     Row('is in another state than ``in-use``, ``reserved``, ``attaching``, '
-        '``detaching``',
-        lambda v: v.volume.status not in TAKEN,
+        '``detaching``, ``available``',
+        lambda v: v.volume.status not in (*TAKEN, 'available'),
         Refuse(),
         'the volume is {it.volume.status}'),
+
+    # The back end may be ahead of Cinder's database, which cannot tell.
+    Row('is ``available``, and ``--connector FILE`` is not given',
+        lambda v: v.is_available and not v.connector_host,
+        Refuse(),
+        'the volume is available, and nothing in Cinder holds it; if a host '
+        'has it mapped all the same, only the back end shows it: then give '
+        '--connector with the output of "nova-manage volume_attachment '
+        'get_connector --json" on that host'),
 
     Row('a server has a mapping of it',
         lambda v: v.claimed_by,
@@ -381,7 +417,7 @@ HELD_VOLUMES: Table[Row[HeldVolume, Union[Make, Refuse]]] = Table(
         'server {it.claimed_by[0]} has a mapping of the volume: openstack '
         'bdm show {it.claimed_by[0]}'),
 
-    Row('changed within ``--grace-period`` (``in-use``) or '
+    Row('changed within ``--grace-period`` (``in-use``, ``available``) or '
         '``--stuck-after``',
         lambda v: v.may_be_under_way,
         Refuse(),
@@ -392,8 +428,17 @@ HELD_VOLUMES: Table[Row[HeldVolume, Union[Make, Refuse]]] = Table(
         Refuse(),
         '{it.why_unused}, and {it.wanted}'),
 
+    # Reserved for as long as that takes, so that nobody attaches it to the
+    # same host meanwhile.
+    Row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
+        'and the back end unmaps it',
+        lambda v: v.is_available,
+        Make(Call.TERMINATE),
+        'the volume is available, and no server has it; host '
+        '{it.connector_host} is taken off it'),
+
     Row('``--connector FILE`` is given',
-        lambda v: v.connector is not NeverConnected.YES,
+        lambda v: v.connector_host,
         Make(Call.FORCE_DETACH),
         '{it.why_unused}'),
 
@@ -417,13 +462,16 @@ class HeldVolume:
         self.volume: Volume = facts.volume
         self.claimed_by: Sequence[str] = sorted(facts.claimed_by)
         self.connector: Connector = connector
+        self.connector_host: Optional[str] = _host_of(connector)
+        self.is_available: bool = self.volume.status == 'available'
         #: Nothing has happened to it since.
         self.is_young: bool = policy.is_young(self.volume.updated_at, now)
         self.is_stuck: bool = policy.is_stuck(self.volume.updated_at, now)
 
     @property
     def may_be_under_way(self) -> bool:
-        return (self.is_young if self.volume.status == 'in-use'
+        return (self.is_young
+                if self.volume.status in ('in-use', 'available')
                 else not self.is_stuck)
 
     # Words
@@ -453,8 +501,7 @@ class HeldAttachment:
         #: The host that it connects, where Cinder tells it.
         self.host: Optional[str] = facts.volume.host_of(attachment.id)
         #: The host of the connector that the operator gives.
-        self.connector_host: Optional[str] = (
-            connector.get('host') if isinstance(connector, Mapping) else None)
+        self.connector_host: Optional[str] = _host_of(connector)
         #: The operator knows that no host was let in.
         self.is_said_unconnected: bool = (
             connector is NeverConnected.YES and attachment.is_legacy)
@@ -502,9 +549,14 @@ class HeldAttachment:
 
     @property
     def was_connected(self) -> bool:
-        """Some host may have the volume open."""
-        return self.attachment.connected or self.attachment.is_legacy and (
-            self.host is not None or not self.is_said_unconnected)
+        """Some host may have the volume open.
+
+        Who gives a connector says that its host was let in.
+        """
+        return bool(
+            self.connector_host or self.attachment.connected
+            or self.attachment.is_legacy and (
+                self.host is not None or not self.is_said_unconnected))
 
     @property
     def unfinished_neighbours(self) -> Sequence[Attachment]:
@@ -597,10 +649,14 @@ def _of_volume(facts: HeldVolume) -> ReleaseStep:
         expected='available' if call else '')
 
 
+def _host_of(connector: Connector) -> Optional[str]:
+    return connector.get('host') if isinstance(connector, Mapping) else None
+
+
 def _for(call: Optional[Call],
          connector: Connector) -> Optional[Mapping[str, Any]]:
     """The connector, where the call takes one."""
-    return (connector if call is Call.FORCE_DETACH
+    return (connector if call in (Call.FORCE_DETACH, Call.TERMINATE)
             and isinstance(connector, Mapping) else None)
 
 

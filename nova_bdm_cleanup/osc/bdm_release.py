@@ -42,7 +42,9 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
     Each attachment is released by the one call that also tells the back end:
     "attachment delete" where Cinder kept the connector or only reserved the
     volume; "os-force_detach" with a connector where it did not;
-    "os-roll_detaching" where a detach ended half way and the server exists.
+    "os-terminate_connection" where Cinder has no record at all and the
+    connector of a host is given; "os-roll_detaching" where a detach ended
+    half way and the server exists.
     The state of a volume is never set by hand. A disk is never taken from a
     server that has a host: the explanation then says what to do first.
 
@@ -81,7 +83,7 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
                  '(default: 10)')
         parser.add_argument(
             '--connector', metavar='<file>',
-            help='For attachments of which Cinder kept no connector: the '
+            help='For what Cinder kept no connector of: the '
                  'output of "nova-manage volume_attachment get_connector '
                  '--json" on the host that had the volume, or "none" if no '
                  'host ever had it; it is not believed where Cinder names a '

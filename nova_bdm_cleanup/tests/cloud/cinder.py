@@ -205,6 +205,20 @@ class Cinder:
                              " WHERE id = ? AND status = 'available'",
                              (volume_id,))
 
+    def unattach(self, volume_id: str, attachment_id: str) -> None:
+        """Set a connected attachment back to one that only reserves.
+
+        So it is while the back end has let the host in and cinder-volume
+        has not yet said so, or has died.
+        """
+        with contextlib.closing(sqlite3.connect(
+                self.state / 'cinder.sqlite', timeout=30)) as database, \
+                database:
+            database.execute("UPDATE volume_attachment SET attach_status ="
+                             " 'reserved' WHERE id = ?", (attachment_id,))
+            database.execute("UPDATE volumes SET status = 'reserved'"
+                             ' WHERE id = ?', (volume_id,))
+
     # -- the back end ------------------------------------------------------
 
     def driver_calls(self, *volume_ids: str) -> list[dict[str, Any]]:

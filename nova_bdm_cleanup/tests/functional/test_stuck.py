@@ -123,3 +123,85 @@ class AttachedByHandTest(StuckCase):
         self.assert_refused('nothing to release', attachment.id,
                             '--connector', 'none')
         self.assert_healthy(self.cloud.look(self._witness), volume)
+
+
+class MappedWithoutATraceTest(StuckCase):
+    """The back end lets a host in, and Cinder does not know it.
+
+    The last case of Cinder's force_detach specification, and what a
+    cinder-volume that dies leaves.
+    """
+
+    def let_in(self, volume: str) -> None:
+        self.volumes.initialize_connection(volume, self.connection())
+
+    def test_available(self):
+        for multiattach in (False, True):
+            volume = self.cloud.volume(multiattach=multiattach)
+            self.let_in(volume)
+            self.assertEqual('available', self.status(volume))
+            self.assert_refused('only the back end shows it', volume)
+            self.assert_refused('only the back end shows it', volume,
+                                '--connector', 'none')
+            self.assert_freed('os-terminate_connection', volume,
+                              '--connector', self.connector())
+            self.assert_released(volume, 'terminate_connection')
+            call = self.cloud.cinder.driver_calls(volume)[-1]
+            self.assertEqual('compute1', call['host'])
+
+    def test_reserved(self):
+        volume = self.cloud.volume()
+        attachment = self.cloud.leave_attachment(
+            self.ghost(), volume, connected=False)
+        self.let_in(volume)
+        self.assertEqual('reserved', self.status(volume))
+        self.assert_freed('os-force_detach', attachment, '--connector',
+                          self.connector())
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def half_connect(self, server: fixture.Server, volume: str) -> str:
+        """Leave what a cinder-volume does that dies before it is done."""
+        attachment = self.cloud.leave_attachment(server, volume)
+        self.cloud.cinder.unattach(volume, attachment)
+        found, = self.cloud.attachments(volume)
+        self.assertEqual(('reserved', True, 'reserved'), (
+            found.status, found.is_connected, self.status(volume)))
+        return attachment
+
+    def test_half_connected(self):
+        for multiattach in (False, True):
+            volume = self.cloud.volume(multiattach=multiattach)
+            attachment = self.half_connect(self.ghost(), volume)
+            self.assert_freed('os-complete, attachment delete', attachment)
+            self.assert_released(volume, 'terminate_connection',
+                                 'remove_export')
+
+    def test_half_connected_to_a_server_that_lives(self):
+        server = self.server()
+        volume = self.cloud.volume()
+        attachment = self.half_connect(server, volume)
+        self.assert_refused('openstack bdm clean ' + server.id, attachment)
+        self.reboot(server)
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def test_back_end_fails(self):
+        volume = self.cloud.volume()
+        self.let_in(volume)
+        self.cloud.cinder.break_driver('terminate_connection', volume)
+        code, row = self.release(volume, '--connector', self.connector())
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('left attaching', row['Result'])
+        self.assertEqual('attaching', self.status(volume))
+        self.cloud.cinder.mend_driver()
+        self.assert_freed('os-force_detach', volume, '--connector',
+                          self.connector())
+        self.assertEqual('available', self.status(volume))
+
+    def test_server_that_may_have_it(self):
+        """A dangling mapping: the guest may still have the disk."""
+        server = self.server(scenario.BOOT_DISK)
+        volume, = server.volumes
+        self.cloud.lose_attachment(server, volume)
+        self.assert_refused('openstack bdm show ' + server.id, volume,
+                            '--connector', self.connector())
+        self.assertEqual(1, self.calls(volume).count('terminate_connection'))

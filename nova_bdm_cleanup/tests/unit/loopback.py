@@ -347,6 +347,9 @@ class LoopbackCloud:
                 'code': 404, 'message': '%s could not be found.' % kind}}
         if request.method == 'DELETE':
             return 200, {'attachments': self._delete(name)}
+        if action and kind == 'attachments':
+            thing['status'] = 'attached'
+            return 204, None
         if action:
             return self._act(name, request.body)
         if kind == 'attachments':
@@ -368,6 +371,8 @@ class LoopbackCloud:
             self.attachments.pop(arguments['attachment_id'], None)
         if action == 'os-roll_detaching':
             self.volumes[volume_id]['status'] = 'in-use'
+        elif action == 'os-reserve':
+            self.volumes[volume_id]['status'] = 'attaching'
         else:
             self._settle(volume_id)
         return 202, None

@@ -842,6 +842,24 @@ class ChangeTest(CinderTestCase):
                          self.cloud.paths)
         self.assertEqual({}, self.cloud.attachments)
 
+    def test_complete_first(self):
+        """What is only reserved would not be unmapped."""
+        self.cloud.attachments['attachment-1']['status'] = 'reserved'
+        self.assertIs(True, self.cinder().delete_attachment(
+            'attachment-1', complete=True))
+        self.assertEqual(['POST /attachments/attachment-1/action',
+                          'DELETE /attachments/attachment-1'],
+                         self.cloud.paths)
+        self.assertEqual({'os-complete': {}}, self.cloud.requests[0].body)
+
+    def test_not_completed(self):
+        self.cloud.trouble('POST', '/attachments/attachment-1/action',
+                           (500, {}))
+        self.assertRaises(errors.BadAnswer, self.cinder().delete_attachment,
+                          'attachment-1', complete=True)
+        self.assertEqual(['POST /attachments/attachment-1/action'],
+                         self.cloud.paths)
+
     def test_somebody_was_faster(self):
         self.cloud.attachments.clear()
         self.assertIs(False, self.delete())

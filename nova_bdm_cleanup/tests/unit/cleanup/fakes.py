@@ -376,8 +376,13 @@ class Cinder:
         with self._world.call('knows-any'):
             return any(v in self._world.volumes for v in volume_ids)
 
-    def delete_attachment(self, attachment_id: str) -> bool:
+    def delete_attachment(self, attachment_id: str,
+                          complete: bool = False) -> bool:
         with self._world.call('delete-attachment', attachment_id):
+            if complete:
+                self._world.attachments[attachment_id] = dataclasses.replace(
+                    self._world.attachments[attachment_id],
+                    status='attached')
             return self._delete(attachment_id, tell_back_end=False)
 
     def force_detach(self, attachment: model.Attachment,

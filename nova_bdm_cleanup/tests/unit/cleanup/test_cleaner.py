@@ -488,6 +488,15 @@ class ActTest(CleanerTestCase):
             world.changes)
         self.assertEqual(set(), world.mapped)
 
+    def test_reserved_attachment_that_lets_a_host_in(self):
+        """Cinder would not tell the back end of what is only reserved."""
+        world = fakes.World([make.root()], [volume(6, status='reserved')],
+                            [record(6, status='reserved')])
+        self.clean(world)
+        self.assertEqual([('power-off',), (
+            'delete-attachment', 'attachment-6')], world.changes)
+        self.assertEqual(set(), world.mapped)
+
     def test_legacy_attachment_of_a_neighbour_is_left(self):
         # The back end would take the volume from the whole host.
         world = fakes.World(

@@ -314,6 +314,71 @@ class ActTest(ReleaserCase):
                          self.release(Target(self.disk)))
 
 
+class TerminateTest(ReleaserCase):
+    """A host that Cinder knows nothing of."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.volume = self.cloud.volume('mapped')
+
+    def terminate(self) -> Tuple[bool, str]:
+        releaser = self.releaser(connector={'host': 'compute1'})
+        releaser.check()
+        [result] = releaser.act(releaser.plan([Target(self.volume)]))
+        return result.done, result.text
+
+    def on(self, call: str, action: Any) -> None:
+        self.cloud.on('POST .*/action', lambda: action()
+                      if call in self.cloud.requests[-1].body else None)
+
+    @property
+    def calls(self) -> List[str]:
+        return [call for call, volume in self.cloud.driver
+                if volume == self.volume]
+
+    def status(self) -> Any:
+        return self.cloud.volumes[self.volume]['status']
+
+    def test_done(self) -> None:
+        self.assertEqual((True, 'released: the volume is available'),
+                         self.terminate())
+        self.assertEqual(['os-reserve', 'os-terminate_connection'],
+                         self.calls)
+
+    def test_somebody_reserved_it_first(self) -> None:
+        self.on('os-reserve', lambda: (400, {
+            'badRequest': {'message': 'status must be available'}}))
+        done, text = self.terminate()
+        self.assertFalse(done)
+        self.assertIn('status must be available', text)
+        self.assertEqual([], self.calls)
+
+    def test_somebody_attached_it_first(self) -> None:
+        self.on('os-reserve', lambda: self.cloud.attachment(
+            'new', self.alpha, self.volume) and None)
+        done, text = self.terminate()
+        self.assertFalse(done)
+        self.assertIn('is new', text)
+        self.assertEqual(['os-reserve', 'os-unreserve'], self.calls)
+
+    def test_refused(self) -> None:
+        self.on('os-terminate_connection', lambda: (403, {
+            'forbidden': {'message': 'Policy'}}))
+        self.assertFalse(self.terminate()[0])
+        self.assertEqual(['os-reserve', 'os-unreserve'], self.calls)
+        self.assertEqual('available', self.status())
+
+    def test_perhaps_done(self) -> None:
+        """Who would get the volume now could lose it again."""
+        self.on('os-terminate_connection', lambda: (500, {
+            'computeFault': {'message': 'RPC timed out'}}))
+        done, text = self.terminate()
+        self.assertFalse(done)
+        self.assertIn('left attaching', text)
+        self.assertEqual((['os-reserve'], 'attaching'),
+                         (self.calls, self.status()))
+
+
 class ConnectorTest(unit_base.TestCase):
 
     def connector(self, content: str) -> release_rules.Connector:

@@ -181,8 +181,26 @@ REFUSALS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, str], ...] = (
      'is marked'),
     ('no attachment, migrating', (),
      {'migration_status': 'migrating', 'connector': NEVER}, 'migrated'),
+    ('half connected, of a server with a host',
+     (attachment('reserved', True, 'alive'),),
+     {'status': 'reserved', 'stale': ('record',)},
+     'host compute1 may have the volume open'),
+    ('reserved for a server that exists, and a host was let in',
+     (HALF_ATTACHED,),
+     {'status': 'reserved', 'stale': ('record',), 'connector': CONNECTOR},
+     'host compute1 may have the volume open'),
+    ('no attachment, in maintenance', (),
+     {'status': 'maintenance', 'connector': CONNECTOR}, 'is maintenance'),
     ('no attachment, available', (),
      {'status': 'available', 'connector': NEVER}, 'is available'),
+    ('no attachment, available, no connector', (), {'status': 'available'},
+     'get_connector'),
+    ('no attachment, available, a mapping', (),
+     {'status': 'available', 'connector': CONNECTOR,
+      'claimed_by': ('other',)}, 'server other has a mapping'),
+    ('no attachment, available for a minute', (),
+     {'status': 'available', 'connector': CONNECTOR, 'age': MINUTE},
+     'not for long'),
     ('no attachment, but a mapping', (),
      {'claimed_by': ('other',), 'connector': NEVER},
      'server other has a mapping'),
@@ -222,6 +240,19 @@ CALLS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, Call, str], ...] = (
     ('detaching, legacy, and the server has no mapping',
      (attachment('attached', False, 'alive'),), {'status': 'detaching'},
      Call.ROLL_DETACHING, 'in-use'),
+    ('available, and a host was let in', (),
+     {'status': 'available', 'connector': CONNECTOR}, Call.TERMINATE,
+     'available'),
+    ('reserved, and a host was let in', (RESERVED,),
+     {'status': 'reserved', 'connector': CONNECTOR}, Call.FORCE_DETACH,
+     'available'),
+    ('half connected', (attachment('reserved', True),),
+     {'status': 'reserved'}, Call.COMPLETE_AND_DELETE, 'available'),
+    ('half connected with neighbours',
+     (attachment('reserved', True),
+      attachment(server='alive', name='neighbour')),
+     {'multiattach': True, 'claimed_by': ('alive',)},
+     Call.COMPLETE_AND_DELETE, 'in-use'),
     ('detached in Nova', (attachment('detaching'),),
      {'status': 'detaching'}, Call.DELETE, 'available'),
     # And others
@@ -305,7 +336,8 @@ class CallsTest(base.TestCase):
         self.assertEqual(self.attachments[:1], tuple(filter(
             None, [step.attachment])))
         self.assertEqual(
-            CONNECTOR if self.call is Call.FORCE_DETACH else None,
+            CONNECTOR if self.call in (Call.FORCE_DETACH, Call.TERMINATE)
+            else None,
             step.connector)
 
 

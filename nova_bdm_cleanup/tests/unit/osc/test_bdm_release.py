@@ -134,11 +134,12 @@ class ReleaseBdmTest(commandcase.CommandCase):
         count = []
         call = Cinder.delete_attachment
 
-        def interrupt(cinder: Any, attachment_id: str) -> bool:
+        def interrupt(cinder: Any, attachment_id: str,
+                      **options: Any) -> bool:
             count.append(1)
             if len(count) == 2:
                 raise KeyboardInterrupt
-            return call(cinder, attachment_id)
+            return call(cinder, attachment_id, **options)
 
         with mock.patch.object(Cinder, 'delete_attachment',
                                interrupt):
