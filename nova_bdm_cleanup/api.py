@@ -157,15 +157,18 @@ class Api:
         return self._deadline.call(what, func)
 
     def get(self, path: str,
-            query: Optional[Mapping[str, str]] = None) -> Any:
+            query: Optional[Mapping[str, str]] = None,
+            microversion: Optional[str] = None) -> Any:
         """The decoded body of an answer.
 
+        :param microversion: for what another version does not tell
         :raises NotFound: on the API's own 404
         :raises ApiError: when there is no usable answer
         """
         if query:
             path = '%s?%s' % (path, urllib.parse.urlencode(query))
-        return self._request('GET', path)
+        return self._request('GET', path, {'microversion': microversion}
+                             if microversion else None)
 
     def post(self, path: str, body: Mapping[str, Any],
              success: int = _SUCCESS['POST']) -> Any:
@@ -195,7 +198,7 @@ class Api:
                 # A connection kept from before may be dead.
                 if method != 'GET' or self._deadline is None:
                     raise
-                response, body = self._send(what, method, path, {})
+                response, body = self._send(what, method, path, content or {})
         except (errors.ApiError, TimedOut):
             raise
         except Exception as exc:
@@ -221,7 +224,7 @@ class Api:
         if self._connected is None:
             self._connected = self._connect()
         return self._connected(path, method, authenticated=True,
-                               raise_exc=False, **values, **content)
+                               raise_exc=False, **{**values, **content})
 
     def _error(self, exc: Exception) -> errors.ApiError:
         """What keystoneauth raised, which then got no answer."""

@@ -404,15 +404,22 @@ class Cinder:
         """
         def delete() -> None:
             if complete:
-                self._api.post(
-                    '/attachments/%s/action' % quoted(attachment_id),
-                    {'os-complete': {}}, success=204)
+                self.complete_attachment(attachment_id)
             # Cinder answers with what is left; a proxy's page does not.
             answers.records(
                 self._api.delete('/attachments/' + quoted(attachment_id)),
                 'attachments')
 
         return self._change('deleting attachment %s' % attachment_id, delete)
+
+    def complete_attachment(self, attachment_id: str) -> None:
+        """Say that an attachment is attached; its volume is in use then.
+
+        :raises NotFound: when there is no such attachment
+        :raises ApiError: when it cannot be known to be done
+        """
+        self._api.post('/attachments/%s/action' % quoted(attachment_id),
+                       {'os-complete': {}}, success=204)
 
     def force_detach(self, attachment: Attachment,
                      connector: Mapping[str, Any]) -> bool:

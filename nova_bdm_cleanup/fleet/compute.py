@@ -45,6 +45,9 @@ MICROVERSION = '2.89'
 #: Nova shows a server of a cell that does not answer with this status.
 _UNKNOWN = 'UNKNOWN'
 
+#: How many reads a disk of a guest had: what libvirt's driver calls that.
+_READS = '_read_req'
+
 
 @dataclasses.dataclass(frozen=True)
 class ComputeServer:
@@ -202,6 +205,24 @@ class Compute:
         shown += [Disk(v) for v in dict.fromkeys(server.volumes)
                   if v not in known]
         return tuple(shown)
+
+    def guest_disks(self, server_id: str) -> Optional[FrozenSet[str]]:
+        """The devices of a guest that runs, such as ``vdb``.
+
+        None: Nova does not tell, which some drivers never do.
+        """
+        try:
+            # Later versions count the devices and do not name them.
+            body = self._api.get('/servers/%s/diagnostics'
+                                 % quoted(server_id), microversion='2.1')
+        except errors.OverBudget:
+            raise
+        except errors.ApiError:
+            return None
+        names = frozenset(k[:-len(_READS)] for k in body
+                          if k.endswith(_READS)) \
+            if isinstance(body, dict) else frozenset()
+        return names or None
 
     def reboot_hard(self, server_id: str) -> None:
         """Ask for a hard reboot; it is not over when this returns."""

@@ -174,6 +174,8 @@ class Releaser:
             self._cinder.act(step.volume, str(step.call), {
                 'attachment_id': step.attachment_id,
                 'connector': dict(step.connector or {})})
+        elif step.call is Call.COMPLETE and step.attachment_id:
+            self._cinder.complete_attachment(step.attachment_id)
         elif step.call is Call.TERMINATE:
             self._terminate(step)
         elif step.call is not None:
@@ -210,8 +212,13 @@ class Releaser:
         volume = self._cinder.volume(step.volume)
         if volume is None:
             return ReleaseResult(step, False, 'the volume is gone')
-        if step.attachment_id and step.call is not Call.ROLL_DETACHING and \
-                self._cinder.attachment(step.attachment_id) is not None:
+        left = step.attachment_id and self._cinder.attachment(
+            step.attachment_id)
+        if step.call is Call.COMPLETE:
+            if not left or left.status != 'attached':
+                return ReleaseResult(step, False,
+                                     'the attachment is not attached')
+        elif left and step.call is not Call.ROLL_DETACHING:
             return ReleaseResult(step, False, 'the attachment is still there')
         if self._neighbours(step) != neighbours:
             return ReleaseResult(
@@ -220,8 +227,9 @@ class Releaser:
         if volume.status != step.expected:
             return ReleaseResult(step, False, 'the volume is %s, not %s' % (
                 volume.status, step.expected))
-        return ReleaseResult(step, True, 'released: the volume is %s'
-                       % volume.status)
+        return ReleaseResult(step, True, '%s: the volume is %s' % (
+            'done' if step.call is Call.COMPLETE else 'released',
+            volume.status))
 
     def _neighbours(self, step: ReleaseStep) -> Tuple[Attachment, ...]:
         return tuple(sorted(
@@ -262,18 +270,35 @@ class Releaser:
                    for a in attachments if a.server_id}
         claims = set(self._claims[volume_id])
         stale: Set[str] = set()
+        disks: Dict[str, compute.Disk] = {}
+        guests: Dict[str, FrozenSet[str]] = {}
         for server in servers.values():
             if server is None:
                 continue
             claims.discard(server.id)
-            if volume_id in server.volumes:
-                claims.add(server.id)
-            else:
+            if volume_id not in server.volumes:
                 stale |= self._stale(server.id)
+                continue
+            claims.add(server.id)
+            if volume.status in ('attaching', 'reserved'):
+                self._see_guest(server, volume_id, disks, guests)
         return release_rules.decide(
             ReleaseFacts(volume, attachments, servers, frozenset(claims),
-                         self._hosts, frozenset(stale)),
+                         self._hosts, frozenset(stale), disks, guests),
             self._connector, self._policy, self._now())
+
+    def _see_guest(self, server: compute.ComputeServer, volume_id: str,
+                   disks: Dict[str, compute.Disk],
+                   guests: Dict[str, FrozenSet[str]]) -> None:
+        """How far an attach got."""
+        found = [d for d in self._nova.disks(server) or ()
+                 if d.volume_id == volume_id]
+        if len(found) == 1:
+            disks[server.id] = found[0]
+        devices = (frozenset() if server.status == 'SHUTOFF'
+                   else self._nova.guest_disks(server.id))
+        if devices is not None:
+            guests[server.id] = devices
 
     def _stale(self, server_id: str) -> Set[str]:
         """What the rules call stale at a server that exists."""

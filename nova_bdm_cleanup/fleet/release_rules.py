@@ -25,6 +25,7 @@ import enum
 from typing import Any, FrozenSet, Mapping, Optional, Sequence, Tuple, Union
 
 from nova_bdm_cleanup.fleet.compute import ComputeServer
+from nova_bdm_cleanup.fleet.compute import Disk
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.model import TAKEN
@@ -53,6 +54,9 @@ class Call(str, enum.Enum):
 
     #: The same for a volume of which Cinder has no record.
     TERMINATE = 'os-terminate_connection'
+
+    #: The attach is over, and was done.  The back end is not told.
+    COMPLETE = 'os-complete'
 
     #: The detach is over, and was not done: the volume is in use again.
     ROLL_DETACHING = 'os-roll_detaching'
@@ -87,6 +91,12 @@ class ReleaseFacts:
     hosts: FrozenSet[str]
     #: Attachments of existing servers that the rules call stale.
     stale: FrozenSet[str] = frozenset()
+    #: What the API shows of the mappings of the volume, by server, where an
+    #: attach may hang.
+    disks: Mapping[str, Disk] = dataclasses.field(default_factory=dict)
+    #: The devices of the guests of these servers, where Nova tells them.
+    guests: Mapping[str, FrozenSet[str]] = dataclasses.field(
+        default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,6 +223,39 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         Refuse(),
         'the volume is being attached'),
 
+    # Nova saves what it knows of a disk before the guest gets it, and tells
+    # Cinder after that.  Which of the two was not done, the guest shows.
+    Row('is connected and not ``attached``, its server has a mapping that '
+        'names it, and the guest has the disk',
+        lambda a: a.is_unfinished and a.guest_has_it,
+        Make(Call.COMPLETE),
+        'server {it.server.id} runs with the disk as {it.disk.device}, and '
+        'its mapping names this attachment: only the last word to Cinder is '
+        'missing'),
+
+    Row('is connected and not ``attached``, its server has a mapping that '
+        'names it, and the server is stopped or its guest does not have the '
+        'disk. Once the volume is ``in-use``, Nova can take it back',
+        lambda a: a.is_unfinished and a.guest_has_it is False,
+        Make(Call.COMPLETE),
+        'the mapping of server {it.server.id} names this attachment, but no '
+        'guest has the disk. Once the volume is in use, Nova can take it '
+        'back: openstack server remove volume {it.server.id} '
+        '{it.volume.id}. Where that fails, Nova has saved no connection of '
+        'it: see "stuck" in the runbook'),
+
+    Row('is connected and not ``attached``, its server has a mapping that '
+        'names it, and Nova does not tell what the guest has',
+        lambda a: a.is_unfinished,
+        Refuse(),
+        'the mapping of server {it.server.id} names this attachment, and '
+        'whether its guest has the disk is not known: look with "virsh '
+        'domblklist {it.server.id}" on host {it.server.host}. Then complete '
+        'the attachment (openstack volume attachment complete '
+        '{it.attachment.id}) and, if the guest does not have it, take it '
+        'back (openstack server remove volume {it.server.id} '
+        '{it.volume.id})'),
+
     Row('is not ``attached``, and its server has a mapping of the volume: an '
         'attach or a move of the server ended half way, and only a person '
         'knows which. Stop the server, have Nova attach the volume anew with '
@@ -225,6 +268,22 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         'the server ended half way. Stop the server and have Nova attach '
         'the volume anew with "nova-manage volume_attachment refresh"; then '
         'detach it, if the server is not to have it'),
+
+    Row('is ``attached``, its server has a mapping of the volume, which is '
+        '``attaching`` or ``reserved`` for less than ``--stuck-after``, or '
+        'another attachment of it is not ``attached``',
+        lambda a: a.is_out_of_step and (
+            not a.is_stuck or a.unfinished_neighbours),
+        Refuse(),
+        'the volume is being attached'),
+
+    Row('is ``attached``, its server has a mapping that names it or none, '
+        'and the volume is ``attaching`` or ``reserved``: only its state is '
+        'put right',
+        lambda a: a.is_out_of_step and a.is_named_by_mapping,
+        Make(Call.COMPLETE),
+        'server {it.server.id} has the volume, and nothing is under way, but '
+        'the volume is {it.volume.status}'),
 
     Row('is of a server that has a mapping of the volume, which is not '
         '``detaching``',
@@ -533,6 +592,39 @@ class HeldAttachment:
                 and not self.is_attached and not self.server.is_shelved)
 
     @property
+    def disk(self) -> Optional[Disk]:
+        """The mapping of its server, as the API shows it."""
+        return self._facts.disks.get(self.attachment.server_id or '')
+
+    @property
+    def is_unfinished(self) -> bool:
+        """An attach that got as far as the host; the mapping names it."""
+        return (self.is_half_attached and self.attachment.connected
+                and self.disk is not None
+                and self.disk.attachment_id == self.attachment.id
+                and not self.unfinished_neighbours)
+
+    @property
+    def guest_has_it(self) -> Optional[bool]:
+        """Whether the guest has the disk; None: it is not known."""
+        devices = self._facts.guests.get(self.attachment.server_id or '')
+        if devices is None or self.disk is None or not self.disk.device:
+            return None
+        return self.disk.device.rpartition('/')[2] in devices
+
+    @property
+    def is_out_of_step(self) -> bool:
+        """It is as it should be, and only the volume's state is not."""
+        return (self.server is not None and self.server_has_mapping
+                and self.is_attached and not self.server.is_shelved
+                and self.volume.status in ('attaching', 'reserved'))
+
+    @property
+    def is_named_by_mapping(self) -> bool:
+        return self.disk is not None and self.disk.attachment_id in (
+            None, self.attachment.id)
+
+    @property
     def server_is_served(self) -> bool:
         """Another attachment attaches the volume to the same server."""
         return any(a.server_id == self.attachment.server_id
@@ -628,7 +720,7 @@ def _of_attachment(facts: HeldAttachment,
                    connector: Connector) -> ReleaseStep:
     row = first(HELD_ATTACHMENTS.rows, facts)
     call = row.outcome.call if isinstance(row.outcome, Make) else None
-    used = call is Call.ROLL_DETACHING or any(
+    used = call in (Call.ROLL_DETACHING, Call.COMPLETE) or any(
         a.status == 'attached' for a in facts.neighbours)
     return ReleaseStep(
         volume=facts.volume.id, explanation=row.explain(facts),

@@ -42,6 +42,7 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
     Each attachment is released by the one call that also tells the back end:
     "attachment delete" where Cinder kept the connector or only reserved the
     volume; "os-force_detach" with a connector where it did not;
+    "os-complete" where an attach ended half way and the server exists;
     "os-terminate_connection" where Cinder has no record at all and the
     connector of a host is given; "os-roll_detaching" where a detach ended
     half way and the server exists.

@@ -205,19 +205,21 @@ class Cinder:
                              " WHERE id = ? AND status = 'available'",
                              (volume_id,))
 
-    def unattach(self, volume_id: str, attachment_id: str) -> None:
-        """Set a connected attachment back to one that only reserves.
+    def unattach(self, volume_id: str, attachment_id: str,
+                 status: str = 'reserved') -> None:
+        """Set a connected attachment back to where it was on its way.
 
-        So it is while the back end has let the host in and cinder-volume
-        has not yet said so, or has died.
+        :param status: ``reserved``, as while the back end has let the host
+            in and cinder-volume has not yet said so, or ``attaching``, as
+            while the guest gets the disk
         """
         with contextlib.closing(sqlite3.connect(
                 self.state / 'cinder.sqlite', timeout=30)) as database, \
                 database:
-            database.execute("UPDATE volume_attachment SET attach_status ="
-                             " 'reserved' WHERE id = ?", (attachment_id,))
-            database.execute("UPDATE volumes SET status = 'reserved'"
-                             ' WHERE id = ?', (volume_id,))
+            database.execute('UPDATE volume_attachment SET attach_status = ?'
+                             ' WHERE id = ?', (status, attachment_id))
+            database.execute('UPDATE volumes SET status = ? WHERE id = ?',
+                             (status, volume_id))
 
     # -- the back end ------------------------------------------------------
 

@@ -18,6 +18,8 @@ each time.
 
 from __future__ import annotations
 
+import datetime
+import json
 from typing import Any
 
 from nova_bdm_cleanup.exitcodes import ExitCode
@@ -44,6 +46,14 @@ class StuckCase(scenario.ScenarioTestCase, commands.Commands):
     def release(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         code, (row,) = self.bdm('release', *arguments, *LONG_AGO, '--yes')
         return code, row
+
+    def stop(self, server: fixture.Server) -> None:
+        self.cloud.request('POST', '/servers/%s/action' % server.id,
+                           {'os-stop': None})
+
+    def start(self, server: fixture.Server) -> None:
+        self.cloud.request('POST', '/servers/%s/action' % server.id,
+                           {'os-start': None})
 
     def assert_refused(self, words: str, *arguments: str) -> None:
         """Check that nothing is done, and why."""
@@ -205,3 +215,89 @@ class MappedWithoutATraceTest(StuckCase):
         self.assert_refused('openstack bdm show ' + server.id, volume,
                             '--connector', self.connector())
         self.assertEqual(1, self.calls(volume).count('terminate_connection'))
+
+
+class AttachDiedTest(StuckCase):
+    """Cinder calls the volume ``attaching``, and Nova has the mapping.
+
+    The second case of Cinder's force_detach specification.
+    """
+
+    def audited(self, server: fixture.Server) -> str:
+        """The action that the audit prints, without the command's name."""
+        _, (row,) = self.bdm('audit', '--server', server.id,
+                             '--all-projects', *LONG_AGO)
+        self.assertEqual('stuck', row['Reason'])
+        command, _, target = row['Action'].rpartition(' ')
+        self.assertEqual('openstack bdm release', command)
+        return target
+
+    def test_guest_has_the_disk(self):
+        for multiattach in (False, True):
+            server = self.server(fixture.Disk(multiattach=multiattach))
+            volume, = server.volumes
+            attachment, = self.cloud.attachments(volume)
+            self.cloud.cinder.unattach(volume, attachment.id, 'attaching')
+            self.assert_freed('os-complete', self.audited(server))
+            self.assert_healthy(self.cloud.look(server), volume)
+            self.assertEqual([], self.calls(volume))
+
+    def begin_attach(self, server: fixture.Server, volume: str,
+                     saved: bool) -> None:
+        """Attach as a nova-compute does that dies before the guest gets it.
+
+        :param saved: after Nova has saved the connection information
+        """
+        attachments = self.cloud._cinder_nova.attachments
+        made = attachments.create(volume, self.connection(), server.id)
+        self.assertEqual('attaching', self.status(volume))
+        # As Nova's client of Cinder turns it.
+        data = made['connection_info']
+        info = {'driver_volume_type': data.pop('driver_volume_type'),
+                'data': data, 'serial': volume}
+        self.leave_mapping(
+            server, volume, datetime.timedelta(days=1),
+            attachment_id=made['id'],
+            connection_info=json.dumps(info) if saved else None)
+
+    def test_guest_does_not_have_the_disk(self):
+        for saved in (True, False):
+            server, volume = self.server(), self.cloud.volume()
+            self.begin_attach(server, volume, saved)
+            code, row = self.release(self.audited(server))
+            self.assertEqual((ExitCode.REPAIRED, 'os-complete'),
+                             (code, row['Call']), row)
+            self.assertIn('openstack server remove volume %s %s' % (
+                server.id, volume), row['Explanation'])
+            if not saved:
+                # Nova does not detach what it never connected, and Cinder
+                # lets only services delete what Nova names.
+                self.assertRaises(fixture.APIError, self.cloud.detach,
+                                  server, volume)
+                self.stop(server)
+                self.cloud._cinder_nova.attachments.delete(
+                    self.cloud.attachments(volume)[0].id)
+                self.reboot(server)
+            else:
+                self.cloud.detach(server, volume)
+            self.cloud.cinder.wait(self.cloud._cinder_admin, volume,
+                                   'available')
+            self.assertEqual((), self.cloud.attachments(volume))
+            self.assertEqual('terminate_connection', self.calls(volume)[0])
+            self.assert_gone(self.cloud.look(server), volume)
+
+    def test_server_is_stopped(self):
+        server, volume = self.server(), self.cloud.volume()
+        self.stop(server)
+        self.begin_attach(server, volume, True)
+        self.assert_freed('os-complete', self.audited(server))
+        self.start(server)
+        self.assert_healthy(self.look(server), volume)
+
+    def test_only_the_state_is_wrong(self):
+        for status in ('attaching', 'reserved'):
+            server = self.server(scenario.BOOT_DISK)
+            volume, = server.volumes
+            self.cloud.reset_status(volume, status)
+            self.assert_freed('os-complete', self.audited(server))
+            self.assert_healthy(self.cloud.look(server), volume)

@@ -95,6 +95,8 @@ class LoopbackCloud:
         self.mappings: Dict[str, List[Dict[str, Any]]] = {}
         self.volumes: Dict[str, Dict[str, Any]] = {}
         self.attachments: Dict[str, Dict[str, Any]] = {}
+        #: The devices of the guests, by server.
+        self.guests: Dict[str, List[str]] = {}
         #: Where a nova-compute runs.
         self.hosts = ['compute1', 'compute2']
         self.silent_hosts: List[str] = []
@@ -288,6 +290,10 @@ class LoopbackCloud:
                 m for m in self.mappings[server_id] if m['attachment_id']]}
         if rest == 'action':
             return 202, None
+        if rest == 'diagnostics':
+            return 200, {'memory': 512, 'vnet0_rx': 1, **{
+                '%s_read_req' % d: 1
+                for d in self.guests.get(server_id, ())}}
         return 200, {'server': self._server(server)}
 
     def _server(self, server: Dict[str, Any]) -> Dict[str, Any]:
@@ -349,6 +355,7 @@ class LoopbackCloud:
             return 200, {'attachments': self._delete(name)}
         if action and kind == 'attachments':
             thing['status'] = 'attached'
+            self.volumes[thing['volume_id']]['status'] = 'in-use'
             return 204, None
         if action:
             return self._act(name, request.body)

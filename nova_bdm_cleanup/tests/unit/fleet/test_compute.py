@@ -39,6 +39,16 @@ class ServersTest(base.FleetCase):
         self.assertIsNone(self.nova().disks(
             compute.ComputeServer('gone', 'gone', 'ACTIVE')))
 
+    def test_the_disks_of_a_guest(self) -> None:
+        self.assertIsNone(self.nova().guest_disks(self.alpha))
+        self.assertIsNone(self.nova().guest_disks('gone'))
+        self.cloud.guests[self.alpha] = ['vda', 'vdb']
+        self.assertEqual({'vda', 'vdb'},
+                         self.nova().guest_disks(self.alpha))
+        # A later version does not name them.
+        self.assertEqual('compute 2.1', self.cloud.requests[-1].headers[
+            'OpenStack-API-Version'])
+
     def test_any_other_404_is_no_answer(self) -> None:
         self.cloud.on('GET .*/servers/', lambda: wire.page(404))
         server = compute.ComputeServer(self.alpha, 'alpha', 'ACTIVE')

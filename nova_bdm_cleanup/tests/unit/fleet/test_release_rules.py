@@ -49,6 +49,11 @@ def attachment(status: str = 'attached', connected: bool = True,
                       status=status, connected=connected)
 
 
+#: How far an attach got, and what the guest has.
+CARRIED = compute.Disk('volume', 'bdm', 'record', '/dev/vdb')
+HANGS = {'claimed_by': ('alive',), 'status': 'attaching',
+         'disks': {'alive': CARRIED}}
+UNFINISHED = attachment('attaching', True, 'alive')
 HALF = {'claimed_by': ('alive',), 'status': 'reserved'}
 ALIVES = attachment(server='alive')
 RESERVED = attachment('reserved', False)
@@ -102,6 +107,24 @@ REFUSALS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, str], ...] = (
      'the attachment is only reserved'),
     ('half attached, connected', (attachment('attaching', True, 'alive'),),
      {**HALF, 'status': 'attaching'}, 'volume_attachment refresh'),
+    ('connected, and nobody knows what the guest has', (UNFINISHED,), HANGS,
+     'virsh domblklist'),
+    ('connected, and the mapping names another', (UNFINISHED,),
+     {**HANGS, 'guests': {'alive': {'vdb'}}, 'disks': {
+         'alive': dataclasses.replace(CARRIED, attachment_id='other')}},
+     'volume_attachment refresh'),
+    ('connected, with an unfinished neighbour',
+     (UNFINISHED, attachment('reserved', False, 'alive', 'neighbour')),
+     {**HANGS, 'guests': {'alive': {'vdb'}}}, 'volume_attachment refresh'),
+    ('only the state of the volume is wrong, and not for long', (ALIVES,),
+     {**HANGS, 'age': MINUTE}, 'is being attached'),
+    ('only the state of the volume is wrong, and another is attached',
+     (ALIVES, attachment('reserved', False, None, 'neighbour')),
+     {**HANGS, 'multiattach': True}, 'is being attached'),
+    ('only the state of the volume is wrong, and the mapping names another',
+     (ALIVES,), {**HANGS, 'disks': {
+         'alive': dataclasses.replace(CARRIED, attachment_id='other')}},
+     'nothing to release'),
     ('a server that has the volume', (ALIVES,), {'claimed_by': ('alive',)},
      'nothing to release'),
     ('reserved for a server that is shelved', (HALF_ATTACHED,),
@@ -255,6 +278,19 @@ CALLS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, Call, str], ...] = (
      Call.COMPLETE_AND_DELETE, 'in-use'),
     ('detached in Nova', (attachment('detaching'),),
      {'status': 'detaching'}, Call.DELETE, 'available'),
+    ('attaching, and the guest has it', (UNFINISHED,),
+     {**HANGS, 'guests': {'alive': {'vda', 'vdb'}}}, Call.COMPLETE,
+     'in-use'),
+    ('attaching, and the guest does not have it', (UNFINISHED,),
+     {**HANGS, 'guests': {'alive': {'vda'}}}, Call.COMPLETE, 'in-use'),
+    ('attaching, and the server is stopped', (UNFINISHED,),
+     {**HANGS, 'guests': {'alive': frozenset()},
+      'alive': but(status='SHUTOFF')}, Call.COMPLETE, 'in-use'),
+    ('attaching, although it is attached', (ALIVES,), HANGS, Call.COMPLETE,
+     'in-use'),
+    ('reserved, although it is attached', (LEGACY_OF_ALIVE,),
+     {**HANGS, 'status': 'reserved',
+      'disks': {'alive': compute.Disk('volume')}}, Call.COMPLETE, 'in-use'),
     # And others
     ('in use by a server that is gone', (attachment(),), {}, Call.DELETE,
      'available'),
@@ -295,6 +331,7 @@ def facts(attachments: Tuple[Attachment, ...], status: str = 'in-use',
           claimed_by: Tuple[str, ...] = (), stale: Tuple[str, ...] = (),
           age: datetime.timedelta = DAY,
           connector: release_rules.Connector = None,
+          disks: Any = None, guests: Any = None,
           **fields: Any) -> Tuple[Any, ...]:
     """What the tables are put to, as arguments of ``decide``."""
     volume = Volume(id='volume', status=status, updated_at=NOW - age,
@@ -303,7 +340,8 @@ def facts(attachments: Tuple[Attachment, ...], status: str = 'in-use',
                for a in attachments if a.server_id}
     return release_rules.ReleaseFacts(
         volume, attachments, servers, frozenset(claimed_by),
-        frozenset(('compute1', 'compute2')), frozenset(stale)), \
+        frozenset(('compute1', 'compute2')), frozenset(stale),
+        disks or {}, guests or {}), \
         connector, Policy(), NOW
 
 
