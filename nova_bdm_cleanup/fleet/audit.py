@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Callable, Iterator, List, Optional, Tuple
+from typing import Callable, FrozenSet, Iterator, List, Optional, Tuple
 
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.cinder import Cinder
@@ -90,6 +90,8 @@ class Audit:
         self._inspector = inspection.Inspector(
             nova, cinder, policy, self._witness, now, project)
         self._unknown = 0
+        #: The compute hosts of this Nova, where it tells them.
+        self._hosts: FrozenSet[str] = frozenset()
         #: Why the result is not the whole truth; empty: it is.
         self.gaps: List[str] = []
         #: Servers, volumes claimed by them, and attachments listed.
@@ -246,12 +248,20 @@ class Audit:
             reason = Reason.OPERATION_IN_FLIGHT
             explanation = ('attachment %s is too new; its server may still '
                            'be building' % attachment.id)
+        host = volume.host_of(attachment.id) if volume else None
         return Issue(
             reason=reason, explanation=explanation,
             server=attachment.server_id, volume=attachment.volume_id,
             attachment=attachment.id,
-            host=volume.host_of(attachment.id) if volume else None,
-            since=volume.updated_at if volume else None)
+            host=host, since=volume.updated_at if volume else None,
+            needs_look=(
+                # What "bdm release" does not free without being told more.
+                attachment.is_legacy
+                or attachment.status == 'attaching'
+                and not attachment.connected
+                or host is not None and host not in self._hosts
+                or volume is None or volume.keep or volume.is_migrating
+                or volume.status not in (*TAKEN, 'available')))
 
     def _judge_volumes(self, volume_ids: Iterator[str]) -> Iterator[Issue]:
         for number, volume_id in enumerate(volume_ids, 1):
@@ -281,20 +291,23 @@ class Audit:
                 if self._policy.is_stuck(volume.updated_at, self._now())
                 else Reason.OPERATION_IN_FLIGHT)
         return Issue(reason=reason, explanation=explanation,
-                     volume=volume_id, since=volume.updated_at)
+                     volume=volume_id, since=volume.updated_at,
+                     # Who had it, if anybody?
+                     needs_look=True)
 
     # Whether the answers can be believed
 
     def _note_silent_hosts(self) -> None:
         try:
-            silent = self._nova.hosts().silent
+            hosts = self._nova.hosts()
         except errors.Forbidden:
             if self._scope.needs_admin:
                 raise
             return  # One project's lists show what their cells keep back.
-        if silent:
+        self._hosts = hosts.known
+        if hosts.silent:
             self.gaps.append('the cells of these compute hosts do not '
-                             'answer: %s' % ', '.join(silent))
+                             'answer: %s' % ', '.join(hosts.silent))
 
     def _is_unknown(self, server: compute.ComputeServer) -> bool:
         self._unknown += server.is_unknown

@@ -102,23 +102,36 @@ class Issue:
     since: Optional[datetime.datetime] = None
     #: Why a hard reboot would not act on it although it is for it to do.
     withheld: Optional[Reason] = None
+    #: What is to be done instead of what is done for the reason as a rule.
+    instead: Optional[Remedy] = None
+    #: The command shows what it needs to know before it can do anything.
+    needs_look: bool = False
 
     @property
     def remedy(self) -> Remedy:
+        if self.instead is not None:
+            return self.instead
         if self.withheld is not None:
             return Remedy.PERSON
         return REMEDIES[self.reason]
 
     @property
+    def is_for_reboot(self) -> bool:
+        """A hard reboot does it, also where something lighter would do."""
+        return (self.withheld is None
+                and REMEDIES[self.reason] is Remedy.CLEAN)
+
+    @property
     def what_to_do(self) -> str:
         """One line for the operator."""
+        if self.remedy is Remedy.RELEASE:
+            return '%sopenstack bdm release %s' % (
+                'look: ' if self.needs_look else '',
+                self.attachment or self.volume)
         if self.withheld is not None:
             return 'look: withheld (%s)' % self.withheld
         if self.remedy is Remedy.CLEAN:
             return 'openstack bdm clean %s' % self.server
-        if self.remedy is Remedy.RELEASE:
-            return 'openstack bdm release %s' % (
-                self.attachment or self.volume)
         if self.remedy is Remedy.PERSON:
             return 'look: openstack bdm show %s' % self.server
         return str(self.remedy)
@@ -138,7 +151,24 @@ def issue_of(finding: Finding, seen: Inspection) -> Issue:
         project=seen.server.project, host=seen.server.host,
         volume=finding.volume_id, attachment=finding.attachment_id,
         device=finding.device, since=volume.updated_at if volume else None,
-        withheld=finding.withheld)
+        withheld=finding.withheld, instead=_instead(finding, seen))
+
+
+def _instead(finding: Finding, seen: Inspection) -> Optional[Remedy]:
+    """The lightest that is safe, where it is another than as a rule."""
+    attachment = finding.attachment
+    if (finding.reason is Reason.STALE_ATTACHMENT and attachment
+            and attachment.status == 'reserved' and not attachment.connected
+            # How many a reboot may delete is no matter then.
+            and finding.withheld in (None, Reason.OVER_LIMIT)):
+        return Remedy.RELEASE
+    if finding.reason is Reason.STUCK and all(
+            a.status == 'reserved' for a in seen.attachments.values()
+            if a.volume_id == finding.volume_id
+            and a.server_id == seen.server.id):
+        # An attach or a move: only a person knows which.
+        return Remedy.PERSON
+    return None
 
 
 def issues_of(seen: Inspection, legacy: bool = False) -> Tuple[Issue, ...]:

@@ -138,13 +138,17 @@ def _fields(issue: Issue) -> Dict[str, Any]:
     fields.update(
         reason=str(issue.reason), explanation=issue.explanation,
         since=issue.since.isoformat() if issue.since else None,
-        withheld=str(issue.withheld) if issue.withheld else None)
+        withheld=str(issue.withheld) if issue.withheld else None,
+        instead=str(issue.instead) if issue.instead else None,
+        needs_look=issue.needs_look)
     return fields
 
 
 def _issue(fields: Dict[str, Any]) -> Issue:
     since = fields['since']
     withheld = fields['withheld']
+    # Plans of an earlier version do not have it.
+    instead = fields.get('instead')
     for name in _TEXTS:
         if not isinstance(fields[name], (str, type(None))):
             raise ValueError('"%s" is no text' % name)
@@ -152,6 +156,8 @@ def _issue(fields: Dict[str, Any]) -> Issue:
         reason=_reason(fields['reason']), explanation=fields['explanation'],
         since=datetime.datetime.fromisoformat(since) if since else None,
         withheld=Reason(withheld) if withheld else None,
+        instead=Remedy(instead) if instead else None,
+        needs_look=fields.get('needs_look') is True,
         **{name: fields[name] for name in _TEXTS})
 
 

@@ -62,8 +62,9 @@ def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
             i.withheld or i.reason, i.volume, i.explanation)
         for i in issues if i.remedy is Remedy.PERSON]
     return RebootPlan(server,
-                tuple(i for i in issues if i.remedy is Remedy.CLEAN),
-                tuple(i for i in issues if i.remedy is Remedy.RELEASE),
+                tuple(i for i in issues if i.is_for_reboot),
+                tuple(i for i in issues if i.remedy is Remedy.RELEASE
+                      and not i.is_for_reboot),
                 tuple(refusals))
 
 

@@ -147,6 +147,9 @@ class CleanBdm(base.BdmCommand, command.Lister):
             self.note('Server %s: volume %s, attachment %s, %s: %s', server.id,
                       issue.volume, issue.attachment or '-', issue.reason,
                       issue.explanation)
+            if issue.remedy is Remedy.RELEASE:
+                self.note('Server %s: no reboot is needed for that: %s',
+                          server.id, issue.what_to_do)
         self.note('Server %s is hard-rebooted on host %s, whose nova-compute '
                   'must have bdm-cleanup enabled%s', server.id,
                   server.host or '-',

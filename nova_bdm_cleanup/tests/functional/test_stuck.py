@@ -23,6 +23,7 @@ import json
 from typing import Any
 
 from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.fleet.issues import REMEDIES
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands
 from nova_bdm_cleanup.tests.functional import scenario
@@ -301,3 +302,130 @@ class AttachDiedTest(StuckCase):
             self.cloud.reset_status(volume, status)
             self.assert_freed('os-complete', self.audited(server))
             self.assert_healthy(self.cloud.look(server), volume)
+
+
+class PrintedActionsTest(StuckCase):
+    """The action that the audit prints ends it, or begins with a look."""
+
+    def test_every_reason(self):
+        for build in (self.to_clean, self.to_release, self.to_look_at,
+                      self.to_wait_for):
+            #: The volume, by reason; it may be one of several.
+            self.built = {}
+            build()
+            self.tried.update(self.built)
+        self.assertEqual({str(r) for r in REMEDIES}, self.tried
+                         | {'cannot-see-project', 'legacy-record'})
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.tried = set()
+
+    def found(self, *arguments: str) -> dict[str, tuple[str, str]]:
+        """Reason and action, by volume."""
+        _, rows = self.bdm('audit', '--project', self.cloud.owner.project,
+                           *arguments)
+        return {row['Volume']: (row['Reason'], row['Action'])
+                for row in rows}
+
+    def actions(self, *arguments: str) -> dict[str, str]:
+        """The action for what was built, by its reason."""
+        found = self.found(*arguments)
+        self.assertEqual(self.built, {
+            found[v][0]: v for v in self.built.values() if v in found})
+        return {reason: found[v][1] for reason, v in self.built.items()}
+
+    def to_clean(self) -> None:
+        server = self.server(*[scenario.BOOT_DISK] * 3)
+        lost, gone, given = server.volumes
+        self.cloud.lose_attachment(server, lost)
+        self.cloud.lose_volume(server, gone)
+        self.cloud.give_away(server, given)
+        stale = self.cloud.volume()
+        self.cloud.leave_attachment(server, stale)
+        self.built.update({
+            'volume-available': lost, 'volume-missing': gone,
+            'attached-elsewhere': given, 'stale-attachment': stale})
+        self.assertEqual({'openstack bdm clean ' + server.id},
+                         set(self.actions().values()))
+        _, rows = self.bdm('audit', by=self.cloud.owner)
+        self.assertEqual(
+            [('cannot-see-project', 'look: openstack bdm show ' + server.id)],
+            [(r['Reason'], r['Action']) for r in rows if r['Volume'] == gone])
+        code, _ = self.bdm('clean', server.id, '--yes')
+        self.assertEqual(ExitCode.REPAIRED, code, self.stderr.getvalue())
+        self.assertEqual({}, self.found())
+
+    def to_release(self) -> None:
+        server = self.server(scenario.BOOT_DISK)
+        reserved, orphan = self.cloud.volume(), self.cloud.volume()
+        self.cloud.leave_attachment(server, reserved, connected=False)
+        self.cloud.leave_attachment(self.ghost(), orphan)
+        self.built.update({'stale-attachment': reserved,
+                           'server-gone': orphan})
+        self.carry_out()
+        self.volumes.begin_detaching(server.volumes[0])
+        self.built['stuck'] = server.volumes[0]
+        self.carry_out('stuck')
+        self.assertEqual({}, self.found(*LONG_AGO))
+        self.assertEqual([], self.cloud.log(
+            'Rebooting instance.*' + server.id))
+
+    def carry_out(self, *reasons: str) -> None:
+        built = self.built
+        self.built = {r: built[r] for r in reasons or built}
+        for action in self.actions('--stuck-after', '0').values():
+            command, _, target = action.rpartition(' ')
+            self.assertEqual('openstack bdm release', command)
+            code, row = self.release(target)
+            self.assertEqual(ExitCode.REPAIRED, code, row)
+        self.built = built
+
+    def call_in_use(self, volume: str) -> None:
+        """Have Cinder say so of a volume that nobody has."""
+        self.cloud.reset_status(volume, 'detaching')
+        self.volumes.roll_detaching(volume)
+        self.assertEqual('in-use', self.status(volume))
+
+    def to_look_at(self) -> None:
+        server = self.server(*[scenario.BOOT_DISK] * 4, root='volume')
+        mismatch, contradiction, duplicate, crossed = server.volumes
+        self.cloud.lose_attachment(server, server.root)
+        row = self.cloud.row(server, mismatch)
+        row.attachment_id = self.cloud.leave_attachment(
+            server, mismatch, connected=False)
+        row.save()
+        self.cloud.lose_attachment(server, contradiction)
+        self.call_in_use(contradiction)
+        self.cloud.leave_attachment(server, duplicate)
+        row = self.cloud.row(server, crossed)
+        row.attachment_id = self.cloud.row(
+            self._witness, self._witness.volumes[0]).attachment_id
+        row.save()
+        nobodys = self.cloud.volume()
+        self.call_in_use(nobodys)
+        legacy = self.cloud.volume()
+        self.cloud.leave_legacy_attachment(self.ghost(), legacy)
+        self.built.update({
+            'root-volume-dangling': server.root,
+            'attachment-mismatch': mismatch, 'server-gone': legacy,
+            'status-contradiction': contradiction,
+            'duplicate-attachment': duplicate, 'cross-wired': crossed,
+            'used-by-nobody': nobodys})
+        for reason, action in self.actions('--thorough').items():
+            self.assertTrue(action.startswith('look: openstack bdm '),
+                            (reason, action))
+        self.assert_refused('get_connector', nobodys)
+        self.assert_refused('get_connector', legacy)
+
+    def to_wait_for(self) -> None:
+        server = self.server(*[scenario.BOOT_DISK] * 2)
+        busy, moving = server.volumes
+        self.cloud.reset_status(busy, 'maintenance')
+        self.volumes.begin_detaching(moving)
+        young = self.cloud.volume()
+        self.leave_mapping(server, young)
+        self.built.update({'volume-busy': busy, 'attach-in-flight': young,
+                           'operation-in-flight': moving})
+        arguments = [f'--reason={reason}' for reason in self.built]
+        self.assertEqual({'wait'}, set(self.actions(*arguments).values()))

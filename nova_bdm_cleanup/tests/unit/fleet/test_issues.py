@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from nova_bdm_cleanup import model
 from nova_bdm_cleanup.fleet import issues
@@ -65,6 +66,49 @@ class RemedyTest(base.TestCase):
         issue = dataclasses.replace(ISSUE, withheld=Reason.OPTED_OUT)
         self.assertEqual((Remedy.PERSON, 'look: withheld (opted-out)'),
                          (issue.remedy, issue.what_to_do))
+
+
+class LightestTest(base.TestCase):
+    """What is done instead of what the reason asks for as a rule."""
+
+    def issue(self, reason: Reason, status: str, connected: bool = False,
+              **values: Any) -> Issue:
+        attachment = make.attachment(status=status, connected=connected)
+        seen = Inspection(
+            ComputeServer(attachment.server_id, 'web', 'ACTIVE'),
+            model.Plan((Finding(reason, '', attachment=attachment,
+                                **values),)),
+            {}, {attachment.id: attachment})
+        [issue] = issues.issues_of(seen)
+        return issue
+
+    def test_what_is_only_reserved_needs_no_reboot(self) -> None:
+        for withheld in (None, Reason.OVER_LIMIT):
+            issue = self.issue(Reason.STALE_ATTACHMENT, 'reserved',
+                               withheld=withheld)
+            self.assertEqual('openstack bdm release attachment-1',
+                             issue.what_to_do)
+            # A reboot would do it as well.
+            self.assertEqual(withheld is None, issue.is_for_reboot)
+        self.assertIs(Remedy.PERSON, self.issue(
+            Reason.STALE_ATTACHMENT, 'reserved',
+            withheld=Reason.OPTED_OUT).remedy)
+        for status in ('attached', 'reserved'):
+            self.assertIs(Remedy.CLEAN, self.issue(
+                Reason.STALE_ATTACHMENT, status, True).remedy)
+
+    def test_what_is_stuck_and_only_reserved_needs_a_person(self) -> None:
+        self.assertIs(Remedy.PERSON,
+                      self.issue(Reason.STUCK, 'reserved').remedy)
+        for status in ('attaching', 'attached'):
+            self.assertIs(Remedy.RELEASE,
+                          self.issue(Reason.STUCK, status).remedy)
+
+    def test_what_the_command_wants_to_know_is_looked_at(self) -> None:
+        issue = dataclasses.replace(
+            ISSUE, reason=FleetReason.SERVER_GONE, needs_look=True)
+        self.assertEqual('look: openstack bdm release attachment-1',
+                         issue.what_to_do)
 
 
 class IssuesOfTest(base.TestCase):
