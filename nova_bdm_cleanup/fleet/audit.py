@@ -126,8 +126,21 @@ class Audit:
     # Some servers
 
     def _these(self, names: Tuple[str, ...]) -> Iterator[Issue]:
-        found = [self._nova.find(n, self._scope.all_projects) for n in names]
-        yield from self._judge_servers(s.id for s in found)
+        found: List[str] = []
+        gone: List[Issue] = []
+        for name in names:
+            try:
+                found.append(
+                    self._nova.find(name, self._scope.all_projects).id)
+            except errors.BadInput:
+                # Cinder may name it all the same.
+                left = (list(self._gone(name)) if self._scope.all_projects
+                        else [])
+                if not left:
+                    raise
+                gone += left
+        yield from self._judge_servers(iter(found))
+        yield from gone
 
     def _host(self, host: str) -> Iterator[Issue]:
         servers = [s for page in self._nova.servers(host=host) for s in page]

@@ -16,7 +16,9 @@ from __future__ import annotations
 import argparse
 import datetime
 import logging
-from typing import Any, Iterable, Optional, Sequence
+import shutil
+import textwrap
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import terminal
@@ -39,6 +41,11 @@ class BdmCommand:
 
     app: Any
     exit_code = ExitCode.OK
+
+    #: The columns of a table that is to fit a terminal; empty: all of them.
+    short: Tuple[str, ...] = ()
+    #: What stands below it, row by row.
+    below: Tuple[str, ...] = ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = \
@@ -91,11 +98,48 @@ class BdmCommand:
 
         Names of servers, and of the hosts of attachments, are free text.
         """
+        rows = [[terminal.printable(c) if isinstance(c, str) else c
+                 for c in row] for row in data]
+        below: List[str] = []
+        if self.is_for_people(parsed_args) and rows:
+            below = list(self._below(column_names, rows))
+            column_names, rows = self._shortened(
+                parsed_args, column_names, rows)
         shown: int = super().produce_output(  # type: ignore[misc]
-            parsed_args, column_names, [
-                [terminal.printable(c) if isinstance(c, str) else c
-                 for c in row] for row in data])
+            parsed_args, column_names, rows)
+        for line in below:
+            self.app.stdout.write('%s\n' % line)
         return shown
+
+    def is_for_people(self, args: argparse.Namespace) -> bool:
+        """A table of which nobody has chosen the columns."""
+        return bool(self.short and args.formatter == 'table'
+                    and not args.columns)
+
+    def _shortened(self, args: argparse.Namespace, columns: Sequence[str],
+                   rows: List[List[Any]]
+                   ) -> Tuple[List[str], List[List[Any]]]:
+        """What of a table fits a terminal, each row with its number."""
+        wanted = {*self.short, *args.sort_columns}
+        indexes = [i for i, name in enumerate(columns) if name in wanted]
+        return (['#', *(columns[i] for i in indexes)],
+                [[number, *(row[i] for i in indexes)]
+                 for number, row in enumerate(rows, 1)])
+
+    def _below(self, columns: Sequence[str],
+               rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+        """What is too long for a column, wrapped."""
+        width = shutil.get_terminal_size().columns
+        indexes = [columns.index(name) for name in self.below]
+        for number, row in enumerate(rows, 1):
+            texts = [str(row[i]) for i in indexes if row[i]]
+            indent = ' ' * len('%d. ' % number)
+            for place, text in enumerate(texts):
+                lead = indent if place else '%d. ' % number
+                yield from textwrap.wrap(
+                    text, width, initial_indent=lead,
+                    subsequent_indent=indent, break_long_words=False,
+                    break_on_hyphens=False)
 
     def _complain(self, problem: object, code: ExitCode) -> ExitCode:
         self.say(problem)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from typing import Any, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from osc_lib.command import command
 
@@ -25,12 +25,16 @@ from nova_bdm_cleanup.fleet.issues import FleetReason
 from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.fleet.issues import QUIET
 from nova_bdm_cleanup.fleet.issues import REMEDIES
+from nova_bdm_cleanup.fleet.issues import Remedy
 from nova_bdm_cleanup.fleet.plan_file import PlanWriter
 from nova_bdm_cleanup.osc import base
 
 _COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
             'Since', 'Action')
 _MORE_COLUMNS = ('Server Name', 'Project', 'Explanation')
+
+#: As many findings of one kind at one server have a row each in a table.
+_EACH = 4
 
 _REASONS = sorted(str(r) for r in REMEDIES)
 _QUIET = sorted(str(r) for r in QUIET)
@@ -52,6 +56,9 @@ class AuditBdm(base.BdmCommand, command.Lister):
     Exit codes: 0 nothing was found, 5 something was found, 4 incomplete,
     3 refused, 2 bad input, 255 the command itself failed.
     """
+
+    short: Tuple[str, ...] = ('Server', 'Host', 'Volume', 'Reason')
+    below = ('Action', 'Explanation')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -88,7 +95,8 @@ class AuditBdm(base.BdmCommand, command.Lister):
                  'none: never (default: any)')
         parser.add_argument(
             '--long', action='store_true',
-            help='Show names, projects and explanations as well')
+            help='Show names, projects and explanations as well, and in a '
+                 'table every finding in a row of its own')
         parser.add_argument(
             '--plan', metavar='<file>',
             help='Write what was found into this new file, for bdm release '
@@ -101,6 +109,12 @@ class AuditBdm(base.BdmCommand, command.Lister):
             plan = (stack.enter_context(PlanWriter(args.plan))
                     if args.plan else None)
             shown = self._audit(args, plan)
+        if self.is_for_people(args):
+            if args.long:
+                self.short = (*_COLUMNS[:-1], *_MORE_COLUMNS[:-1])
+                return _COLUMNS + _MORE_COLUMNS, [
+                    _row(i, True) for i in shown]
+            return _COLUMNS + _MORE_COLUMNS, _summed_up(shown)
         columns = _COLUMNS + (_MORE_COLUMNS if args.long else ())
         return columns, [_row(i, args.long) for i in shown]
 
@@ -138,12 +152,22 @@ class AuditBdm(base.BdmCommand, command.Lister):
             return str(issue.reason) in reasons
         return issue.reason not in QUIET
 
+    def _scope(self, scope: audit.Scope) -> str:
+        if scope.servers:
+            return '%d servers' % len(scope.servers)
+        if scope.host:
+            return 'host %s' % scope.host
+        if scope.all_projects and not scope.project:
+            return 'all projects'
+        return 'project %s only (--all-projects audits all of them)' % (
+            scope.project or self.project_of_token())
+
     def _report(self, auditor: audit.Audit, scope: audit.Scope,
                 hidden: int) -> None:
         """What the table does not say."""
         for gap in auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)
-        notes = []
+        notes = [self._scope(scope)]
         if any(auditor.size):
             notes.append('%d servers, %d volumes claimed by them, %d '
                          'attachments' % auditor.size)
@@ -161,6 +185,38 @@ class AuditBdm(base.BdmCommand, command.Lister):
         notes.append('%d requests to Nova and %d to Cinder' % (
             self.budget.made['Nova'], self.budget.made['Cinder']))
         self.note('Audited: %s', '; '.join(notes))
+
+
+def _summed_up(issues: Sequence[Issue]) -> List[Tuple[Any, ...]]:
+    """The rows, and one only for many of one kind at one server."""
+    kinds: Dict[Any, List[Issue]] = {}
+    for issue in issues:
+        kinds.setdefault((issue.server, issue.host, issue.reason, (
+            issue.remedy, issue.remedy is Remedy.PERSON and issue.withheld)),
+            []).append(issue)
+    rows: List[Tuple[Any, ...]] = []
+    for alike in kinds.values():
+        if len(alike) <= _EACH or not alike[0].server:
+            rows += [_row(i, True) for i in alike]
+            continue
+        first = min(alike, key=lambda i: (i.since is None, i.since))
+        count = len(alike)
+        action = first.what_to_do
+        if first.remedy is Remedy.RELEASE and not first.needs_look:
+            action = 'openstack bdm release --server %s --max %d' % (
+                first.server, count)
+        elif first.remedy is Remedy.RELEASE:
+            action = 'look: openstack bdm audit --long --reason %s' \
+                % first.reason
+        volumes = {i.volume for i in alike}
+        row = list(_row(first, True))
+        row[2:5] = ['%d volumes' % len(volumes) if len(volumes) > 1
+                    else first.volume, '%d attachments' % count, None]
+        row[7] = action
+        row[10] = '%d findings; --long shows each. The oldest: %s' % (
+            count, first.explanation)
+        rows.append(tuple(row))
+    return rows
 
 
 def _row(issue: Issue, more: bool) -> Tuple[Any, ...]:

@@ -64,6 +64,9 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
     of it was refused, 2 bad input, 255 the command itself failed.
     """
 
+    short = ('Volume', 'Call', 'Result')
+    below = ('Attachment', 'Explanation')
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument(
@@ -72,6 +75,9 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
         parser.add_argument(
             '--orphans', action='store_true',
             help='All that an audit of all projects finds')
+        parser.add_argument(
+            '--server', metavar='<server>',
+            help='Whatever an audit of this server (ID) finds')
         parser.add_argument(
             '--plan', metavar='<file>',
             help='What "bdm audit --plan" found, if nothing of it has '
@@ -94,9 +100,10 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
 
     def take_action(self, args: argparse.Namespace
                     ) -> Tuple[Sequence[str], Iterable[Sequence[Any]]]:
-        if sum(map(bool, (args.targets, args.orphans, args.plan))) != 1:
+        if sum(map(bool, (args.targets, args.orphans, args.server,
+                          args.plan))) != 1:
             raise errors.BadInput('give volumes or attachments, or --orphans, '
-                                  'or --plan')
+                                  'or --server, or --plan')
         connector = (release.read_connector(args.connector)
                      if args.connector else None)
         self.connect(args)
@@ -121,7 +128,8 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
                 Remedy.RELEASE)]
         auditor = audit.Audit(
             self.nova, self.cinder, base.policy(args),
-            audit.Scope(all_projects=True), self.progress, base.now,
+            audit.Scope(servers=(args.server,) if args.server else (),
+                        all_projects=True), self.progress, base.now,
             self.project_of_token())
         found = [_target(i) for i in auditor.issues()
                  if i.remedy is Remedy.RELEASE]

@@ -45,6 +45,9 @@ class ShowBdm(base.BdmCommand, command.Lister):
     unanswered, 3 refused, 2 no such server, 255 the command itself failed.
     """
 
+    short = ('Device', 'Volume', 'Volume Status', 'Verdict')
+    below = ('Hard Reboot', 'Attachment in Cinder', 'Explanation')
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('server', metavar='<server>',

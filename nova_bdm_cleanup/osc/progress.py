@@ -22,6 +22,9 @@ from nova_bdm_cleanup import terminal
 #: A terminal needs no more than this many lines a second.
 _INTERVAL = 0.1
 
+#: What is over by then needs no line.
+_PATIENCE = 1.0
+
 
 class Progress:
     """One line on standard error that is written over and over.
@@ -35,7 +38,7 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._shown = self._stream.isatty()
-        self._next = 0.0
+        self._next = clock() + _PATIENCE
         self._width = 0
 
     def __call__(self, what: str, count: int) -> None:

@@ -37,10 +37,11 @@ COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
 class CommandCase(base.FleetCase):
 
     def bdm(self, name: str, *arguments: str, user: str = 'admin',
-            stdin: Any = None) -> Tuple[int, Any]:
+            stdin: Any = None, form: str = 'json') -> Tuple[int, Any]:
         """Run a command as ``openstack`` does.
 
-        :returns: the exit code, and the rows by column
+        :returns: the exit code, and the rows by column, or the text where it
+            is no JSON
         """
         manager = SimpleNamespace(
             session=self.session(user), bdm_cleanup=self.client(user))
@@ -49,12 +50,14 @@ class CommandCase(base.FleetCase):
             client_manager=manager, stdout=self.stdout, stderr=self.stderr,
             options=SimpleNamespace(), NAME='openstack')
         command = COMMANDS[name](app, app.options)
-        arguments += ('-f', 'json', '--rate', '0')
+        arguments += ('-f', form, '--rate', '0')
         args = command.get_parser('openstack bdm ' + name).parse_args(
             arguments)
         with mock.patch.object(sys, 'stdin', stdin or io.StringIO()):
             code = command.run(args)
         output = self.stdout.getvalue()
+        if form != 'json':
+            return code, output
         return code, json.loads(output) if output else None
 
     def break_volume(self) -> None:

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import os
+from unittest import mock
 
 from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
@@ -47,6 +48,67 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual(('alpha', 'own'), (row['Server Name'],
                                             row['Project']))
         self.assertIn('available', row['Explanation'])
+
+    def table(self, *arguments: str) -> str:
+        with mock.patch('shutil.get_terminal_size',
+                        lambda: os.terminal_size((100, 24))):
+            _, text = self.bdm('audit', *arguments, form='table')
+        return str(text)
+
+    def test_table(self) -> None:
+        """What is long stands below, and a command on one line."""
+        self.break_volume()
+        text = self.table()
+        self.assertIn('| # | Server ', text)
+        self.assertNotIn('Attachment', text.split('\n')[1])
+        below = text[text.rindex('+\n') + 2:].split('\n')
+        self.assertEqual('1. openstack bdm clean ' + self.alpha, below[0])
+        self.assertEqual('   Cinder says that the volume is available and has '
+                         'no attachment of this server', below[1])
+        self.assertIn('| Since ', self.table('--sort-column', 'Since'))
+        self.assertIn('| Attachment ', self.table('--long'))
+        self.assertNotIn('# |', self.table('-c', 'Volume'))
+        self.assertEqual('\n', self.table('--reason', 'stuck'))
+
+    def reserve_many(self, server: str, count: int) -> None:
+        for number in range(count):
+            volume = self.cloud.volume('stale-%d' % number, 'reserved')
+            self.cloud.attachment('stale-%d' % number, server, volume,
+                                  'reserved', connected=False)
+
+    def test_many_of_one_kind(self) -> None:
+        self.reserve_many(self.alpha, 20)
+        self.break_volume()
+        text = self.table()
+        self.assertEqual(2, text.count('| ' + self.alpha))
+        self.assertIn('| 20 volumes', text)
+        action = 'openstack bdm release --server %s --max 20' % self.alpha
+        self.assertIn('. %s\n' % action, text)
+        self.assertIn('20 findings; --long shows each', text)
+        self.assertEqual(21, self.table('--long').count('| ' + self.alpha))
+        _, rows = self.bdm('audit')
+        self.assertEqual(21, len(rows))
+        code, rows = self.bdm('release', *action.split()[3:], '--yes')
+        self.assertEqual((ExitCode.REPAIRED, 20), (code, len(rows)))
+
+    def test_many_of_a_server_that_is_gone(self) -> None:
+        ghost = loopback.uid('ghost')
+        self.reserve_many(ghost, 5)
+        action = 'openstack bdm release --server %s --max 5' % ghost
+        self.assertIn(action, self.table('--all-projects'))
+        code, rows = self.bdm('release', *action.split()[3:], '--yes')
+        self.assertEqual((ExitCode.REPAIRED, 5), (code, len(rows)))
+        code, _ = self.bdm('release', '--server', ghost)
+        self.assertEqual(ExitCode.BAD_INPUT, code)
+
+    def test_what_was_audited_is_said(self) -> None:
+        for arguments, words in (
+                ((), 'Audited: project own only (--all-projects audits all'),
+                (('--all-projects',), 'Audited: all projects;'),
+                (('--host', 'compute1'), 'Audited: host compute1;'),
+                (('--server', self.alpha), 'Audited: 1 servers;')):
+            self.bdm('audit', *arguments)
+            self.assertIn(words, self.log.output)
 
     def test_reason_and_fail_on(self) -> None:
         self.break_volume()

@@ -42,8 +42,16 @@ class ProgressTest(base.TestCase):
     def test_a_name_does_not_control_the_terminal(self) -> None:
         stream = io.StringIO()
         stream.isatty = lambda: True
-        progress.Progress(stream, lambda: 1.0)('a\x1b[2J\r', 1)
+        clock = iter((1.0, 2.0, 2.0))
+        progress.Progress(stream, lambda: next(clock))('a\x1b[2J\r', 1)
         self.assertEqual('\ra\\x1b[2J\\r: 1', stream.getvalue())
+
+    def test_what_is_over_in_a_second_needs_none(self) -> None:
+        stream = io.StringIO()
+        stream.isatty = lambda: True
+        clock = iter((1.0, 1.9))
+        progress.Progress(stream, lambda: next(clock))('servers', 1)
+        self.assertEqual('', stream.getvalue())
 
     def test_file(self) -> None:
         self.assertEqual([''], self.show(False))
