@@ -229,6 +229,11 @@ class Compute:
         self._api.post('/servers/%s/action' % quoted(server_id),
                        {'reboot': {'type': 'HARD'}})
 
+    def stop(self, server_id: str) -> None:
+        """Ask for a stop; it is not over when this returns."""
+        self._api.post('/servers/%s/action' % quoted(server_id),
+                       {'os-stop': None})
+
 
 def bdms(server: ComputeServer, disks: Tuple[Disk, ...]) -> Tuple[Bdm, ...]:
     """The mappings, as cautious as what is known of them is little."""

@@ -98,9 +98,11 @@ class Rebooter:
             raise errors.BadInput('server %s does not exist' % server_id)
         return reboot_plan(seen)
 
-    def run(self, planned: RebootPlan) -> Tuple[str, RebootPlan]:
+    def run(self, planned: RebootPlan,
+            stop_again: bool = False) -> Tuple[str, RebootPlan]:
         """Reboot a server.
 
+        :param stop_again: stop it afterwards if it was stopped before
         :returns: its state afterwards, and what is left to do
         :raises Refused: when Nova does not reboot it for this user
         :raises Conflict: when Nova does not reboot it in its state
@@ -112,13 +114,17 @@ class Rebooter:
         except errors.NotFound as exc:
             raise errors.Conflict('server %s is gone' % server_id) from exc
         try:
-            status = self._wait(planned.server)
+            status = self._wait(planned.server, 'hard reboot')
+            if stop_again and status == 'ACTIVE' \
+                    and planned.server.status == 'SHUTOFF':
+                self._nova.stop(server_id)
+                status = self._wait(planned.server, 'stop')
             return status, self.look(server_id)
-        except (errors.Refused, errors.BadInput) as exc:
+        except (errors.Refused, errors.Conflict, errors.BadInput) as exc:
             # They would say that nothing was changed.
             raise errors.Unanswered(str(exc)) from exc
 
-    def _wait(self, server: compute.ComputeServer) -> str:
+    def _wait(self, server: compute.ComputeServer, what: str) -> str:
         begin = self._clock()
         while True:
             now = self._nova.server(server.id)
@@ -130,8 +136,8 @@ class Rebooter:
             waited = self._clock() - begin
             if waited >= self._timeout:
                 raise errors.Unanswered(
-                    'the reboot of server %s is not over after %d s (%s)' % (
-                        server.id, waited, now.task_state))
-            self._progress('hard reboot of %s, seconds' % server.id,
+                    'the %s of server %s is not over after %d s (%s)' % (
+                        what, server.id, waited, now.task_state))
+            self._progress('%s of %s, seconds' % (what, server.id),
                            int(waited))
             self._sleep(_POLL)

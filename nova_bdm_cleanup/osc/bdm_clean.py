@@ -39,7 +39,8 @@ class CleanBdm(base.BdmCommand, command.Lister):
 
     Shows what is to be removed, asks, reboots one server after the other,
     waits, and shows what both APIs say afterwards. Servers in ERROR and
-    stopped ones are cleaned, too; a stopped server runs afterwards.
+    stopped ones are cleaned, too; a stopped server runs afterwards, unless
+    --stop-again is given.
 
     The compute host must have the plugin enabled: a hard reboot without it
     does not remove anything, and may leave the server in ERROR. Servers at
@@ -68,6 +69,10 @@ class CleanBdm(base.BdmCommand, command.Lister):
         group.add_argument('--yes', action='store_true',
                            help='Do not ask')
         parser.add_argument(
+            '--stop-again', action='store_true',
+            help='Stop a server again that was stopped before: its guest '
+                 'runs for a moment only')
+        parser.add_argument(
             '--timeout', metavar='<seconds>', type=base.number(0),
             default=600,
             help='How long to wait for one reboot (default: 600)')
@@ -91,7 +96,7 @@ class CleanBdm(base.BdmCommand, command.Lister):
         self._refuse(planned)
         todo = [p for p in planned if p.issues]
         for plan in planned:
-            self._announce(plan)
+            self._announce(plan, args.stop_again)
         if args.dry_run or not todo:
             if todo:
                 self.exit_code = ExitCode.FINDINGS
@@ -102,7 +107,7 @@ class CleanBdm(base.BdmCommand, command.Lister):
         codes = set()
         for number, plan in enumerate(todo):
             try:
-                code, found = self._clean(cleaner, plan)
+                code, found = self._clean(cleaner, plan, args.stop_again)
             except KeyboardInterrupt:
                 # What became of the others must be told all the same.
                 codes.add(ExitCode.PARTLY)
@@ -134,7 +139,7 @@ class CleanBdm(base.BdmCommand, command.Lister):
         if refused:
             raise errors.Refused('nothing was changed')
 
-    def _announce(self, plan: reboot.RebootPlan) -> None:
+    def _announce(self, plan: reboot.RebootPlan, stop_again: bool) -> None:
         server = plan.server
         for issue in plan.others:
             self.note('Server %s: a reboot does not release volume %s (%s): '
@@ -153,8 +158,11 @@ class CleanBdm(base.BdmCommand, command.Lister):
         self.note('Server %s is hard-rebooted on host %s, whose nova-compute '
                   'must have bdm-cleanup enabled%s', server.id,
                   server.host or '-',
-                  '; it is stopped now and runs afterwards'
-                  if server.status == 'SHUTOFF' else '')
+                  '' if server.status != 'SHUTOFF' else
+                  '; it is stopped now, and is stopped again when it has '
+                  'started' if stop_again else
+                  '; it is stopped now and runs afterwards (--stop-again '
+                  'stops it again)')
 
     def _ask(self, args: argparse.Namespace,
              todo: Sequence[reboot.RebootPlan]) -> None:
@@ -168,10 +176,12 @@ class CleanBdm(base.BdmCommand, command.Lister):
         if sys.stdin.readline().strip().lower() not in ('y', 'yes'):
             raise errors.Refused('nothing was changed')
 
-    def _clean(self, cleaner: reboot.Rebooter,
-               plan: reboot.RebootPlan) -> Tuple[ExitCode, Rows]:
+    def _clean(self, cleaner: reboot.Rebooter, plan: reboot.RebootPlan,
+               stop_again: bool) -> Tuple[ExitCode, Rows]:
+        wanted = ('SHUTOFF' if stop_again and plan.server.status == 'SHUTOFF'
+                  else 'ACTIVE')
         try:
-            status, after = cleaner.run(plan)
+            status, after = cleaner.run(plan, stop_again)
         except (errors.Refused, errors.Conflict) as exc:
             return ExitCode.REFUSED, _rows(plan.issues, {},
                                            'refused: %s' % exc)
@@ -179,10 +189,10 @@ class CleanBdm(base.BdmCommand, command.Lister):
             return ExitCode.PARTLY, _rows(plan.issues, {},
                                           'unknown: %s' % exc)
         left = {(i.volume, i.attachment): i for i in after.issues}
-        if status != 'ACTIVE':
+        if status != wanted:
             self.say('server %s is %s after the reboot' % (plan.server.id,
                                                            status))
-        return (ExitCode.PARTLY if left or status != 'ACTIVE'
+        return (ExitCode.PARTLY if left or status != wanted
                 else ExitCode.REPAIRED,
                 _rows(plan.issues, left, 'removed'))
 

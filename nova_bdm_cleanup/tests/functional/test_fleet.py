@@ -177,7 +177,8 @@ class ShowAndCleanTest(FleetTest):
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertIn('opted-out', self.stderr.getvalue())
 
-    def clean_in_state(self, status: str, action: dict[str, Any]) -> None:
+    def clean_in_state(self, status: str, action: dict[str, Any],
+                       *arguments: str, after: str = 'ACTIVE') -> None:
         """Clean a server that is not running."""
         server = self.cloud.server(fixture.Disk(), fixture.Disk())
         lost, fine = server.volumes
@@ -185,16 +186,22 @@ class ShowAndCleanTest(FleetTest):
                            by=self.cloud.admin)
         self.cloud.lose_attachment(server, lost)
         self.assertEqual(status, self.cloud.look(server).status)
-        code, rows = self.bdm('clean', server.id, '--yes')
+        code, rows = self.bdm('clean', server.id, '--yes', *arguments)
         self.assertEqual((ExitCode.REPAIRED, ['removed']),
                          (code, [row['Result'] for row in rows]))
         view = self.cloud.look(server)
-        self.assertEqual('ACTIVE', view.status)
+        self.assertEqual((after, after == 'ACTIVE'),
+                         (view.status, view.is_running))
         self.assert_gone(view, lost)
-        self.assert_healthy(view, fine)
+        if view.is_running:
+            self.assert_healthy(view, fine)
 
     def test_stopped_server(self):
         self.clean_in_state('SHUTOFF', {'os-stop': None})
+
+    def test_stopped_server_that_is_to_stay_so(self):
+        self.clean_in_state('SHUTOFF', {'os-stop': None}, '--stop-again',
+                            after='SHUTOFF')
 
     def test_server_in_error(self):
         self.clean_in_state('ERROR', {'os-resetState': {'state': 'error'}})

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any, Tuple
 from unittest import mock
 
 from nova_bdm_cleanup.exitcodes import ExitCode
@@ -59,6 +60,45 @@ class CleanBdmTest(commandcase.CommandCase):
             self.cloud.mapping(self.alpha, self.disk,
                                loopback.uid('attachment of disk'))
         self.assertIn('runs afterwards', self.log.output)
+
+    def stop_again(self, stop: Any) -> Tuple[int, Any]:
+        """Clean a stopped server that is to stay so."""
+        server = self.cloud.servers[self.alpha]
+        server['status'] = 'SHUTOFF'
+        self.break_volume()
+
+        def act() -> Any:
+            if 'reboot' in self.cloud.requests[-1].body:
+                self.cloud.mappings[self.alpha].clear()
+                server['status'] = 'ACTIVE'
+                return None
+            return stop(server)
+
+        self.cloud.on('POST', act)
+        code, (row,) = self.bdm('clean', 'alpha', '--yes', '--stop-again')
+        self.assertIn('is stopped again', self.log.output)
+        return code, row['Result']
+
+    def test_stop_again(self) -> None:
+        self.assertEqual(
+            (ExitCode.REPAIRED, 'removed'),
+            self.stop_again(lambda s: s.update(status='SHUTOFF')))
+
+    def test_not_stopped_again(self) -> None:
+        code, result = self.stop_again(lambda s: (409, {
+            'conflictingRequest': {'message': 'locked'}}))
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('unknown: ', result)
+        self.assertIn('locked', result)
+
+    def test_a_server_that_runs_is_not_stopped(self) -> None:
+        self.break_volume()
+        self.reboot()
+        code, _ = self.bdm('clean', 'alpha', '--yes', '--stop-again')
+        self.assertEqual(ExitCode.REPAIRED, code)
+        self.assertEqual([{'reboot': {'type': 'HARD'}}], [
+            r.body for r in self.cloud.requests
+            if r.method == 'POST' and r.path.endswith('action')])
 
     def test_only_yes_means_yes(self) -> None:
         self.break_volume()
