@@ -33,6 +33,9 @@ from nova_bdm_cleanup.fleet.issues import AnyReason
 from nova_bdm_cleanup.fleet.issues import FleetReason
 from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.fleet.issues import issues_of
+from nova_bdm_cleanup.fleet.issues import record_words
+from nova_bdm_cleanup.fleet.issues import Sides
+from nova_bdm_cleanup.fleet.issues import volume_words
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.model import Reason
@@ -267,6 +270,8 @@ class Audit:
             server=attachment.server_id, volume=attachment.volume_id,
             attachment=attachment.id,
             host=host, since=volume.updated_at if volume else None,
+            sides=Sides(('the server does not exist',), volume_words(volume),
+                        (record_words(attachment, volume),)),
             needs_look=(
                 # What "bdm release" does not free without being told more.
                 attachment.is_legacy
@@ -305,6 +310,10 @@ class Audit:
                 else Reason.OPERATION_IN_FLIGHT)
         return Issue(reason=reason, explanation=explanation,
                      volume=volume_id, since=volume.updated_at,
+                     sides=Sides(
+                         ('no server has a mapping of it',),
+                         volume_words(volume), tuple(
+                             record_words(a, volume) for a in attachments)),
                      # Who had it, if anybody?
                      needs_look=True)
 

@@ -19,8 +19,10 @@ import enum
 from typing import Dict, FrozenSet, Optional, Tuple, Union
 
 from nova_bdm_cleanup.fleet.inspection import Inspection
+from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Finding
 from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.model import Volume
 
 
 class FleetReason(str, enum.Enum):
@@ -86,6 +88,16 @@ QUIET: FrozenSet[AnyReason] = frozenset((
 
 
 @dataclasses.dataclass(frozen=True)
+class Sides:
+    """What each side says of a finding, in words."""
+
+    nova: Tuple[str, ...] = ()
+    cinder: Tuple[str, ...] = ()
+    #: The attachment records.
+    records: Tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Issue:
     """One inconsistency, as a row of a report."""
 
@@ -106,6 +118,8 @@ class Issue:
     instead: Optional[Remedy] = None
     #: The command shows what it needs to know before it can do anything.
     needs_look: bool = False
+    #: For people; it is not part of what makes an issue.
+    sides: Sides = dataclasses.field(default=Sides(), compare=False)
 
     @property
     def remedy(self) -> Remedy:
@@ -151,7 +165,50 @@ def issue_of(finding: Finding, seen: Inspection) -> Issue:
         project=seen.server.project, host=seen.server.host,
         volume=finding.volume_id, attachment=finding.attachment_id,
         device=finding.device, since=volume.updated_at if volume else None,
-        withheld=finding.withheld, instead=_instead(finding, seen))
+        withheld=finding.withheld, instead=_instead(finding, seen),
+        sides=_sides(finding, seen, volume))
+
+
+def _sides(finding: Finding, seen: Inspection,
+           volume: Optional[Volume]) -> Sides:
+    server = seen.server
+    nova = ['server is %s' % server.status]
+    if server.task_state:
+        nova.append('task: %s' % server.task_state)
+    if finding.bdm is None:
+        nova.append('no mapping names it')
+    else:
+        nova += ['mapping %s' % finding.bdm.uuid,
+                 'device %s' % (finding.bdm.device_name or 'not shown'),
+                 'attachment %s' % (finding.bdm.attachment_id or 'none')]
+    return Sides(tuple(nova), volume_words(volume), tuple(
+        record_words(a, volume) for a in seen.attachments.values()
+        if a.id == finding.attachment_id
+        or finding.volume_id and a.volume_id == finding.volume_id))
+
+
+def volume_words(volume: Optional[Volume]) -> Tuple[str, ...]:
+    """What Cinder says of a volume."""
+    if volume is None:
+        return ('the volume does not exist, or is not shown',)
+    words = ['volume is %s' % volume.status]
+    if volume.multiattach:
+        words.append('multiattach')
+    if volume.is_migrating:
+        words.append('migration: %s' % volume.migration_status)
+    words += ['attached to server %s%s' % (
+        a.server_id or '-', ' on host %s' % a.host if a.host else '')
+        for a in volume.attached_to]
+    return tuple(words)
+
+
+def record_words(attachment: Attachment, volume: Optional[Volume]) -> str:
+    """What Cinder says of an attachment."""
+    host = volume.host_of(attachment.id) if volume else None
+    return '%s: %s, %s, server %s%s' % (
+        attachment.id, attachment.status,
+        'with a connection' if attachment.connected else 'without connection',
+        attachment.server_id or '-', ', host %s' % host if host else '')
 
 
 def _instead(finding: Finding, seen: Inspection) -> Optional[Remedy]:

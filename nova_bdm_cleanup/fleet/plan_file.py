@@ -16,15 +16,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import os
-from types import TracebackType
-from typing import Any, Dict, Iterable, List, Optional, Tuple, Type
+from typing import Any, Dict, Iterable, List, Tuple
 
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.fleet.issues import AnyReason
 from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.fleet.issues import REMEDIES
 from nova_bdm_cleanup.fleet.issues import Remedy
+from nova_bdm_cleanup.fleet.new_file import NewFile
 from nova_bdm_cleanup.model import Reason
 
 _FORMAT = 'nova-bdm-cleanup plan'
@@ -34,46 +33,19 @@ _TEXTS = ('server', 'server_name', 'project', 'host', 'volume', 'attachment',
           'device')
 
 
-class PlanWriter:
-    """A new plan file, made before the audit begins.
+class PlanWriter(NewFile):
+    """A new plan file."""
 
-    A context manager: a file that was not written is not left behind.
-
-    :param path: of a file that does not exist
-    :raises BadInput: when it does, or cannot be made
-    """
-
-    def __init__(self, path: str) -> None:
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL,
-                                 0o600)
-        except OSError as exc:
-            raise errors.BadInput('plan file %s: %s; give the path of a new '
-                                  'file' % (path, exc.strerror)) from exc
-        self._path = path
-        self._file = os.fdopen(descriptor, 'w', encoding='utf-8')
-        self._written = False
-
-    def __enter__(self) -> PlanWriter:
-        return self
-
-    def __exit__(self, kind: Optional[Type[BaseException]],
-                 error: Optional[BaseException],
-                 traceback: Optional[TracebackType]) -> None:
-        self._file.close()
-        if not self._written:
-            os.unlink(self._path)
+    kind = 'plan file'
 
     def write(self, issues: Iterable[Issue], incomplete: bool,
               created: datetime.datetime) -> None:
         """Write all of it."""
-        json.dump({'format': _FORMAT, 'version': _VERSION,
-                   'created': created.isoformat(),
-                   'complete': not incomplete,
-                   'findings': [_fields(i) for i in issues]},
-                  self._file, indent=2)
-        self._file.write('\n')
-        self._written = True
+        self.put(json.dumps({'format': _FORMAT, 'version': _VERSION,
+                             'created': created.isoformat(),
+                             'complete': not incomplete,
+                             'findings': [_fields(i) for i in issues]},
+                            indent=2) + '\n')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -123,7 +123,8 @@ class BdmCommand:
         wanted = {*self.short, *args.sort_columns}
         indexes = [i for i, name in enumerate(columns) if name in wanted]
         return (['#', *(columns[i] for i in indexes)],
-                [[number, *(row[i] for i in indexes)]
+                [[number, *('-' if row[i] is None else row[i]
+                            for i in indexes)]
                  for number, row in enumerate(rows, 1)])
 
     def _below(self, columns: Sequence[str],

@@ -26,6 +26,7 @@ from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.fleet.issues import QUIET
 from nova_bdm_cleanup.fleet.issues import REMEDIES
 from nova_bdm_cleanup.fleet.issues import Remedy
+from nova_bdm_cleanup.fleet.page import PageWriter
 from nova_bdm_cleanup.fleet.plan_file import PlanWriter
 from nova_bdm_cleanup.osc import base
 
@@ -101,6 +102,10 @@ class AuditBdm(base.BdmCommand, command.Lister):
             '--plan', metavar='<file>',
             help='Write what was found into this new file, for bdm release '
                  'and bdm clean')
+        parser.add_argument(
+            '--report', metavar='<file>',
+            help='Write what was found into this new file, as a page for a '
+                 'browser that needs no network')
         return parser
 
     def take_action(self, args: argparse.Namespace
@@ -108,7 +113,9 @@ class AuditBdm(base.BdmCommand, command.Lister):
         with contextlib.ExitStack() as stack:
             plan = (stack.enter_context(PlanWriter(args.plan))
                     if args.plan else None)
-            shown = self._audit(args, plan)
+            page = (stack.enter_context(PageWriter(args.report))
+                    if args.report else None)
+            shown = self._audit(args, plan, page)
         if self.is_for_people(args):
             if args.long:
                 self.short = (*_COLUMNS[:-1], *_MORE_COLUMNS[:-1])
@@ -119,7 +126,8 @@ class AuditBdm(base.BdmCommand, command.Lister):
         return columns, [_row(i, args.long) for i in shown]
 
     def _audit(self, args: argparse.Namespace,
-               plan: Optional[PlanWriter]) -> List[Issue]:
+               plan: Optional[PlanWriter],
+               page: Optional[PageWriter]) -> List[Issue]:
         scope = audit.Scope(
             servers=tuple(args.server), host=args.host, project=args.project,
             all_projects=args.all_projects, thorough=args.thorough,
@@ -138,6 +146,8 @@ class AuditBdm(base.BdmCommand, command.Lister):
         self._report(auditor, scope, hidden)
         if plan is not None:
             plan.write(shown, bool(auditor.gaps), base.now())
+        if page is not None:
+            page.write(shown, self._scope(scope), auditor.gaps, base.now())
         failing = [i for i in shown
                    if not args.fail_on or str(i.reason) in args.fail_on]
         if auditor.gaps:

@@ -1,0 +1,197 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""An audit as one page that people look at.
+
+It needs nothing but itself: no network, no other file.  So it can be sent by
+mail, and what others wrote (names of servers and of hosts) cannot make the
+browser fetch or run anything.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import html
+from typing import Iterable, List, Optional, Sequence, Tuple
+
+from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.fleet.new_file import NewFile
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
+style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Volumes that Nova and Cinder disagree about</title>
+<style>
+:root { color-scheme: light dark; --line: #8886; --soft: #8882; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto;
+       max-width: 78rem; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0; }
+h2 { font-size: 1.1rem; }
+code, .id { font-family: ui-monospace, monospace; font-size: .86em; }
+table { border-collapse: collapse; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
+         border-bottom: 1px solid var(--line); }
+.sums { display: flex; flex-wrap: wrap; gap: 0 3rem; }
+.gap { border-left: 4px solid #c50; padding: .2rem .8rem; }
+#findings { width: 100%%; }
+#findings tbody tr:first-child td { border-bottom: 0; padding-top: .7rem; }
+.id { overflow-wrap: anywhere; }
+.sides { display: grid; gap: 0 1.5rem; margin: .5rem 0 0;
+         grid-template-columns: repeat(3, minmax(0, 1fr)); }
+.sides h3 { font-size: .85rem; margin: 0; }
+.sides ul { margin: 0; padding-left: 1.1rem; overflow-wrap: anywhere; }
+.action { background: var(--soft); display: inline-block; padding: 0 .4rem; }
+form { display: flex; flex-wrap: wrap; gap: .6rem; margin: 1rem 0; }
+th button { all: unset; cursor: pointer; font-weight: 600; }
+th button:focus-visible { outline: 2px solid; }
+th[aria-sort=ascending] button::after { content: " \\2191"; }
+th[aria-sort=descending] button::after { content: " \\2193"; }
+@media print { form { display: none; } tbody { break-inside: avoid; } }
+</style>
+</head>
+<body>
+<h1>Volumes that Nova and Cinder disagree about</h1>
+<p>%(when)s UTC, %(scope)s: <strong>%(count)d findings</strong></p>
+%(gaps)s
+<div class="sums">
+<section><h2>By reason</h2>%(reasons)s</section>
+<section><h2>By host</h2>%(hosts)s</section>
+</div>
+<h2>Findings</h2>
+<form>
+<input id="text" type="search" placeholder="Any word" aria-label="Any word">
+<select id="reason" aria-label="Reason">%(reason_options)s</select>
+<select id="host" aria-label="Host">%(host_options)s</select>
+<span id="shown" role="status"></span>
+</form>
+<table id="findings">
+<thead><tr>%(headings)s</tr></thead>
+%(rows)s
+</table>
+<script>
+'use strict';
+const table = document.getElementById('findings');
+const fields = ['text', 'reason', 'host'].map(
+    id => document.getElementById(id));
+function filter() {
+  const [text, reason, host] = fields.map(f => f.value);
+  const words = text.toLowerCase().split(/\\s+/).filter(Boolean);
+  let count = 0;
+  for (const body of table.tBodies) {
+    const all = body.textContent.toLowerCase();
+    body.hidden = !(words.every(w => all.includes(w))
+        && (!reason || body.dataset.reason === reason)
+        && (!host || body.dataset.host === host));
+    count += !body.hidden;
+  }
+  document.getElementById('shown').textContent =
+      count + ' of ' + table.tBodies.length + ' are shown';
+}
+for (const field of fields) field.addEventListener('input', filter);
+document.querySelector('form').addEventListener(
+    'submit', event => event.preventDefault());
+const heads = [...table.tHead.rows[0].cells];
+const sort = (head, index) => () => {
+  const down = head.getAttribute('aria-sort') === 'ascending';
+  heads.forEach(h => h.removeAttribute('aria-sort'));
+  head.setAttribute('aria-sort', down ? 'descending' : 'ascending');
+  const key = body => body.rows[0].cells[index].textContent;
+  [...table.tBodies].sort((a, b) =>
+      (down ? -1 : 1) * key(a).localeCompare(key(b), 'en', {numeric: true})
+  ).forEach(body => table.append(body));
+};
+heads.forEach((head, index) =>
+    head.firstChild.addEventListener('click', sort(head, index)));
+filter();
+</script>
+</body>
+</html>
+"""
+
+_HEADINGS = ('Reason', 'Server', 'Host', 'Volume', 'Device', 'Since')
+
+
+class PageWriter(NewFile):
+    """A new page."""
+
+    kind = 'report'
+
+    def write(self, issues: Sequence[Issue], scope: str, gaps: Sequence[str],
+              created: datetime.datetime) -> None:
+        """Write all of it.
+
+        :param scope: what was audited
+        :param gaps: why it is not the whole truth
+        :param created: when
+        """
+        self.put(_PAGE % {
+            'when': created.strftime('%Y-%m-%d %H:%M'), 'scope': _text(scope),
+            'count': len(issues),
+            'gaps': ''.join('<p class="gap"><strong>Incomplete:</strong> %s'
+                            '</p>' % _text(g) for g in gaps),
+            'reasons': _sums(str(i.reason) for i in issues),
+            'hosts': _sums(i.host or 'none' for i in issues),
+            'reason_options': _options('Any reason', (
+                str(i.reason) for i in issues)),
+            'host_options': _options('Any host', (
+                i.host or 'none' for i in issues)),
+            'headings': ''.join(
+                '<th scope="col"><button type="button">%s</button></th>' % h
+                for h in _HEADINGS),
+            'rows': '\n'.join(map(_row, issues))})
+
+
+def _text(text: Optional[str]) -> str:
+    """A text that is anybody's, in a page."""
+    return html.escape(terminal.clean(text))
+
+
+def _sums(names: Iterable[str]) -> str:
+    found = collections.Counter(names).most_common()
+    return '<table>%s</table>' % ''.join(
+        '<tr><td>%s</td><td>%d</td></tr>' % (_text(name), count)
+        for name, count in found)
+
+
+def _options(any_of_them: str, names: Iterable[str]) -> str:
+    return '<option value="">%s</option>%s' % (any_of_them, ''.join(
+        '<option>%s</option>' % _text(n) for n in sorted(set(names))))
+
+
+def _row(issue: Issue) -> str:
+    cells: List[Tuple[str, str]] = [
+        ('', _text(str(issue.reason))),
+        ('id', '%s%s' % (
+            '%s<br>' % _text(issue.server_name) if issue.server_name else '',
+            _text(issue.server))),
+        ('', _text(issue.host)), ('id', _text(issue.volume)),
+        ('', _text(issue.device)),
+        ('', _text(issue.since.strftime('%Y-%m-%d %H:%M')
+                   if issue.since else None))]
+    return (
+        '<tbody data-reason="%s" data-host="%s"><tr>%s</tr>'
+        '<tr><td colspan="%d">%s<br><code class="action">%s</code>'
+        '<div class="sides">%s</div></td></tr></tbody>' % (
+            _text(str(issue.reason)), _text(issue.host or 'none'),
+            ''.join('<td class="%s">%s</td>' % c for c in cells),
+            len(_HEADINGS), _text(issue.explanation),
+            _text(issue.what_to_do), ''.join(
+                '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(
+                    '<li>%s</li>' % _text(w) for w in words or ('none',)))
+                for title, words in (('Nova', issue.sides.nova),
+                                     ('Cinder', issue.sides.cinder),
+                                     ('Attachments', issue.sides.records)))))

@@ -1,0 +1,164 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The page of ``openstack bdm audit --report``."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+from typing import Any, Tuple
+import unittest
+
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.tests.unit.osc import commandcase
+
+BROWSER = shutil.which('chromium')
+
+#: What a person does with the page; what it shows then is its title.
+_USE = """
+<script>
+const seen = {};
+const look = () => [...document.querySelectorAll('#findings tbody')]
+    .filter(b => !b.hidden).map(b => b.dataset.reason);
+const put = (id, value) => {
+  const field = document.getElementById(id);
+  field.value = value;
+  field.dispatchEvent(new Event('input'));
+};
+seen.all = look();
+put('reason', 'server-gone'); seen.reason = look(); put('reason', '');
+put('host', 'compute1'); seen.host = look(); put('host', '');
+put('text', 'bdm  CLEAN'); seen.text = look(); put('text', '');
+const head = document.querySelector('#findings th button');
+head.click(); seen.up = look();
+head.click(); seen.down = look();
+seen.status = document.getElementById('shown').textContent;
+document.title = JSON.stringify(seen);
+</script>
+"""
+
+
+class ReportCase(commandcase.CommandCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path_of_page = pathlib.Path(self.path('report.html'))
+
+    def audit(self, *arguments: str) -> Tuple[int, Any]:
+        return self.bdm('audit', '--report', str(self.path_of_page),
+                        *arguments)
+
+    def content(self) -> str:
+        return self.path_of_page.read_text(encoding='utf-8')
+
+
+class PageTest(ReportCase):
+
+    def test_findings(self) -> None:
+        self.break_volume()
+        code, rows = self.audit()
+        self.assertEqual((ExitCode.FINDINGS, 1), (code, len(rows)))
+        page = self.content()
+        for words in ('project own only', '1 findings', 'volume-available',
+                      'openstack bdm clean ' + self.alpha, 'server is ACTIVE',
+                      'volume is available', 'device /dev/vdb'):
+            self.assertIn(words, page)
+        self.assertEqual(0o600, stat.S_IMODE(
+            os.stat(self.path_of_page).st_mode))
+
+    def test_it_needs_nothing_but_itself(self) -> None:
+        self.break_volume()
+        self.audit()
+        self.assertIn("default-src 'none'", self.content())
+        self.assertNotRegex(self.content(),
+                            r'(?i)(src|href|url|import)\s*[=(]')
+
+    def test_what_others_wrote_is_text(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha]['name'] = (
+            '<script>alert("x")</script>\x1b[2J%s')
+        self.audit()
+        self.assertIn('&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;'
+                      '\\x1b[2J%s', self.content())
+        self.assertEqual(1, self.content().count('<script>'))
+
+    def test_incomplete(self) -> None:
+        self.cloud.silent_hosts = ['compute7']
+        self.assertEqual(ExitCode.PARTLY, self.audit('--all-projects')[0])
+        self.assertRegex(self.content(), 'Incomplete:.*compute7')
+
+    def test_bad_input(self) -> None:
+        """Nothing is asked, and nothing is left behind."""
+        self.path_of_page.write_text('mine')
+        for path, words in (
+                (self.path_of_page, 'File exists'),
+                (self.path_of_page.parent / 'no' / 'such', 'No such file'),
+                (self.path_of_page.parent, 'File exists')):
+            code, _ = self.bdm('audit', '--report', str(path))
+            self.assertEqual(ExitCode.BAD_INPUT, code)
+            self.assertIn('report %s: %s' % (path, words),
+                          self.stderr.getvalue())
+        self.assertEqual('mine', self.content())
+        self.assertEqual([], self.cloud.requests)
+
+    def test_none_is_left_behind_by_an_audit_that_is_refused(self) -> None:
+        code, _ = self.bdm(
+            'audit', '--all-projects', '--report', str(self.path_of_page),
+            user='member')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertFalse(self.path_of_page.exists())
+
+
+@unittest.skipUnless(BROWSER, 'there is no chromium')
+class BrowserTest(ReportCase):
+    """The page in a browser: it is used, and it does not complain."""
+
+    def browse(self, *arguments: str) -> Tuple[str, str]:
+        done = subprocess.run(
+            [str(BROWSER), '--headless', '--no-sandbox', '--disable-gpu',
+             '--user-data-dir=' + self.tempdir(), '--enable-logging=stderr',
+             '--virtual-time-budget=2000', *arguments,
+             self.path_of_page.as_uri()],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
+            check=True, encoding='utf-8')
+        return done.stdout, done.stderr
+
+    def test_filter_sort_and_print(self) -> None:
+        self.break_volume()
+        self.orphan()
+        self.cloud.volume('nobodys', 'in-use')
+        self.audit('--all-projects')
+        with open(self.path_of_page, 'a', encoding='utf-8') as file:
+            file.write(_USE)
+        page, log = self.browse('--dump-dom')
+        self.assertNotIn('CONSOLE', log)
+        title = re.search('<title>(.*)</title>', page)
+        assert title is not None
+        seen = json.loads(title.group(1).replace('&quot;', '"'))
+        reasons = ['server-gone', 'used-by-nobody', 'volume-available']
+        self.assertEqual(reasons, sorted(seen['all']))
+        self.assertEqual(['server-gone'], seen['reason'])
+        self.assertEqual(['server-gone', 'volume-available'],
+                         sorted(seen['host']))
+        self.assertEqual(['volume-available'], seen['text'])
+        self.assertEqual((reasons, reasons[::-1]),
+                         (seen['up'], seen['down']))
+        self.assertEqual('3 of 3 are shown', seen['status'])
+        printed = self.path_of_page.with_suffix('.pdf')
+        _, log = self.browse('--print-to-pdf=%s' % printed)
+        self.assertNotIn('CONSOLE', log)
+        self.assertEqual(b'%PDF', printed.read_bytes()[:4])
