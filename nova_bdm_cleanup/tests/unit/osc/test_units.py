@@ -1,0 +1,76 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The units for systemd that are shipped."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import subprocess
+from typing import List
+import unittest
+
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.fleet import plan_file
+from nova_bdm_cleanup.tests.unit.osc import commandcase
+
+UNITS = pathlib.Path(__file__).resolve().parents[4] / 'etc' / 'systemd'
+ANALYZE = shutil.which('systemd-analyze')
+
+
+class UnitsTest(commandcase.CommandCase):
+
+    def lines(self, name: str) -> List[str]:
+        """What a setting of the service starts, for this test."""
+        text = (UNITS / 'bdm-audit.service').read_text(encoding='utf-8')
+        return [line.replace('${STATE_DIRECTORY}', self.state)
+                for line in re.findall('^%s=(.*)$' % name, text, re.M)]
+
+    def audit(self) -> int:
+        """Do what the service does."""
+        for line in self.lines('ExecStartPre'):
+            subprocess.run(line.split(), check=True)
+        [line] = self.lines('ExecStart')
+        program, bdm, command, *arguments = line.split()
+        self.assertEqual(['openstack', 'bdm', 'audit'],
+                         [program, bdm, command])
+        return self.bdm(command, *arguments)[0]
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.state = self.tempdir()
+
+    def test_every_night(self) -> None:
+        self.assertEqual(ExitCode.OK, self.audit())
+        self.break_volume()
+        self.assertEqual(ExitCode.FINDINGS, self.audit())
+        self.assertEqual(ExitCode.FINDINGS, self.audit())
+        state = pathlib.Path(self.state)
+        self.assertEqual(1, len(plan_file.read_plan(
+            str(state / 'plan.json')).issues))
+        self.assertIn('1 findings', (state / 'report.html').read_text(
+            encoding='utf-8'))
+        # In the morning.
+        code, (row,) = self.bdm('clean', '--plan', str(state / 'plan.json'),
+                                '--dry-run')
+        self.assertEqual((ExitCode.FINDINGS, self.disk),
+                         (code, row['Volume']))
+
+    @unittest.skipUnless(ANALYZE, 'there is no systemd-analyze')
+    def test_systemd_knows_every_setting(self) -> None:
+        done = subprocess.run(
+            [str(ANALYZE), 'verify', '--man=no',
+             *map(str, sorted(UNITS.iterdir()))],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+            encoding='utf-8')
+        self.assertNotRegex(done.stdout, 'Unknown|Failed to parse|Invalid')
