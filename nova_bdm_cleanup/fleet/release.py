@@ -40,6 +40,9 @@ from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.model import Reason
 
+#: By what back ends know a host.
+_IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
+
 
 @dataclasses.dataclass(frozen=True)
 class Target:
@@ -319,7 +322,10 @@ def read_connector(path: str) -> release_rules.Connector:
         return release_rules.NeverConnected.YES
     try:
         with open(path, encoding='utf-8') as file:
-            connector = json.load(file)
+            text = file.read()
+        if not text.strip():
+            raise ValueError('the file is empty')
+        connector = json.loads(text)
     except OSError as exc:
         raise errors.BadInput(
             'connector %s: %s' % (path, exc.strerror)) from exc
@@ -330,5 +336,10 @@ def read_connector(path: str) -> release_rules.Connector:
         raise errors.BadInput('connector %s: it names no host; use the output '
                               'of "nova-manage volume_attachment '
                               'get_connector --json"' % path)
+    if not any(connector.get(key) for key in _IDENTITIES):
+        # What it leaves out, some back ends take for "any".
+        raise errors.BadInput(
+            'connector %s: it has nothing that a back end could know host %s '
+            'by (%s)' % (path, host, ', '.join(_IDENTITIES)))
     found: Dict[str, Any] = connector
     return found

@@ -27,6 +27,7 @@ from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.fleet.issues import Remedy
 from nova_bdm_cleanup.fleet.release import ReleaseResult
 from nova_bdm_cleanup.fleet.release import Target
+from nova_bdm_cleanup.fleet.release_rules import NeverConnected
 from nova_bdm_cleanup.fleet.release_rules import ReleaseStep
 from nova_bdm_cleanup.osc import base
 
@@ -106,6 +107,9 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
                                   'or --server, or --plan')
         connector = (release.read_connector(args.connector)
                      if args.connector else None)
+        if connector is NeverConnected.YES and not args.targets:
+            raise errors.BadInput('--connector none is your word for what you '
+                                  'name: give volumes or attachments')
         self.connect(args)
         releaser = release.Releaser(
             self.nova, self.cinder, base.policy(args), connector,

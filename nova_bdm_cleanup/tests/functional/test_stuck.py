@@ -20,7 +20,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from typing import Any
+
+import fixtures
 
 from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.fleet.issues import REMEDIES
@@ -127,6 +130,21 @@ class AttachedByHandTest(StuckCase):
         self.assert_freed('os-force_detach', attachment, '--connector',
                           self.connector())
         self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+    def test_bad_connector(self):
+        """A file that says nothing changes nothing."""
+        volume = self.cloud.volume()
+        self.attach_by_hand(self.ghost(), volume)
+        path = self.connector()
+        for text in ('', '[]', '{"host": "compute1"}', 'none'):
+            with open(path, 'w') as file:
+                file.write(text)
+            code, _ = self.bdm('release', volume, '--connector', path,
+                               '--yes', *LONG_AGO)
+            self.assertEqual(ExitCode.BAD_INPUT, code)
+            self.assertIn('connector ' + path, self.stderr.getvalue())
+        self.assertEqual(('in-use', []),
+                         (self.status(volume), self.calls(volume)))
 
     def test_server_that_has_the_disk(self):
         volume = self._witness.volumes[0]
@@ -412,9 +430,16 @@ class PrintedActionsTest(StuckCase):
             'status-contradiction': contradiction,
             'duplicate-attachment': duplicate, 'cross-wired': crossed,
             'used-by-nobody': nobodys})
-        for reason, action in self.actions('--thorough').items():
+        page = os.path.join(self.useFixture(fixtures.TempDir()).path, 'page')
+        for reason, action in self.actions('--thorough', '--report',
+                                           page).items():
             self.assertTrue(action.startswith('look: openstack bdm '),
                             (reason, action))
+        with open(page, encoding='utf-8') as file:
+            text = file.read()
+        for reason, volume in self.built.items():
+            self.assertIn(f'<td>{reason}</td>', text)
+            self.assertIn(volume, text)
         self.assert_refused('get_connector', nobodys)
         self.assert_refused('get_connector', legacy)
 

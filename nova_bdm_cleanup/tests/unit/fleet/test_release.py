@@ -398,7 +398,12 @@ class ConnectorTest(unit_base.TestCase):
 
     def test_bad_input(self) -> None:
         for content, words in (
-                ('', 'Expecting value'), ('{}', 'it names no host'),
+                ('', 'the file is empty'), (' \n', 'the file is empty'),
+                ('{', 'Expecting property'), ('none', 'Expecting value'),
+                ('{}', 'it names no host'), ('"none"', 'it names no host'),
+                ('{"host": "compute1"}', 'could know host compute1 by'),
+                ('{"host": "compute1", "wwpns": [], "ip": ""}',
+                 'could know host compute1 by'),
                 ('[]', 'it names no host'), ('{"host": ""}', 'no host'),
                 ('{"host": 7}', 'no host')):
             exc = self.assertRaises(errors.BadInput, self.connector, content)

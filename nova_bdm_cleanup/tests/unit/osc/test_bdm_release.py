@@ -182,6 +182,17 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.REPAIRED, code)
         self.assertEqual([('os-force_detach', volume)], self.cloud.driver)
 
+    def test_a_word_for_what_is_named_only(self) -> None:
+        self.orphan()
+        for arguments in (('--orphans',), ('--server', self.alpha),
+                          ('--plan', self.plan())):
+            asked = len(self.cloud.requests)
+            code, _ = self.bdm('release', *arguments, '--connector', 'none',
+                               '--yes')
+            self.assertEqual(ExitCode.BAD_INPUT, code)
+            self.assertIn('your word', self.stderr.getvalue())
+            self.assertEqual(asked, len(self.cloud.requests))
+
     def test_never_connected(self) -> None:
         volume = self.cloud.volume('reserved for nothing', 'attaching')
         code, _ = self.bdm('release', volume, '--connector', 'none', '--yes')
