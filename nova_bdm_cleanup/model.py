@@ -61,6 +61,7 @@ class Reason(str, enum.Enum):
     STATUS_CONTRADICTION = 'status-contradiction'
     DUPLICATE_ATTACHMENT = 'duplicate-attachment'
     CROSS_WIRED = 'cross-wired'
+    RESERVED_ONLY = 'reserved-only'
     VOLUME_BUSY = 'volume-busy'
     STUCK = 'stuck'
 

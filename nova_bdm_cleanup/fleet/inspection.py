@@ -192,6 +192,14 @@ class Inspector:
             return dataclasses.replace(
                 finding, reason=Reason.HEALTHY,
                 explanation='reserved for the time the server is shelved')
+        if finding.reason is Reason.RESERVED_ONLY and not (
+                volume and self._policy.is_stuck(
+                    volume.updated_at, self._now())):
+            # The API does not show whether Nova has connected the disk.
+            return dataclasses.replace(
+                finding, reason=Reason.OPERATION_IN_FLIGHT,
+                explanation='the attachment only reserves the volume, and '
+                'not for long')
         return finding
 
     def _check_project(self, server: compute.ComputeServer) -> None:

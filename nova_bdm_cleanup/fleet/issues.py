@@ -72,6 +72,7 @@ REMEDIES: Dict[AnyReason, Remedy] = {
     Reason.DUPLICATE_ATTACHMENT: Remedy.PERSON,
     Reason.CROSS_WIRED: Remedy.PERSON,
     Reason.CANNOT_SEE_PROJECT: Remedy.PERSON,
+    Reason.RESERVED_ONLY: Remedy.PERSON,
     Reason.STUCK: Remedy.RELEASE,
     FleetReason.SERVER_GONE: Remedy.RELEASE,
     FleetReason.USED_BY_NOBODY: Remedy.RELEASE,
@@ -146,6 +147,10 @@ class Issue:
             return 'look: withheld (%s)' % self.withheld
         if self.remedy is Remedy.CLEAN:
             return 'openstack bdm clean %s' % self.server
+        if self.reason is Reason.RESERVED_ONLY:
+            return ('look: with the server stopped, nova-manage '
+                    'volume_attachment refresh %s %s CONNECTOR_FILE' % (
+                        self.server, self.volume))
         if self.remedy is Remedy.PERSON:
             return 'look: openstack bdm show %s' % self.server
         return str(self.remedy)

@@ -133,6 +133,15 @@ MAPPINGS: Table[Section[MappingFacts, Union[Keep, Remove]]] = Table(
             Keep(Reason.HEALTHY),
             'attached, while another server is changing'),
 
+        # A shelve or a move of the server takes its attachments away and
+        # reserves the volumes, and may end there.
+        Row('its own only reserves the volume, which Nova has connected',
+            lambda m: m.only_reserves,
+            Keep(Reason.RESERVED_ONLY),
+            'Nova has connected the disk, and attachment {it.own.id} only '
+            'reserves the volume: a shelve or a move of the server ended '
+            'half way'),
+
         Row('any, and the volume is in that state for ``stuck_after``',
             lambda m: m.is_stuck,
             Keep(Reason.STUCK),
@@ -185,6 +194,13 @@ MAPPINGS: Table[Section[MappingFacts, Union[Keep, Remove]]] = Table(
             Keep(Reason.ATTACHMENT_MISMATCH),
             'the mapping names {it.name_of_own}, but what is attached is '
             '{it.ids_of_others}'),
+
+        Row('its own only reserves the volume, which Nova has connected',
+            lambda m: m.only_reserves,
+            Keep(Reason.RESERVED_ONLY),
+            'Nova has connected the disk, and attachment {it.own.id} only '
+            'reserves the volume: a shelve or a move of the server ended '
+            'half way'),
 
         Row('only such as are not ``attached`` yet',
             lambda m: m.ours,
@@ -254,6 +270,12 @@ class MappingFacts:
         # Before Queens a mapping carried no attachment id; the volume's own
         # list of attached servers is all there is to compare with.
         return self.bdm.has_connection_info and bool(self._listed)
+
+    @property
+    def only_reserves(self) -> bool:
+        """Nova knows how the host is connected, and Cinder does not."""
+        return (self.bdm.has_connection_info and self.own is not None
+                and self.own.status == 'reserved' and not self.own.connected)
 
     @property
     def lists_what_is_not_shown(self) -> bool:

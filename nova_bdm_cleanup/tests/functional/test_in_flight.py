@@ -232,7 +232,7 @@ class LeftoverTest(scenario.ScenarioTestCase):
                                           connected=False)
         self._name_attachment(new)
         self.cinder.attachments.delete(old)
-        view = self._check_untouched(('INFO', 'kept', 'operation-in-flight'))
+        view = self._check_untouched(('WARNING', 'kept', 'reserved-only'))
         self.assertEqual('reserved', view.volume_status(self.volume))
 
     def test_detach_that_nobody_finished(self):

@@ -24,6 +24,7 @@ import os
 from typing import Any
 
 import fixtures
+from nova.cmd import manage
 
 from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.fleet.issues import REMEDIES
@@ -322,6 +323,55 @@ class AttachDiedTest(StuckCase):
             self.assert_healthy(self.cloud.look(server), volume)
 
 
+class HalfShelvedTest(StuckCase):
+    """A shelve that a dangling mapping stopped half way."""
+
+    def reserve(self, server: fixture.Server, volume: str) -> None:
+        """Do with a disk what a shelve and a move do first."""
+        row = self.cloud.row(server, volume)
+        old, row.attachment_id = row.attachment_id, \
+            self.cloud.leave_attachment(server, volume, connected=False)
+        row.save()
+        self.cloud._cinder_nova.attachments.delete(old)
+        self.assertEqual('reserved', self.status(volume))
+
+    def reasons(self, server: fixture.Server) -> dict[str, str]:
+        """The action, by volume, where nothing but this is wrong."""
+        _, rows = self.bdm('audit', '--server', server.id, '--all-projects',
+                           *LONG_AGO)
+        self.assertLessEqual({row['Reason'] for row in rows},
+                             {'reserved-only'})
+        return {row['Volume']: row['Action'] for row in rows}
+
+    def test_it_ends(self):
+        server = self.server(*[scenario.BOOT_DISK] * 2, root='volume')
+        lost, data = server.volumes
+        self.cloud.lose_attachment(server, lost)
+        for volume in (server.root, data):
+            self.reserve(server, volume)
+        # The plugin takes the mapping that dangles, and nothing else.
+        view = self.reboot(server)
+        self.assert_gone(view, lost)
+        for volume in (server.root, data):
+            self.assertTrue(view.has_disk(volume))
+            self.assert_finding(server, volume,
+                                ('WARNING', 'kept', 'reserved-only'))
+        self.assertEqual({
+            v: 'look: with the server stopped, nova-manage volume_attachment '
+            'refresh %s %s CONNECTOR_FILE' % (server.id, v)
+            for v in (server.root, data)}, self.reasons(server))
+        self.stop(server)
+        for volume in self.reasons(server):
+            self.assertEqual(0, manage.VolumeAttachmentCommands().refresh(
+                instance_uuid=server.id, volume_id=volume,
+                connector_path=self.connector(server.host)))
+        self.start(server)
+        view = self.look(server)
+        for volume in (server.root, data):
+            self.assert_healthy(view, volume)
+        self.assertEqual({}, self.reasons(server))
+
+
 class PrintedActionsTest(StuckCase):
     """The action that the audit prints ends it, or begins with a look."""
 
@@ -333,7 +383,8 @@ class PrintedActionsTest(StuckCase):
             build()
             self.tried.update(self.built)
         self.assertEqual({str(r) for r in REMEDIES}, self.tried
-                         | {'cannot-see-project', 'legacy-record'})
+                         | {'cannot-see-project', 'legacy-record',
+                            'reserved-only'})
 
     def setUp(self) -> None:
         super().setUp()

@@ -223,7 +223,7 @@ class FindingsTest(AuditCase):
         self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
             'reserving', self.beta, self.disk, 'reserved', connected=False))
         self.assertEqual(
-            {str(Reason.STUCK)}, {r for r, _ in self.reasons()})
+            {str(Reason.RESERVED_ONLY)}, {r for r, _ in self.reasons()})
         self.assertEqual([self.beta], [i.server for i in self.audit()])
 
     def test_opted_out(self) -> None:

@@ -112,7 +112,10 @@ class InspectorTest(InspectorCase):
         self.cloud.volumes[self.disk]['status'] = 'reserved'
         self.cloud.attachments[loopback.uid('attachment of disk')].update(
             status='reserved', connection_info={})
-        self.assertEqual(['stuck'], self.reasons(self.alpha))
+        self.assertEqual(['reserved-only'], self.reasons(self.alpha))
+        # The API does not tell it from an attach that is in progress.
+        self.cloud.volumes[self.disk]['updated_at'] = loopback._stamp(MINUTE)
+        self.assertEqual(['operation-in-flight'], self.reasons(self.alpha))
         self.cloud.servers[self.alpha].update(
             {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
         self.assertEqual([], self.reasons(self.alpha))
