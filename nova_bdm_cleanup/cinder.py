@@ -82,16 +82,44 @@ _ADMINS_FIELD = 'migration_status'
 _NOBODY = '00000000-0000-0000-0000-000000000000'
 
 
+class AskedAhead:
+    """The volumes of many servers, of which all are looked at in turn.
+
+    They are asked for together, when the first server is looked at.
+
+    :param volume_ids: what to ask for
+    """
+
+    def __init__(self, volume_ids: Iterable[str]) -> None:
+        self._volume_ids = list(dict.fromkeys(volume_ids))
+        self._answer: Optional[Dict[str, Volume]] = None
+
+    def get(self, ask: Callable[[Sequence[str]], Iterable[Volume]]
+            ) -> Mapping[str, Volume]:
+        """The volumes by their id, as they were when they were asked for.
+
+        :param ask: asks Cinder; may raise, and is called again then
+        """
+        if self._answer is None:
+            self._answer = {v.id: v for v in ask(self._volume_ids)}
+        return self._answer
+
+
 class Cinder:
     """Cinder.
 
     :param api: makes the requests
     :param sees_all: the credentials are an administrator's and see every
         project; otherwise they see one
+    :param ahead: the volumes of many servers.  Where they show that all is in
+        order at a server, nothing else is asked for, and an attachment that no
+        mapping names is not noticed.
     """
 
-    def __init__(self, api: Api, sees_all: bool = False) -> None:
+    def __init__(self, api: Api, sees_all: bool = False,
+                 ahead: Optional[AskedAhead] = None) -> None:
         self._api = api
+        self._ahead = ahead
         #: Whether the credentials see every project.
         self.sees_all = sees_all
         self._glanced: Set[str] = set()
@@ -168,14 +196,18 @@ class Cinder:
                    if b.attachment_id}
         if len(carried) != len(on_volumes):
             return None  # One carries none, or two carry the same.
-        query = self._of_server(server_id, project)
-        query.update(limit='1', offset=str(len(carried)))
-        if self._of_this(server_id,
-                         self._records('/attachments', 'attachments', query)):
-            return None
         wanted = list(dict.fromkeys(v for v in carried.values() if v))
-        volumes: Dict[str, Optional[Volume]] = {
-            v.id: v for v in self._in_batches(wanted)}
+        volumes: Dict[str, Optional[Volume]]
+        if self._ahead is not None:
+            known = self._ahead.get(self._in_batches)
+            volumes = {v: known[v] for v in wanted if v in known}
+        else:
+            query = self._of_server(server_id, project)
+            query.update(limit='1', offset=str(len(carried)))
+            if self._of_this(server_id, self._records(
+                    '/attachments', 'attachments', query)):
+                return None
+            volumes = {v.id: v for v in self._in_batches(wanted)}
         attached = {
             a.attachment_id: Attachment(id=a.attachment_id, volume_id=v.id,
                                         server_id=server_id, status='attached')

@@ -9,13 +9,14 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""A limit on the time that one reboot waits for the cleanup."""
+"""A limit on the time that Nova waits for the cleanup."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from typing import Callable, List, Optional, TypeVar
+from typing import Callable, Iterator, List, Optional, TypeVar
 
 T = TypeVar('T')
 
@@ -34,13 +35,15 @@ class Deadline:
     :param seconds: how long; measured from the construction
     :param clock: a monotonic clock
     :param wait: waits for a thread, so many seconds at most
+    :param option: what sets the time, to be named in exceptions
     """
 
     def __init__(self, seconds: float,
                  clock: Callable[[], float] = time.monotonic,
                  wait: Callable[[threading.Thread, float], None]
-                 = threading.Thread.join) -> None:
+                 = threading.Thread.join, option: str = 'timeout') -> None:
         self._seconds = seconds
+        self._option = option
         self._clock = clock
         self._wait = wait
         self._end = clock() + seconds
@@ -60,7 +63,12 @@ class Deadline:
         """
         if not self.remaining:
             raise NotBegun('%s was not begun: the %g s of [bdm_cleanup] '
-                           'timeout are over' % (what, self._seconds))
+                           '%s are over' % (what, self._seconds, self._option))
+
+    def exceeded(self, what: str) -> TimedOut:
+        """What to raise when something has taken too long."""
+        return TimedOut('%s took longer than the %g s of [bdm_cleanup] %s'
+                        % (what, self._seconds, self._option))
 
     def call(self, what: str, func: Callable[[], T]) -> T:
         """Call a function and wait for it no longer than the time left.
@@ -91,6 +99,28 @@ class Deadline:
         if failure is not None:
             raise failure
         if not result:
-            raise TimedOut('%s took longer than the %g s of [bdm_cleanup] '
-                           'timeout' % (what, self._seconds))
+            raise self.exceeded(what)
         return result[0]
+
+
+class Allowance:
+    """So many seconds in all, for one thing after the other.
+
+    :param seconds: how long
+    :param clock: a monotonic clock
+    """
+
+    def __init__(self, seconds: float,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        #: How many are left.
+        self.left = seconds
+
+    @contextlib.contextmanager
+    def spend(self) -> Iterator[None]:
+        """What is done meanwhile takes its time from it."""
+        begun = self._clock()
+        try:
+            yield
+        finally:
+            self.left = max(0.0, self.left - (self._clock() - begun))

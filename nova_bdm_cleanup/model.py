@@ -75,6 +75,8 @@ class Reason(str, enum.Enum):
     SECOND_LOOK_DIFFERS = 'second-look-differs'
     TIMED_OUT = 'timed-out'
     REBOOT_LOST = 'reboot-lost'
+    START_LOST = 'start-lost'
+    GUEST_RUNNING = 'guest-running'
     JOURNAL_UNWRITABLE = 'journal-unwritable'
 
     # Why nothing could be decided, or a decided step could not be done.
@@ -363,16 +365,21 @@ class Plan:
             if isinstance(f.action, RemoveBdm) else 1
             for f in self.due)
 
-    def withhold(self, why: Reason, kind: Optional[Type[Action]] = None
-                 ) -> Plan:
+    def withhold(self, why: Reason, kind: Optional[Type[Action]] = None,
+                 obstacle: str = '') -> Plan:
         """The same findings, with every due action withheld.
 
         :param kind: only of this kind
+        :param obstacle: the same as the reason, in plain words
         """
         return Plan(tuple(
-            dataclasses.replace(f, withheld=why) if f.is_due and (
-                kind is None or isinstance(f.action, kind)) else f
+            dataclasses.replace(f, withheld=why, obstacle=obstacle)
+            if f.is_due and (kind is None or isinstance(f.action, kind)) else f
             for f in self.findings))
+
+    def of_mappings(self) -> Plan:
+        """Only what was found about mappings."""
+        return Plan(tuple(f for f in self.findings if f.bdm is not None))
 
     def summed_up(self) -> Plan:
         """The same as it is told: anybody can make many attachments.

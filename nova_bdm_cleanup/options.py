@@ -32,8 +32,32 @@ _REMOVE_WHEN = (
                            '(``attached-elsewhere``)'),
 )
 
+_TRIGGERS = (
+    ('hard_reboot', 'hard reboots'),
+    ('start', 'starts of servers that are off, undelete included'),
+    ('host_boot', 'servers that nova-compute resumes when the host boots'),
+)
+
 OPTS: List[cfg.Opt] = [
     enabled_option(),
+    cfg.ListOpt(
+        'triggers',
+        default=['hard_reboot'],
+        item_type=types.String(choices=_TRIGGERS),
+        help="""
+At which moments a server is cleaned up.
+
+* ``hard_reboot``: %s. A soft reboot only reports. Without this word Nova is
+  left alone in its reboots, and Nova 28 and later then use their own function.
+* ``start``: %s. The same starts are taken up again by a nova-compute that was
+  interrupted in one. A guest that runs all the same is left alone.
+* ``host_boot``: %s, which it does only where ``[DEFAULT]
+  resume_guests_state_on_host_boot`` is set.
+
+Related options:
+
+* ``[bdm_cleanup] host_boot_timeout``
+""" % tuple(text for _, text in _TRIGGERS)),
     cfg.BoolOpt(
         'required',
         default=False,
@@ -53,11 +77,11 @@ Related options:
         'mode',
         default='enforce',
         choices=[
-            ('enforce', 'Remove what is dangling during a hard reboot.'),
+            ('enforce', 'Remove what is dangling.'),
             ('observe', 'Look and log only; nothing is ever changed.'),
         ],
         help="""
-What a hard reboot does with what it finds.
+What a cleanup does with what it finds.
 
 Start with ``observe`` to read in the log what would be removed, then change to
 ``enforce``.
@@ -158,12 +182,29 @@ Related options:
         default=int(Policy.timeout),
         min=1,
         help="""
-Seconds that one reboot spends on the cleanup at most. When they are over the
-reboot continues, and what is not done yet is left to the next one. Calls to
+Seconds that one reboot or start spends on the cleanup at most. When they are
+over it continues, and what is not done yet is left to the next one. Calls to
 Cinder are cut off; a call to the hypervisor or to os-brick that has begun is
 waited for, as Nova does itself in the same reboot, since two of them must not
 work on one device at the same time. A soft reboot, which changes nothing,
 waits for Cinder no longer than five seconds.
+"""),
+    cfg.IntOpt(
+        'host_boot_timeout',
+        default=60,
+        min=1,
+        help="""
+Seconds that nova-compute spends on cleanups at most while it starts, for all
+servers together: those that it resumes (``host_boot``) and those of which it
+finishes an interrupted reboot or start. When they are over, or when Cinder
+does not answer once, the other servers come back without a cleanup, and one
+line in the log says how many these are. Servers wait for each other then, so
+raise it only where many of them need a cleanup after a power failure.
+
+Related options:
+
+* ``[bdm_cleanup] triggers``
+* ``[bdm_cleanup] timeout``
 """),
     cfg.StrOpt(
         'store',
@@ -225,7 +266,31 @@ def problems(conf: cfg.ConfigOpts) -> List[str]:
             conf[GROUP][opt.dest]
         except cfg.Error as exc:
             found.append('[%s] %s: %s' % (GROUP, opt.dest, exc))
+    if not found and not conf[GROUP].triggers:
+        found.append('[%s] triggers is empty; set enabled to false to switch '
+                     'the plugin off' % GROUP)
     return found
+
+
+def without_effect(conf: cfg.ConfigOpts) -> str:
+    """One sentence when what is valid does nothing; empty: all does."""
+    if ('host_boot' in conf[GROUP].triggers
+            and not conf.resume_guests_state_on_host_boot):
+        return ('"host_boot" of [%s] triggers has no effect: [DEFAULT] '
+                'resume_guests_state_on_host_boot is not true, so '
+                'nova-compute brings no server back when the host boots'
+                % GROUP)
+    return ''
+
+
+def triggers(conf: cfg.ConfigOpts) -> List[str]:
+    """The words of the triggers, each once."""
+    return list(dict.fromkeys(conf[GROUP].triggers))
+
+
+def host_boot_timeout(conf: cfg.ConfigOpts) -> float:
+    """The seconds that all cleanups of one start of nova-compute have."""
+    return float(conf[GROUP].host_boot_timeout)
 
 
 def store(conf: cfg.ConfigOpts) -> Tuple[str, int]:

@@ -30,7 +30,8 @@ def enabled_option() -> Any:
         'enabled',
         default=False,
         help="""
-Clean up dangling block device mappings during hard reboots.
+Clean up dangling block device mappings when a server is rebooted hard or
+started (see ``triggers``).
 
 The package does nothing in nova-compute until this is set. Restart
 nova-compute after changing it.

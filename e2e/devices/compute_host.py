@@ -290,7 +290,7 @@ class ComputeHost:
         # Made when first used, with or without multipath.
         driver.volume_drivers.clear()
         if cleanup == 'plugin':
-            hook.install()
+            hook.install(['hard_reboot'])
         elif cleanup == 'none':
             _set('nova.compute.manager.ComputeManager._delete_dangling_bdms',
                  lambda *_: None)

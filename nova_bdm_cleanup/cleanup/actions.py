@@ -33,6 +33,7 @@ from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.cleanup.ports import CinderPort
 from nova_bdm_cleanup.cleanup.ports import HostPort
 from nova_bdm_cleanup.cleanup.ports import RebootLost
+from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.deadline import TimedOut
 from nova_bdm_cleanup.model import Attachment
@@ -65,16 +66,18 @@ class Actions:
     :param cinder: Cinder
     :param entry: the plan's entry in the journal
     :param audit: the log
+    :param trigger: what brings them about
     :param deadline: no action is begun when it is over
     """
 
     def __init__(self, host: HostPort, cinder: CinderPort,
                  entry: Entry, audit: loglines.LogLines,
-                 deadline: Deadline) -> None:
+                 trigger: Trigger, deadline: Deadline) -> None:
         self._host = host
         self._cinder = cinder
         self._entry = entry
         self._audit = audit
+        self._trigger = trigger
         self._deadline = deadline
         self._recording = True
         # Volumes whose chain ended early: another mapping of such a volume
@@ -89,11 +92,15 @@ class Actions:
     def power_off(self) -> None:
         """Nothing may write to a disk that is about to go.
 
+        Where the guest was off already, both looks have asked for that.
+
         :raises StepFailed: and then nothing else may be done
         """
-        self._step(None, 'prepare', self._host.prepare, quiet=True)
+        if self._trigger.switches_off:
+            self._step(None, 'prepare', self._host.prepare, quiet=True)
         self._step(None, 'claim', self._host.claim, quiet=True)
-        self._step(None, 'power-off', self._host.power_off)
+        if self._trigger.switches_off:
+            self._step(None, 'power-off', self._host.power_off)
 
     def leave(self, finding: Finding) -> None:
         """Something of a finding's volume stays, so it is not let go of."""
@@ -268,7 +275,8 @@ class Actions:
         try:
             result = func()
         except Exception as exc:
-            self._audit.failed(finding, reason_of(exc), name, exc)
+            self._audit.failed(finding, reason_of(exc, self._trigger), name,
+                               exc)
             self.record(name, 'failed', detail=loglines.masked(exc), **subject)
             raise StepFailed(name) from exc
         if not quiet:
@@ -276,12 +284,12 @@ class Actions:
         return result
 
 
-def reason_of(error: Exception) -> Reason:
+def reason_of(error: Exception, trigger: Trigger) -> Reason:
     """The reason code of what a look or a step raised."""
     if isinstance(error, TimedOut):
         return Reason.TIMED_OUT
     if isinstance(error, RebootLost):
-        return Reason.REBOOT_LOST
+        return trigger.lost
     if isinstance(error, errors.ProjectHidden):
         return Reason.CANNOT_SEE_PROJECT
     if isinstance(error, errors.ServiceTokenRequired):

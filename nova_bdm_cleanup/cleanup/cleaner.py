@@ -13,17 +13,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import time
-from typing import Any, Callable, Dict, FrozenSet, Sequence, Type
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Optional,
+    Sequence,
+    Type,
+    TypeVar,
+)
 
+from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.cleanup import actions
 from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.cleanup.ports import CinderPort
 from nova_bdm_cleanup.cleanup.ports import HostPort
+from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.deadline import Deadline
+from nova_bdm_cleanup.deadline import TimedOut
 from nova_bdm_cleanup.model import Action
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Bdm
@@ -39,6 +52,8 @@ from nova_bdm_cleanup.model import WitnessAnswer
 from nova_bdm_cleanup.store.journal import Charge
 from nova_bdm_cleanup.store.journal import Journal
 from nova_bdm_cleanup.store.journal import LimitReached
+
+T = TypeVar('T')
 
 #: The accounts of ``max_removals_per_hour``: mappings for the whole host, and
 #: stale attachments for each project, since its members make as many of these
@@ -70,23 +85,27 @@ class Cleaner:
     :param journal: where plans and steps are recorded
     :param audit: where they are logged
     :param policy: what the operator allows
+    :param trigger: what brings it about
     :param deadline: bounds the whole
     :param now: gives the time, with its time zone
     """
 
     def __init__(self, host: HostPort, cinder: CinderPort,
                  journal: Journal, audit: loglines.LogLines,
-                 policy: Policy, deadline: Deadline,
+                 policy: Policy, trigger: Trigger, deadline: Deadline,
                  now: Callable[[], datetime.datetime] = _utcnow) -> None:
         self._host = host
         self._cinder = cinder
         self._journal = journal
         self._audit = audit
         self._policy = policy
+        self._trigger = trigger
         self._deadline = deadline
         self._now = now
         #: Whether it was said that Cinder has too many attachments.
         self._is_cut = False
+        #: What kept Cinder from being asked, the last time that it was tried.
+        self.unanswered: Optional[Exception] = None
 
     def clean(self, server: Server, bdms: Sequence[Bdm]) -> FrozenSet[str]:
         """Find what is inconsistent at a server and remove what may be.
@@ -99,8 +118,18 @@ class Cleaner:
             more: those that both looks find dangling, removed by now or not
         """
         plan = self._look(server, bdms)
-        self._audit.plan(plan)
-        return self._act(plan, server) if plan.due else frozenset()
+        with contextlib.ExitStack() as locks:
+            if plan.due and self._trigger.takes_lock:
+                try:
+                    locks.enter_context(self._host.lock())
+                except Exception as exc:
+                    plan = plan.withhold(self._reason_of(exc),
+                                         obstacle=loglines.masked(exc))
+                else:
+                    # Whatever was going on then is over now.
+                    plan = self._look(server)
+            self._audit.plan(plan)
+            return self._act(plan, server) if plan.due else frozenset()
 
     def report(self, server: Server, bdms: Sequence[Bdm]) -> FrozenSet[str]:
         """Find the same in a soft reboot, and change nothing.
@@ -115,12 +144,17 @@ class Cleaner:
         self._audit.plan(again.withhold(Reason.SOFT_REBOOT))
         return again.dangling
 
-    def _look(self, server: Server, bdms: Sequence[Bdm]) -> Plan:
-        """What is to be done for all that is known; nothing when unknown."""
+    def _look(self, server: Server,
+              bdms: Optional[Sequence[Bdm]] = None) -> Plan:
+        """What is to be done for all that is known; nothing when unknown.
+
+        :param bdms: its mappings, if they were read just now
+        """
         try:
-            plan = self._plan(server, bdms)
+            plan = self._plan(server,
+                              self._host.bdms() if bdms is None else bdms)
         except Exception as exc:
-            self._audit.unknown(actions.reason_of(exc), exc)
+            self._audit.unknown(self._reason_of(exc), exc)
             return Plan()
         if self._policy.observe:
             return plan.withhold(Reason.OBSERVE_MODE)
@@ -130,8 +164,8 @@ class Cleaner:
         """One look.  What only a plan with something to do is worth asking
         Nova for is asked for only then.
         """
-        volumes, attachments, is_cut = self._cinder.look(
-            server.uuid, bdms, server.project)
+        volumes, attachments, is_cut = self._ask(
+            lambda: self._cinder.look(server.uuid, bdms, server.project))
         if is_cut and not self._is_cut:
             self._is_cut = True
             self._audit.unread(len(attachments))
@@ -139,16 +173,31 @@ class Cleaner:
         # As if Cinder were the right one, which is asked for when it matters.
         snapshot = Snapshot(server, tuple(bdms), volumes, attachments,
                             WitnessAnswer.KNOWN, self._cinder.sees_all)
-        plan = rules.decide(snapshot, self._policy, self._now())
+        plan = self._decide(snapshot)
         if not plan.due:
             return plan
         current = self._host.server()
         if current is None:
-            return plan.withhold(Reason.REBOOT_LOST)
-        return rules.decide(
-            dataclasses.replace(snapshot, server=current,
-                                witness=self._witness(snapshot)),
-            self._policy, self._now())
+            return plan.withhold(self._trigger.lost)
+        if not (self._trigger.switches_off or self._host.is_off()):
+            return plan.withhold(Reason.GUEST_RUNNING)
+        return self._decide(dataclasses.replace(
+            snapshot, server=current,
+            witness=self._ask(lambda: self._witness(snapshot))))
+
+    def _decide(self, snapshot: Snapshot) -> Plan:
+        plan = rules.decide(snapshot, self._policy, self._now())
+        return plan if self._trigger.finds_stale else plan.of_mappings()
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except (errors.ApiError, TimedOut) as exc:
+            self.unanswered = exc
+            raise
+
+    def _reason_of(self, error: Exception) -> Reason:
+        return actions.reason_of(error, self._trigger)
 
     def _witness(self, snapshot: Snapshot) -> WitnessAnswer:
         if not rules.needs_witness(snapshot):
@@ -167,8 +216,8 @@ class Cleaner:
         try:
             second = self._plan(server, self._host.bdms())
         except Exception as exc:
-            self._audit.unknown(actions.reason_of(exc), exc)
-            return first.withhold(actions.reason_of(exc))
+            self._audit.unknown(self._reason_of(exc), exc)
+            return first.withhold(self._reason_of(exc))
         return rules.confirm(first, second)
 
     def _act(self, plan: Plan, server: Server) -> FrozenSet[str]:
@@ -192,7 +241,7 @@ class Cleaner:
             return frozenset()
 
         acting = actions.Actions(self._host, self._cinder, entry,
-                                 self._audit, self._deadline)
+                                 self._audit, self._trigger, self._deadline)
         dangling = self._act_in_order(acting, plan, server)
         left = len(plan.due) - acting.completed
         acting.finish('done' if not left else
@@ -248,7 +297,7 @@ class Cleaner:
     def _record(self, plan: Plan) -> Dict[str, Any]:
         """What the journal keeps: all that explaining and undoing needs."""
         return dict(
-            self._host.describe(),
+            self._host.describe(), trigger=self._trigger.name,
             actions=[self._action_record(f) for f in plan.due],
             findings=[_finding_record(f)
                       for f in plan.summed_up().findings])

@@ -27,6 +27,7 @@ from oslo_log import log as logging
 from oslo_utils import strutils
 
 from nova_bdm_cleanup import model
+from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.rules import guards
 
@@ -50,11 +51,14 @@ class LogLines:
 
     :param instance: what oslo.log takes as ``instance``
     :param request_id: the request that brought the cleanup about
+    :param trigger: what the request is for
     """
 
-    def __init__(self, instance: Any, request_id: Optional[str]) -> None:
+    def __init__(self, instance: Any, request_id: Optional[str],
+                 trigger: Trigger) -> None:
         self._instance = instance
         self._request_id = request_id
+        self._trigger = trigger
 
     def plan(self, plan: model.Plan) -> None:
         """Every finding that is not acted on; healthy disks at DEBUG.
@@ -117,21 +121,27 @@ class LogLines:
 
     def failed(self, finding: Optional[model.Finding], reason: Reason,
                step: str, error: object) -> None:
-        """A step failed; its chain stops and the next reboot tries again."""
+        """A step failed; its chain stops and the next cleanup tries again."""
         self._line(levels.WARNING, 'failed', reason,
-                   '%s: %s; left as it is, the next hard reboot tries again'
-                   % (step, masked(error)), finding)
+                   '%s: %s; left as it is, %s'
+                   % (step, masked(error), self._trigger.next_try), finding)
 
     def unknown(self, reason: Reason, error: object) -> None:
         """Nothing could be decided, so nothing changes."""
         self._line(levels.WARNING, 'skipped', reason,
-                   '%s; nothing is changed, the reboot goes on'
-                   % masked(error))
+                   '%s; nothing is changed, %s'
+                   % (masked(error), self._trigger.goes_on))
+
+    def left_out(self, reason: Reason, why: str, number: int) -> None:
+        """How many servers of a host are not cleaned up after all."""
+        self._line(levels.WARNING, 'left-out', reason,
+                   '%s; %d more servers of this host were brought back '
+                   'without a cleanup' % (why, number))
 
     def unread(self, read: int) -> None:
-        """Somebody made more attachments than a reboot can wait for."""
+        """Somebody made more attachments than anybody can wait for."""
         self._line(levels.WARNING, 'unread', Reason.OVER_LIMIT,
-                   'Cinder has more attachments of the server than a reboot '
+                   'Cinder has more attachments of the server than a cleanup '
                    'can wait for; all but the first %d are left as they are'
                    % read)
 
@@ -160,7 +170,7 @@ class LogLines:
 
     def finished(self, completed: int, left: int, seconds: float,
                  entry: str) -> None:
-        """The sum of it, once per reboot that had something to do."""
+        """The sum of it, once per cleanup that had something to do."""
         self._line(levels.INFO, 'finished', None,
                    '%d of %d actions complete in %.1f s; journal entry %s'
                    % (completed, completed + left, seconds, entry))

@@ -55,7 +55,7 @@ class CinderPort(Protocol):
 
 
 class RebootLost(Exception):
-    """The server is not, or no longer, in this reboot on this host."""
+    """The server is not, or no longer, in this reboot (or start) here."""
 
 
 class Undecided(Exception):
@@ -94,7 +94,18 @@ class HostPort(Protocol):
         :raises Undecided: when nobody can tell while servers are moving
         """
 
+    def is_off(self) -> bool:
+        """Whether the hypervisor says that the guest does not run."""
+
     # What is done
+
+    def lock(self) -> ContextManager[None]:
+        """Keep Nova from working on the server meanwhile.
+
+        Only asked for where Nova does not hold this lock itself.
+
+        :raises TimedOut: when Nova works on it for longer than there is time
+        """
 
     def prepare(self) -> None:
         """What may fail early in Nova's own reboot, while the guest is on."""
@@ -102,7 +113,7 @@ class HostPort(Protocol):
     def claim(self) -> None:
         """Have Nova take this up again should nova-compute die from here on.
 
-        :raises RebootLost: when the server is no longer to be rebooted
+        :raises RebootLost: when it is no longer wanted
         """
 
     def power_off(self) -> None:

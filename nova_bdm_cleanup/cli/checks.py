@@ -114,7 +114,10 @@ class Checks(upgradecheck.UpgradeCommands):
         """Whether Nova has what the plugin builds on."""
         from nova_bdm_cleanup.plugin import hook
 
-        differences = hook.differences()
+        differences = hook.differences() + [
+            '%s: %s' % (name, difference)
+            for name in options.triggers(self._conf)
+            for difference in hook.differences_for(name)]
         if differences:
             return _failure(
                 'this Nova is not understood, and would be left as it is: %s'
@@ -125,7 +128,10 @@ class Checks(upgradecheck.UpgradeCommands):
     def options(self) -> Result:
         """Whether every option of the plugin is valid."""
         problems = options.problems(self._conf)
-        return _failure('; '.join(problems)) if problems else _success()
+        if problems:
+            return _failure('; '.join(problems))
+        no_effect = options.without_effect(self._conf)
+        return _warning(no_effect) if no_effect else _success()
 
     @_guarded
     def journal(self) -> Result:

@@ -33,7 +33,11 @@ _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
 
 #: What tells one entry from another, in the order in which it is shown.
 _HEAD = (('Server', 'server'), ('Project', 'project'), ('Host', 'host'),
-         ('Request', 'request_id'), ('Plugin', 'plugin'), ('Nova', 'nova'))
+         ('Trigger', 'trigger'), ('Request', 'request_id'),
+         ('Plugin', 'plugin'), ('Nova', 'nova'))
+
+#: What every entry came from that does not say so.
+_FIRST_TRIGGER = 'hard_reboot'
 
 
 def add_parser(subparsers: Any) -> None:
@@ -142,8 +146,10 @@ def _list(args: argparse.Namespace) -> int:
         _print_json([_as_dict(e) for e in entries])
     elif entries:
         print(terminal.table(
-            ('Entry', 'Time (UTC)', 'Server', 'Removed', 'Outcome'),
+            ('Entry', 'Time (UTC)', 'Server', 'Trigger', 'Removed',
+             'Outcome'),
             [(e.id, terminal.moment(e.time), e.record.get('server'),
+              e.record.get('trigger', _FIRST_TRIGGER),
               '%d of %d' % (e.carried_out, e.removals), e.outcome)
              for e in entries]))
     return ExitCode.OK if entries else ExitCode.NOTHING
@@ -165,8 +171,8 @@ def _show(args: argparse.Namespace) -> int:
         return ExitCode.OK
     head = [('Entry', entry.id),
             ('Time', terminal.moment(entry.time) + ' UTC')]
-    head += [(title, terminal.clean(entry.record.get(key)))
-             for title, key in _HEAD]
+    record = {'trigger': _FIRST_TRIGGER, **entry.record}
+    head += [(title, terminal.clean(record.get(key))) for title, key in _HEAD]
     head += [('Outcome', entry.outcome)]
     print(terminal.columns(head))
     for action in objects(entry.record, 'actions'):

@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""How a reboot asks Cinder: whose credentials, and what they can see.
+"""How a cleanup asks Cinder: whose credentials, and what they can see.
 
 Cinder's lists are scoped to the project of the token.  An administrator who
 reboots another project's server sees none of its attachments, healthy as they
@@ -20,7 +20,7 @@ user's token only for a server of the same project.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Optional
 
 from keystoneauth1 import loading as ks_loading
 from nova import context as nova_context
@@ -30,6 +30,7 @@ from nova.volume import cinder as nova_cinder
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.api import Api
 from nova_bdm_cleanup.api import Send
+from nova_bdm_cleanup.cinder import AskedAhead
 from nova_bdm_cleanup.cinder import Cinder
 from nova_bdm_cleanup.cinder import MICROVERSION
 from nova_bdm_cleanup.cinder import NOVA_CONF
@@ -38,19 +39,21 @@ from nova_bdm_cleanup.deadline import Deadline
 CONF = nova.conf.CONF
 
 
-def cinder_for(context: Any, instance: Any, deadline: Deadline) -> Cinder:
-    """Cinder as this reboot may see it.
+def cinder_for(context: Any, instance: Any, deadline: Deadline,
+               ahead: Optional[AskedAhead] = None) -> Cinder:
+    """Cinder as this cleanup may see it.
 
-    :param context: the context of the reboot
+    :param context: the context of the reboot or start
     :param instance: the Nova instance
     :param deadline: bounds every call
+    :param ahead: the volumes of many servers, which are asked for together
     """
     def connect() -> Send:
         send: Send = client(context_for(context, instance)).request
         return send
 
     return Cinder(Api('Cinder', MICROVERSION, connect, NOVA_CONF, deadline),
-                  sees_all=_is_service())
+                  sees_all=_is_service(), ahead=ahead)
 
 
 def context_for(context: Any, instance: Any) -> Any:
@@ -63,7 +66,7 @@ def context_for(context: Any, instance: Any) -> Any:
     if context.auth_token and context.project_id == instance.project_id:
         return context
     raise errors.ProjectHidden(
-        'this reboot was not requested by the project of the server '
+        'this was not requested by the project of the server '
         'and nova.conf has no credentials for Cinder: set [cinder] '
         'auth_type and the options that belong to it')
 

@@ -9,12 +9,14 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""The hook on nova-compute's manager: installed on the class, removable.
+"""The hooks on nova-compute's manager: installed on the class, removable.
 
 Nova 28 and later call ``self._delete_dangling_bdms(context, instance, bdms)``
 in every reboot: there ours takes the place of theirs.  Earlier releases have
 no such call, so ``_reboot_instance`` is wrapped to make it first.  In both
-cases Nova's instance lock is held, and nothing of Nova is copied.
+cases Nova's instance lock is held.  A start and the resume of a guest when the
+host boots have no such place in any release and no lock: ``_power_on`` and
+``_resume_guests_state`` are wrapped.  Nothing of Nova is copied.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from typing import (
     Dict,
     FrozenSet,
     List,
+    Mapping,
     Sequence,
     Tuple,
 )
@@ -41,17 +44,16 @@ from nova.network import neutron
 from nova.virt import block_device
 from nova.virt import driver as nova_driver
 from nova.virt.libvirt.driver import LibvirtDriver
+from nova.virt.libvirt.guest import Guest as LibvirtGuest
 from nova.virt.libvirt.host import Host as LibvirtHost
 from nova.volume import cinder as nova_cinder
 from oslo_log import log as logging
 
 from nova_bdm_cleanup import options
-from nova_bdm_cleanup.cleanup import cleaner
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.deadline import Deadline
-from nova_bdm_cleanup.plugin import access
-from nova_bdm_cleanup.plugin.host import NovaHost
-from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.triggers import Trigger
+from nova_bdm_cleanup.plugin import boot
+from nova_bdm_cleanup.plugin import cleaning
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -59,17 +61,16 @@ LOG = logging.getLogger(__name__)
 _CLEANUP = '_delete_dangling_bdms'
 _REBOOT = '_reboot_instance'
 _DISKS = '_get_instance_block_device_info'
+_START = '_power_on'
+_RESUME = '_resume_guests_state'
+_BOOT = 'init_host'
 
-#: How long a soft reboot waits at most, in seconds.  It changes nothing, and
-#: no release before Nova 28 asks Cinder for anything in one.
-_SOFT_TIMEOUT = 5.0
+#: A class or module, the name of a function, and the parameters that it must
+#: have.
+_Signature = Tuple[Any, str, Tuple[str, ...]]
 
-#: What is called or replaced, with the parameters that it must have.
-_EXPECTED: Sequence[Tuple[Any, str, Tuple[str, ...]]] = (
-    (nova_manager.ComputeManager, _REBOOT,
-     ('self', 'context', 'instance', 'block_device_info', 'reboot_type')),
-    (nova_driver.ComputeDriver, 'power_off',
-     ('self', 'instance', 'timeout', 'retry_interval')),
+#: What is called or replaced, whatever the trigger.
+_EXPECTED: Sequence[_Signature] = (
     (nova_driver.ComputeDriver, 'detach_volume',
      ('self', 'context', 'connection_info', 'instance', 'mountpoint',
       'encryption')),
@@ -81,35 +82,87 @@ _EXPECTED: Sequence[Tuple[Any, str, Tuple[str, ...]]] = (
     (LibvirtHost, 'delete_secret', ('self', 'usage_type', 'usage_id')),
     (block_device.DriverVolumeBlockDevice, '_get_volume',
      ('context', 'volume_api', 'volume_id')),
-    (neutron.API, 'get_instance_nw_info',
-     ('self', 'context', 'instance', 'kwargs')),
     (nova_cinder, 'cinderclient',
      ('context', 'microversion', 'skip_version_check', 'check_only')),
 )
 
 #: Called with the mappings between the cleanup and the virt driver.
-_EXPECTED_DISKS = (nova_manager.ComputeManager, _DISKS,
-                   ('self', 'context', 'instance', 'refresh_conn_info',
-                    'bdms'))
+_EXPECTED_DISKS: _Signature = (
+    nova_manager.ComputeManager, _DISKS,
+    ('self', 'context', 'instance', 'refresh_conn_info', 'bdms'))
+
+#: How it is found out whether a guest is off.
+_EXPECTED_STATE: Sequence[_Signature] = (
+    (nova_driver.ComputeDriver, 'get_info',
+     ('self', 'instance', 'use_cache')),
+    (LibvirtHost, 'get_guest', ('self', 'instance')),
+    (LibvirtGuest, 'is_active', ('self',)),
+)
+
+#: What is called or replaced for one trigger, besides.
+_EXPECTED_FOR: Mapping[str, Sequence[_Signature]] = {
+    triggers.HARD_REBOOT.name: (
+        (nova_manager.ComputeManager, _REBOOT,
+         ('self', 'context', 'instance', 'block_device_info', 'reboot_type')),
+        (nova_driver.ComputeDriver, 'power_off',
+         ('self', 'instance', 'timeout', 'retry_interval')),
+        (neutron.API, 'get_instance_nw_info',
+         ('self', 'context', 'instance', 'kwargs'))),
+    triggers.START.name: (
+        (nova_manager.ComputeManager, _START,
+         ('self', 'context', 'instance')),
+        _EXPECTED_DISKS, *_EXPECTED_STATE),
+    triggers.HOST_BOOT.name: (
+        (nova_manager.ComputeManager, _RESUME,
+         ('self', 'context', 'instance', 'net_info')),
+        _EXPECTED_DISKS, *_EXPECTED_STATE),
+}
+
+_TRIGGERS_OF: Mapping[str, Sequence[Trigger]] = {
+    triggers.HARD_REBOOT.name: (triggers.HARD_REBOOT, triggers.SOFT_REBOOT),
+    triggers.START.name: (triggers.START,),
+    triggers.HOST_BOOT.name: (triggers.HOST_BOOT,),
+}
 
 _lock = threading.Lock()
 _replaced: Dict[str, Any] = {}
 
-#: The mappings that the reboot which this thread carries out must not hand to
-#: the virt driver.
-_reboot = threading.local()
+#: The mappings that what this thread carries out must not hand to the virt
+#: driver.
+_current = threading.local()
 
 
 def differences() -> List[str]:
-    """What this Nova does otherwise than the hook knows; empty: nothing."""
-    found = []
-    expected = list(_EXPECTED)
-    has_builtin = hasattr(nova_manager.ComputeManager, _CLEANUP)
-    if has_builtin:
-        expected.append((nova_manager.ComputeManager, _CLEANUP,
-                         ('self', 'context', 'instance', 'bdms')))
+    """What this Nova does otherwise than every hook knows; empty: nothing."""
+    return _differing(_EXPECTED)
+
+
+def differences_for(name: str) -> List[str]:
+    """The same for what only one of the triggers needs.
+
+    :param name: of the trigger
+    """
+    expected = list(_EXPECTED_FOR[name])
+    calls = []
+    if name == triggers.HARD_REBOOT.name:
+        if _has_builtin():
+            expected.append((nova_manager.ComputeManager, _CLEANUP,
+                             ('self', 'context', 'instance', 'bdms')))
+        else:
+            expected.append(_EXPECTED_DISKS)
+        calls = [(_REBOOT, _CLEANUP if _has_builtin() else _DISKS)]
+    elif name == triggers.START.name:
+        calls = [(_START, _DISKS)]
     else:
-        expected.append(_EXPECTED_DISKS)
+        calls = [(_BOOT, '_init_instance'), ('_init_instance', _RESUME),
+                 (_RESUME, _DISKS)]
+    return (_differing(expected) or [
+        'ComputeManager.%s does not call %s' % call for call in calls
+        if not _calls(*call)]) + _unknown_states(name)
+
+
+def _differing(expected: Sequence[_Signature]) -> List[str]:
+    found = []
     for owner, name, parameters in expected:
         func = getattr(owner, name, None)
         if func is None:
@@ -120,30 +173,61 @@ def differences() -> List[str]:
             found.append('%s.%s takes (%s) and not (%s)' % (
                 owner.__name__, name, ', '.join(actual),
                 ', '.join(parameters)))
-    if not found:
-        reboot = inspect.unwrap(getattr(nova_manager.ComputeManager, _REBOOT))
-        called = _CLEANUP if has_builtin else _DISKS
-        if called not in reboot.__code__.co_names:
-            found.append('ComputeManager.%s does not call %s'
-                         % (_REBOOT, called))
     return found
 
 
-def install() -> None:
-    """Put the hook on the class; doing it again is harmless."""
-    manager = nova_manager.ComputeManager
+def _has_builtin() -> bool:
+    return hasattr(nova_manager.ComputeManager, _CLEANUP)
+
+
+def _calls(name: str, called: str) -> bool:
+    func = inspect.unwrap(getattr(nova_manager.ComputeManager, name, len))
+    code = getattr(func, '__code__', None)
+    return code is not None and called in code.co_names
+
+
+def _unknown_states(name: str) -> List[str]:
+    known = {value for value in vars(task_states).values()
+             if isinstance(value, str)}
+    return ['Nova has no task state "%s"' % state
+            for trigger in _TRIGGERS_OF[name]
+            for state in sorted(s for s in trigger.states if s)
+            if state not in known]
+
+
+def install(names: Sequence[str]) -> None:
+    """Put the hooks on the class; doing it again is harmless.
+
+    :param names: of the triggers
+    """
     with _lock:
         if _replaced:
             return
-        builtin = vars(manager).get(_CLEANUP)
-        _replaced[_CLEANUP] = builtin
-        setattr(manager, _CLEANUP, _delete_dangling_bdms)
-        if builtin is None:
-            for name, wrap in ((_REBOOT, _cleaning_first),
-                               (_DISKS, _without_withheld)):
-                original = vars(manager)[name]
-                _replaced[name] = original
-                setattr(manager, name, wrap(original))
+        builtin = vars(nova_manager.ComputeManager).get(_CLEANUP)
+        needs_disks = False
+        if triggers.HARD_REBOOT.name in names:
+            _replaced[_CLEANUP] = builtin
+            setattr(nova_manager.ComputeManager, _CLEANUP,
+                    _delete_dangling_bdms)
+            if builtin is None:
+                _wrap(_REBOOT, _cleaning_first)
+                needs_disks = True
+        if triggers.START.name in names:
+            _wrap(_START, _starting)
+            needs_disks = True
+        if triggers.HOST_BOOT.name in names:
+            _wrap(_RESUME, _resuming)
+            needs_disks = True
+        if needs_disks:
+            _wrap(_DISKS, _without_withheld)
+        if _BOOT in vars(nova_manager.ComputeManager):
+            _wrap(_BOOT, _booting)
+
+
+def _wrap(name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
+    original = vars(nova_manager.ComputeManager)[name]
+    _replaced[name] = original
+    setattr(nova_manager.ComputeManager, name, wrap(original))
 
 
 def uninstall() -> None:
@@ -157,6 +241,9 @@ def uninstall() -> None:
         _replaced.clear()
 
 
+# Reboots
+
+
 def _cleaning_first(original: Callable[..., Any]) -> Callable[..., Any]:
     """For Nova 25 to 27, whose reboot has no place for a cleanup."""
 
@@ -165,11 +252,10 @@ def _cleaning_first(original: Callable[..., Any]) -> Callable[..., Any]:
                          block_device_info: Any, reboot_type: str) -> Any:
         try:
             elevated = context.elevated()
-            bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-                elevated, instance.uuid)
+            bdms = _mappings(elevated, instance)
             before = {bdm.uuid for bdm in bdms}
             self._delete_dangling_bdms(elevated, instance, bdms)
-            _reboot.withheld = before - {bdm.uuid for bdm in bdms}
+            _current.withheld = before - {bdm.uuid for bdm in bdms}
         except Exception:
             LOG.exception('bdm-cleanup failed; the reboot goes on',
                           instance=instance)
@@ -177,25 +263,9 @@ def _cleaning_first(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, context, instance, block_device_info,
                             reboot_type)
         finally:
-            _reboot.withheld = frozenset()
+            _current.withheld = frozenset()
 
     return _reboot_instance
-
-
-def _without_withheld(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For the same releases, which read the mappings after the cleanup."""
-
-    @functools.wraps(original)
-    def _get_instance_block_device_info(self: Any, context: Any,
-                                        instance: Any, *args: Any,
-                                        bdms: Any = None,
-                                        **kwargs: Any) -> Any:
-        if bdms is not None:
-            # They are another list than the cleanup was given.
-            _take_out(bdms, getattr(_reboot, 'withheld', frozenset()))
-        return original(self, context, instance, *args, bdms=bdms, **kwargs)
-
-    return _get_instance_block_device_info
 
 
 def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
@@ -211,35 +281,100 @@ def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
         is taken out
     """
     try:
-        _take_out(bdms, _withheld(self, context, instance, bdms))
+        # A soft reboot keeps the domain: the guest would go on with the disk.
+        is_hard = instance.task_state in triggers.HARD_REBOOT.states
+        _take_out(bdms, cleaning.clean(
+            self, context, instance, bdms,
+            triggers.HARD_REBOOT if is_hard else triggers.SOFT_REBOOT))
     except Exception:
         # Whatever is wrong with the cleanup, the user asked for a reboot.
         LOG.exception('bdm-cleanup failed; the reboot goes on',
                       instance=instance)
 
 
+# Starts
+
+
+def _starting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a start, an undelete, and a start that was interrupted."""
+
+    @functools.wraps(original)
+    def _power_on(self: Any, context: Any, instance: Any) -> Any:
+        _clean_before(self, context, instance, triggers.START)
+        try:
+            return original(self, context, instance)
+        finally:
+            _current.withheld = frozenset()
+
+    return _power_on
+
+
+def _resuming(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a guest that ran when the host went down."""
+
+    @functools.wraps(original)
+    def _resume_guests_state(self: Any, context: Any, instance: Any,
+                             net_info: Any) -> Any:
+        _clean_before(self, context, instance, triggers.HOST_BOOT)
+        try:
+            return original(self, context, instance, net_info)
+        finally:
+            _current.withheld = frozenset()
+
+    return _resume_guests_state
+
+
+def _clean_before(manager: Any, context: Any, instance: Any,
+                  trigger: Trigger) -> None:
+    """Clean up before Nova reads the mappings by itself."""
+    try:
+        elevated = context.elevated()
+        _current.withheld = cleaning.clean(
+            manager, elevated, instance, _mappings(elevated, instance),
+            trigger)
+    except Exception:
+        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
+                      instance=instance)
+
+
+def _booting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For the start of nova-compute, in which many servers may come back."""
+
+    @functools.wraps(original)
+    def init_host(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with boot.of(self, options.host_boot_timeout(CONF)):
+            return original(self, *args, **kwargs)
+
+    return init_host
+
+
+# What the virt driver is given
+
+
+def _without_withheld(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For what reads the mappings after the cleanup."""
+
+    @functools.wraps(original)
+    def _get_instance_block_device_info(self: Any, context: Any,
+                                        instance: Any, *args: Any,
+                                        bdms: Any = None,
+                                        **kwargs: Any) -> Any:
+        withheld: FrozenSet[str] = getattr(_current, 'withheld', frozenset())
+        if withheld and bdms is None:
+            bdms = _mappings(context, instance)
+        if bdms is not None:
+            # They are another list than the cleanup was given.
+            _take_out(bdms, withheld)
+        return original(self, context, instance, *args, bdms=bdms, **kwargs)
+
+    return _get_instance_block_device_info
+
+
+def _mappings(context: Any, instance: Any) -> Any:
+    return objects.BlockDeviceMappingList.get_by_instance_uuid(
+        context, instance.uuid)
+
+
 def _take_out(bdms: Any, uuids: AbstractSet[str]) -> None:
     for bdm in [b for b in bdms if b.uuid in uuids]:
         bdms.objects.remove(bdm)
-
-
-def _withheld(manager: Any, context: Any, instance: Any,
-              bdms: Any) -> FrozenSet[str]:
-    """Clean up; the mappings that the driver must not connect after it."""
-    policy = options.policy(CONF)
-    # A soft reboot keeps the domain: the guest would go on with the disk.
-    hard = instance.task_state in task_states.hard_reboot_states
-    deadline = Deadline(policy.timeout if hard
-                        else min(policy.timeout, _SOFT_TIMEOUT))
-    host = NovaHost(manager, context, instance, deadline,
-                    task_states.hard_reboot_states if hard
-                    else task_states.soft_reboot_states)
-    cleaning = cleaner.Cleaner(
-        host,
-        access.cinder_for(context, instance, deadline),
-        Journal(*options.store(CONF)),
-        loglines.LogLines(instance, context.request_id),
-        policy,
-        deadline)
-    act = cleaning.clean if hard else cleaning.report
-    return act(host.known_server(), host.adopt(bdms))

@@ -46,7 +46,9 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup import cinder
 from nova_bdm_cleanup import version
+from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.cleanup.ports import RebootLost
+from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Bdm
@@ -55,6 +57,8 @@ from nova_bdm_cleanup.model import Server
 from nova_bdm_cleanup.plugin import access
 from nova_bdm_cleanup.plugin import addresses
 from nova_bdm_cleanup.plugin import devices
+from nova_bdm_cleanup.plugin import guests
+from nova_bdm_cleanup.plugin import locks
 from nova_bdm_cleanup.plugin.neighbours import Neighbours
 
 LOG = logging.getLogger(__name__)
@@ -75,27 +79,25 @@ class NovaHost:
     """One instance on this compute node: what ``cleanup.ports`` asks for.
 
     :param manager: the ComputeManager
-    :param context: the elevated context of the reboot
+    :param context: the elevated context of the reboot or start
     :param instance: the Nova instance
     :param deadline: bounds what is asked of Cinder
-    :param states: the task states of the kind of reboot that this is
+    :param trigger: what brings the cleanup about
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,
-                 deadline: Deadline,
-                 states: Sequence[str] = task_states.hard_reboot_states
-                 ) -> None:
+                 deadline: Deadline, trigger: Trigger) -> None:
         self._manager = manager
         self._context = context
         self._instance = instance
         self._deadline = deadline
-        self._states = states
+        self._trigger = trigger
         self._neighbours = Neighbours(context, instance, manager.host)
         self._rows: Dict[str, Any] = {}
         self._disconnected: Set[str] = set()
 
     def known_server(self) -> Server:
-        """The server as the reboot request brought it along."""
+        """The server as the request brought it along."""
         return Server(uuid=self._instance.uuid, host=self._manager.host,
                       project=self._instance.project_id)
 
@@ -114,7 +116,7 @@ class NovaHost:
         except exception.InstanceNotFound:
             return None
         if (instance.host != self._manager.host
-                or instance.task_state not in self._states):
+                or instance.task_state not in self._trigger.states):
             return None
         return Server(
             uuid=instance.uuid,
@@ -154,7 +156,15 @@ class NovaHost:
         return self._neighbours.have_address(
             bdm.volume_id, addresses.of(self._connection_info(bdm)))
 
+    def is_off(self) -> bool:
+        return guests.is_off(self._manager.driver, self._instance)
+
     # What is done
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        with locks.hold(self._instance.uuid, self._deadline):
+            yield
 
     def prepare(self) -> None:
         # The first thing that Nova asks others for in its own reboot.  Should
@@ -164,18 +174,22 @@ class NovaHost:
             self._context, self._instance)
 
     def claim(self) -> None:
-        if self._instance.vm_state == vm_states.ERROR:
-            # Nova never resumes the reboot of such a server, and its API does
+        if (self._trigger is not triggers.HARD_REBOOT
+                or self._instance.vm_state == vm_states.ERROR):
+            # A start is taken up again in the state that it has, and what runs
+            # at the boot of the host is looked for anew at the next.  Nova
+            # never resumes the reboot of a server in ERROR, and its API does
             # not let anybody reboot it again while a reboot is pending.
             if self.server() is None:
-                raise RebootLost('the server is no longer to be rebooted')
+                raise RebootLost('the server is no longer to be brought back')
             return
         # At its start nova-compute resumes a reboot that is pending, but not
         # one that was only asked for, and the API left it at that.  Without
         # this a crash from here on leaves the server off for good.
         self._instance.task_state = task_states.REBOOT_PENDING_HARD
         try:
-            self._instance.save(expected_task_state=self._states)
+            self._instance.save(
+                expected_task_state=task_states.hard_reboot_states)
         except (exception.InstanceNotFound,
                 exception.UnexpectedTaskStateError) as exc:
             raise RebootLost(str(exc)) from exc

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, List, Sequence
 
 from oslo_config import cfg
 from oslo_log import log as logging
@@ -52,21 +52,34 @@ def start(conf: cfg.ConfigOpts) -> None:
 def _start(conf: cfg.ConfigOpts) -> None:
     options.register_opts(conf)
     problems = options.problems(conf)
+    names: List[str] = []
     if not problems:
         # Nova's manager is imported right after this anyway; not before the
         # options are known to be good.
         from nova_bdm_cleanup.plugin import hook
 
         problems = hook.differences()
+        refused = {name: found for name in options.triggers(conf)
+                   for found in [hook.differences_for(name)] if found}
+        names = [n for n in options.triggers(conf) if n not in refused]
+        if not names:
+            problems += [text for found in refused.values() for text in found]
     if problems:
         _refuse(conf, 'bdm-cleanup is enabled but not installed; Nova is left '
                 'as it is: %s' % '; '.join(problems))
         return
+    for name, found in refused.items():
+        _refuse(conf, 'bdm-cleanup is not installed for "%s" of [bdm_cleanup] '
+                'triggers, where Nova is left as it is: %s' % (
+                    name, '; '.join(found)))
     _check_store(conf)
     _warn_of_credentials(conf)
+    no_effect = options.without_effect(conf)
+    if no_effect:
+        LOG.warning('bdm-cleanup: %s', no_effect)
     active = 'bdm-cleanup %s is active in Nova %s: %s' % (
-        version.VERSION, _nova_version(), _options(conf))
-    hook.install()
+        version.VERSION, _nova_version(), _options(conf, names))
+    hook.install(names)
     LOG.info(active)
 
 
@@ -95,9 +108,10 @@ def _check_store(conf: cfg.ConfigOpts) -> None:
 def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
     if conf.cinder.auth_type is None:
         LOG.warning(
-            'bdm-cleanup: [cinder] auth_type is not set. Reboots that the '
-            'project of the server does not request itself, and those that '
-            'nova-compute resumes, change nothing (cannot-see-project)')
+            'bdm-cleanup: [cinder] auth_type is not set. Reboots and starts '
+            'that the project of the server does not request itself, and '
+            'those that nova-compute resumes, change nothing '
+            '(cannot-see-project)')
     if not conf.service_user.send_service_user_token:
         LOG.warning(
             'bdm-cleanup: [service_user] send_service_user_token is not true. '
@@ -105,9 +119,10 @@ def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
             'refuses where it cannot (service-token-required)')
 
 
-def _options(conf: cfg.ConfigOpts) -> str:
-    return ' '.join('%s=%s' % (name, _word(value)) for name, value
-                    in options.effective(conf).items() if name != 'enabled')
+def _options(conf: cfg.ConfigOpts, names: Sequence[str]) -> str:
+    values = dict(options.effective(conf), triggers=list(names))
+    return ' '.join('%s=%s' % (name, _word(value))
+                    for name, value in values.items() if name != 'enabled')
 
 
 def _word(value: Any) -> str:

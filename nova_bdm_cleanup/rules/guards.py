@@ -38,7 +38,7 @@ class Withhold:
 
 
 def elsewhere(_action: ActionFacts) -> bool:
-    """The reboot asks this itself: no look at Nova and Cinder can tell."""
+    """The cleaner asks this itself: no look at Nova and Cinder can tell."""
     return False
 
 
@@ -127,6 +127,18 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
         Withhold(Reason.REBOOT_LOST),
         'the server is no longer in a hard reboot on this host'),
 
+    Row('the server is no longer being started, or has something else '
+        'going on when the host boots',
+        elsewhere,
+        Withhold(Reason.START_LOST),
+        'the server is not, or no longer, being started on this host'),
+
+    Row('it is not a reboot, and the guest runs. Only a reboot switches it '
+        'off',
+        elsewhere,
+        Withhold(Reason.GUEST_RUNNING),
+        'the guest is not off; a hard reboot switches it off and cleans up'),
+
     Row('the mode is ``observe``',
         elsewhere,
         Withhold(Reason.OBSERVE_MODE),
@@ -153,10 +165,12 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
         Withhold(Reason.SECOND_LOOK_DIFFERS),
         'a second look found something else'),
 
-    Row('``timeout`` is over',
+    Row('``timeout`` is over, or ``host_boot_timeout`` while nova-compute '
+        'starts',
         elsewhere,
         Withhold(Reason.TIMED_OUT),
-        '[bdm_cleanup] timeout is over; the next hard reboot tries again'),
+        'the time that [bdm_cleanup] allows is over; the next cleanup of the '
+        'server tries again'),
 
     Row('Cinder wants a service token',
         elsewhere,

@@ -100,7 +100,7 @@ MAPPINGS: Table[Section[MappingFacts, Union[Keep, Remove]]] = Table(
             lambda m: not m.sees_all,
             Keep(Reason.CANNOT_SEE_PROJECT),
             'the volume does not exist, or belongs to a project that the '
-            'token of this reboot cannot see; only the credentials in '
+            'token of this request cannot see; only the credentials in '
             '[cinder] can tell'),
 
         Row('none',

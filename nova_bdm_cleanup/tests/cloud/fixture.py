@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import json
 import pathlib
@@ -147,7 +147,7 @@ class Cloud(fixtures.Fixture):
             # Nova's tests must not read the devices of the machine.
             self.useFixture(fixtures.MockPatchObject(
                 devices, 'SYS', str(self.state / 'sys')))
-            hook.install()
+            hook.install(cfg.CONF.bdm_cleanup.triggers)
             self.addCleanup(hook.uninstall)
         for host in self.hosts:
             self.nova.start_compute(host)
@@ -466,7 +466,7 @@ class Cloud(fixtures.Fixture):
     def switch_plugin_on(self) -> None:
         """Undo :meth:`switch_plugin_off`."""
         from nova_bdm_cleanup.plugin import hook
-        hook.install()
+        hook.install(cfg.CONF.bdm_cleanup.triggers)
 
     # -- rebooting ---------------------------------------------------------
 
@@ -479,6 +479,30 @@ class Cloud(fixtures.Fixture):
         self.request('POST', f'/servers/{server.id}/action',
                      {'reboot': {'type': 'HARD' if hard else 'SOFT'}}, by=by)
 
+    def stop(self, server: Server) -> None:
+        """Stop a server through Nova's API; its guest is off then."""
+        self.request('POST', f'/servers/{server.id}/action',
+                     {'os-stop': None})
+
+    def start(self, server: Server, by: identity.Caller | None = None
+              ) -> None:
+        """Start a server through Nova's API.
+
+        It is over when this returns, well or badly: see the server's status.
+        """
+        self.request('POST', f'/servers/{server.id}/action',
+                     {'os-start': None}, by=by)
+
+    def lose_power(self, server: Server) -> None:
+        """Have a guest end as it does when its host loses power.
+
+        Nova is not told: :meth:`restart_compute` then resumes it, where
+        nova.conf says so.
+        """
+        domain = self.domain(server)
+        if domain.isActive():
+            domain.destroy()
+
     def reboot_until_crash(self, server: Server,
                            by: identity.Caller | None = None) -> None:
         """Hard reboot a server inside a nova-compute that dies.
@@ -489,9 +513,35 @@ class Cloud(fixtures.Fixture):
 
         :raises AssertionError: when nova-compute survived
         """
+        self._until_crash(
+            server, 'reboot', 'rebooting_hard',
+            lambda manager, context, instance: manager.reboot_instance(
+                context, instance, None, 'HARD'), by)
+
+    def start_until_crash(self, server: Server) -> None:
+        """The same for the start of a server that is stopped."""
+        self._until_crash(
+            server, 'start', 'powering-on',
+            lambda manager, context, instance: manager.start_instance(
+                context, instance))
+
+    def boot_until_crash(self, host: str = 'compute1') -> None:
+        """Start nova-compute anew, and have it die while it resumes servers.
+
+        :raises AssertionError: when it survived
+        """
+        try:
+            self.restart_compute(host)
+        except Crash:
+            return
+        raise AssertionError('nova-compute survived its start')
+
+    def _until_crash(self, server: Server, action: str, task_state: str,
+                     act: Callable[[Any, Any, Any], None],
+                     by: identity.Caller | None = None) -> None:
         caller = by or self.owner
         instance = self.nova.instance(server.id)
-        instance.task_state = 'rebooting_hard'
+        instance.task_state = task_state
         instance.save()
         context = self.nova.context(
             user_id=caller.user, project_id=caller.project,
@@ -499,13 +549,12 @@ class Cloud(fixtures.Fixture):
             service_catalog=json.loads(
                 identity.catalogue.header(caller.project)),
             is_admin='admin' in caller.roles)
-        objects.InstanceAction.action_start(context, server.id, 'reboot')
+        objects.InstanceAction.action_start(context, server.id, action)
         try:
-            self.nova.computes[server.host].manager.reboot_instance(
-                context, instance, None, 'HARD')
+            act(self.nova.computes[server.host].manager, context, instance)
         except Crash:
             return
-        raise AssertionError('nova-compute survived the reboot')
+        raise AssertionError(f'nova-compute survived the {action}')
 
     def restart_compute(self, host: str = 'compute1') -> None:
         """Start nova-compute anew; it resumes what it finds interrupted."""

@@ -38,6 +38,7 @@ from nova_bdm_cleanup.store.journal import Recorded
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import identity
 from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.cloud import snapshot
 from nova_bdm_cleanup.tests.functional import base
 
@@ -52,6 +53,9 @@ _AUDIT = re.compile(
 
 #: Many servers of one project.
 NO_QUOTAS = {'quota': {'instances': -1, 'cores': -1, 'ram': -1}}
+#: Guests of the fake libvirt do not shut down by themselves.
+_COMING_BACK = {'DEFAULT': {'shutdown_timeout': 0,
+                            'resume_guests_state_on_host_boot': True}}
 #: Like any other volume, but quicker to have than one that is attached later.
 BOOT_DISK = fixture.Disk(at_boot=True)
 
@@ -77,13 +81,13 @@ class TimeLimit(fixtures.Fixture):
     def _setUp(self) -> None:
         self._over = threading.Event()
         self.useFixture(fixtures.MockPatch(
-            'nova_bdm_cleanup.plugin.hook.Deadline', self._begin))
+            'nova_bdm_cleanup.plugin.cleaning.Deadline', self._begin))
 
     def run_out(self) -> None:
         """The reboot that goes on waits no longer."""
         self._over.set()
 
-    def _begin(self, seconds: float) -> Deadline:
+    def _begin(self, seconds: float, option: str) -> Deadline:
         over = self._over = threading.Event()
 
         def wait(thread: threading.Thread, left: float) -> None:
@@ -91,7 +95,8 @@ class TimeLimit(fixtures.Fixture):
                 thread.join(0.02)
 
         return Deadline(
-            seconds, lambda: seconds if over.is_set() else 0.0, wait)
+            seconds, lambda: seconds if over.is_set() else 0.0, wait,
+            option)
 
 
 class ScenarioTestCase(base.FunctionalTestCase):
@@ -104,13 +109,26 @@ class ScenarioTestCase(base.FunctionalTestCase):
     CLOUD = None
     #: The arguments of the cloud, besides the plugin.
     ARGUMENTS: ClassVar[dict[str, Any]] = {}
+    #: How :meth:`reboot` brings a server back: the scenarios of the reboot are
+    #: played once more in the other ways, see :class:`Started` and
+    #: :class:`Resumed`.
+    TRIGGER: ClassVar[str] = 'hard_reboot'
+    #: What Nova calls it in the instance actions.
+    ACTION: ClassVar[str | None] = 'reboot'
     _shared: ClassVar[fixture.Cloud]
 
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        cls._shared = fixture.Cloud(**{
-            'plugin': True, 'nova_options': NO_QUOTAS, **cls.ARGUMENTS})
+        arguments: dict[str, Any] = {
+            'plugin': True, 'nova_options': NO_QUOTAS, **cls.ARGUMENTS}
+        if cls.TRIGGER != 'hard_reboot':
+            arguments['nova_options'] = {
+                **_COMING_BACK, **arguments['nova_options']}
+            arguments['plugin_options'] = {
+                'triggers': 'hard_reboot,start,host_boot',
+                **arguments.get('plugin_options', {})}
+        cls._shared = fixture.Cloud(**arguments)
         cls._shared.setUp()
         cls.addClassCleanup(cls._shared.cleanUp)
 
@@ -217,13 +235,34 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     def reboot(self, server: fixture.Server, **arguments: Any
                ) -> snapshot.Snapshot:
-        """Reboot a server, check that it succeeded and look at everything.
+        """Bring a server back in the way of this class, check that it
+        succeeded and look at everything.
+
+        :param arguments: see :meth:`bring_back`
+        """
+        self.take_down(server)
+        self.begin()
+        self.bring_back(server, **arguments)
+        return self.look(server)
+
+    def take_down(self, server: fixture.Server) -> None:
+        """Do what has to happen before a server can come back."""
+
+    def bring_back(self, server: fixture.Server, **arguments: Any) -> None:
+        """Have Nova bring a server back, well or badly.
 
         :param arguments: see :meth:`fixture.Cloud.reboot`
         """
-        self.begin()
         self.cloud.reboot(server, **arguments)
-        return self.look(server)
+
+    def bring_back_until_crash(self, server: fixture.Server) -> None:
+        """The same in a nova-compute that dies."""
+        self.cloud.reboot_until_crash(server)
+
+    @property
+    def switched_off(self) -> list[tuple[str, str]]:
+        """The step by which a cleanup has the guest switched off."""
+        return [(recorder.GUEST, 'power off')]
 
     def look(self, server: fixture.Server) -> snapshot.Snapshot:
         """Look at a server, whose reboot must have succeeded."""
@@ -311,7 +350,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
             lines[0].text, r"^Removing stale volume attachment \S.* from "
             "instance for volume '%s': " % volume)
         self.assertEqual({row.device_name}, {line.device for line in lines})
-        if by_api:
+        if by_api and self.ACTION:
             self.assertEqual({view.actions[-1].request_id},
                              {line.request_id for line in lines})
 
@@ -333,11 +372,8 @@ class ScenarioTestCase(base.FunctionalTestCase):
         self.assertIn(row.uuid, entry.removed)
 
         if by_api:
-            self.assertIn(
-                ('reboot', 'bdm_cleanup removed volume %s (%s)'
-                 % (volume, reason), 'Success'),
-                [(event.action, event.event, event.result)
-                 for event in view.actions])
+            self.assert_event(view, 'bdm_cleanup removed volume %s (%s)'
+                              % (volume, reason))
 
     def assert_deleted(self, view: snapshot.Snapshot, attachment: str,
                        volume: str) -> None:
@@ -363,10 +399,16 @@ class ScenarioTestCase(base.FunctionalTestCase):
         self.assertIn(('delete-attachment', 'done'), [
             (step.name, step.outcome) for step in entry.steps
             if step.subject.get('attachment') == attachment])
-        self.assertIn(
-            ('reboot', 'bdm_cleanup removed attachment %s (stale-attachment)'
-             % attachment), [(event.action, event.event)
-                             for event in view.actions])
+        self.assert_event(
+            view, 'bdm_cleanup removed attachment %s (stale-attachment)'
+            % attachment)
+
+    def assert_event(self, view: snapshot.Snapshot, event: str) -> None:
+        """Check that the server's owner is shown what was done to it."""
+        self.assertIn((event, 'Success'), [
+            (each.event, each.result) for each in view.actions
+            # Nova shows what nobody asked for under the last action.
+            if self.ACTION in (None, each.action)])
 
     def assert_dangling(self, view: snapshot.Snapshot, volume: str) -> None:
         """Check that nobody did anything about a volume's mapping."""
@@ -410,3 +452,54 @@ class ScenarioTestCase(base.FunctionalTestCase):
                  and action['bdm']['uuid'] == bdm]
         self.assertNotEqual([], found, 'not in the journal')
         return found[-1]
+
+
+class Started(ScenarioTestCase):
+    """The scenarios of the reboot, played by stop and start.
+
+    A server is broken while it runs, stopped, and started.
+    """
+
+    TRIGGER = 'start'
+    ACTION = 'start'
+
+    def take_down(self, server: fixture.Server) -> None:
+        if self.cloud.nova.instance(server.id).vm_state != 'stopped':
+            self.cloud.stop(server)
+
+    def bring_back(self, server: fixture.Server, **arguments: Any) -> None:
+        self.take_down(server)
+        self.cloud.start(server, **arguments)
+
+    def bring_back_until_crash(self, server: fixture.Server) -> None:
+        self.take_down(server)
+        self.cloud.start_until_crash(server)
+
+    @property
+    def switched_off(self) -> list[tuple[str, str]]:
+        return []
+
+
+class Resumed(ScenarioTestCase):
+    """The scenarios of the reboot, played by a host that boots.
+
+    Its guests end, and nova-compute starts anew.
+    """
+
+    TRIGGER = 'host_boot'
+    ACTION = None
+
+    def take_down(self, server: fixture.Server) -> None:
+        self.cloud.lose_power(server)
+
+    def bring_back(self, server: fixture.Server, **arguments: Any) -> None:
+        self.take_down(server)
+        self.cloud.restart_compute(server.host)
+
+    def bring_back_until_crash(self, server: fixture.Server) -> None:
+        self.take_down(server)
+        self.cloud.boot_until_crash(server.host)
+
+    @property
+    def switched_off(self) -> list[tuple[str, str]]:
+        return []

@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
-from nova_bdm_cleanup.plugin import hook
 from nova_bdm_cleanup.plugin import host
 from nova_bdm_cleanup.store.journal import Entry
 from nova_bdm_cleanup.store.journal import Journal
@@ -67,7 +66,7 @@ class _CrashTestCase(scenario.ScenarioTestCase):
 
     def _without_the_plugin(self):
         """The plugin is switched off before nova-compute starts anew."""
-        hook.uninstall()
+        self.cloud.switch_plugin_off()
         try:
             self._resume()
             self.look(self.made)
@@ -77,7 +76,7 @@ class _CrashTestCase(scenario.ScenarioTestCase):
                     'POST', f'/servers/{self.made.id}/action', {action: None})
                 self.assertEqual(status, self.cloud.look(self.made).status)
         finally:
-            hook.install()
+            self.cloud.switch_plugin_on()
         self.cloud.reboot(self.made)
 
     def _set_state(self, state: str = 'active') -> None:

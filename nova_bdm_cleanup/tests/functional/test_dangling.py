@@ -24,6 +24,9 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 class DanglingTest(scenario.ScenarioTestCase):
 
+    #: What is asked where all is in order.
+    GLANCE = ['/attachments', '/volumes/detail']
+
     def test_healthy(self):
         server = self.server(
             fixture.Disk(), fixture.Disk(multiattach=True, tag='data'),
@@ -34,15 +37,19 @@ class DanglingTest(scenario.ScenarioTestCase):
         self.assert_nothing_done(view)
         self.assertEqual([], self.audit(server))
         self.assertEqual(
-            ['/attachments', '/volumes/detail'],
-            [each.path.partition('?')[0].rpartition('/service')[2]
-             for each in self.plugin_requests()])
+            self.GLANCE,
+            [path for path in (
+                each.path.partition('?')[0].rpartition('/service')[2]
+                for each in self.plugin_requests())
+             # Where nobody has a token Nova itself asks for one of them.
+             if not path.startswith('/volumes/') or path in self.GLANCE])
 
     def test_no_volumes(self):
         server = self.server()
         view = self.reboot(server)
         self.assert_nothing_done(view)
-        self.assertEqual(1, len(self.plugin_requests()), self.requests())
+        self.assertEqual(len(self.GLANCE) - 1, len(self.plugin_requests()),
+                         self.requests())
 
     def test_attachment_deleted(self):
         server = self.server(fixture.Disk(tag='data'), fixture.Disk())
@@ -63,9 +70,9 @@ class DanglingTest(scenario.ScenarioTestCase):
         self.assertEqual(
             {'server': server.id, 'host': server.host,
              'project': self.cloud.owner.project,
-             'request_id': finished.request_id},
+             'request_id': finished.request_id, 'trigger': self.TRIGGER},
             {key: entry.record[key] for key in
-             ('server', 'host', 'project', 'request_id')})
+             ('server', 'host', 'project', 'request_id', 'trigger')})
 
         # What is done is done.
         view = self.reboot(server)
@@ -81,7 +88,7 @@ class DanglingTest(scenario.ScenarioTestCase):
         self.assert_removed(view, lost, 'volume-missing')
         self.assert_order(
             self.cloud.timeline(server.id, lost),
-            (recorder.GUEST, 'power off'), (recorder.HOST, 'disconnect'),
+            *self.switched_off, (recorder.HOST, 'disconnect'),
             (recorder.NOVA, 'remove bdm'), (recorder.GUEST, 'power on'))
         self.assert_healthy(view, kept)
 
@@ -131,14 +138,15 @@ class DanglingTest(scenario.ScenarioTestCase):
             for event in self.cloud.timeline(server.id, volume)
             if event.party != recorder.CINDER
             or event.what == 'DELETE' and attachment.id in event.subject]
-        self.assertEqual([
-            (recorder.GUEST, 'power off'),
+        expected = [
+            *self.switched_off,
             (recorder.HOST, 'disconnect'),
             (recorder.NOVA, 'remove bdm'),
             (recorder.CINDER, 'DELETE'),
             (recorder.BACK_END, 'terminate_connection'),
             (recorder.BACK_END, 'remove_export'),
-        ], steps[:6])
+        ]
+        self.assertEqual(expected, steps[:len(expected)])
         self.assertEqual((recorder.GUEST, 'power on'), steps[-1])
         self.assertNotIn((recorder.HOST, 'connect'), steps)
 
@@ -172,6 +180,19 @@ class DanglingTest(scenario.ScenarioTestCase):
         self.assertNotIn(secret.encode(), self.store_path.read_bytes())
         self.assertEqual([], self.cloud.log(secret))
         self.assertEqual(0o600, self.store_path.stat().st_mode & 0o777)
+
+
+class StartedDanglingTest(scenario.Started, DanglingTest):
+    """The same, by stop and start."""
+
+    test_stopped_server = None
+
+
+class ResumedDanglingTest(scenario.Resumed, DanglingTest):
+    """The same, when the host boots."""
+
+    GLANCE = ['/volumes/detail']
+    test_stopped_server = None
 
 
 class GivenAwayTest(scenario.ScenarioTestCase):
@@ -230,3 +251,11 @@ class GivenAwayTest(scenario.ScenarioTestCase):
         self.assertTrue(view.has_disk(volume))
         self.assert_nothing_done(view)
         self.assertEqual([], self.audit(server))
+
+
+class StartedGivenAwayTest(scenario.Started, GivenAwayTest):
+    """The same, by stop and start."""
+
+
+class ResumedGivenAwayTest(scenario.Resumed, GivenAwayTest):
+    """The same, when the host boots."""

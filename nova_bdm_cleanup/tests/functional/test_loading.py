@@ -198,23 +198,49 @@ class ProcessTest(testtools.TestCase):
 
 class HookTest(testtools.TestCase):
 
-    NAMES = ('_delete_dangling_bdms', '_reboot_instance', 'reboot_instance')
+    NAMES = ('_delete_dangling_bdms', '_reboot_instance', 'reboot_instance',
+             '_power_on', 'start_instance', '_resume_guests_state',
+             '_get_instance_block_device_info', 'init_host')
+    TRIGGERS = ('hard_reboot', 'start', 'host_boot')
 
     def _methods(self):
         return {name: vars(manager.ComputeManager).get(name)
                 for name in self.NAMES}
 
     def test_install_and_uninstall(self):
-        self.assertEqual([], hook.differences())
         before = self._methods()
         self.addCleanup(hook.uninstall)
-        hook.install()
-        once = self._methods()
-        self.assertNotEqual(before, once)
-        hook.install()
-        self.assertEqual(once, self._methods())
-        hook.uninstall()
-        self.assertEqual(before, self._methods())
-        hook.uninstall()
-        self.assertEqual(before, self._methods())
+        for triggers in [[name] for name in self.TRIGGERS] + [
+                self.TRIGGERS]:
+            self._check_understood()
+            hook.install(triggers)
+            once = self._methods()
+            self.assertNotEqual(before, once)
+            hook.install(self.TRIGGERS)
+            self.assertEqual(once, self._methods())
+            # What is replaced looks like what it replaces.
+            self._check_understood()
+            hook.uninstall()
+            self.assertEqual(before, self._methods())
+            hook.uninstall()
+            self.assertEqual(before, self._methods())
+
+    def _check_understood(self):
         self.assertEqual([], hook.differences())
+        for name in self.TRIGGERS:
+            self.assertEqual([], hook.differences_for(name))
+
+    def test_only_what_is_wanted(self):
+        before = self._methods()
+        self.addCleanup(hook.uninstall)
+        for triggers, left in (
+                (['hard_reboot'], ['_power_on', '_resume_guests_state']),
+                (['start'], ['_delete_dangling_bdms', '_reboot_instance',
+                             '_resume_guests_state']),
+                (['host_boot'], ['_delete_dangling_bdms',
+                                 '_reboot_instance', '_power_on'])):
+            hook.install(triggers)
+            after = self._methods()
+            self.assertEqual({name: before[name] for name in left},
+                             {name: after[name] for name in left})
+            hook.uninstall()

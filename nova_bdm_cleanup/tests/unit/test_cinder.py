@@ -22,6 +22,7 @@ from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import model
 from nova_bdm_cleanup.api import Advice
 from nova_bdm_cleanup.api import Api
+from nova_bdm_cleanup.cinder import AskedAhead
 from nova_bdm_cleanup.cinder import Cinder
 from nova_bdm_cleanup.cinder import MICROVERSION
 from nova_bdm_cleanup.cinder import NOVA_CONF
@@ -52,12 +53,12 @@ class CinderTestCase(base.TestCase):
         self.cloud = LoopbackCloud()
         self.server = self.useFixture(wire.LoopbackServer(self.cloud))
 
-    def cinder(self, sees_all=True, advice=NOVA_CONF):
+    def cinder(self, sees_all=True, advice=NOVA_CONF, ahead=None):
         """Cinder as a reboot asks it."""
         return Cinder(Api(
             'Cinder', MICROVERSION,
             lambda: self.server.cinderclient(self.user).client.request,
-            advice, Deadline(120)), sees_all)
+            advice, Deadline(120)), sees_all, ahead)
 
     def patient(self):
         """Cinder as a command of an administrator asks it."""
@@ -81,6 +82,64 @@ class CinderTestCase(base.TestCase):
 
     def look(self, bdms, project=None, **values):
         return self.cinder(**values).look(make.SERVER, bdms, project)
+
+
+class AskedAheadTest(CinderTestCase):
+    """The volumes of many servers in a few requests."""
+
+    def setUp(self):
+        super().setUp()
+        self.bdms = self.healthy(130)
+
+    def ahead(self):
+        return AskedAhead(bdm.volume_id for bdm in self.bdms)
+
+    def test_sixty_volumes_a_request_and_nothing_else(self):
+        ahead = self.ahead()
+        for start in range(0, 130, 10):
+            volumes, attachments, _ = self.look(
+                self.bdms[start:start + 10], ahead=ahead)
+            self.assertEqual((10, 10), (len(volumes), len(attachments)))
+        self.assertEqual(['GET ' + MANY] * 3, self.cloud.paths)
+
+    def test_what_is_not_in_order_is_looked_at_closely(self):
+        ahead = self.ahead()
+        self.look(self.bdms[:1], ahead=ahead)
+        self.cloud.requests.clear()
+        del self.cloud.volumes['volume-2']
+        # As long as nobody asks again, all is as it was.
+        self.look(self.bdms[1:2], ahead=ahead)
+        self.assertEqual([], self.cloud.paths)
+        strange = make.bdm(uuid='bdm-x', volume_id='volume-3',
+                           attachment_id='attachment-x')
+        self.look([strange], ahead=ahead)
+        self.assertIn('GET ' + LIST, self.cloud.paths)
+
+    def test_a_volume_that_was_not_asked_for(self):
+        volumes, _, _ = self.look(self.bdms[:1], ahead=AskedAhead(()))
+        self.assertIn('volume-1', volumes)
+        self.assertIn('GET ' + LIST, self.cloud.paths)
+
+    def test_a_second_look_is_a_close_one(self):
+        cinder = self.cinder(ahead=self.ahead())
+        cinder.look(make.SERVER, self.bdms[:1])
+        self.cloud.requests.clear()
+        cinder.look(make.SERVER, self.bdms[:1])
+        self.assertIn('GET ' + LIST, self.cloud.paths)
+
+    def test_stale_attachments_are_not_noticed(self):
+        self.cloud.put_volume('volume-s')
+        self.cloud.put_attachment('attachment-s', make.SERVER, 'volume-s')
+        _, attachments, _ = self.look(self.bdms[:2], ahead=self.ahead())
+        self.assertEqual({'attachment-1', 'attachment-2'},
+                         {each.id for each in attachments})
+
+    def test_no_answer(self):
+        ahead = self.ahead()
+        self.cloud.trouble('GET', MANY, wire.page(503))
+        for _ in range(2):
+            self.assertRaises(errors.BadAnswer, self.look, self.bdms[:1],
+                              ahead=ahead)
 
 
 class RequestsTest(CinderTestCase):

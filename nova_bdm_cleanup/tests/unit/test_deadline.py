@@ -9,12 +9,13 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""A limit on the time that one reboot waits."""
+"""A limit on the time that Nova waits."""
 
 from __future__ import annotations
 
 import threading
 
+from nova_bdm_cleanup.deadline import Allowance
 from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.deadline import TimedOut
 from nova_bdm_cleanup.tests.unit import base
@@ -83,3 +84,34 @@ class DeadlineTest(base.TestCase):
         self.deadline.call('it', lambda: daemon.append(
             threading.current_thread().daemon))
         self.assertEqual([True], daemon)
+
+
+class AllowanceTest(base.TestCase):
+    """So many seconds for one thing after the other."""
+
+    def setUp(self):
+        super().setUp()
+        self.time = 0.0
+        self.allowance = Allowance(10, lambda: self.time)
+
+    def test_only_what_is_done_with_it_takes_time_from_it(self):
+        with self.allowance.spend():
+            self.time += 3
+        self.time += 100
+        with self.allowance.spend():
+            self.time += 4
+        self.assertEqual(3, self.allowance.left)
+
+    def test_there_is_never_less_than_nothing(self):
+        with self.allowance.spend():
+            self.time += 30
+        self.assertEqual(0, self.allowance.left)
+
+    def test_what_fails_has_taken_time_too(self):
+        def fail():
+            with self.allowance.spend():
+                self.time += 3
+                raise RuntimeError('a bug')
+
+        self.assertRaises(RuntimeError, fail)
+        self.assertEqual(7, self.allowance.left)

@@ -29,7 +29,8 @@ GUIDE = ROOT / 'doc' / 'source' / 'guide'
 
 #: A log line, with ids shortened.
 LINE = re.compile(
-    r'   (DEBUG|INFO|WARNING|ERROR) \.\.\. \[instance: [0-9a-f]{8}-\.\.\.\] '
+    r'   (DEBUG|INFO|WARNING|ERROR) \.\.\. '
+    r'(\[instance: [0-9a-f]{8}-\.\.\.\] )?'
     r'bdm-cleanup: event=(?P<event>\S+) reason=(?P<reason>\S+) volume=\S+ '
     r'attachment=\S+ device=\S+ request_id=\S+: \S')
 

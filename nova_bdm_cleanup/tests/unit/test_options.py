@@ -42,6 +42,8 @@ class ConfTestCase(base.TestCase):
             file.write('\n'.join(['[bdm_cleanup]', *lines, '']))
         conf = cfg.ConfigOpts()
         conf.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
+        conf.register_opt(cfg.BoolOpt('resume_guests_state_on_host_boot',
+                                      default=False))
         options.register_opts(conf)
         conf(['--config-file', self.path], project='nova', prog='nova-compute')
         return conf
@@ -95,6 +97,40 @@ class DefaultsTest(ConfTestCase):
         self.assertEqual(
             [opt.name for opt in options.OPTS],
             list(options.effective(self.conf())))
+
+
+class TriggersTest(ConfTestCase):
+
+    def test_hard_reboots_only(self):
+        conf = self.conf()
+        self.assertEqual(['hard_reboot'], options.triggers(conf))
+        self.assertEqual('', options.without_effect(conf))
+        self.assertEqual(60, options.host_boot_timeout(conf))
+
+    def test_each_word_counts_once(self):
+        self.assertEqual(['start', 'hard_reboot'], options.triggers(
+            self.conf('triggers = start, hard_reboot,start')))
+
+    def test_unknown_word(self):
+        problem, = options.problems(self.conf('triggers = start,live'))
+        for word in ('[bdm_cleanup] triggers', 'live', 'hard_reboot',
+                     'start', 'host_boot', self.path):
+            self.assertIn(word, problem)
+
+    def test_none(self):
+        problem, = options.problems(self.conf('triggers ='))
+        self.assertIn('[bdm_cleanup] triggers is empty', problem)
+        # What is wrong already is not said twice.
+        self.assertEqual(1, len(options.problems(
+            self.conf('triggers =', 'mode = x'))))
+
+    def test_host_boot_where_nova_resumes_nothing(self):
+        conf = self.conf('triggers = host_boot')
+        self.assertEqual([], options.problems(conf))
+        self.assertIn('resume_guests_state_on_host_boot',
+                      options.without_effect(conf))
+        conf.set_override('resume_guests_state_on_host_boot', True)
+        self.assertEqual('', options.without_effect(conf))
 
 
 class PolicyTest(ConfTestCase):

@@ -94,6 +94,8 @@ class World:
         #: Volumes of other servers on this host that Cinder ought to know.
         self.witnesses: Tuple[str, ...] = ()
         self.running = True
+        #: The lock of the server is held by the cleanup.
+        self.locked = False
         #: Volumes that the server has open on this host.
         self.connected = {b.volume_id for b in bdms if b.has_connection_info}
         #: Attachments through which the back end maps a volume to a host.
@@ -254,6 +256,20 @@ class Host:
     def witnesses(self) -> Iterable[Sequence[str]]:
         with self._world.call('witnesses'):
             return ([self._world.witnesses] if self._world.witnesses else [])
+
+    def is_off(self) -> bool:
+        with self._world.call('is-off'):
+            return not self._world.running
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        with self._world.call('lock'):
+            pass
+        self._world.locked = True
+        try:
+            yield
+        finally:
+            self._world.locked = False
 
     def prepare(self) -> None:
         with self._world.call('prepare'):

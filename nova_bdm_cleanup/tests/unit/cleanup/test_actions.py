@@ -24,6 +24,7 @@ from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import model
 from nova_bdm_cleanup.cleanup import actions
 from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.cleanup.ports import RebootLost
 from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.deadline import TimedOut
@@ -53,7 +54,8 @@ class ReasonTest(base.TestCase):
         (KeyError('a bug'), Reason.STEP_FAILED))]
 
     def test_reason(self):
-        self.assertIs(self.reason, actions.reason_of(self.error))
+        self.assertIs(self.reason, actions.reason_of(
+            self.error, triggers.HARD_REBOOT))
 
 
 class ActionsTest(base.TestCase):
@@ -70,7 +72,8 @@ class ActionsTest(base.TestCase):
         self.entry = self.journal.begin({}, [], server=make.SERVER)
         self.actions = actions.Actions(
             fakes.Host(self.world), fakes.Cinder(self.world), self.entry,
-            loglines.LogLines(None, 'req-1'),
+            loglines.LogLines(None, 'req-1', triggers.HARD_REBOOT),
+            triggers.HARD_REBOOT,
             Deadline(60, lambda: self.time))
         self.world.timeline.clear()
         self.finding = model.Finding(

@@ -25,6 +25,8 @@ from hypothesis import strategies as st
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.cleanup import cleaner
 from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.ports import RebootLost
 from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.deadline import NotBegun
 from nova_bdm_cleanup.deadline import TimedOut
@@ -86,6 +88,8 @@ def broken():
 
 class CleanerTestCase(base.TestCase):
 
+    TRIGGER = triggers.HARD_REBOOT
+
     def setUp(self):
         super().setUp()
         self.useFixture(base.NoSyncing())
@@ -93,15 +97,16 @@ class CleanerTestCase(base.TestCase):
         self.time = 0.0
 
     def clean(self, world, soft=False, service_token=True,
-              sees_all=True, path=None, **options):
-        """The cleanup of one reboot."""
+              sees_all=True, path=None, trigger=None, **options):
+        """The cleanup of one reboot, or of something else."""
         policy = Policy(**options)
+        trigger = trigger or self.TRIGGER
         journal = world.journal(path or self.path)
         try:
             cleaning = cleaner.Cleaner(
                 fakes.Host(world),
                 fakes.Cinder(world, service_token, sees_all), journal,
-                loglines.LogLines(None, 'req-1'), policy,
+                loglines.LogLines(None, 'req-1', trigger), policy, trigger,
                 Deadline(policy.timeout, lambda: self.time),
                 lambda: make.NOW)
             act = cleaning.report if soft else cleaning.clean
@@ -274,6 +279,155 @@ class SoftRebootTest(CleanerTestCase):
         world = healthy()
         self.assertEqual(frozenset(), self.clean(world, soft=True))
         self.assertEqual([('look',)], world.timeline)
+
+
+class StartTest(CleanerTestCase):
+    """The guest is off already, and Nova does not hold its lock."""
+
+    TRIGGER = triggers.START
+
+    def stopped(self, world):
+        world.running = False
+        return world
+
+    def test_the_same_is_removed_as_in_a_reboot(self):
+        world, rebooted = self.stopped(broken()), broken()
+        self.assertEqual(
+            self.clean(rebooted, trigger=triggers.HARD_REBOOT,
+                       path=os.path.join(self.tempdir(), 'j')),
+            self.clean(world))
+        self.assertEqual(rebooted.state(), world.state())
+        self.assertNotIn('power-off', world.calls)
+        self.assertNotIn('prepare', world.calls)
+        self.assertEqual({'start'},
+                         {entry.record['trigger'] for entry in self.entries()})
+
+    def test_a_healthy_server_does_not_wait_for_the_lock(self):
+        world = self.stopped(healthy())
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([('look',)], world.timeline)
+
+    def test_under_the_lock_everything_is_looked_at_anew(self):
+        world = self.stopped(fakes.World(
+            [make.root(), disk(4)], [volume(4, status='available')],
+            [record(4)]))
+        self.clean(world)
+        self.assertEqual(
+            [('look',), ('server',), ('is-off',), ('lock',), ('bdms',),
+             ('look',), ('server',), ('is-off',), ('journal-begin',),
+             ('claim',), ('bdms',), ('look',), ('server',), ('is-off',),
+             ('guard', 'volume-4'), ('used-by-others', 'volume-4'),
+             ('is-reused', 'volume-4'), ('disconnect', 'bdm-4'),
+             ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
+             ('delete-attachment', 'attachment-4')],
+            [w for w in world.timeline if w != ('journal-append',)])
+        self.assertFalse(world.locked)
+
+    def test_what_was_going_on_is_over_under_the_lock(self):
+        world = self.stopped(broken())
+        world.meanwhile['lock'] = world.rows.clear
+        world.attachments.clear()
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([], world.changes)
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_somebody_works_on_the_server_for_too_long(self):
+        world = self.stopped(broken())
+        world.failing['lock'] = TimedOut('the lock: too long')
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([], world.changes)
+        self.assertEqual(8, self.log.output.count(
+            'not acted on (timed-out): the lock: too long'))
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_a_guest_that_runs_is_left_alone(self):
+        for trigger in (triggers.START, triggers.HOST_BOOT):
+            world = broken()
+            self.assertEqual(frozenset(), self.clean(world, trigger=trigger))
+            self.assertEqual([], world.changes)
+            self.assertIn('(guest-running)', self.log.output)
+            self.assertFalse(os.path.exists(self.path))
+
+    def test_a_guest_that_somebody_starts_meanwhile(self):
+        for call in ('lock', 'bdms', 'claim'):
+            world = self.stopped(broken())
+
+            def run(world=world):
+                world.running = True
+
+            world.meanwhile[call] = run
+            self.assertEqual(frozenset(), self.clean(
+                world, path=os.path.join(self.tempdir(), 'j')))
+            self.assertEqual([], world.changes)
+
+    def test_a_guest_of_which_nobody_knows_whether_it_runs(self):
+        world = self.stopped(broken())
+        world.failing['is-off'] = RuntimeError('libvirt is away')
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([], world.changes)
+        line, = self.lines(event='skipped', reason='step-failed')
+        self.assertTrue(line.endswith('nothing is changed, the start goes on'))
+
+    def test_a_start_that_is_no_longer_wanted(self):
+        world = self.stopped(broken())
+        world.rebooting = False
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual(8, self.log.output.count('(start-lost)'))
+        world = self.stopped(broken())
+        world.failing['claim'] = RebootLost('too late')
+        self.clean(world)
+        self.assertEqual([], world.changes)
+        line, = self.lines(event='failed', reason='start-lost')
+        self.assertTrue(line.endswith('the next start tries again'))
+
+    def test_observing_needs_no_lock(self):
+        world = self.stopped(broken())
+        self.assertEqual(frozenset(), self.clean(world, observe=True))
+        self.assertEqual([('look',), ('server',), ('is-off',)],
+                         world.timeline)
+        self.assertEqual(8, self.log.output.count('(observe-mode)'))
+
+    def test_stale_attachments_can_wait_when_the_host_boots(self):
+        world = self.stopped(broken())
+        self.assertEqual(
+            {'bdm-2', 'bdm-3', 'bdm-4', 'bdm-5', 'bdm-6', 'bdm-9'},
+            self.clean(world, trigger=triggers.HOST_BOOT))
+        self.assertLess({'attachment-7', 'attachment-8'},
+                        set(world.attachments))
+        self.assertNotIn('volume-7', self.log.output)
+
+    def test_no_answer_is_remembered(self):
+        world = self.stopped(broken())
+        world.failing['look'] = errors.Unreachable('no route')
+        cleaning = cleaner.Cleaner(
+            fakes.Host(world), fakes.Cinder(world), world.journal(self.path),
+            loglines.LogLines(None, 'req-1', triggers.HOST_BOOT), Policy(),
+            triggers.HOST_BOOT, Deadline(60), lambda: make.NOW)
+        self.assertIsNone(cleaning.unanswered)
+        cleaning.clean(make.server(), tuple(world.rows.values()))
+        self.assertEqual('no route', str(cleaning.unanswered))
+
+    def test_every_moment_at_which_something_goes_wrong(self):
+        moment, struck = 1, True
+        while struck:
+            for strike in (fakes.Crash(), RuntimeError('a bug')):
+                world = self.stopped(broken())
+                world.strike_at, world.strike = moment, strike
+                path = os.path.join(self.tempdir(), 'j')
+                try:
+                    self.clean(world, path=path)
+                except fakes.Crash:
+                    pass
+                struck = ('struck',) in world.timeline
+                self.assertFalse(world.locked)
+                # The start is taken up again, or somebody starts it again.
+                world.strike_at, world.failing = None, {}
+                self.clean(world, path=path)
+                self.assertEqual({'bdm-root', 'bdm-1'}, set(world.rows))
+                self.assertEqual({'attachment-1', 'attachment-55'},
+                                 set(world.attachments))
+            moment += 1
+        self.assertGreater(moment, 60)
 
 
 class WitnessTest(CleanerTestCase):

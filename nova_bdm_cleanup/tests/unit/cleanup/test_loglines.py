@@ -21,6 +21,7 @@ import testscenarios
 
 from nova_bdm_cleanup import model
 from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.tests.unit import base
 from nova_bdm_cleanup.tests.unit import make
@@ -57,7 +58,8 @@ class AuditTestCase(base.TestCase):
         super().setUp()
         self.logger = self.useFixture(fixtures.FakeLogger(
             level=logging.DEBUG, format='%(levelname)s %(message)s'))
-        self.audit = loglines.LogLines(None, 'req-1')
+        self.audit = loglines.LogLines(
+            None, 'req-1', triggers.HARD_REBOOT)
 
     def line(self):
         """The fields of the one line there is."""
@@ -245,7 +247,8 @@ class LineTest(AuditTestCase):
             line['text'])
 
     def test_no_request(self):
-        loglines.LogLines(None, None).finished(1, 0, 0.1, 'x')
+        loglines.LogLines(None, None, triggers.HARD_REBOOT).finished(
+            1, 0, 0.1, 'x')
         self.assertEqual('-', self.line()['request_id'])
 
     def test_an_error_without_words_is_named(self):
@@ -269,7 +272,8 @@ class LineTest(AuditTestCase):
         logger.addHandler(handler)
         self.addCleanup(logger.removeHandler, handler)
         instance = object()
-        loglines.LogLines(instance, 'req-1').finished(1, 0, 0.1, 'x')
+        loglines.LogLines(
+            instance, 'req-1', triggers.HARD_REBOOT).finished(1, 0, 0.1, 'x')
         self.assertIs(instance, records[0].__dict__.get(
             'instance', records[0].__dict__.get('extra', {}).get('instance')))
 

@@ -66,7 +66,7 @@ class CommandTest(TestCase):
         self.now = NOON
 
     def record(self, *actions, server=SERVER, done=(), failed=(), end='done',
-               project='a-project'):
+               project='a-project', **more):
         """One entry: the numbers of what was done, and how it ended."""
         journal = Journal(self.path, MIB4, lambda: self.now)
         entry = journal.begin(
@@ -76,7 +76,7 @@ class CommandTest(TestCase):
              'findings': [{'reason': a['reason'], 'withheld': None,
                            'volume': 'v', 'attachment': None, 'device': None,
                            'explanation': a['explanation']}
-                          for a in actions]}, [], server=server)
+                          for a in actions], **more}, [], server=server)
         for number in done:
             entry.step('delete-attachment', 'done',
                        attachment='att-%d' % number, volume=volume(number))

@@ -27,17 +27,17 @@ class ListTest(base.CommandTest):
 
     def test_table(self):
         first = self.record(base.removal(1), base.removal(2), done=[1],
-                            end='partly')
+                            end='partly', trigger='start')
         self.now += 60
         second = self.record(base.stale(3), server=base.OTHER, end=None)
         code, out, err = self.journal('list')
         self.assertEqual((0, ''), (code, err))
         self.assertEqual([
             'Entry     Time (UTC)           Server' + ' ' * 32
-            + 'Removed  Outcome',
-            '%s  2027-01-15 12:00:00  %s  1 of 2   partly'
+            + 'Trigger      Removed  Outcome',
+            '%s  2027-01-15 12:00:00  %s  start        1 of 2   partly'
             % (first, base.SERVER),
-            '%s  2027-01-15 12:01:00  %s  0 of 0   interrupted'
+            '%s  2027-01-15 12:01:00  %s  hard_reboot  0 of 0   interrupted'
             % (second, base.OTHER)], out.splitlines())
 
     def test_filters(self):
@@ -95,11 +95,11 @@ class ShowTest(base.CommandTest):
 
     def test_text(self):
         entry = self.record(base.removal(1, tag='db\x1b[2J'), base.stale(3),
-                            done=[1])
+                            done=[1], trigger='host_boot')
         code, out, err = self.journal('show', entry)
         self.assertEqual((0, ''), (code, err))
         for words in (entry, '2027-01-15 12:00:00 UTC', base.SERVER,
-                      'a-project', 'req-1',
+                      'a-project', 'req-1', 'host_boot',
                       'remove-bdm (volume-available): because',
                       'delete-attachment (stale-attachment): nobody uses it',
                       'bdm device_name', '/dev/vdb', 'attachment id',

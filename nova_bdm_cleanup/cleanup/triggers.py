@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What brings a cleanup about, and what it may do there."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import FrozenSet, Optional
+
+from nova_bdm_cleanup.model import Reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Trigger:
+    """One of the moments at which a server is cleaned up."""
+
+    #: For the journal.
+    name: str
+    #: Nova's task states in which a server is there.
+    states: FrozenSet[Optional[str]]
+    #: Why nothing is done when it is in another one.
+    lost: Reason
+    #: What happens when nothing is done, for the log.
+    goes_on: str
+    #: What does what is left to be done, for the log.
+    next_try: str
+    #: The guest is on as a rule and is switched off.  Elsewhere it is off, and
+    #: where that cannot be proved nothing is done.
+    switches_off: bool = False
+    #: Nova does not hold its lock of the server.
+    takes_lock: bool = False
+    #: Stale attachments are looked for, too.
+    finds_stale: bool = True
+    #: So many seconds are waited at most, whatever the options allow.
+    longest: Optional[float] = None
+
+
+HARD_REBOOT = Trigger(
+    name='hard_reboot',
+    states=frozenset((
+        'rebooting_hard', 'reboot_pending_hard', 'reboot_started_hard')),
+    lost=Reason.REBOOT_LOST,
+    goes_on='the reboot goes on',
+    next_try='the next hard reboot tries again',
+    switches_off=True)
+
+#: It changes nothing, and no release before Nova 28 asks Cinder for anything
+#: in one.
+SOFT_REBOOT = Trigger(
+    name='soft_reboot',
+    states=frozenset(('rebooting', 'reboot_pending', 'reboot_started')),
+    lost=Reason.REBOOT_LOST,
+    goes_on='the reboot goes on',
+    next_try='a hard reboot tries again',
+    switches_off=True,
+    longest=5.0)
+
+#: Also undelete, and a start that nova-compute takes up again.
+START = Trigger(
+    name='start',
+    states=frozenset(('powering-on', 'restoring')),
+    lost=Reason.START_LOST,
+    goes_on='the start goes on',
+    next_try='the next start tries again',
+    takes_lock=True)
+
+#: Nova marks the server in no way while it resumes it.
+HOST_BOOT = Trigger(
+    name='host_boot',
+    states=frozenset((None,)),
+    lost=Reason.START_LOST,
+    goes_on='the server is resumed',
+    next_try='the next cleanup of the server tries again',
+    takes_lock=True,
+    finds_stale=False)

@@ -1,0 +1,35 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What the hypervisor says about a guest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nova import exception
+from nova.compute import power_state
+from nova.virt.libvirt.driver import LibvirtDriver
+
+
+def is_off(driver: Any, instance: Any) -> bool:
+    """Whether a guest is off, proved by the hypervisor.
+
+    A crashed guest, or one that is just shutting down, still has its disks
+    open: Nova's words for the states of libvirt do not tell these apart.
+    """
+    try:
+        if isinstance(driver, LibvirtDriver):
+            return not driver._host.get_guest(instance).is_active()
+        state = driver.get_info(instance, use_cache=False).state
+        return bool(state == power_state.SHUTDOWN)
+    except exception.InstanceNotFound:
+        return True
