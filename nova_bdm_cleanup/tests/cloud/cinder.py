@@ -221,6 +221,37 @@ class Cinder:
             database.execute('UPDATE volumes SET status = ? WHERE id = ?',
                              (status, volume_id))
 
+    def copy_attached(self, copies: Sequence[tuple[str, str, str, str]]
+                      ) -> None:
+        """Copy volumes that are attached, for other servers.
+
+        As many requests would leave them, but these take half a second each.
+
+        :param copies: for each one the volume, and the ids of the copy, of
+            its attachment and of its server
+        """
+        with contextlib.closing(sqlite3.connect(
+                self.state / 'cinder.sqlite', timeout=30)) as database, \
+                database:
+            database.row_factory = sqlite3.Row
+
+            def copy(table: str, column: str, value: str,
+                     **changes: str) -> None:
+                for row in database.execute(
+                        f'SELECT * FROM {table} WHERE {column} = ?'  # noqa: S608
+                        ' AND NOT deleted', (value,)).fetchall():
+                    values = {**dict(row), **changes}
+                    database.execute(
+                        f'INSERT INTO {table} ({", ".join(values)}) '  # noqa: S608
+                        f'VALUES ({", ".join("?" * len(values))})',
+                        tuple(values.values()))
+
+            for volume_id, new_id, attachment_id, server_id in copies:
+                copy('volumes', 'id', volume_id, id=new_id)
+                copy('volume_attachment', 'volume_id', volume_id,
+                     id=attachment_id, volume_id=new_id,
+                     instance_uuid=server_id)
+
     # -- the back end ------------------------------------------------------
 
     def driver_calls(self, *volume_ids: str) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from nova_bdm_cleanup.tests.cloud import nova  # isort: skip
 from cinderclient import exceptions as cinder_exceptions
 import fixtures
 from nova import objects
+from nova.network import model as network_model
 from oslo_config import cfg
 import requests
 
@@ -53,6 +54,15 @@ from nova_bdm_cleanup.tests.cloud.snapshot import Snapshot
 from nova_bdm_cleanup.tests.cloud.snapshot import Volume
 
 IMAGE = standin.IMAGE
+#: What a copy of a server has of the original, and of a row it has not.
+_COPIED = ('user_id', 'project_id', 'image_ref', 'launch_index', 'host',
+           'node', 'power_state', 'vm_state', 'task_state', 'memory_mb', 'vcpus',
+           'root_gb', 'ephemeral_gb', 'hostname', 'display_name', 'flavor',
+           'reservation_id', 'launched_at', 'launched_on', 'os_type',
+           'instance_type_id', 'config_drive', 'auto_disk_config', 'progress',
+           'root_device_name', 'metadata', 'system_metadata', 'compute_id')
+_NOT_COPIED = ('id', 'uuid', 'instance', 'instance_uuid', 'created_at',
+               'updated_at', 'deleted', 'deleted_at')
 TIMEOUT = 60
 
 
@@ -276,6 +286,47 @@ class Cloud(fixtures.Fixture):
                 if row.destination_type == 'volume' and row.boot_index != 0
                 and row.source_type != 'volume')
         return [volume or next(made) for volume in volumes]
+
+    def copies(self, server: Server, count: int) -> list[Server]:
+        """Copy a server with its volumes, so many times, in the databases.
+
+        Their guests are not defined: they ran when the host went down.
+        """
+        original = objects.Instance.get_by_uuid(
+            self.nova.context(), server.id,
+            expected_attrs=['flavor', 'metadata', 'system_metadata'])
+        rows = [row for row in self.nova.block_devices(server.id)
+                if not row.deleted]
+        made, volumes = [], []
+        for number in range(count):
+            copy = objects.Instance(self.nova.context(), **{
+                name: getattr(original, name) for name in original.fields
+                if original.obj_attr_is_set(name) and name in _COPIED})
+            copy.uuid = str(uuid.uuid4())
+            copy.info_cache = objects.InstanceInfoCache(
+                instance_uuid=copy.uuid,
+                network_info=network_model.NetworkInfo())
+            copy.create()
+            disks = []
+            for row in rows:
+                values = {name: getattr(row, name) for name in row.fields
+                          if row.obj_attr_is_set(name)
+                          and name not in _NOT_COPIED}
+                if row.volume_id:
+                    values.update(volume_id=str(uuid.uuid4()),
+                                  attachment_id=str(uuid.uuid4()))
+                    volumes.append((row.volume_id, values['volume_id'],
+                                    values['attachment_id'], copy.uuid))
+                    disks.append(values['volume_id'])
+                    values['connection_info'] = row.connection_info.replace(
+                        row.volume_id, values['volume_id'])
+                objects.BlockDeviceMapping(
+                    self.nova.context(), instance_uuid=copy.uuid,
+                    **values).create()
+            made.append(Server(copy.uuid, f'{server.name}-{number}',
+                               server.host, None, tuple(disks)))
+        self.cinder.copy_attached(volumes)
+        return made
 
     def attach(self, server: Server, volume: str, tag: str | None = None,
                delete_on_termination: bool = False,

@@ -31,6 +31,9 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 class _CrashTestCase(scenario.ScenarioTestCase):
 
+    #: Whether the stale attachment is looked for.
+    FINDS_STALE = True
+
     def setUp(self):
         super().setUp()
         self.set_options(max_removals_per_hour=1000000)
@@ -44,8 +47,9 @@ class _CrashTestCase(scenario.ScenarioTestCase):
             self.cloud.attach(self.made, self.lost)
         self.attachment, = self.cloud.attachments(self.lost)
         self.cloud.reset_status(self.lost)
-        self.leftover = self.cloud.leave_attachment(
-            self.made, self.stale, connected=False)
+        if self.FINDS_STALE:
+            self.cloud.leave_attachment(self.made, self.stale,
+                                        connected=False)
         self.row, = [row for row in
                      self.cloud.nova.block_devices(self.made.id)
                      if row.volume_id == self.lost and not row.deleted]
@@ -91,9 +95,10 @@ class _CrashTestCase(scenario.ScenarioTestCase):
         :param plan: whether the crash comes after the plan was recorded
         """
         entries = len(self.journal())
+        self.take_down(self.made)
         self.begin()
         disarm = crash_at()
-        self.cloud.reboot_until_crash(self.made)
+        self.bring_back_until_crash(self.made)
         if disarm:
             disarm()
         self.assertEqual(plan, len(self.journal()) > entries)
@@ -245,3 +250,32 @@ class ErrorCrashTest(_Moments, _CrashTestCase):
             self.cloud.reboot(self.made)
             self.assert_finished()
 
+
+class StartedCrashTest(_Moments, scenario.Started, _CrashTestCase):
+    """Of a server that is started.
+
+    nova-compute takes the start up again by itself.
+    """
+
+    test_before_power_off = None
+
+    def _check(self, crash_at: Any, plan: bool = True) -> None:
+        self._break()
+        self._crash(crash_at, plan)
+        self.cloud.restart_compute()
+        self.assert_finished()
+
+
+class ResumedCrashTest(_Moments, scenario.Resumed, _CrashTestCase):
+    """Of a server that is resumed, after which the host boots once more."""
+
+    FINDS_STALE = False
+    test_before_power_off = None
+    # There is one action only.
+    test_between_two_actions = None
+
+    def _check(self, crash_at: Any, plan: bool = True) -> None:
+        self._break()
+        self._crash(crash_at, plan)
+        self.cloud.restart_compute()
+        self.assert_finished()

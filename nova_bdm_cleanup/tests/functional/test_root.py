@@ -109,3 +109,18 @@ class RootTest(scenario.ScenarioTestCase):
             self.assert_dangling(view, volume)
             self.assertEqual(source, view.block_device(volume).source_type)
         self.assert_removed(view, server.volumes[3], 'volume-available')
+
+
+class StartedRootTest(scenario.Started, RootTest):
+    """The same, by stop and start."""
+
+    # The same code as in the reboot decides about these.
+    test_other_sources = None
+    test_root_that_nova_made_from_an_image = None
+
+
+class ResumedRootTest(scenario.Resumed, RootTest):
+    """The same, when the host boots."""
+
+    test_other_sources = None
+    test_root_that_nova_made_from_an_image = None

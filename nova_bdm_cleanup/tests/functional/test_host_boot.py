@@ -1,0 +1,279 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A host boots: a hundred guests wait, and Cinder may not be up yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fixtures
+from nova.virt.libvirt.driver import LibvirtDriver
+
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
+
+
+class _HostBootTestCase(scenario.Resumed):
+
+    def boot(self, host: str = 'compute1') -> None:
+        """Start nova-compute on a host on which nothing runs."""
+        self.begin()
+        self.cloud.restart_compute(host)
+
+    def lines(self, event: str) -> list[str]:
+        """The audit lines of an event, with a server or without."""
+        return [line for line in self.cloud.log()[self._log_begins:]
+                if f'bdm-cleanup: event={event} ' in line]
+
+    def left_out(self) -> tuple[str, int]:
+        """Reason and number in the one line about those left out."""
+        line, = self.lines('left-out')
+        self.assertIn(' WARNING ', line)
+        reason = line.partition('reason=')[2].partition(' ')[0]
+        return reason, int(line.partition(' more servers')[0].split()[-1])
+
+
+class HundredServersTest(_HostBootTestCase):
+    """What a boot costs is what is looked at, not how Nova starts guests."""
+
+    def setUp(self):
+        super().setUp()
+        self.set_options(max_removals_per_hour=1000)
+        self.resumed: list[str] = []
+        self.useFixture(fixtures.MockPatchObject(
+            LibvirtDriver, 'resume_state_on_host_boot', self._resume))
+        self.made = self.server(*[scenario.BOOT_DISK] * 3)
+        self.cloud.lose_power(self.made)
+        self.servers = [self.made, *self.cloud.copies(self.made, 99)]
+
+    def _resume(self, context: Any, instance: Any, *args: Any,
+                **kwargs: Any) -> None:
+        self.resumed.append(instance.uuid)
+
+    def check_all_resumed(self):
+        self.assertEqual({server.id for server in self.servers},
+                         set(self.resumed))
+        self.assertEqual(100, len(self.resumed))
+        self.resumed.clear()
+
+    def test_hundred_servers(self):
+        self.boot()
+        self.check_all_resumed()
+        # 300 volumes, 60 in a request; two more would be allowed.
+        self.assertEqual(['GET /volumes/detail'] * 5, [
+            each.partition('?')[0] for each in self.requests()])
+        self.assertEqual([], self.cloud.log(r'bdm-cleanup: event='))
+
+        self.check_only_the_broken_ones_cost_more()
+        self.check_cinder_hangs()
+        self.check_cinder_refuses_connections()
+        self.check_cinder_fails_in_the_middle()
+
+    def check_only_the_broken_ones_cost_more(self):
+        broken = self.servers[7], self.servers[55]
+        for server in broken:
+            self.cloud.lose_attachment(server, server.volumes[1])
+        self.boot()
+        self.check_all_resumed()
+        self.assertEqual(
+            {(server.id, server.volumes[1]) for server in broken},
+            {(line.server, line.volume) for server in broken
+             for line in self.audit(server, 'removed')})
+        self.assertEqual(2, len(self.lines('removed')))
+        self.assertLess(len(self.requests()), 5 + 2 * 16)
+
+    def check_cinder_hangs(self):
+        self.set_options(host_boot_timeout=2)
+        self.boot_with_fault(self.cloud.proxy.hang)
+        self.check_all_resumed()
+        self.assertEqual(1, len(self.requests()))
+        skipped, = self.lines('skipped')
+        self.assertIn('reason=timed-out', skipped)
+        self.assertIn('2 s of [bdm_cleanup] host_boot_timeout', skipped)
+        self.assertIn('nothing is changed, the server is resumed', skipped)
+        self.assertEqual(('timed-out', 99), self.left_out())
+
+    def check_cinder_refuses_connections(self):
+        for service in ('volumev3', 'block-storage'):
+            identity.catalogue.set(service,
+                                   'http://127.0.0.1:9/v3/%(project_id)s')
+        self.cloud.proxy.clear()
+        endpoint = 'http://127.0.0.1:9/v3/service'
+        scenario.CONF.set_override('endpoint_override', endpoint, 'cinder')
+        try:
+            self.boot()
+        finally:
+            scenario.CONF.clear_override('endpoint_override', 'cinder')
+            for service in ('volumev3', 'block-storage'):
+                identity.catalogue.set(
+                    service, self.cloud.proxy.url + '/v3/%(project_id)s')
+        self.check_all_resumed()
+        self.assertEqual([], self.requests())
+        self.assertEqual(1, len(self.lines('skipped')))
+        self.assertEqual(('cinder-unknown', 99), self.left_out())
+
+    def check_cinder_fails_in_the_middle(self):
+        """One portion without an answer, and no server is looked at."""
+        self.boot_with_fault(proxy.status(503), nth=3)
+        self.check_all_resumed()
+        self.assertEqual(3, len(self.requests()))
+        self.assertEqual(('cinder-unknown', 99), self.left_out())
+
+    def boot_with_fault(self, fault, **arguments):
+        self.begin()
+        self.cloud.proxy.on('GET', '/volumes/detail', fault, **arguments)
+        self.cloud.restart_compute()
+
+
+class SharedTimeTest(_HostBootTestCase):
+    """Whatever nova-compute brings back when it starts shares one time."""
+
+    def setUp(self):
+        super().setUp()
+        self.made = [self.server(scenario.BOOT_DISK) for _ in range(3)]
+        for server in self.made:
+            self.cloud.lose_attachment(server, server.volumes[0])
+
+    def check_all_run(self):
+        for server in self.made:
+            self.assertTrue(self.look(server).has_disk(server.volumes[0]))
+
+    def test_reboots_that_were_interrupted(self):
+        self.set_options(host_boot_timeout=2)
+        for server in self.made:
+            self.cloud.interrupt_reboot(server)
+        self.begin()
+        self.cloud.proxy.on('*', '/v3/', self.cloud.proxy.hang)
+        self.cloud.restart_compute()
+        self.assertEqual(1, len(self.plugin_requests()))
+        self.cloud.proxy.clear()
+        self.check_all_run()
+        self.assertEqual(('timed-out', 2), self.left_out())
+
+    def test_a_reboot_a_start_and_a_resume(self):
+        rebooted, started, resumed = self.made
+        self.cloud.interrupt_reboot(rebooted)
+        self.cloud.stop(started)
+        instance = self.cloud.nova.instance(started.id)
+        instance.task_state = 'powering-on'
+        instance.save()
+        self.cloud.lose_power(resumed)
+        self.begin()
+        self.cloud.proxy.on('*', '/v3/', proxy.reset())
+        self.cloud.restart_compute()
+        self.cloud.proxy.clear()
+        self.check_all_run()
+        self.assertEqual(('cinder-unknown', 2), self.left_out())
+        self.assertEqual(1, len(self.lines('skipped')))
+
+    def test_the_next_boot_begins_anew(self):
+        for server in self.made:
+            self.cloud.lose_power(server)
+        self.begin()
+        self.cloud.proxy.on('*', '/v3/', proxy.reset())
+        self.cloud.restart_compute()
+        self.cloud.proxy.clear()
+        self.assertEqual(('cinder-unknown', 2), self.left_out())
+        for server in self.made:
+            self.cloud.lose_power(server)
+        self.boot()
+        self.assertEqual([], self.lines('left-out'))
+        for server in self.made:
+            self.assert_removed(self.look(server), server.volumes[0],
+                                'volume-available')
+        self.assertEqual({'host_boot'}, {
+            entry.record['trigger'] for entry in self.journal()})
+
+    def test_time_is_over_while_something_is_done(self):
+        """The rest comes back without a look."""
+        limit = self.useFixture(scenario.TimeLimit())
+        for server in self.made:
+            self.cloud.lose_power(server)
+        self.begin()
+        self.cloud.recorder.before(recorder.ASK, 'DELETE', limit.run_out)
+        first = self.made[0]
+        self.boot()
+        self.assert_removed(self.look(first), first.volumes[0],
+                            'volume-available')
+
+
+class StateTest(_HostBootTestCase):
+
+    def test_a_server_that_has_something_else_going_on(self):
+        server = self.server(scenario.BOOT_DISK)
+        volume, = server.volumes
+        self.cloud.lose_attachment(server, volume)
+        self.cloud.lose_power(server)
+        instance = self.cloud.nova.instance(server.id)
+        instance.task_state = 'suspending'
+        instance.save()
+        self.boot()
+        line, = self.audit(server)
+        self.assertEqual(('withheld', 'volume-available'),
+                         (line.event, line.reason))
+        self.assertIn('(start-lost)', line.text)
+        self.assertTrue(self.cloud.look(server).has_disk(volume))
+        self.assertEqual([], self.journal())
+
+    def test_a_stale_attachment_can_wait(self):
+        server = self.server(*[scenario.BOOT_DISK] * 2)
+        lost, kept = server.volumes
+        stale = self.cloud.volume()
+        self.cloud.leave_attachment(server, stale, connected=False)
+        self.cloud.lose_attachment(server, lost)
+        view = self.reboot(server)
+        self.assert_removed(view, lost, 'volume-available')
+        self.assert_healthy(view, kept)
+        self.assertEqual(1, len(self.cloud.attachments(stale)))
+        self.assertEqual([], [line for line in self.audit(server)
+                              if line.volume == stale])
+
+
+class WithoutCredentialsTest(_HostBootTestCase):
+    """Nobody has a token when a host boots."""
+
+    ARGUMENTS = {'cinder_credentials': False}
+
+    def test_said_once(self):
+        made = [self.server(scenario.BOOT_DISK) for _ in range(3)]
+        for server in made:
+            self.cloud.lose_attachment(server, server.volumes[0])
+            self.cloud.lose_power(server)
+        self.boot()
+        for server in made:
+            self.assertTrue(self.look(server).has_disk(server.volumes[0]))
+        self.assertEqual([], self.requests())
+        self.assertEqual(1, len(self.lines('skipped')))
+        self.assertEqual(('cannot-see-project', 2), self.left_out())
+
+
+class SwitchedOffTest(scenario.ScenarioTestCase):
+    """``host_boot`` is not among the triggers: stock Nova."""
+
+    ARGUMENTS = {'nova_options': {
+        **scenario.NO_QUOTAS,
+        'DEFAULT': {'resume_guests_state_on_host_boot': True}}}
+
+    def test_nothing_is_asked(self):
+        server = self.server(scenario.BOOT_DISK)
+        volume, = server.volumes
+        self.cloud.lose_attachment(server, volume)
+        self.cloud.lose_power(server)
+        self.begin()
+        self.cloud.restart_compute()
+        self.assertTrue(self.look(server).has_disk(volume))
+        self.assertEqual([], self.plugin_requests())
+        self.assertEqual([], self.cloud.log('bdm-cleanup: event='))
+

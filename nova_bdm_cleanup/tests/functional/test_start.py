@@ -1,0 +1,335 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A server is started: what is different from a reboot."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from nova import utils
+import testtools
+
+from nova_bdm_cleanup.deadline import Deadline
+from nova_bdm_cleanup.deadline import TimedOut
+from nova_bdm_cleanup.plugin import locks
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
+
+
+class LockTest(testtools.TestCase):
+    """Nova's own lock, taken from outside."""
+
+    def test_taken_and_given_back(self):
+        for _ in range(2):
+            with locks.hold('a-server', Deadline(1)):
+                self.assertFalse(self._is_free('a-server'))
+                self.assertTrue(self._is_free('another-server'))
+        self.assertTrue(self._is_free('a-server'))
+
+    def test_given_back_when_something_fails(self):
+        def fail():
+            with locks.hold('a-server', Deadline(1)):
+                raise KeyError('a bug')
+
+        self.assertRaises(KeyError, fail)
+        self.assertTrue(self._is_free('a-server'))
+
+    def test_nobody_waits_for_longer_than_there_is_time(self):
+        @utils.synchronized('a-server')
+        def hold():
+            held.set()
+            enough.wait(30)
+
+        held, enough = threading.Event(), threading.Event()
+        thread = threading.Thread(target=hold)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(enough.set)
+        held.wait(30)
+        begun = time.monotonic()
+        with testtools.ExpectedException(TimedOut, '.*0.2 s of .* timeout'):
+            with locks.hold('a-server', Deadline(0.2)):
+                self.fail('it has got it')
+        self.assertLess(time.monotonic() - begun, 20)
+
+    def test_whoever_has_it_does_not_wait_for_itself(self):
+        @utils.synchronized('a-server')
+        def inside():
+            self.assertTrue(locks.is_ours('a-server'))
+            self.assertFalse(locks.is_ours('another-server'))
+            with locks.hold('a-server', Deadline(5)):
+                self.assertFalse(self._is_free('a-server'))
+            # It is Nova's to give back.
+            self.assertFalse(self._is_free('a-server'))
+
+        inside()
+        self.assertFalse(locks.is_ours('a-server'))
+        self.assertTrue(self._is_free('a-server'))
+
+    def test_somebody_elses_is_not_ours(self):
+        @utils.synchronized('a-server')
+        def inside():
+            thread = threading.Thread(
+                target=lambda: seen.append(locks.is_ours('a-server')))
+            thread.start()
+            thread.join()
+
+        seen: list[bool] = []
+        inside()
+        self.assertEqual([False], seen)
+
+    def _is_free(self, name: str) -> bool:
+        """Whether Nova would get the lock, asked in a thread of its own."""
+        @utils.synchronized(name, blocking=False)
+        def take():
+            got.append(name)
+
+        def try_it():
+            try:
+                take()
+            except Exception:
+                return
+
+        got: list[str] = []
+        thread = threading.Thread(target=try_it)
+        thread.start()
+        thread.join()
+        return bool(got)
+
+
+class _StartTestCase(scenario.Started):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.lost, self.kept = self.made.volumes
+
+    def check_removed(self, view):
+        self.assert_removed(view, self.lost, 'volume-available')
+        self.assert_healthy(view, self.kept)
+
+
+class StartTest(_StartTestCase):
+
+    def test_by_an_administrator_of_another_project(self):
+        """As Masakari does it."""
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.check_removed(self.reboot(self.made, by=self.cloud.admin))
+
+    def test_a_start_after_a_cleanup_by_reboot_and_the_other_way_round(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.begin()
+        self.cloud.reboot(self.made)
+        self.assertIsNone(self.look(self.made).block_device(self.lost))
+        view = self.reboot(self.made)
+        self.assert_healthy(view, self.kept)
+        self.assertEqual(['hard_reboot'], [
+            entry.record['trigger'] for entry in self.journal()])
+        self.assertEqual([], self.audit(self.made))
+
+    def test_a_guest_that_runs_all_the_same(self):
+        """Somebody started it without Nova."""
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.stop(self.made)
+        self.cloud.domain(self.made).create()
+        self.begin()
+        self.cloud.start(self.made)
+        view = self.look(self.made)
+        withheld, = self.audit(self.made)
+        self.assertEqual(('WARNING', 'withheld', 'volume-available'),
+                         (withheld.level, withheld.event, withheld.reason))
+        self.assertIn('(guest-running)', withheld.text)
+        self.assert_dangling(view, self.lost)
+        self.assertEqual([], self.journal())
+        # As the line says.
+        self.begin()
+        self.cloud.reboot(self.made)
+        self.assertIsNone(self.look(self.made).block_device(self.lost))
+
+    def test_stale_attachment(self):
+        stale = self.cloud.volume()
+        attachment = self.cloud.leave_attachment(self.made, stale)
+        view = self.reboot(self.made)
+        self.assert_deleted(view, attachment, stale)
+        self.assert_healthy(view, self.kept)
+
+    def test_nova_does_not_remove_the_row(self):
+        """Whether it is gone is not known; so the driver is not given it."""
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.stop(self.made)
+        self.begin()
+        self.cloud.recorder.before(
+            recorder.NOVA, 'remove bdm',
+            recorder.fail(RuntimeError('conductor is away')))
+        self.cloud.start(self.made)
+        view = self.look(self.made)
+        failed, = self.audit(self.made, 'failed')
+        self.assertIn('left as it is, the next start tries again',
+                      failed.text)
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.assertFalse(view.has_disk(self.lost))
+        self.assertNotIn(self.lost, view.connected)
+        self.assert_healthy(view, self.kept)
+        self.check_removed(self.reboot(self.made))
+
+    def test_a_reboot_cannot_be_asked_for_while_a_start_cleans_up(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.stop(self.made)
+        refused = []
+
+        def press():
+            for act in (self.cloud.reboot, self.cloud.start):
+                refused.append(self.assertRaises(
+                    fixture.APIError, act, self.made).status)
+
+        self.begin()
+        self.cloud.recorder.before(recorder.HOST, 'disconnect', press,
+                                   subject=self.lost)
+        self.cloud.start(self.made)
+        self.assertEqual([409, 409], refused)
+        self.check_removed(self.look(self.made))
+
+    def test_a_start_cannot_be_asked_for_while_a_reboot_cleans_up(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.stop(self.made)
+        refused = []
+
+        def press():
+            refused.append(self.assertRaises(
+                fixture.APIError, self.cloud.start, self.made).status)
+
+        self.begin()
+        self.cloud.recorder.before(recorder.HOST, 'disconnect', press,
+                                   subject=self.lost)
+        self.cloud.reboot(self.made)
+        self.assertEqual([409], refused)
+        self.assertIsNone(self.look(self.made).block_device(self.lost))
+
+
+class AtTheSameTimeTest(_StartTestCase):
+    """Another operation holds Nova's lock when the start has work to do."""
+
+    def setUp(self):
+        super().setUp()
+        self.held, self.enough = threading.Event(), threading.Event()
+
+    def hold(self):
+        self.held.set()
+        self.enough.wait(fixture.TIMEOUT)
+
+    def during(self, what, subject, operation, *arguments):
+        """Begin an operation and stop in the middle of it."""
+        self.cloud.stop(self.made)
+        self.begin()
+        self.cloud.recorder.before(recorder.HOST, what, self.hold,
+                                   subject=subject)
+        self.operation = threading.Thread(target=operation, args=arguments)
+        self.operation.start()
+        self.addCleanup(self.operation.join)
+        self.addCleanup(self.enough.set)
+        self.assertTrue(self.held.wait(fixture.TIMEOUT))
+
+    def wait_for_the_lock(self):
+        """Let go as soon as the start asks for the lock."""
+        take = locks.hold
+
+        def hold(*args, **kwargs):
+            self.enough.set()
+            return take(*args, **kwargs)
+
+        self.useFixture(scenario.fixtures.MockPatchObject(
+            locks, 'hold', hold))
+
+    def check_finished(self, volume, is_there):
+        self.operation.join()
+        view = self.look(self.made)
+        self.check_removed(view)
+        if is_there:
+            self.assert_healthy(view, volume)
+        else:
+            self.assert_gone(view, volume)
+
+    def test_attach(self):
+        volume = self.cloud.volume()
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.during('connect', volume, self.cloud.attach, self.made, volume)
+        self.wait_for_the_lock()
+        self.cloud.start(self.made)
+        self.check_finished(volume, is_there=True)
+
+    def test_detach(self):
+        volume = self.cloud.volume()
+        self.cloud.attach(self.made, volume)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.during('disconnect', volume, self.cloud.detach, self.made,
+                    volume)
+        self.wait_for_the_lock()
+        self.cloud.start(self.made)
+        self.check_finished(volume, is_there=False)
+
+    def test_it_takes_too_long(self):
+        volume = self.cloud.volume()
+        self.cloud.attach(self.made, volume)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.during('disconnect', volume, self.cloud.detach, self.made,
+                    volume)
+        self.set_options(timeout=2)
+        self.cloud.start(self.made)
+        withheld, = [line for line in self.audit(self.made)
+                     if line.volume == self.lost]
+        self.assertEqual('withheld', withheld.event)
+        self.assertIn("(timed-out): waiting for Nova's lock of the server "
+                      'took longer than the 2 s', withheld.text)
+        self.assertEqual([], self.journal())
+        view = self.look(self.made)
+        self.assertIsNotNone(view.block_device(self.lost))
+
+    def test_a_healthy_server_does_not_wait(self):
+        volume = self.cloud.volume()
+        self.during('connect', volume, self.cloud.attach, self.made, volume)
+        self.cloud.start(self.made)
+        self.assertEqual('ACTIVE', self.cloud.look(self.made).status)
+        self.assertFalse(self.enough.is_set())
+        self.assertEqual([], self.journal())
+
+
+class UndeleteTest(_StartTestCase):
+    """A server that was deleted comes back with the disks that are left."""
+
+    ACTION = 'restore'
+    ARGUMENTS = {'nova_options': {
+        **scenario.NO_QUOTAS,
+        'DEFAULT': {'reclaim_instance_interval': 3600,
+                    'shutdown_timeout': 0}}}
+
+    def take_down(self, server):
+        self.cloud.request('DELETE', f'/servers/{server.id}')
+
+    def bring_back(self, server, **arguments):
+        self.cloud.request('POST', f'/servers/{server.id}/action',
+                           {'restore': None}, by=self.cloud.admin)
+
+    def test_healthy(self):
+        view = self.reboot(self.made)
+        for volume in self.made.volumes:
+            self.assert_healthy(view, volume)
+        self.assert_nothing_done(view)
+
+    def test_dangling(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        view = self.reboot(self.made)
+        self.check_removed(view)
+        self.assertEqual(['start'], [
+            entry.record['trigger'] for entry in self.journal()])
