@@ -37,6 +37,8 @@ BENCHMARKS = {
     'reboot': 'a healthy hard reboot: the plugin, Nova\'s own function, '
               'neither; and the bare requests',
     'dangling': 'a hard reboot with k dangling of n volumes, by phase',
+    'boot': 'the boot of a host with many guests, with the plugin and '
+            'without',
     'decide': 'the decision alone',
     'loader': 'what an installed package adds to the start of nova-compute',
     'fleet': 'an audit of a whole cloud, and the naive loop',

@@ -159,10 +159,12 @@ def _run(args: argparse.Namespace, stack: 'stack_mod.Stack') -> int:
 def _run_trials(runner: 'runner_mod.Runner', plugin: bool,
                 suites: list[str]) -> None:
     from e2e import client
+    from e2e import coming_back
     from e2e import commands
     from e2e import faults
     from e2e import scenarios
-    for suite, trials in (('scenarios', scenarios.SCENARIOS),
+    for suite, trials in (('scenarios',
+                           scenarios.SCENARIOS + coming_back.SCENARIOS),
                           ('faults', faults.FAULTS),
                           ('commands', commands.COMMANDS)):
         wanted = [one for one in trials
@@ -210,10 +212,12 @@ def _run_long(args: argparse.Namespace, runner: 'runner_mod.Runner',
 
 
 def _list() -> None:
+    from e2e import coming_back
     from e2e import commands
     from e2e import faults
     from e2e import scenarios
-    for one in scenarios.SCENARIOS + faults.FAULTS + commands.COMMANDS:
+    for one in (scenarios.SCENARIOS + coming_back.SCENARIOS + faults.FAULTS
+                + commands.COMMANDS):
         print(f'{one.name:20} {one.title}')
 
 

@@ -111,17 +111,26 @@ class Trial:
 
     # -- stopping nova-compute at a point ----------------------------------
 
-    def stop_at(self, point: str, action: str) -> None:
+    def stop_at(self, point: str, action: str,
+                at_start: bool = False) -> None:
         """Restart nova-compute so that it stops where ``point`` says.
 
         :param point: ``module:Class.method:before`` or ``:after``
         :param action: ``kill`` or ``pause``
+        :param at_start: it gets there before it serves anybody
         """
         for name in ('reached', 'go'):
             (self.lab.run / name).unlink(missing_ok=True)
-        self.compute.restart(self.plugin, self.options, env={
+        environment = {
             'PYTHONPATH': str(HOOKS), 'E2E_POINT': point,
-            'E2E_ACTION': action, 'E2E_SIGNALS': str(self.lab.run)})
+            'E2E_ACTION': action, 'E2E_SIGNALS': str(self.lab.run)}
+        if at_start:
+            self.stack.procs.stop('nova-compute')
+            self.compute.configure(self.plugin, self.options)
+            self.logs.mark()
+            self.stack.start('nova-compute', environment)
+            return
+        self.compute.restart(self.plugin, self.options, environment)
         self.logs.mark()
 
     def wait_killed(self, seconds: float = 60) -> None:

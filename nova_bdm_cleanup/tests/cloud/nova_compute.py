@@ -42,7 +42,13 @@ def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
                           if name.split('.')[0] == 'nova_bdm_cleanup'),
         'methods': {
             name: getattr(methods.get(name), '__module__', None)
-            for name in ('_delete_dangling_bdms', '_reboot_instance')}}),
+            for name in ('_delete_dangling_bdms', '_reboot_instance',
+                         '_power_on', '_resume_guests_state')},
+        # A wrapper takes over the module of what it wraps.
+        'wrapped': sorted(name for name, method in methods.items()
+                          if hasattr(method, '__wrapped__')
+                          and method.__code__.co_filename.endswith(
+                              'nova_bdm_cleanup/plugin/hook.py'))}),
         flush=True)
     # Nothing here is worth an orderly end.
     os._exit(0)
@@ -67,7 +73,19 @@ def _change_a_signature() -> None:
     manager.ComputeManager._reboot_instance = _reboot_instance
 
 
-CHANGES = {'name': _lose_a_name, 'signature': _change_a_signature}
+def _change_the_start() -> None:
+    """A Nova whose start takes an argument that the plugin never saw."""
+    from nova.compute import manager
+
+    def _power_on(self: Any, context: Any, instance: Any,
+                  novelty: Any) -> None:
+        pass
+
+    manager.ComputeManager._power_on = _power_on
+
+
+CHANGES = {'name': _lose_a_name, 'signature': _change_a_signature,
+           'start': _change_the_start}
 
 
 def main() -> None:

@@ -155,6 +155,79 @@ class ProcessTest(testtools.TestCase):
         self.assertIn(' CRITICAL ', log[0])
         self.assertIn('novelty', log[0])
 
+    def test_every_trigger(self):
+        code, told, log = self._start(
+            'enabled = true\ntriggers = hard_reboot, start, host_boot\n'
+            '[DEFAULT]\nresume_guests_state_on_host_boot = true\n')
+        self.assertEqual(0, code)
+        line, = log
+        self.assertIn('triggers=hard_reboot,start,host_boot', line)
+        self.assertLessEqual(
+            {'_power_on', '_resume_guests_state', 'init_host',
+             '_get_instance_block_device_info'}, set(told['wrapped']))
+        self.assertEqual('nova_bdm_cleanup.plugin.hook',
+                         told['methods']['_delete_dangling_bdms'])
+
+    def test_reboots_are_left_alone(self):
+        code, told, log = self._start('enabled = true\ntriggers = start\n')
+        self.assertEqual(0, code)
+        self.assertIn('triggers=start', log[0])
+        self.assertNotEqual('nova_bdm_cleanup.plugin.hook',
+                            told['methods']['_delete_dangling_bdms'])
+        self.assertNotIn('_reboot_instance', told['wrapped'])
+        self.assertIn('_power_on', told['wrapped'])
+
+    def test_host_boot_where_nova_resumes_nothing(self):
+        code, told, log = self._start(
+            'enabled = true\ntriggers = host_boot\n')
+        self.assertEqual(0, code)
+        warning, active = log
+        self.assertIn(' WARNING ', warning)
+        self.assertIn('"host_boot" of [bdm_cleanup] triggers has no effect',
+                      warning)
+        self.assertIn('is active', active)
+
+    def test_start_that_is_not_understood(self):
+        """That trigger alone is refused, by name."""
+        options = 'enabled = true\ntriggers = hard_reboot, start\n'
+        code, told, log = self._start(options, 'start')
+        self.assertEqual(0, code)
+        critical, active = log
+        self.assertIn(' CRITICAL ', critical)
+        for word in ('"start" of [bdm_cleanup] triggers', '_power_on',
+                     'novelty'):
+            self.assertIn(word, critical)
+        self.assertIn('triggers=hard_reboot ', active)
+        self.assertNotIn('_power_on', told['wrapped'])
+        self.assertEqual('nova_bdm_cleanup.plugin.hook',
+                         told['methods']['_delete_dangling_bdms'])
+
+        # It is none of the business of who does not want it.
+        code, told, log = self._start('enabled = true\n', 'start')
+        self.assertNotIn(' CRITICAL ', ''.join(log))
+        # With nothing else nothing is left.
+        code, told, log = self._start('enabled = true\ntriggers = start\n',
+                                      'start')
+        line, = log
+        self.assertIn(' CRITICAL ', line)
+        self.assertIn('is enabled but not installed', line)
+        self._check_untouched(told)
+        self.assertEqual([], told['wrapped'])
+        # And "required" decides as ever.
+        code, told, log = self._start(options + 'required = true\n',
+                                      'start')
+        self.assertEqual((1, None), (code, told))
+
+    def test_unknown_trigger(self):
+        code, told, log = self._start(
+            'enabled = true\ntriggers = start, migration\n')
+        self.assertEqual(0, code)
+        line = log[-1]
+        for word in (' CRITICAL ', '[bdm_cleanup] triggers', 'migration',
+                     'hard_reboot', 'host_boot'):
+            self.assertIn(word, line)
+        self._check_untouched(told)
+
     def test_wrong_value(self):
         for option, value in (('mode', 'enforced'), ('timeout', '-1')):
             code, told, log = self._start(

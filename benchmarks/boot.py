@@ -1,0 +1,168 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What the boot of a host with many guests costs.
+
+All guests of a host have ended, as they do when it loses power, and
+nova-compute starts: with the plugin and without it, in turns, on the same
+servers.  All of them are healthy.  The plugin's share is also measured within
+a boot, since two boots differ by more than it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+from collections.abc import Iterator
+import contextlib
+import time
+from typing import Any
+from unittest import mock
+
+from nova.compute import manager
+
+from benchmarks import cloud as clouds
+from benchmarks import report
+from nova_bdm_cleanup.plugin import hook
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud.server import Disk
+
+QUESTION = 'what does the boot of a host with many guests cost?'
+
+PLUGIN, STOCK, SHARE = 'plugin', 'stock', 'share'
+_TRIGGERS = 'hard_reboot,start,host_boot'
+_NOVA: dict[str, dict[str, Any]] = {
+    'quota': {'instances': -1, 'cores': -1, 'ram': -1},
+    'DEFAULT': {'resume_guests_state_on_host_boot': True}}
+
+
+class Hosts:
+    """One host with so many guests, again and again.
+
+    :param cloud: the cloud
+    :param servers: how many
+    :param volumes: how many each of them has
+    """
+
+    def __init__(self, cloud: fixture.Cloud, servers: int,
+                 volumes: int) -> None:
+        self._cloud = cloud
+        report.progress(f'making {servers} servers with {volumes} volumes')
+        first = cloud.server(*[Disk(at_boot=True)] * volumes)
+        self._servers = [first, *cloud.copies(first, servers - 1)]
+        #: Seconds, by what was measured.
+        self._seconds: dict[str, list[float]] = collections.defaultdict(list)
+        #: Requests to Cinder in one boot, by who made them.
+        self.requests: dict[str, set[int]] = collections.defaultdict(set)
+
+    def measure(self, number: int) -> None:
+        """Boot once with the plugin and once without."""
+        for name in (PLUGIN, STOCK)[::1 if number % 2 else -1]:
+            for domain in self._cloud.nova.domains('compute1'):
+                if domain.isActive():
+                    domain.destroy()
+            if name == STOCK:
+                self._cloud.switch_plugin_off()
+            else:
+                self._cloud.switch_plugin_on()
+            self._cloud.forget()
+            with self._clocks(name):
+                self._cloud.restart_compute()
+            self.requests[name].add(len(self._cloud.proxy.requests))
+            running = sum(domain.isActive() for domain
+                          in self._cloud.nova.domains('compute1'))
+            # What was measured has to have been whole boots.
+            assert running == len(self._servers), running
+
+    def forget(self) -> None:
+        """Measured for nothing so far."""
+        self._seconds.clear()
+
+    def sample(self, name: str) -> report.Sample:
+        return report.milliseconds(self._seconds[name])
+
+    @contextlib.contextmanager
+    def _clocks(self, name: str) -> Iterator[None]:
+        """Clock what nova-compute does before it serves anybody."""
+        init_host = vars(manager.ComputeManager)['init_host']
+        clean = hook._clean_before
+        share = []
+
+        def booting(*args: Any, **kwargs: Any) -> Any:
+            begun = time.perf_counter()
+            result = init_host(*args, **kwargs)
+            self._seconds[name].append(time.perf_counter() - begun)
+            return result
+
+        def cleaning(*args: Any) -> None:
+            begun = time.perf_counter()
+            clean(*args)
+            share.append(time.perf_counter() - begun)
+
+        with mock.patch.object(manager.ComputeManager, 'init_host', booting), \
+                mock.patch.object(hook, '_clean_before', cleaning):
+            yield
+        if name == PLUGIN:
+            assert len(share) == len(self._servers), len(share)
+            self._seconds[SHARE].append(sum(share))
+
+
+def show(result: report.Report, cases: dict[int, Hosts]) -> None:
+    result.table(
+        'Until nova-compute serves requests, ms',
+        ['servers', STOCK, PLUGIN, 'the plugin\'s share', 'requests'],
+        [[servers, case.sample(STOCK), case.sample(PLUGIN),
+          case.sample(SHARE),
+          ', '.join(map(str, sorted(case.requests[PLUGIN])))]
+         for servers, case in sorted(cases.items())])
+
+
+def main() -> None:
+    parser = report.arguments(QUESTION)
+    parser.add_argument('--servers', type=int, nargs='+', default=[10, 100],
+                        metavar='N', help='how many guests a host has')
+    parser.add_argument('--volumes', type=int, default=3,
+                        help='how many volumes each of them has')
+    parser.add_argument('--rounds', type=int, default=5,
+                        help='how often everything is measured')
+    _run(parser.parse_args())
+
+
+def _run(options: argparse.Namespace) -> None:
+    result = None
+    cases: dict[int, Hosts] = {}
+    for servers in options.servers:
+        # A host of its own for each number of guests.
+        with clouds.running(_NOVA, triggers=_TRIGGERS) as cloud:
+            result = result or report.Report(
+                'boot', QUESTION, options.json, cinder=cloud.cinder.version)
+            case = Hosts(cloud, servers, options.volumes)
+            for number in range(options.rounds + 1):
+                report.progress(f'{servers} servers, round {number} of '
+                                f'{options.rounds}')
+                case.measure(number)
+                if not number:
+                    # What is done for the first time takes longer.
+                    case.forget()
+            cases[servers] = case
+    assert result is not None
+    report.progress('')
+    show(result, cases)
+    for servers, case in cases.items():
+        most = 2 + -(-servers * options.volumes // 60)
+        result.goal(f'requests for {servers} servers, at most {most}',
+                    str(max(case.requests[PLUGIN])),
+                    max(case.requests[PLUGIN]) <= most)
+    result.end()
+
+
+if __name__ == '__main__':
+    report.run(main)
