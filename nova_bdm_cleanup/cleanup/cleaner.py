@@ -65,8 +65,8 @@ _DELETIONS = 'attachments of project %s'
 #: share: the more of them a volume has, the longer Cinder takes for each.
 _WITHOUT_ATTACHMENTS = 2 / 3
 
-_CAN_WAIT = ('a third of [bdm_cleanup] timeout is over, and stale attachments '
-             'can wait for the next hard reboot')
+_CAN_WAIT = ('a third of the time is over, and stale attachments can wait: '
+             '%s')
 
 #: So many portions of the volumes of other servers are asked for, when Cinder
 #: says that every volume of a server is gone.
@@ -285,7 +285,8 @@ class Cleaner:
                     not self._deadline.is_left(_WITHOUT_ATTACHMENTS)):
                 self._audit.plan(Plan(tuple(
                     dataclasses.replace(f, withheld=Reason.TIMED_OUT,
-                                        obstacle=_CAN_WAIT)
+                                        obstacle=_CAN_WAIT
+                                        % self._trigger.next_try)
                     for f in again.due[number:])))
                 break
             try:
