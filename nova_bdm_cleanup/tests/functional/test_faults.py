@@ -235,9 +235,6 @@ class StartedFaultTest(_ComingBackTests, scenario.Started,
                        FaultMatrixTestCase):
     """The same, by stop and start."""
 
-    def test_connection_cut(self):
-        self._run(proxy.reset(), conclusive=True)
-
 
 class ResumedFaultTest(_ComingBackTests, scenario.Resumed,
                        FaultMatrixTestCase):
