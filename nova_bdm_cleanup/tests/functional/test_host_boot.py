@@ -19,7 +19,7 @@ from typing import Any
 import fixtures
 from nova.virt.libvirt.driver import LibvirtDriver
 
-from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.plugin import access
 from nova_bdm_cleanup.tests.cloud import proxy
 from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.functional import scenario
@@ -78,6 +78,7 @@ class HundredServersTest(_HostBootTestCase):
 
         self.check_only_the_broken_ones_cost_more()
         self.check_cinder_hangs()
+        self.cloud.proxy.clear()
         self.check_cinder_refuses_connections()
         self.check_cinder_fails_in_the_middle()
 
@@ -106,19 +107,15 @@ class HundredServersTest(_HostBootTestCase):
         self.assertEqual(('timed-out', 99), self.left_out())
 
     def check_cinder_refuses_connections(self):
-        for service in ('volumev3', 'block-storage'):
-            identity.catalogue.set(service,
-                                   'http://127.0.0.1:9/v3/%(project_id)s')
-        self.cloud.proxy.clear()
-        endpoint = 'http://127.0.0.1:9/v3/service'
-        scenario.CONF.set_override('endpoint_override', endpoint, 'cinder')
+        # Nothing listens there.
+        scenario.CONF.set_override(
+            'endpoint_template', 'http://127.0.0.1:9/v3/%(project_id)s',
+            'cinder')
         try:
             self.boot()
         finally:
-            scenario.CONF.clear_override('endpoint_override', 'cinder')
-            for service in ('volumev3', 'block-storage'):
-                identity.catalogue.set(
-                    service, self.cloud.proxy.url + '/v3/%(project_id)s')
+            scenario.CONF.clear_override('endpoint_template', 'cinder')
+            access._service_project_id.cache_clear()
         self.check_all_resumed()
         self.assertEqual([], self.requests())
         self.assertEqual(1, len(self.lines('skipped')))
