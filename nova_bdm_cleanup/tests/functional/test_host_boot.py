@@ -79,6 +79,7 @@ class HundredServersTest(_HostBootTestCase):
         self.check_only_the_broken_ones_cost_more()
         self.check_cinder_hangs()
         self.cloud.proxy.clear()
+        self.set_options(host_boot_timeout=60)
         self.check_cinder_refuses_connections()
         self.check_cinder_fails_in_the_middle()
 
