@@ -24,6 +24,7 @@ from __future__ import annotations
 # As the nova-compute command does: it may monkey patch first of all.
 from nova.cmd import compute  # isort: skip
 
+import inspect
 import json
 import os
 import sys
@@ -46,7 +47,8 @@ def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
                          '_power_on', '_resume_guests_state')},
         # A wrapper takes over the module of what it wraps.
         'wrapped': sorted(name for name, method in methods.items()
-                          if hasattr(method, '__wrapped__')
+                          if inspect.isfunction(method)
+                          and hasattr(method, '__wrapped__')
                           and method.__code__.co_filename.endswith(
                               'nova_bdm_cleanup/plugin/hook.py'))}),
         flush=True)
