@@ -94,6 +94,14 @@ class HostTest(CheckCase):
         self.assertEqual(Code.FAILURE, code)
         self.assertIn('[bdm_cleanup] timeout', details)
 
+    def test_option_without_effect(self) -> None:
+        self.conf.register_opt(cfg.BoolOpt(
+            'resume_guests_state_on_host_boot', default=False))
+        self.set(triggers=['start', 'host_boot'])
+        code, details = self.check('options')
+        self.assertEqual(Code.WARNING, code)
+        self.assertIn('resume_guests_state_on_host_boot', details)
+
     def test_journal(self) -> None:
         self.assertEqual((Code.SUCCESS, ''), self.check('journal'))
         blocked = os.path.join(self.directory, 'blocked')
