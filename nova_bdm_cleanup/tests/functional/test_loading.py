@@ -189,8 +189,8 @@ class ProcessTest(testtools.TestCase):
 
     def test_start_that_is_not_understood(self):
         """That trigger alone is refused, by name."""
-        options = 'enabled = true\ntriggers = hard_reboot, start\n'
-        code, told, log = self._start(options, 'start')
+        code, told, log = self._start(
+            'enabled = true\ntriggers = hard_reboot, start\n', 'start')
         self.assertEqual(0, code)
         critical, active = log
         self.assertIn(' CRITICAL ', critical)
@@ -202,10 +202,12 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual('nova_bdm_cleanup.plugin.hook',
                          told['methods']['_delete_dangling_bdms'])
 
-        # It is none of the business of who does not want it.
+    def test_start_that_is_not_understood_and_not_wanted(self):
         code, told, log = self._start('enabled = true\n', 'start')
+        self.assertEqual(0, code)
         self.assertNotIn(' CRITICAL ', ''.join(log))
-        # With nothing else nothing is left.
+
+    def test_start_that_is_not_understood_and_nothing_else(self):
         code, told, log = self._start('enabled = true\ntriggers = start\n',
                                       'start')
         line, = log
@@ -213,9 +215,11 @@ class ProcessTest(testtools.TestCase):
         self.assertIn('is enabled but not installed', line)
         self._check_untouched(told)
         self.assertEqual([], told['wrapped'])
-        # And "required" decides as ever.
-        code, told, log = self._start(options + 'required = true\n',
-                                      'start')
+
+    def test_start_that_is_not_understood_with_required(self):
+        code, told, log = self._start(
+            'enabled = true\ntriggers = hard_reboot, start\n'
+            'required = true\n', 'start')
         self.assertEqual((1, None), (code, told))
 
     def test_unknown_trigger(self):
