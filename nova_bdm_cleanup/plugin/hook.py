@@ -177,6 +177,9 @@ def _differing(expected: Sequence[_Signature]) -> List[str]:
 
 
 def _has_builtin() -> bool:
+    """Whether Nova has a cleanup of its own, replaced by now or not."""
+    if _CLEANUP in _replaced:
+        return _replaced[_CLEANUP] is not None
     return hasattr(nova_manager.ComputeManager, _CLEANUP)
 
 

@@ -25,6 +25,7 @@ from oslo_config import cfg
 from oslo_upgradecheck.upgradecheck import Code
 from testtools import content
 
+from nova_bdm_cleanup import options
 from nova_bdm_cleanup.cli import checks
 from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.tests.functional import base
@@ -43,6 +44,7 @@ class CheckTest(base.FunctionalTestCase):
     def check(self, *names: str, **cloud: Any) -> list[tuple[Code, str]]:
         """The results of some checks with some cloud."""
         self.start_cloud(**cloud)
+        options.register_opts(cfg.CONF)
         results = [getattr(checks.Checks(cfg.CONF), name)() for name in names]
         return [(result.code, result.details or '') for result in results]
 
