@@ -256,6 +256,12 @@ class GivenAwayTest(scenario.ScenarioTestCase):
 class StartedGivenAwayTest(scenario.Started, GivenAwayTest):
     """The same, by stop and start."""
 
+    test_single_on_the_same_host = None
+    test_multiattach_on_another_host = None
+
 
 class ResumedGivenAwayTest(scenario.Resumed, GivenAwayTest):
     """The same, when the host boots."""
+
+    test_single_on_the_same_host = None
+    test_multiattach_on_another_host = None

@@ -202,11 +202,6 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual('nova_bdm_cleanup.plugin.hook',
                          told['methods']['_delete_dangling_bdms'])
 
-    def test_start_that_is_not_understood_and_not_wanted(self):
-        code, told, log = self._start('enabled = true\n', 'start')
-        self.assertEqual(0, code)
-        self.assertNotIn(' CRITICAL ', ''.join(log))
-
     def test_start_that_is_not_understood_and_nothing_else(self):
         code, told, log = self._start('enabled = true\ntriggers = start\n',
                                       'start')

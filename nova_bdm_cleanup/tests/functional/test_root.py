@@ -117,6 +117,8 @@ class StartedRootTest(scenario.Started, RootTest):
     # The same code as in the reboot decides about these.
     test_other_sources = None
     test_root_that_nova_made_from_an_image = None
+    test_status_reset = None
+    test_volume_deleted = None
 
 
 class ResumedRootTest(scenario.Resumed, RootTest):
@@ -124,3 +126,5 @@ class ResumedRootTest(scenario.Resumed, RootTest):
 
     test_other_sources = None
     test_root_that_nova_made_from_an_image = None
+    test_status_reset = None
+    test_attachment_deleted = None
