@@ -231,22 +231,19 @@ class PlanFacts:
     """What a guard may ask about all that no guard above withholds."""
 
     def __init__(self, findings: Sequence[Finding], world: World) -> None:
-        self._findings = findings
         self._world = world
         self._due: Sequence[Finding] = ()
         self._mappings = 0
         self._first: Optional[Set[int]] = None
         self.witness: WitnessAnswer = world.snapshot.witness
+        self.misses_a_volume: bool = any(
+            f.reason is Reason.VOLUME_MISSING for f in findings)
 
     def narrow(self, due: Sequence[Finding]) -> None:
         """Say what is left to be done."""
         self._due = due
         self._mappings = sum(isinstance(f.action, RemoveBdm) for f in due)
         self._first = None
-
-    @property
-    def misses_a_volume(self) -> bool:
-        return any(f.reason is Reason.VOLUME_MISSING for f in self._findings)
 
     @property
     def misses_several_volumes(self) -> bool:
