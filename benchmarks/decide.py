@@ -38,7 +38,7 @@ def world(kind: str, size: int) -> model.Snapshot:
         attachments that no mapping carries
     :param size: how many
     """
-    server = model.Server(_uuid(), 'compute1')
+    server = model.Server(_uuid(), project='project', host='compute1')
     bdms, volumes, attachments = [], {}, []
     for number in range(size):
         attachment = model.Attachment(
@@ -46,6 +46,7 @@ def world(kind: str, size: int) -> model.Snapshot:
         volume_id = attachment.volume_id
         volumes[volume_id] = model.Volume(
             volume_id, 'available' if kind == DANGLING else 'in-use',
+            project='project',
             attached_to=() if kind == DANGLING else (
                 model.AttachedServer(server.uuid, attachment.id, 'compute1'),
             ))
@@ -70,7 +71,7 @@ class Case:
 
     def __init__(self, kind: str, size: int) -> None:
         self._snapshot = world(kind, size)
-        self._policy = model.Policy(max_removals=size)
+        self._policy = model.Policy(max_removals=size, max_attachments=size)
         self._kind = kind
         self.size = size
         self._repeats = 1
