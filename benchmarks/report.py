@@ -73,11 +73,6 @@ class Sample:
         return Sample(tuple(mine - theirs for mine, theirs
                             in zip(self.values, other.values)), self.unit)
 
-    def plus(self, other: Sample) -> Sample:
-        """Both together, round by round."""
-        return Sample(tuple(mine + theirs for mine, theirs
-                            in zip(self.values, other.values)), self.unit)
-
     def __str__(self) -> str:
         low, high = self.quartiles
         if low == high:

@@ -354,17 +354,6 @@ class Plan:
         """How many mappings are to be removed."""
         return len(self.dangling)
 
-    @property
-    def attachments(self) -> int:
-        """How many attachments are to be deleted, besides those that the
-        mappings name.
-        """
-        own = {f.bdm.attachment_id for f in self.due if f.bdm}
-        return sum(
-            sum(a.id not in own for a in f.action.attachments)
-            if isinstance(f.action, RemoveBdm) else 1
-            for f in self.due)
-
     def withhold(self, why: Reason, kind: Optional[Type[Action]] = None,
                  obstacle: str = '') -> Plan:
         """The same findings, with every due action withheld.

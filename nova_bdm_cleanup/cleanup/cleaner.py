@@ -283,11 +283,9 @@ class Cleaner:
         for number, finding in enumerate(again.due):
             if isinstance(finding.action, DeleteAttachment) and (
                     not self._deadline.is_left(_WITHOUT_ATTACHMENTS)):
-                self._audit.plan(Plan(tuple(
-                    dataclasses.replace(f, withheld=Reason.TIMED_OUT,
-                                        obstacle=_CAN_WAIT
-                                        % self._trigger.next_try)
-                    for f in again.due[number:])))
+                self._audit.plan(Plan(again.due[number:]).withhold(
+                    Reason.TIMED_OUT,
+                    obstacle=_CAN_WAIT % self._trigger.next_try))
                 break
             try:
                 acting.carry_out(finding)

@@ -98,3 +98,12 @@ def snapshot(bdms: Iterable[model.Bdm] = (),
         **{v.id: v for v in volumes}, **dict.fromkeys(missing)}
     return model.Snapshot(server(**about_server), (*roots, *bdms), known,
                           tuple(attachments), witness, sees_all)
+
+
+def deletions(plan: model.Plan) -> int:
+    """How many attachments go, besides those that the mappings name."""
+    own = {f.bdm.attachment_id for f in plan.due if f.bdm}
+    return sum(
+        sum(a.id not in own for a in f.action.attachments)
+        if isinstance(f.action, model.RemoveBdm) else 1
+        for f in plan.due)

@@ -47,9 +47,9 @@ class PlanTest(base.TestCase):
                 STALE, status='reserved')))
         plan = model.Plan((removal, reserved))
         # The mapping's own belongs to the mapping.
-        self.assertEqual((1, 2), (plan.removals, plan.attachments))
+        self.assertEqual((1, 2), (plan.removals, make.deletions(plan)))
         plan = plan.withhold(Reason.OVER_LIMIT)
-        self.assertEqual((0, 0), (plan.removals, plan.attachments))
+        self.assertEqual((0, 0), (plan.removals, make.deletions(plan)))
 
     def test_only_one_kind_is_withheld(self):
         bdm = make.bdm()

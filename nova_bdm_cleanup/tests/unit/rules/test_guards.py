@@ -131,7 +131,7 @@ class AttachmentLimitTest(base.TestCase):
         for values in ({}, RESERVED):
             plan = decide(make.snapshot([], [VOLUME_9], stale(3, **values)),
                           max_attachments=3)
-            self.assertEqual((3, 0), (plan.attachments, plan.removals))
+            self.assertEqual((3, 0), (make.deletions(plan), plan.removals))
 
     def test_over_the_limit_only_the_rest_is_left(self):
         for values in ({}, RESERVED):
@@ -155,7 +155,7 @@ class AttachmentLimitTest(base.TestCase):
             plan = decide(make.snapshot(
                 [make.bdm()], [make.volume(status='available'), VOLUME_9],
                 stale(300, **values)))
-            self.assertEqual((1, 8), (plan.removals, plan.attachments))
+            self.assertEqual((1, 8), (plan.removals, make.deletions(plan)))
 
     def test_left_over_ones_count(self):
         left_over = [make.attachment(id='left-%03d' % n) for n in range(300)]
@@ -166,7 +166,7 @@ class AttachmentLimitTest(base.TestCase):
         self.assertEqual(
             ['left-000', 'left-001', 'left-002', 'left-003', 'attachment-1'],
             [a.id for a in finding.action.attachments])
-        self.assertEqual((1, 4), (plan.removals, plan.attachments))
+        self.assertEqual((1, 4), (plan.removals, make.deletions(plan)))
 
     def test_left_over_ones_that_are_connected_go_first(self):
         plan = decide(make.snapshot(
@@ -185,7 +185,7 @@ class AttachmentLimitTest(base.TestCase):
             [make.volume(status='available'),
              make.volume(id='volume-2', status='available'), VOLUME_9],
             [*left_over, *stale(4)]), max_attachments=4, max_removals=1)
-        self.assertEqual((0, 4), (plan.removals, plan.attachments))
+        self.assertEqual((0, 4), (plan.removals, make.deletions(plan)))
 
     def test_the_words_name_the_limit(self):
         plan = decide(make.snapshot(
