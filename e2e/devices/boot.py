@@ -13,39 +13,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import dataclasses
 import pathlib
 import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
 
 from e2e.devices import prepare
 
-#: MiB; with QEMU itself the suite is to fit into one and a half GiB.
-MEMORY = 1024
-#: MiB for translated code, of which QEMU would take a GiB.
-_CODE = 256
+#: MiB of the machine.  Two cases at a time, with their volumes, take 300.
+MEMORY = 544
+#: QEMU's memory for the code that it has translated, in MiB; it would take
+#: 1 GiB.
+_CODE = 96
 
 
 class Broken(Exception):
     """The machine did not come up, or went down too early."""
 
 
-def run(machine: prepare.Machine, python: pathlib.Path,
-        arguments: Sequence[str], timeout: float,
-        results: pathlib.Path) -> int:
-    """Run a command in the machine.
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a machine ended.
 
-    What it prints is printed.
+    :ivar status: the exit status of its command
+    :ivar memory: what it took of this host at most, in MiB
+    """
+
+    status: int
+    memory: int
+
+
+def run(machine: prepare.Machine, python: pathlib.Path, name: str,
+        arguments: Sequence[str], timeout: float, results: pathlib.Path,
+        say: Callable[[str], None]) -> Ended:
+    """Run a command in a machine.
 
     :param machine: its parts
     :param python: the interpreter, one of this host's
+    :param name: tells machines apart that run at the same time
     :param arguments: of the interpreter
     :param timeout: after so many seconds the machine is switched off
     :param results: where what it leaves behind is copied to
-    :returns: the exit status
-    :raises Broken: it ended without one
+    :param say: is told each line that the command prints
+    :raises Broken: it ended without a status
     """
     with tempfile.TemporaryDirectory(dir=machine.directory) as directory:
         share = pathlib.Path(directory)
@@ -58,23 +72,39 @@ def run(machine: prepare.Machine, python: pathlib.Path,
         (share / 'command').write_text(
             shlex.join([str(python), *arguments]) + '\n')
         (share / 'results').mkdir()
-        console = machine.directory / 'console.log'
-        process = subprocess.Popen(_command(machine, share, console),
-                                   stdin=subprocess.DEVNULL)
+        console = machine.directory / f'console-{name}.log'
+        process = subprocess.Popen(
+            _command(machine, share, console), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, text=True, errors='replace')
+        late = threading.Timer(timeout, process.kill)
+        late.start()
+        memory = 0
         try:
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise Broken(f'the machine was switched off after {timeout:.0f} '
-                         f's; see {console}') from None
+            assert process.stdout is not None
+            for line in process.stdout:
+                memory = _memory(process.pid) or memory
+                say(line.rstrip())
+            process.wait()
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            late.cancel()
+            process.kill()
+            process.wait()
             shutil.copytree(share / 'results', results, dirs_exist_ok=True)
         try:
-            return int((share / 'status').read_text())
+            return Ended(int((share / 'status').read_text()), memory)
         except (OSError, ValueError):
-            raise Broken(f'the machine ended early; see {console}') from None
+            raise Broken('the machine ended early, or was switched off after '
+                         f'{timeout:.0f} s; see {console}') from None
+
+
+def _memory(pid: int) -> int:
+    """The most that a process has had in memory, in MiB."""
+    try:
+        text = pathlib.Path(f'/proc/{pid}/status').read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) >> 10 for line in text.splitlines()
+                 if line.startswith('VmHWM:')), 0)
 
 
 def _command(machine: prepare.Machine, share: pathlib.Path,

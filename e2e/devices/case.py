@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import contextlib
 import dataclasses
+import faulthandler
 import os
 import pathlib
 import signal
@@ -33,6 +34,7 @@ from os_brick.initiator.connectors import nvmeof
 
 from e2e.devices import compute_host
 from e2e.devices import kernel
+from e2e.devices import records
 from e2e.devices import steps
 from e2e.devices import storage
 from e2e.devices import volumes
@@ -51,6 +53,8 @@ class Result:
     facts: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     #: What the plugin logged: event, reason and text.
     logged: list[str] = dataclasses.field(default_factory=list)
+    #: The same in short.
+    events: str = ''
     seconds: float = 0.0
     #: Of the reboot alone.
     reboot: float | None = None
@@ -187,10 +191,19 @@ class Case:
         db.context_manager.dispose_pool()
         pid = os.fork()
         if pid:
-            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            try:
+                return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            except TimeoutError:
+                # It writes down where it hangs.
+                os.kill(pid, signal.SIGABRT)
+                time.sleep(2)
+                os.kill(pid, signal.SIGKILL)
+                raise
         status = 1
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.alarm(0)
+            faulthandler.enable(open(self.directory / 'nova.log', 'a'))
             self.host.start(cleanup)
             if not self._disconnects:
                 _leave_connected()
@@ -212,10 +225,13 @@ class Case:
                            kill_before)
         if not quietly:
             self.result.reboot = time.monotonic() - began
-            self.result.logged += [
-                line.partition('bdm-cleanup: ')[2]
-                for line in self.host.log()[lines:] if 'bdm-cleanup: ' in line]
+            self.result.logged += self._said(lines)
         return status
+
+    def _said(self, lines: int) -> list[str]:
+        """What the plugin has logged after so many lines."""
+        return [line.partition('bdm-cleanup: ')[2]
+                for line in self.host.log()[lines:] if 'bdm-cleanup: ' in line]
 
     def steps(self) -> list[str]:
         """What the last nova-compute did in its cleanup, step by step."""
@@ -224,6 +240,13 @@ class Case:
 
     # -- telling -----------------------------------------------------------
 
+    def look(self, when: str, disk: Disk) -> None:
+        """Have the table show what this host has of a disk."""
+        text = str(disk.connected())
+        if disk.volume.id in self.host.libvirt.secrets():
+            text += ', a secret of libvirt'
+        self.fact(when, text)
+
     def fact(self, heading: str, text: object) -> None:
         """Have the table show something."""
         self.result.facts.append((heading, str(text)))
@@ -231,6 +254,8 @@ class Case:
     def expect(self, condition: object, problem: str) -> None:
         """What must be true, or the case fails."""
         if not condition:
+            # One problem is enough where there must be some.
+            assert self._disconnects, problem
             self.result.problems.append(problem)
 
     def expect_gone(self, disk: Disk, server: str) -> None:
@@ -261,15 +286,23 @@ class Case:
     def expect_idle(self, server: str, disks: int = 0) -> None:
         """Check that the next reboot finds nothing to do."""
         before = len(self.cinder.changes)
-        lines = len(self.host.log())
-        status = self.reboot(server, quietly=True)
-        self.expect(status == 0, 'the next reboot failed')
-        said = [line for line in self.host.log()[lines:]
-                if 'bdm-cleanup: ' in line]
+        said = self.reboot_next(server)
         self.expect(not said, f'the next reboot says {said[:1]}')
         self.expect(len(self.cinder.changes) == before,
                     'the next reboot changes something in Cinder')
         self.expect_running(server, disks)
+
+    def reboot_next(self, server: str) -> list[str]:
+        """Have the server rebooted once more.
+
+        :returns: what the plugin logged
+        """
+        lines = len(self.host.log())
+        status = self.reboot(server, quietly=True)
+        self.expect(status == 0, f'the next reboot ended with {status}')
+        said = self._said(lines)
+        self.fact('next reboot', events(said) or 'nothing to do')
+        return said
 
     def expect_log(self, *words: str) -> None:
         """Check that one line of the plugin has all these words."""
@@ -295,6 +328,9 @@ class Case:
 
     def clean_up(self) -> None:
         """Leave nothing to the next case."""
+        for one in self._storage:
+            if isinstance(one, storage.Volume):
+                kernel.fail_queued(kernel.connected(one.id, '').maps)
         for server in self._servers:
             self.host.libvirt.stop(server)
         for one in self._storage:
@@ -308,18 +344,31 @@ class Case:
                     one.remove()
 
 
+def events(logged: list[str]) -> str:
+    """The events and reasons of log lines, in short."""
+    found = []
+    for line in logged:
+        words = dict(word.partition('=')[::2] for word in line.split()[:2])
+        if 'event' in words:
+            found.append(words['event'] + (
+                f' ({words["reason"]})' if words.get('reason', '-') != '-'
+                else ''))
+        else:
+            found.append(line.partition(':')[0])
+    return ', '.join(found)
+
+
 def _log_out(target: Any) -> None:
     if isinstance(target, storage.Subsystem):
         _quietly('nvme', 'disconnect', '-n', target.nqn)
         return
     _quietly('iscsiadm', '-m', 'node', '-T', target.iqn, '-u')
-    _quietly('iscsiadm', '-m', 'node', '-T', target.iqn, '-o', 'delete')
+    with records.changing():
+        _quietly('iscsiadm', '-m', 'node', '-T', target.iqn, '-o', 'delete')
 
 
 def _remove_maps(volume: storage.Volume) -> None:
-    maps = kernel.connected(volume.id, '').maps
-    kernel.fail_queued(maps)
-    for name in reversed(maps):
+    for name in reversed(kernel.connected(volume.id, '').maps):
         _quietly('dmsetup', 'remove', '--retry', f'/dev/{name}')
 
 

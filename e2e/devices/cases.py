@@ -19,7 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import itertools
 import os
+import re
+import shlex
 import subprocess
 import time
 import uuid
@@ -48,7 +51,7 @@ class Described:
     :ivar run: the case
     :ivar multipath: whether Nova uses multipath
     :ivar disconnects: whether it must fail when nothing is disconnected
-    :ivar weight: how long it takes, compared with others
+    :ivar weight: about how many seconds it takes, beside others
     """
 
     run: Run
@@ -69,32 +72,32 @@ CASES: list[Described] = []
 
 
 def _case(multipath: bool = False, disconnects: bool = True,
-          weight: int = 2) -> Callable[[Run], Run]:
+          weight: int = 30) -> Callable[[Run], Run]:
     def register(run: Run) -> Run:
         CASES.append(Described(run, multipath, disconnects, weight))
         return run
     return register
 
 
-def _clean(case: case_module.Case, disk: case_module.Disk, server: str,
-           gone: bool = True) -> None:
+def _clean(case: case_module.Case, disk: case_module.Disk,
+           server: str) -> None:
     """Reboot the server of a disk that dangles, and look."""
-    case.fact('before', disk.connected())
+    case.look('before', disk)
     status = case.reboot(server)
-    case.fact('after', disk.connected())
+    case.look('after', disk)
     case.expect(status == 0, f'the reboot ended with {status}')
-    if gone:
-        case.expect_gone(disk, server)
-        case.expect_idle(server)
+    case.expect_gone(disk, server)
+    case.expect_idle(server)
 
 
 # -- CVE-2023-2088 side by side --------------------------------------------
 
 
-def _cve(case: case_module.Case, cleanup: str) -> dict[str, bool]:
+def _cve(case: case_module.Case, cleanup: str
+         ) -> tuple[dict[str, bool], case_module.Disk, str]:
     """A target gives the number of a disk that dangles to another volume.
 
-    :returns: what is so afterwards
+    :returns: what is so afterwards, the disk of the other volume, the server
     """
     disk = case.disk('A')
     server = case.server(disk)
@@ -121,15 +124,16 @@ def _cve(case: case_module.Case, cleanup: str) -> dict[str, bool]:
         "Nova's row is left": bool(case.host.mappings(disk.volume))}
     case.fact('after', ' '.join(
         [os.path.basename(device) for device in disks]
-        + [f'{kernel.sessions(target.iqn)} session'] * bool(disks)) or '-')
+        + [f'{kernel.sessions(target.iqn)} session'] * bool(disks))
+        or 'nothing')
     for heading, is_so in now.items():
         case.fact(heading, 'yes' if is_so else 'no')
-    return now
+    return now, other, server
 
 
 def _reaches(device: str, other: case_module.Disk) -> bool:
     """Whether a write to a device reaches the other volume."""
-    offset = 4 << 20
+    offset = 1 << 20
     subprocess.run(['dd', 'if=/dev/zero', f'of={device}', 'bs=4096',
                     'count=1', f'seek={offset // 4096}', 'oflag=direct',
                     'conv=notrunc,nocreat'], capture_output=True)
@@ -139,14 +143,14 @@ def _reaches(device: str, other: case_module.Disk) -> bool:
 @_case(disconnects=False)
 def cve_row_kept(case: case_module.Case) -> None:
     """CVE-2023-2088, Nova's row kept: before 28, without the plugin."""
-    now = _cve(case, 'none')
+    now, _, _ = _cve(case, 'none')
     case.expect(all(now.values()), f'it is not as bad as that: {now}')
 
 
 @_case(disconnects=False)
 def cve_builtin(case: case_module.Case) -> None:
     """CVE-2023-2088, Nova's own cleanup: 28 and later, without the plugin."""
-    now = _cve(case, 'builtin')
+    now, _, _ = _cve(case, 'builtin')
     case.expect(list(now.values()) == [True, False, True, False],
                 f'it is not what was expected: {now}')
 
@@ -154,8 +158,10 @@ def cve_builtin(case: case_module.Case) -> None:
 @_case()
 def cve_plugin(case: case_module.Case) -> None:
     """CVE-2023-2088, the plugin."""
-    now = _cve(case, 'plugin')
+    now, other, server = _cve(case, 'plugin')
     case.expect(not any(now.values()), f'not all is safe: {now}')
+    case.expect_idle(server)
+    case.expect(other.volume.is_untouched(), 'volume B was changed')
 
 
 # -- the ways to connect ---------------------------------------------------
@@ -176,6 +182,7 @@ def two_paths(case: case_module.Case) -> None:
     disk = case.disk(paths=2)
     server = case.server(disk)
     case.cinder.lose(disk.attached)
+    _give_up(case, disk)
     _clean(case, disk, server)
 
 
@@ -195,17 +202,46 @@ def one_path_dead(case: case_module.Case) -> None:
         f'Cinder was told {case.cinder.changes}')
 
 
-@_case(multipath=True)
+def _expect_stuck(case: case_module.Case, disk: case_module.Disk,
+                  server: str) -> None:
+    """Reboot a server while its guest waits for its disk and cannot be killed.
+
+    Nova's own reboot fails; what is to be seen is that nothing has changed.
+    """
+    case.reboot(server)
+    case.look('the guest stuck', disk)
+    case.expect_log('event=failed', 'power-off')
+    case.expect(case.host.mappings(disk.volume), 'the row is gone')
+    case.expect(disk.connected(), 'there is nothing left: the case is not '
+                'what it says')
+    case.expect(not case.cinder.changes,
+                f'Cinder was told {case.cinder.changes}')
+
+
+def _give_up(case: case_module.Case, disk: case_module.Disk) -> None:
+    """Have multipathd wait no longer for a path; it does so a minute after
+    the last one was lost.
+    """
+    kernel.wait_no_longer(disk.connected().maps)
+    case.expect(case.wait(lambda: 'queues' not in str(disk.connected())),
+                'multipathd goes on waiting')
+
+
+@_case(multipath=True, weight=50)
 def all_paths_dead(case: case_module.Case) -> None:
-    """iSCSI, two paths, both of them dead."""
+    """iSCSI, two paths, both of them dead; the guest cannot be killed while
+    multipathd waits for a path.
+    """
     disk = case.disk(paths=2)
     server = case.server(disk)
     disk.target.die()
     case.cinder.attachments.clear()
+    _expect_stuck(case, disk, server)
+    _give_up(case, disk)
     _clean(case, disk, server)
 
 
-@_case(multipath=True, disconnects=False, weight=5)
+@_case(multipath=True, weight=110)
 def held_open(case: case_module.Case) -> None:
     """iSCSI, two dead paths, and a process that holds the multipath with data
     it could not write.
@@ -213,29 +249,49 @@ def held_open(case: case_module.Case) -> None:
     disk = case.disk(paths=2)
     server = case.server(disk)
     device = disk.device()
+    # Its own writes would wait for a path, and it could not be killed.
+    case.host.libvirt.stop(server)
     holder = _hold(device)
     try:
         case.cinder.volumes[disk.volume.id]['status'] = 'available'
         disk.target.die()
-        case.fact('before', disk.connected())
+        case.look('before', disk)
         case.reboot(server)
-        left = disk.connected()
-        case.fact('after', left)
-        case.expect(left.maps, 'there is nothing left: the case is not what '
-                    'it says')
-        case.expect(not case.cinder.changes,
-                    f'Cinder was told {case.cinder.changes}')
-        case.expect(case.host.mappings(disk.volume), 'the row is gone')
-        case.expect_log('event=failed', os.path.basename(device))
-        case.expect_log('event=failed', 'multipath')
+        case.look('after', disk)
+        _expect_left(case, disk, case.result.logged, device)
+        _expect_left(case, disk, case.reboot_next(server), device)
+        # What the plugin tells an operator to do, and nothing else.
+        commands = re.findall(r'`([^`]+)`', ' '.join(case.result.logged))
+        case.expect(len(commands) == 2, f'the log names {commands}')
+        release, remove = map(shlex.split, commands)
+        subprocess.run(release, check=True, capture_output=True)
     finally:
         # It could not even be killed while its data waits for a path.
         kernel.fail_queued(disk.connected().maps)
         holder.kill()
         holder.wait(60)
+    subprocess.run(remove, check=True, capture_output=True)
+    case.expect(not disk.connected().maps, f'the commands {commands} leave '
+                f'{disk.connected()}')
+    case.reboot_next(server)
+    case.expect_gone(disk, server)
 
 
-@_case(weight=5)
+def _expect_left(case: case_module.Case, disk: case_module.Disk,
+                 logged: list[str], device: str) -> None:
+    """Check that Cinder is told nothing while a device is left."""
+    left = disk.connected()
+    case.expect(left.maps and not left.disks,
+                f'left is {left}: the case is not what it says')
+    case.expect(not case.cinder.changes,
+                f'Cinder was told {case.cinder.changes}')
+    case.expect(case.host.mappings(disk.volume), 'the row is gone')
+    case.expect(any('event=failed' in line and device in line
+                    and 'multipath -f' in line for line in logged),
+                f'no line names {device} and the command: {logged}')
+
+
+@_case(weight=110)
 def held_open_one_path(case: case_module.Case) -> None:
     """iSCSI, one dead path, and a process that holds the disk with data it
     could not write.
@@ -265,10 +321,24 @@ def _hold(device: str) -> subprocess.Popen[bytes]:
 
 @_case()
 def nvme_tcp(case: case_module.Case) -> None:
-    """NVMe/TCP."""
+    """NVMe/TCP; Cinder calls the volume available and has an attachment."""
+    disk = case.subsystem()
+    server = case.server(disk)
+    case.cinder.volumes[disk.volume.id]['status'] = 'available'
+    _clean(case, disk, server)
+
+
+@_case(disconnects=False)
+def nvme_tcp_dead(case: case_module.Case) -> None:
+    """NVMe/TCP, the subsystem is gone; the guest cannot be killed while the
+    kernel tries to connect again.
+    """
     disk = case.subsystem()
     server = case.server(disk)
     case.cinder.lose(disk.attached)
+    _expect_stuck(case, disk, server)
+    case.fact('its ctrl_loss_tmo', kernel.give_up(disk.address))
+    case.wait(lambda: not disk.connected())
     _clean(case, disk, server)
 
 
@@ -285,14 +355,12 @@ def _encrypted(case: case_module.Case, provider: str) -> None:
         input=_KEY.encode(), check=True, capture_output=True)
     disk = case.disk(volume=volume)
     server = case.server(disk)
-    case.fact('secrets before', len(case.host.libvirt.secrets()))
     case.expect(bool(case.host.libvirt.secrets()) == (provider == 'luks'),
                 'the encryption is not what the case says')
     case.expect(bool(disk.connected().maps) == (provider == 'luks2'),
                 'the encryption is not what the case says')
     case.cinder.lose(disk.attached)
     _clean(case, disk, server)
-    case.fact('secrets after', len(case.host.libvirt.secrets()))
 
 
 @_case()
@@ -337,15 +405,15 @@ def shared_target(case: case_module.Case) -> None:
     other = case.server(neighbour, project='other')
     device = neighbour.device()
     case.cinder.lose(disk.attached)
-    before = disk.connected()
-    case.fact('before', before)
+    case.look('before', disk)
     case.reboot(server)
+    case.look('after', disk)
     after = disk.connected()
-    case.fact('after', after)
     case.expect(not after.disks, f'the host still has {after}')
     case.expect(after.sessions == 1, 'the session of the neighbour is gone')
     case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
     case.expect_running(server, 0)
+    case.expect_idle(server)
     case.expect_running(other, 1)
     _expect_untouched(case, neighbour, other, device)
 
@@ -360,21 +428,49 @@ def _reused(case: case_module.Case) -> tuple[
     server = case.server(disk)
     target = disk.target
     assert isinstance(target, storage.Target)
-    case.cinder.lose(disk.attached)
+    # What opens the disk while its unit is gone, as udev does when the guest
+    # has closed it, makes it empty.
     case.host.libvirt.stop(server)
+    subprocess.run(['udevadm', 'settle'], check=True)
+    case.cinder.lose(disk.attached)
     newcomer = case.disk('n', target=target, project='other')
+    # As an attach does, and a live migration before it; not as a reboot, which
+    # would disconnect the address first.
+    case.connect(newcomer)
+    text = storage.read_device(disk.device())
+    case.expect(text.startswith('n'),
+                f'of the newcomer is read {text!r} beforehand')
     return disk, server, newcomer
 
 
 def _expect_newcomer(case: case_module.Case, disk: case_module.Disk,
                      newcomer: case_module.Disk, device: str) -> None:
-    case.fact('after', disk.connected())
     case.expect(device in kernel.disks_of(disk.address),
                 f'{device} of the newcomer is gone')
-    case.expect(storage.read_device(device).startswith('n'),
-                'the newcomer cannot be read')
+    text = storage.read_device(device)
+    case.expect(text.startswith('n'), f'of the newcomer is read {text!r}')
     case.expect(newcomer.volume.is_untouched(),
                 'the volume of the newcomer was changed')
+
+
+def _reboot_beside(case: case_module.Case, disk: case_module.Disk,
+                   server: str, newcomer: case_module.Disk, device: str,
+                   settle: Callable[[], None]) -> None:
+    """Reboot while nobody can tell whose the address is, and afterwards.
+
+    :param settle: brings the newcomer to its end
+    """
+    case.look('before', disk)
+    case.reboot(server)
+    case.look('after', disk)
+    _expect_newcomer(case, disk, newcomer, device)
+    case.expect_log('event=failed', 'neighbours')
+    case.expect(case.host.mappings(disk.volume), 'the row is gone')
+    settle()
+    case.reboot_next(server)
+    _expect_newcomer(case, disk, newcomer, device)
+    case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
+    case.expect_running(server, 0)
 
 
 @_case(disconnects=False)
@@ -383,9 +479,13 @@ def newcomer_is_attached(case: case_module.Case) -> None:
     disk, server, newcomer = _reused(case)
     device = disk.device()
     case.host.server(newcomer.attached, project='other')
-    case.fact('before', disk.connected())
+    case.look('before', disk)
     case.reboot(server)
+    case.look('after', disk)
     _expect_newcomer(case, disk, newcomer, device)
+    case.expect_log('event=left')
+    case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
+    case.expect_idle(server)
 
 
 @_case(disconnects=False)
@@ -398,11 +498,15 @@ def newcomer_attaches(case: case_module.Case) -> None:
     newcomer.attached.status = 'attaching'
     case.host.server(newcomer.attached, project='other')
     row, = case.host.mappings(newcomer.volume)
-    row.connection_info = None
+    connection_info, row.connection_info = row.connection_info, None
     row.save()
-    case.fact('before', disk.connected())
-    case.reboot(server)
-    _expect_newcomer(case, disk, newcomer, device)
+
+    def settle() -> None:
+        newcomer.attached.status = 'attached'
+        row.connection_info = connection_info
+        row.save()
+
+    _reboot_beside(case, disk, server, newcomer, device, settle)
 
 
 @_case(disconnects=False)
@@ -417,15 +521,23 @@ def newcomer_migrates_in(case: case_module.Case) -> None:
     instance = case.host.instance(arriving)
     instance.task_state = task_states.MIGRATING
     instance.save()
-    objects.Migration(
+    migration = objects.Migration(
         case.host.context(), instance_uuid=arriving, status='running',
         source_compute='compute2', source_node='compute2',
         dest_compute=compute_host.HOST, dest_node=compute_host.HOST,
         dest_compute_id=1,
-        migration_type='live-migration', uuid=str(uuid.uuid4())).create()
-    case.fact('before', disk.connected())
-    case.reboot(server)
-    _expect_newcomer(case, disk, newcomer, device)
+        migration_type='live-migration', uuid=str(uuid.uuid4()))
+    migration.create()
+
+    def settle() -> None:
+        instance.host = instance.node = compute_host.HOST
+        instance.compute_id = 1
+        instance.task_state = None
+        instance.save()
+        migration.status = 'completed'
+        migration.save()
+
+    _reboot_beside(case, disk, server, newcomer, device, settle)
 
 
 @_case(disconnects=False)
@@ -442,57 +554,74 @@ def invented_connector(case: case_module.Case) -> None:
     invented = case.volume('i')
     case.cinder.attach(
         invented, server, dict(target.connection(1, invented)), lambda: None)
-    case.fact('before', neighbour.connected())
+    case.look('before', neighbour)
     case.reboot(server)
-    case.fact('after', neighbour.connected())
+    case.look('after', neighbour)
     case.expect_running(server, 1)
+    case.expect(not case.cinder.of(invented), 'Cinder has what was invented')
+    case.expect_idle(server, disks=1)
     _expect_untouched(case, neighbour, '', device)
 
 
 # -- killed between any two steps ------------------------------------------
 
 
-def _killed(case: case_module.Case, paths: int) -> None:
-    """Kill nova-compute before each step, have the next one finish the job.
+def _killed(case: case_module.Case, paths: int, first: int) -> None:
+    """Kill nova-compute before every other step, and have the next one finish
+    the job.
 
     A disk is put back for each time, since a device cannot be.
+
+    :param first: the step to begin with
     """
-    names: list[str] = []
-    number = 0
-    while True:
+    killed: list[str] = []
+    for number in itertools.count(first, 2):
         disk = case.disk('a', paths=paths)
         server = case.server(disk)
         # Cinder holds the attachment: the last step is its deletion.
         case.cinder.volumes[disk.volume.id]['status'] = 'available'
+        case.result.logged.clear()
         status = case.reboot(server, kill_before=number)
-        names = case.steps() if len(case.steps()) > len(names) else names
-        killed = status < 0
-        told = not case.cinder.of(disk.volume)
+        if status >= 0:
+            break
+        done = case.steps()
+        at = f'killed after {done[-1:]}'
         left = disk.connected()
-        case.expect(not told or not left,
-                    f'killed after {names[-1:]}: Cinder was told while the '
-                    f'host has {left}')
+        case.expect(case.cinder.of(disk.volume) or not left,
+                    f'{at}: Cinder was told while the host has {left}')
         status = case.reboot(server)
-        case.expect(status == 0, f'killed after {names[-1:]}: the next '
-                    f'reboot ended with {status}')
+        case.expect(status == 0, f'{at}: the next reboot ended with {status}')
         problems = len(case.result.problems)
         case.expect_gone(disk, server)
         for index in range(problems, len(case.result.problems)):
-            case.result.problems[index] += f' (killed after {names[-1:]})'
+            case.result.problems[index] += f' ({at})'
         case.host.libvirt.stop(server)
-        if not killed:
-            break
-        number += 1
-    case.fact('killed before each of', f'{number}: ' + ', '.join(names))
+        killed.append(f'{done[-1] if done else "the start"} ({left})')
+    case.expect(killed, 'nothing was killed')
+    case.fact('killed after (and what was left)', ', '.join(killed))
+    case.expect_gone(disk, server)
+    case.expect_idle(server)
 
 
-@_case(weight=10)
+@_case(weight=200)
 def killed_one_path(case: case_module.Case) -> None:
-    """SIGKILL before each step, one path."""
-    _killed(case, 1)
+    """SIGKILL before the first, third, ... step, one path."""
+    _killed(case, 1, 0)
 
 
-@_case(multipath=True, weight=20)
+@_case(weight=200)
+def killed_one_path_too(case: case_module.Case) -> None:
+    """SIGKILL before the second, fourth, ... step, one path."""
+    _killed(case, 1, 1)
+
+
+@_case(multipath=True, weight=260)
 def killed_two_paths(case: case_module.Case) -> None:
-    """SIGKILL before each step, two paths."""
-    _killed(case, 2)
+    """SIGKILL before the first, third, ... step, two paths."""
+    _killed(case, 2, 0)
+
+
+@_case(multipath=True, weight=260)
+def killed_two_paths_too(case: case_module.Case) -> None:
+    """SIGKILL before the second, fourth, ... step, two paths."""
+    _killed(case, 2, 1)

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import argparse
+from concurrent import futures
 import json
 import pathlib
 import shutil
@@ -27,6 +28,9 @@ from e2e.devices import prepare
 
 #: Seconds; on a busy machine everything takes longer than it should.
 _TIMEOUT = 3600
+
+#: One virtual processor uses one of this host, and no more.
+_MACHINES = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,25 +62,41 @@ def run(args: argparse.Namespace) -> int:
         'results-without-disconnect' if args.without_disconnect
         else 'results')
     shutil.rmtree(results, ignore_errors=True)
-    arguments = ['-m', 'e2e.devices.suite']
-    for pattern in args.only:
-        arguments += ['--only', pattern]
-    if args.without_disconnect:
-        arguments.append('--without-disconnect')
     began = time.monotonic()
     try:
-        failed = boot.run(machine, python, arguments, args.timeout, results)
+        ended = _run(args, machine, python, results)
     except boot.Broken as exc:
         print(f'e2e: devices: {exc}', file=sys.stderr)
         return 1
-    # Written by the suite itself, with each log of a failure beside it.
+    failed = sum(one.status for one in ended)
+    # Written by the suite itself, with the log of each beside it.
     ran = len(list(results.glob('*.json')))
     how = ', without the disconnect: all have to fail' \
         if args.without_disconnect else ''
     print(f'devices: {ran} cases{how}, {failed} ended as they must not, '
-          f'{time.monotonic() - began:.0f} s; results in {results}',
+          f'{time.monotonic() - began:.0f} s, at most '
+          f'{sum(one.memory for one in ended)} MiB; results in {results}',
           flush=True)
     return 1 if failed or not ran else 0
+
+
+def _run(args: argparse.Namespace, machine: prepare.Machine,
+         python: pathlib.Path, results: pathlib.Path) -> list[boot.Ended]:
+    """Share the cases between two machines, which have a processor each."""
+
+    def run(number: int) -> boot.Ended:
+        arguments = ['-m', 'e2e.devices.suite', '--part', str(number),
+                     '--parts', str(_MACHINES)]
+        for pattern in args.only:
+            arguments += ['--only', pattern]
+        if args.without_disconnect:
+            arguments.append('--without-disconnect')
+        return boot.run(
+            machine, python, str(number), arguments, args.timeout, results,
+            lambda line: print(f'{number} {line}', flush=True))
+
+    with futures.ThreadPoolExecutor() as pool:
+        return list(pool.map(run, range(1, _MACHINES + 1)))
 
 
 def table(directory: pathlib.Path) -> str:
@@ -87,26 +107,36 @@ def table(directory: pathlib.Path) -> str:
     # Side by side, with a column for each fact.
     beside = [one for one in results if one['name'].startswith('cve-')]
     headings = [heading for heading, _ in beside[0]['facts']] if beside else []
-    rows = [[one['title'].partition(', ')[2],
+    rows = [[_sentence(one['title'].partition(', ')[2]),
              *(dict(one['facts'])[heading] for heading in headings)]
             for one in beside]
     return (_list_table(['Cleanup', *(
         {'before': 'Connected before', 'after': 'Connected after'}.get(
-            heading, heading) for heading in headings)], rows)
+            heading, _sentence(heading)) for heading in headings)], rows)
         + '\n' + _list_table(
             ['Case', 'Connected before', 'Connected after', 'What else',
-             'Seconds'],
+             'Events in the log', 'The next reboot', 'Seconds'],
             [_row(one) for one in results if one not in beside]))
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _row(result: Any) -> list[str]:
-    facts = dict(result['facts'])
-    before, after = facts.pop('before', ''), facts.pop('after', '')
+    facts: dict[str, str] = {}
+    for heading, text in result['facts']:
+        facts[heading] = f'{facts[heading]}; then {text}' \
+            if heading in facts else text
+    before, after, after_that = (
+        facts.pop(heading, '') for heading in ('before', 'after',
+                                               'next reboot'))
     more = '; '.join(f'{heading}: {text}' for heading, text in facts.items())
     if result['problems']:
         more = 'FAILED: ' + ' '.join(result['problems'][0].split())
     seconds = '' if result['reboot'] is None else f'{result["reboot"]:.0f}'
-    return [result['title'], before, after, more, seconds]
+    return [result['title'], before, after, _sentence(more),
+            result['events'], after_that, seconds]
 
 
 def _list_table(headings: list[str], rows: list[list[str]]) -> str:

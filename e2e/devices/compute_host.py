@@ -97,6 +97,8 @@ backend = nova.keymgr.conf_key_mgr.ConfKeyManager
 fixed_key = 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
 [bdm_cleanup]
 enabled = true
+# The machine is slow, and os-brick waits a minute for what does not answer.
+timeout = 600
 """
 
 

@@ -18,6 +18,7 @@ and the guests live on, as QEMU does.
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -31,7 +32,10 @@ from xml.etree import ElementTree
 from e2e.devices import fakes
 
 #: Where a guest writes on its disks.  A newcomer's own data is elsewhere.
-OFFSET = 8 << 20
+OFFSET = 2 << 20
+
+#: How long a guest that is killed may take; libvirt gives one 15 seconds.
+_PATIENCE = 8
 
 
 def mark(server: str) -> str:
@@ -98,8 +102,12 @@ class Libvirt:
         finally:
             os._exit(0)
 
-    def stop(self, server: str) -> None:
-        """Destroy the guest of a server and wait until it has let go."""
+    def stop(self, server: str) -> bool:
+        """Kill the guest of a server and wait until it has let go.
+
+        :returns: whether it has; a process that waits for its disk cannot be
+            killed
+        """
         path = self._path(server, 'pid')
         if path.exists():
             pid = int(path.read_text())
@@ -107,11 +115,13 @@ class Libvirt:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-            deadline = time.monotonic() + 10
-            while _state(pid) not in ('', 'Z') \
-                    and time.monotonic() < deadline:
+            deadline = time.monotonic() + _PATIENCE
+            while _state(pid) not in ('', 'Z'):
+                if time.monotonic() > deadline:
+                    return False
                 time.sleep(0.02)
             path.unlink()
+        return True
 
     def _path(self, name: str, kind: str) -> pathlib.Path:
         return self._directory / f'{name}.{kind}'
@@ -141,7 +151,13 @@ class Libvirt:
             running(domain)
 
         def mark_not_running(domain: Any) -> None:
-            self.stop(domain.UUIDString())
+            if not self.stop(domain.UUIDString()):
+                domain._state = fakes.libvirt.VIR_DOMAIN_RUNNING
+                raise fakes.libvirt.make_libvirtError(
+                    fakes.libvirt.libvirtError, 'Failed to terminate process '
+                    'with SIGKILL: Device or resource busy',
+                    error_code=fakes.libvirt.VIR_ERR_SYSTEM_ERROR,
+                    int1=errno.EBUSY)
             stopped(domain)
 
         def define_secret(xml: str) -> Any:

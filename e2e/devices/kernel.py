@@ -43,7 +43,7 @@ class Connected:
         if self.sessions:
             words.append(f'{self.sessions} session'
                          + 's' * (self.sessions > 1))
-        return ' '.join(words) or '-'
+        return ' '.join(words) or 'nothing'
 
     def __bool__(self) -> bool:
         return bool(self.disks or self.maps or self.sessions)
@@ -92,6 +92,32 @@ def fail_queued(maps: Iterable[str]) -> None:
             subprocess.run(
                 ['dmsetup', 'message', _text(_BLOCK / name / 'dm/name'), '0',
                  'fail_if_no_path'], capture_output=True)
+
+
+def wait_no_longer(maps: Iterable[str]) -> None:
+    """Have multipathd do at once what it does when it has waited for a path.
+
+    It would have the kernel wait again, were only the kernel told not to.
+    """
+    for name in maps:
+        subprocess.run(
+            ['multipathd', 'disablequeueing', 'map',
+             _text(_BLOCK / name / 'dm/name')], check=True,
+            capture_output=True)
+
+
+def give_up(target: str) -> str:
+    """Have the kernel no longer try to reach an NVMe subsystem.
+
+    :returns: how many seconds it would have tried, or "off" for ever
+    """
+    seconds = next(
+        _text(path.parent / 'ctrl_loss_tmo')
+        for path in pathlib.Path('/sys/class/nvme').glob('*/subsysnqn')
+        if _text(path) == target)
+    subprocess.run(['nvme', 'disconnect', '-n', target], check=True,
+                   capture_output=True)
+    return seconds
 
 
 def _table(name: str) -> str:

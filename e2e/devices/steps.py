@@ -16,6 +16,7 @@ between any two of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+import contextlib
 import os
 import pathlib
 import signal
@@ -27,6 +28,7 @@ from nova import objects
 from oslo_concurrency import processutils
 
 from e2e.devices import fakes
+from e2e.devices import records
 
 #: The commands that only ask, or whose loss nobody would notice.
 _ASKING = ('discovery', '--show', 'session', 'is_luks', 'isLuks', 'list',
@@ -56,6 +58,7 @@ class Steps:
                    lambda *_, **__: 'row deleted')
         self._wrap(cinderclient.SessionClient, 'request', _request)
         self._wrap(processutils, 'execute', _command)
+        _change_records_one_by_one()
         from nova.compute import manager
         self._around(manager.ComputeManager, '_delete_dangling_bdms')
 
@@ -94,6 +97,17 @@ class Steps:
             file.write(step + '\n')
 
 
+def _change_records_one_by_one() -> None:
+    execute = processutils.execute
+
+    def one_by_one(*words: Any, **kwargs: Any) -> Any:
+        with records.changing() if '--op' in words \
+                else contextlib.nullcontext():
+            return execute(*words, **kwargs)
+
+    mock.patch.object(processutils, 'execute', one_by_one).start()
+
+
 def _request(client: Any, url: str, method: str, *args: Any,
              **kwargs: Any) -> str | None:
     return None if method == 'GET' else f'Cinder: {method}'
@@ -112,7 +126,7 @@ def _command(*words: Any, **kwargs: Any) -> str | None:
         return ('logout' if '--logout' in line else
                 'login' if '--login' in line else
                 'delete node' if 'delete' in line else
-                'rescan' if '--rescan' in line or '-R' in line else line)
+                'rescan' if '--rescan' in line or '-R' in line else None)
     if program in ('blockdev', 'multipath', 'multipathd', 'cryptsetup',
                    'nvme', 'dmsetup'):
         return ' '.join([program, *line.split()[1:3]])

@@ -21,6 +21,7 @@ from __future__ import annotations
 from nova.cmd import compute  # noqa: F401 isort: skip
 
 import argparse
+from collections.abc import Iterable
 import dataclasses
 import fnmatch
 import json
@@ -33,53 +34,76 @@ import time
 import traceback
 from typing import Any
 
+from e2e.devices import bystander
 from e2e.devices import case as case_module
 from e2e.devices import cases
 from e2e.devices import compute_host
-from e2e.devices import storage
 
 #: Beside the working directory of each case: what the host gets to see.
 RESULTS = pathlib.Path('/run/suite/results')
 #: So many cases at a time: they also wait, but each needs its memory.
 WORKERS = 2
+#: Seconds after which a case is given up.
+_LIMIT = 480
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument('--without-disconnect', action='store_true')
     parser.add_argument('--only', action='append', default=[])
+    parser.add_argument('--part', type=int, default=1)
+    parser.add_argument('--parts', type=int, default=1)
     args = parser.parse_args()
     wanted = [one for one in cases.CASES if not args.only or any(
         fnmatch.fnmatch(one.name, pattern) for pattern in args.only)]
     if args.without_disconnect:
         wanted = [one for one in wanted if one.disconnects]
-    # The longest first: the others fill what time they leave.
-    wanted.sort(key=lambda one: -one.weight)
+    wanted = _part(wanted, args.part, args.parts)
     _say(f'{_uptime():.0f} s after its start the machine is up')
     began = time.monotonic()
     manager = compute_host.prepare()
     compute_host.warm_up(manager, pathlib.Path('/run/cases/warm-up'))
-    # A portal that answers refuses at once what it does not have.
-    storage.Target('lighthouse', 2)
+    by = bystander.Bystander()
     _say(f'Nova and os-brick are loaded after {time.monotonic() - began:.0f} '
          f's more; {len(wanted)} cases')
-    failed = _run(wanted, manager, not args.without_disconnect)
+    failed = _run(wanted, manager, by, not args.without_disconnect)
     _say(f'{_uptime():.0f} s in all, {_memory():.0f} MiB of memory used')
     return failed
 
 
+def _part(wanted: list[cases.Described], number: int, parts: int
+          ) -> list[cases.Described]:
+    """One of several parts that take about the same time.
+
+    Those with multipath come first, of which only one at a time runs; the
+    others fill the time that they leave.
+    """
+    loads = [0] * parts
+    part = []
+    for one in sorted(wanted, key=lambda one: (
+            not one.multipath, -one.weight)):
+        least = loads.index(min(loads))
+        loads[least] += one.weight
+        if least == number - 1:
+            part.append(one)
+    return part
+
+
 def _run(wanted: list[cases.Described], manager: Any,
-         disconnects: bool) -> int:
+         by: bystander.Bystander, disconnects: bool) -> int:
     """Run the cases, some at a time; how many ended as they must not."""
     waiting = list(wanted)
     running: dict[int, cases.Described] = {}
     wrong = 0
     while waiting or running:
-        while waiting and len(running) < WORKERS:
-            described = waiting.pop(0)
+        while len(running) < WORKERS:
+            described = _next(waiting, running.values())
+            if described is None:
+                break
+            waiting.remove(described)
             pid = os.fork()
             if not pid:
-                _run_case(described, manager, disconnects)
+                _run_case(described, manager, by, disconnects)
             running[pid] = described
         pid, _ = os.wait()
         if pid in running:
@@ -87,8 +111,20 @@ def _run(wanted: list[cases.Described], manager: Any,
     return wrong
 
 
+def _next(waiting: Iterable[cases.Described],
+          running: Iterable[cases.Described]) -> cases.Described | None:
+    """A case that can be begun.
+
+    multipathd serves nobody while it waits for a path of one map, and os-brick
+    then does without multipath: only one such case at a time.
+    """
+    is_taken = any(one.multipath for one in running)
+    return next((one for one in waiting
+                 if not (is_taken and one.multipath)), None)
+
+
 def _run_case(described: cases.Described, manager: Any,
-              disconnects: bool) -> None:
+              by: bystander.Bystander, disconnects: bool) -> None:
     """One case, in a process of its own, which it ends."""
     directory = pathlib.Path('/run/cases', described.name)
     directory.mkdir(parents=True)
@@ -97,24 +133,35 @@ def _run_case(described: cases.Described, manager: Any,
                                 cases.CASES.index(described))
     began = time.monotonic()
     case = None
+    signal.signal(signal.SIGALRM, _hangs)
+    signal.alarm(_LIMIT)
     try:
         case = case_module.Case(result, directory, manager,
                                 described.multipath, disconnects)
         described.run(case)
     except BaseException:
         result.problems.append(traceback.format_exc())
+    signal.alarm(0)
+    result.problems += by.problems()
     result.seconds = time.monotonic() - began
+    result.events = case_module.events(result.logged)
     (RESULTS / f'{described.name}.json').write_text(
         json.dumps(dataclasses.asdict(result), indent=1))
-    if result.problems and (directory / 'nova.log').exists():
+    if (directory / 'nova.log').exists():
         shutil.copy(directory / 'nova.log', RESULTS / f'{described.name}.log')
     try:
         if case is not None:
             case.clean_up()
     except BaseException:
         traceback.print_exc()
+    os.chdir('/')
+    shutil.rmtree(directory, ignore_errors=True)
     sys.stdout.flush()
     os._exit(0)
+
+
+def _hangs(*_: Any) -> None:
+    raise TimeoutError(f'the case has not ended after {_LIMIT} s')
 
 
 def _told(described: cases.Described, disconnects: bool) -> bool:
@@ -127,11 +174,14 @@ def _told(described: cases.Described, disconnects: bool) -> bool:
     passed = not result['problems']
     _say(f'{"passed" if passed else "FAILED"} {result["seconds"]:5.1f} s  '
          f'{described.name}: {described.title}')
-    for heading, text in result['facts']:
+    facts = [*result['facts'], ['events in the log', result['events']]]
+    for heading, text in facts:
         _say(f'            {heading}: {text}')
     for problem in result['problems']:
-        _say('          ! ' + problem.rstrip().replace('\n', '\n' + ' ' * 12))
-    if not passed:
+        # Of a failure that has to be, its last line says enough.
+        lines = problem.rstrip().splitlines()[0 if disconnects else -1:]
+        _say('          ! ' + ('\n' + ' ' * 12).join(lines))
+    if not passed and disconnects:
         for line in result['logged']:
             _say(f'          > {line}')
     if not disconnects and passed:

@@ -1,0 +1,56 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""A disk of this host that no case is about, and that all must leave alone."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+from e2e.devices import kernel
+from e2e.devices import storage
+
+
+class Bystander:
+    """A volume that is connected while the cases run.
+
+    Its target answers at all portals: a portal refuses at once what it does
+    not have, but one without any target does not answer at all.
+    """
+
+    def __init__(self) -> None:
+        self._volume = storage.Volume('z', megabytes=4)
+        self._target = storage.Target('bystander', len(storage.ADDRESSES))
+        self._target.map(1, self._volume)
+        node = ['iscsiadm', '-m', 'node', '-T', self._target.iqn,
+                '-p', self._target.portals[0]]
+        for command in ([*node, '-o', 'new'], [*node, '--login']):
+            subprocess.run(command, check=True, capture_output=True)
+        deadline = time.monotonic() + 30
+        while not self._connected().disks and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self._before = self._connected()
+        problems = self.problems()
+        assert not problems, problems
+
+    def problems(self) -> list[str]:
+        """What is not as it was."""
+        now = self._connected()
+        if now != self._before or not now.disks:
+            return [f'the bystander had {self._before}, and has {now}']
+        if not self._volume.is_untouched() or not storage.read_device(
+                '/dev/' + now.disks[0]).startswith(self._volume.letter):
+            return ['the data of the bystander were changed']
+        return []
+
+    def _connected(self) -> kernel.Connected:
+        return kernel.connected(self._volume.id, self._target.iqn)
