@@ -33,9 +33,11 @@ from nova_bdm_cleanup.cinder import Cinder
 from nova_bdm_cleanup.fleet import compute
 from nova_bdm_cleanup.fleet import inspection
 from nova_bdm_cleanup.fleet import release_rules
-from nova_bdm_cleanup.fleet.release_rules import Call
-from nova_bdm_cleanup.fleet.release_rules import ReleaseFacts
-from nova_bdm_cleanup.fleet.release_rules import ReleaseStep
+from nova_bdm_cleanup.fleet.release_facts import Call
+from nova_bdm_cleanup.fleet.release_facts import Connector
+from nova_bdm_cleanup.fleet.release_facts import NeverConnected
+from nova_bdm_cleanup.fleet.release_facts import ReleaseFacts
+from nova_bdm_cleanup.fleet.release_facts import ReleaseStep
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.model import Reason
@@ -73,7 +75,7 @@ class Releaser:
     """
 
     def __init__(self, nova: compute.Compute, cinder: Cinder,
-                 policy: Policy, connector: release_rules.Connector,
+                 policy: Policy, connector: Connector,
                  progress: Callable[[str, int], None],
                  now: Callable[[], datetime.datetime]) -> None:
         self._nova = nova
@@ -181,6 +183,9 @@ class Releaser:
             self._cinder.complete_attachment(step.attachment_id)
         elif step.call is Call.TERMINATE:
             self._terminate(step)
+        elif step.call is Call.ATTACH:
+            self._cinder.act(step.volume, str(step.call),
+                             dict(step.attached or {}))
         elif step.call is not None:
             self._cinder.act(step.volume, str(step.call),
                              {} if step.call is Call.DETACH else None)
@@ -223,7 +228,13 @@ class Releaser:
                                      'the attachment is not attached')
         elif left and step.call is not Call.ROLL_DETACHING:
             return ReleaseResult(step, False, 'the attachment is still there')
-        if self._neighbours(step) != neighbours:
+        if step.call is Call.ATTACH:
+            wanted = step.attached and step.attached['instance_uuid']
+            if [(a.server_id, a.status) for a in self._neighbours(step)] != [
+                    (wanted, 'attached')]:
+                return ReleaseResult(step, False, 'the volume is not '
+                                     'attached to server %s' % wanted)
+        elif self._neighbours(step) != neighbours:
             return ReleaseResult(
                 step, False,
                 'another attachment of the volume has changed: look at it')
@@ -231,7 +242,8 @@ class Releaser:
             return ReleaseResult(step, False, 'the volume is %s, not %s' % (
                 volume.status, step.expected))
         return ReleaseResult(step, True, '%s: the volume is %s' % (
-            'done' if step.call is Call.COMPLETE else 'released',
+            'done' if step.call in (Call.COMPLETE, Call.ATTACH)
+            else 'released',
             volume.status))
 
     def _neighbours(self, step: ReleaseStep) -> Tuple[Attachment, ...]:
@@ -269,9 +281,11 @@ class Releaser:
         if volume is None:
             return (ReleaseStep(volume_id, 'the volume does not exist'),)
         attachments = self._cinder.attachments_of(volume_id)
-        servers = {a.server_id: self._nova.server(a.server_id)
-                   for a in attachments if a.server_id}
         claims = set(self._claims[volume_id])
+        named = {a.server_id for a in attachments if a.server_id}
+        if volume.status == 'attaching' and not attachments:
+            named |= claims
+        servers = {s: self._nova.server(s) for s in sorted(named)}
         stale: Set[str] = set()
         disks: Dict[str, compute.Disk] = {}
         guests: Dict[str, FrozenSet[str]] = {}
@@ -313,13 +327,13 @@ class Releaser:
             if seen else set()
 
 
-def read_connector(path: str) -> release_rules.Connector:
+def read_connector(path: str) -> Connector:
     """A file with the connector of a host, or the word ``none``.
 
     :raises BadInput: when it is neither
     """
-    if path == release_rules.NeverConnected.YES.value:
-        return release_rules.NeverConnected.YES
+    if path == NeverConnected.YES.value:
+        return NeverConnected.YES
     try:
         with open(path, encoding='utf-8') as file:
             text = file.read()

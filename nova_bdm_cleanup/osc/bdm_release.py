@@ -27,8 +27,8 @@ from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.fleet.issues import Remedy
 from nova_bdm_cleanup.fleet.release import ReleaseResult
 from nova_bdm_cleanup.fleet.release import Target
-from nova_bdm_cleanup.fleet.release_rules import NeverConnected
-from nova_bdm_cleanup.fleet.release_rules import ReleaseStep
+from nova_bdm_cleanup.fleet.release_facts import NeverConnected
+from nova_bdm_cleanup.fleet.release_facts import ReleaseStep
 from nova_bdm_cleanup.osc import base
 
 _COLUMNS = ('Volume', 'Attachment', 'Server', 'Host', 'Call', 'Result',

@@ -20,7 +20,7 @@ from typing import Any, List, Optional, Tuple
 
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.fleet import release
-from nova_bdm_cleanup.fleet import release_rules
+from nova_bdm_cleanup.fleet import release_facts
 from nova_bdm_cleanup.fleet.release import Target
 from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.tests.unit import base as unit_base
@@ -31,7 +31,7 @@ from nova_bdm_cleanup.tests.unit.fleet import base
 class ReleaserCase(base.FleetCase):
 
     def releaser(self, user: str = 'admin',
-                 connector: release_rules.Connector = None
+                 connector: release_facts.Connector = None
                  ) -> release.Releaser:
         return release.Releaser(
             self.nova(user), self.cinder(user), Policy(), connector,
@@ -381,14 +381,14 @@ class TerminateTest(ReleaserCase):
 
 class ConnectorTest(unit_base.TestCase):
 
-    def connector(self, content: str) -> release_rules.Connector:
+    def connector(self, content: str) -> release_facts.Connector:
         path = os.path.join(self.tempdir(), 'connector.json')
         with open(path, 'w', encoding='utf-8') as file:
             file.write(content)
         return release.read_connector(path)
 
     def test_none(self) -> None:
-        self.assertIs(release_rules.NeverConnected.YES,
+        self.assertIs(release_facts.NeverConnected.YES,
                       release.read_connector('none'))
 
     def test_as_nova_manage_prints_it(self) -> None:

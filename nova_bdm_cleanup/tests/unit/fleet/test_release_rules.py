@@ -20,8 +20,11 @@ from typing import Any, Iterable, Optional, Tuple
 import testscenarios
 
 from nova_bdm_cleanup.fleet import compute
+from nova_bdm_cleanup.fleet import held_attachments
+from nova_bdm_cleanup.fleet import held_volumes
+from nova_bdm_cleanup.fleet import release_facts
 from nova_bdm_cleanup.fleet import release_rules
-from nova_bdm_cleanup.fleet.release_rules import Call
+from nova_bdm_cleanup.fleet.release_facts import Call
 from nova_bdm_cleanup.model import AttachedServer
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Policy
@@ -36,7 +39,7 @@ DAY = datetime.timedelta(days=1)
 MINUTE = datetime.timedelta(minutes=1)
 
 CONNECTOR = {'host': 'compute1', 'initiator': 'iqn'}
-NEVER = release_rules.NeverConnected.YES
+NEVER = release_facts.NeverConnected.YES
 
 ALIVE = compute.ComputeServer('alive', 'alive', 'ACTIVE', host='compute1')
 SHELVED = compute.ComputeServer('alive', 'alive', 'SHELVED_OFFLOADED')
@@ -54,6 +57,9 @@ CARRIED = compute.Disk('volume', 'bdm', 'record', '/dev/vdb')
 HANGS = {'claimed_by': ('alive',), 'status': 'attaching',
          'disks': {'alive': CARRIED}}
 UNFINISHED = attachment('attaching', True, 'alive')
+#: The same by an attach from before Queens, which makes no record.
+OLD = {**HANGS, 'disks': {
+    'alive': compute.Disk('volume', 'bdm', None, '/dev/vdb')}}
 HALF = {'claimed_by': ('alive',), 'status': 'reserved'}
 ALIVES = attachment(server='alive')
 RESERVED = attachment('reserved', False)
@@ -227,6 +233,20 @@ REFUSALS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, str], ...] = (
     ('no attachment, but a mapping', (),
      {'claimed_by': ('other',), 'connector': NEVER},
      'server other has a mapping'),
+    ('no attachment, attaching, and nobody knows what the guest has', (),
+     OLD, 'virsh domblklist'),
+    ('no attachment, attaching, and Nova does not name the device', (),
+     {**OLD, 'disks': {'alive': compute.Disk('volume')},
+      'guests': {'alive': {'vda'}}}, 'openstack server stop'),
+    *(('no attachment, attaching, and ' + name, (),
+       {**OLD, 'guests': {'alive': {'vdb'}}, **more}, 'bdm show alive')
+      for name, more in (
+          ('a server that is changing', {'alive': but(task_state='x')}),
+          ('a server that is opted out', {'alive': but(keep=True)}),
+          ('a server that is shelved', {'alive': SHELVED}),
+          ('not for long', {'age': MINUTE}),
+          ('an attachment that is gone', {'disks': {'alive': CARRIED}}),
+          ('two servers', {'claimed_by': ('alive', 'other')}))),
     *(('no attachment, %s for a minute' % status, (),
        {'status': status, 'age': MINUTE, 'connector': NEVER}, 'not for long')
       for status in ('in-use', 'attaching', 'detaching', 'reserved')),
@@ -291,6 +311,14 @@ CALLS: Tuple[Tuple[str, Tuple[Attachment, ...], Any, Call, str], ...] = (
     ('reserved, although it is attached', (LEGACY_OF_ALIVE,),
      {**HANGS, 'status': 'reserved',
       'disks': {'alive': compute.Disk('volume')}}, Call.COMPLETE, 'in-use'),
+    ('attaching, before Queens, and the guest has it', (),
+     {**OLD, 'guests': {'alive': {'vda', 'vdb'}}}, Call.ATTACH, 'in-use'),
+    ('attaching, before Queens, and the guest does not have it', (),
+     {**OLD, 'guests': {'alive': {'vda'}}}, Call.ATTACH, 'in-use'),
+    ('attaching, before Queens, and the server is stopped', (),
+     {**OLD, 'disks': {'alive': compute.Disk('volume')},
+      'guests': {'alive': frozenset()}, 'alive': but(status='SHUTOFF')},
+     Call.ATTACH, 'in-use'),
     # And others
     ('in use by a server that is gone', (attachment(),), {}, Call.DELETE,
      'available'),
@@ -330,7 +358,7 @@ def facts(attachments: Tuple[Attachment, ...], status: str = 'in-use',
           alive: compute.ComputeServer = ALIVE,
           claimed_by: Tuple[str, ...] = (), stale: Tuple[str, ...] = (),
           age: datetime.timedelta = DAY,
-          connector: release_rules.Connector = None,
+          connector: release_facts.Connector = None,
           disks: Any = None, guests: Any = None,
           **fields: Any) -> Tuple[Any, ...]:
     """What the tables are put to, as arguments of ``decide``."""
@@ -338,7 +366,9 @@ def facts(attachments: Tuple[Attachment, ...], status: str = 'in-use',
                     **fields)
     servers = {a.server_id: alive if a.server_id == 'alive' else None
                for a in attachments if a.server_id}
-    return release_rules.ReleaseFacts(
+    if not attachments and 'alive' in claimed_by:
+        servers['alive'] = alive
+    return release_facts.ReleaseFacts(
         volume, attachments, servers, frozenset(claimed_by),
         frozenset(('compute1', 'compute2')), frozenset(stale),
         disks or {}, guests or {}), \
@@ -387,14 +417,14 @@ class CoverageTest(base.TestCase):
         for _name, attachments, world, *_ in cases:
             about = facts(attachments, **world)
             tested.add(id(
-                first(release_rules.HELD_ATTACHMENTS.rows,
-                      release_rules.HeldAttachment(attachments[0], *about))
+                first(held_attachments.HELD_ATTACHMENTS.rows,
+                      held_attachments.HeldAttachment(attachments[0], *about))
                 if attachments else
-                first(release_rules.HELD_VOLUMES.rows,
-                      release_rules.HeldVolume(*about))))
+                first(held_volumes.HELD_VOLUMES.rows,
+                      held_volumes.HeldVolume(*about))))
         self.assertEqual([], [
-            row.cell for table in (release_rules.HELD_ATTACHMENTS,
-                                   release_rules.HELD_VOLUMES)
+            row.cell for table in (held_attachments.HELD_ATTACHMENTS,
+                                   held_volumes.HELD_VOLUMES)
             for row in table.rows if id(row) not in tested])
 
 
