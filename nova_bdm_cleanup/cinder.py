@@ -18,6 +18,7 @@ list does not show is asked for by its id, since no answer is not "gone".
 
 from __future__ import annotations
 
+import collections
 from typing import (
     Any,
     Callable,
@@ -53,7 +54,7 @@ MICROVERSION = '3.44'
 _PAGE = 1000
 
 #: Sixty ids make a URL of 3 kB; some servers accept no more than 8 kB.
-_BATCH = 60
+BATCH = 60
 
 #: What to look at where the credentials are those of nova.conf.
 NOVA_CONF = Advice(
@@ -155,7 +156,7 @@ class Cinder:
         """
         return self._api.in_time(
             'asking Cinder for a witness',
-            lambda: self._knows_any(volume_ids[:_BATCH]))
+            lambda: self._knows_any(volume_ids[:BATCH]))
 
     def _knows_any(self, volume_ids: Sequence[str]) -> bool:
         if any(v.id in volume_ids for v in self._several(volume_ids)):
@@ -208,18 +209,87 @@ class Cinder:
                     '/attachments', 'attachments', query)):
                 return None
             volumes = {v.id: v for v in self._in_batches(wanted)}
-        attached = {
-            a.attachment_id: Attachment(id=a.attachment_id, volume_id=v.id,
-                                        server_id=server_id, status='attached')
-            for v in volumes.values() if v is not None and v.status == 'in-use'
-            # Of others the list would have left one out for each of them.
-            and not _is_foreign(v, project)
-            for a in v.attached_to
-            if a.server_id == server_id and a.attachment_id
-            and carried.get(a.attachment_id) == v.id}
+        attached = _attached(server_id, volumes, carried, project)
         if attached.keys() != carried.keys():
             return None
         return Answers(volumes, tuple(attached.values()))
+
+    # All servers of a host, without changing anything
+
+    def known(self, volume_ids: Sequence[str]) -> Dict[str, Volume]:
+        """Those of some volumes that a list shows, in one request for each
+        :data:`BATCH`.
+
+        :raises ProjectHidden: when Cinder does not show every project
+        :raises ApiError: when it went unanswered
+        :raises TimedOut: when the time is over
+        """
+        def ask() -> Dict[str, Volume]:
+            found = {v.id: v for v in self._in_batches(volume_ids)}
+            if volume_ids and not found and not self._is_admin():
+                raise self._hidden()
+            return found
+
+        return self._api.in_time('asking Cinder for volumes', ask)
+
+    def look_sparingly(self, server_id: str, bdms: Sequence[Bdm],
+                       known: Mapping[str, Volume],
+                       project: Optional[str] = None) -> Answers:
+        """What Cinder knows of the disks that the mappings of a server name.
+
+        One request for each disk with which not all is in order.  What no
+        mapping names is not noticed.
+
+        :param known: the volumes that a list showed
+        :raises ApiError: when any question went unanswered
+        :raises TimedOut: when the time is over
+        """
+        return self._api.in_time(
+            'asking Cinder',
+            lambda: self._look_sparingly(server_id, bdms, known, project))
+
+    def _look_sparingly(self, server_id: str, bdms: Sequence[Bdm],
+                        known: Mapping[str, Volume],
+                        project: Optional[str]) -> Answers:
+        volumes: Dict[str, Optional[Volume]] = {}
+        for bdm in bdms:
+            if bdm.volume_id and bdm.volume_id not in volumes:
+                volumes[bdm.volume_id] = (known.get(bdm.volume_id)
+                                          or self.volume(bdm.volume_id))
+        found = _attached(server_id, volumes, {
+            b.attachment_id: b.volume_id for b in bdms if b.attachment_id},
+            project)
+        # Of two, it takes more than what the volume shows to tell which one.
+        several = {v for v, number in collections.Counter(
+            b.volume_id for b in bdms).items() if number > 1}
+        for bdm in bdms:
+            if bdm.volume_id and (bdm.attachment_id not in found
+                                  or bdm.volume_id in several):
+                found.update(self._of_suspect(
+                    server_id, bdm, volumes[bdm.volume_id], known, project))
+        return Answers(volumes, tuple(found.values()))
+
+    def _of_suspect(self, server_id: str, bdm: Bdm, volume: Optional[Volume],
+                    known: Mapping[str, Volume],
+                    project: Optional[str]) -> Dict[str, Attachment]:
+        """The attachments that a mapping has to be judged by."""
+        found: Dict[str, Attachment] = {}
+        if volume is not None:
+            # What is only reserved the volume itself does not show.
+            listed, _ = self._list({**self._of_server(server_id, None),
+                                    'volume_id': volume.id})
+            found = {a.id: a for a in listed.values()
+                     if a.volume_id == volume.id
+                     and (a.id == bdm.attachment_id
+                          or not _is_foreign(volume, project))}
+        # It is gone, unless it is of another server or volume.
+        if bdm.attachment_id and bdm.attachment_id not in found and any(
+                a.attachment_id == bdm.attachment_id
+                for v in known.values() for a in v.attached_to):
+            carried = self.attachment(bdm.attachment_id)
+            if carried is not None:
+                found[carried.id] = carried
+        return found
 
     def _look_closely(self, server_id: str, bdms: Sequence[Bdm],
                       project: Optional[str]) -> Answers:
@@ -295,8 +365,8 @@ class Cinder:
         return found
 
     def _in_batches(self, volume_ids: Sequence[str]) -> Iterator[Volume]:
-        for start in range(0, len(volume_ids), _BATCH):
-            batch = volume_ids[start:start + _BATCH]
+        for start in range(0, len(volume_ids), BATCH):
+            batch = volume_ids[start:start + BATCH]
             yield from (v for v in self._several(batch) if v.id in batch)
 
     def _several(self, volume_ids: Sequence[str]) -> List[Volume]:
@@ -498,6 +568,24 @@ class Cinder:
         return True
 
 
+def _attached(server_id: str, volumes: Mapping[str, Optional[Volume]],
+              carried: Mapping[str, Optional[str]],
+              project: Optional[str]) -> Dict[str, Attachment]:
+    """Those of a server's attachments that the volumes themselves show.
+
+    :param carried: the volume of each attachment that a mapping names
+    """
+    return {
+        a.attachment_id: Attachment(id=a.attachment_id, volume_id=v.id,
+                                    server_id=server_id, status='attached')
+        for v in volumes.values() if v is not None and v.status == 'in-use'
+        # Of others the list would have left one out for each of them.
+        and not _is_foreign(v, project)
+        for a in v.attached_to
+        if a.server_id == server_id and a.attachment_id
+        and carried.get(a.attachment_id) == v.id}
+
+
 def _is_foreign(volume: Optional[Volume], project: Optional[str]) -> bool:
     """Whether a volume is known to be of another project."""
     return (project is not None and volume is not None
@@ -534,6 +622,7 @@ def parse_attachment(record: Mapping[str, Any],
         status=answers.text(record, 'status'),
         connected=bool(connection_info),
         initiators=_initiators(connection_info),
+        attached_at=answers.moment(record, 'attached_at'),
         connection_info=connection_info if with_connection else {})
 
 

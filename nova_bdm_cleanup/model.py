@@ -24,6 +24,7 @@ from typing import (
     Any,
     Dict,
     FrozenSet,
+    Iterable,
     List,
     Mapping,
     NamedTuple,
@@ -48,6 +49,9 @@ class Reason(str, enum.Enum):
     VOLUME_AVAILABLE = 'volume-available'
     ATTACHED_ELSEWHERE = 'attached-elsewhere'
 
+    # A mapping too many of a disk that is in order.
+    DUPLICATE_MAPPING = 'duplicate-mapping'
+
     # A Cinder attachment of this server that nothing in Nova accounts for.
     STALE_ATTACHMENT = 'stale-attachment'
 
@@ -62,6 +66,7 @@ class Reason(str, enum.Enum):
     DUPLICATE_ATTACHMENT = 'duplicate-attachment'
     CROSS_WIRED = 'cross-wired'
     RESERVED_ONLY = 'reserved-only'
+    SWAP_INTERRUPTED = 'swap-interrupted'
     VOLUME_BUSY = 'volume-busy'
     STUCK = 'stuck'
 
@@ -76,6 +81,7 @@ class Reason(str, enum.Enum):
     TIMED_OUT = 'timed-out'
     REBOOT_LOST = 'reboot-lost'
     START_LOST = 'start-lost'
+    SWEEP_LOST = 'sweep-lost'
     GUEST_RUNNING = 'guest-running'
     JOURNAL_UNWRITABLE = 'journal-unwritable'
 
@@ -92,6 +98,9 @@ DANGLING = frozenset((
     Reason.VOLUME_AVAILABLE,
     Reason.ATTACHED_ELSEWHERE,
 ))
+
+#: The reasons for which one is removed, dangling or not.
+REMOVED = DANGLING | {Reason.DUPLICATE_MAPPING}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +160,8 @@ class Attachment:
     connected: bool = False
     #: By what the back end knows that host; most back ends do not tell.
     initiators: FrozenSet[str] = frozenset()
+    #: When a host was let in.
+    attached_at: Optional[datetime.datetime] = None
     #: For the host adapter only: it may hold credentials of the back end.
     connection_info: Mapping[str, Any] = dataclasses.field(
         default_factory=dict, compare=False, repr=False)
@@ -220,6 +231,49 @@ class Volume:
         return None
 
 
+@dataclasses.dataclass(frozen=True)
+class Swap:
+    """Nova's last swap of two volumes of a server, which did not end well.
+
+    Only Nova writes that it was begun, and only for administrators and for
+    Cinder: nobody else can make it up.
+    """
+
+    began: datetime.datetime
+    #: None: nova-compute died, and never said that it is over.
+    ended: Optional[datetime.datetime] = None
+
+    @classmethod
+    def of(cls, began: datetime.datetime,
+           events: Iterable[Tuple[Optional[str], Optional[datetime.datetime]]]
+           ) -> Optional[Swap]:
+        """What there is to know of it; None: it ended well.
+
+        :param events: how and when what nova-compute did for it ended
+        """
+        results = tuple(events)
+        if results and all(result == 'Success' for result, _ in results):
+            return None
+        ends = [end for _, end in results if end is not None]
+        return cls(began, max(ends) if ends and len(ends) == len(results)
+                   else None)
+
+    def may_have_made(self, attachment: Attachment,
+                      slack: datetime.timedelta) -> bool:
+        """Whether an attachment may be that of the new volume.
+
+        :param slack: by so much two clocks may differ
+        """
+        moment = attachment.attached_at
+        return moment is None or (
+            self.began - slack <= moment
+            and (self.ended is None or moment <= self.ended + slack))
+
+    def may_have_met(self, bdm: Bdm) -> bool:
+        """Whether a mapping may be that of the old volume."""
+        return bdm.created_at is None or bdm.created_at <= self.began
+
+
 class Answers(NamedTuple):
     """What Cinder said about one server."""
 
@@ -265,6 +319,8 @@ class Snapshot:
     #: of another project looks like one that does not exist, and a migration
     #: is not shown.
     sees_all: bool = True
+    #: Asked for only where there may be something left of one.
+    swap: Optional[Swap] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,6 +329,8 @@ class RemoveBdm:
 
     bdm: Bdm
     attachments: Tuple[Attachment, ...] = ()
+    #: False: another mapping has the disk, so only the row goes.
+    disconnect: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -399,7 +457,7 @@ class Policy:
     """What the operator allows, as the rules and the cleaner take it."""
 
     observe: bool = False
-    remove_when: FrozenSet[Reason] = DANGLING
+    remove_when: FrozenSet[Reason] = REMOVED
     stale_attachments: bool = True
     grace_period: datetime.timedelta = datetime.timedelta(seconds=300)
     stuck_after: datetime.timedelta = datetime.timedelta(seconds=3600)

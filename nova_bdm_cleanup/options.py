@@ -30,6 +30,8 @@ _REMOVE_WHEN = (
                   '(``volume-available``)'),
     ('attached-elsewhere', 'Cinder attaches the volume to other servers only '
                            '(``attached-elsewhere``)'),
+    ('duplicate', 'another mapping has the same disk, and this one was never '
+                  'connected (``duplicate-mapping``)'),
 )
 
 _TRIGGERS = (
@@ -37,6 +39,9 @@ _TRIGGERS = (
     ('start', 'starts of servers that are off, undelete included'),
     ('host_boot', 'servers that nova-compute resumes when the host boots'),
 )
+
+#: Seconds that are the least from one audit to the next.
+_SHORTEST = 60
 
 OPTS: List[cfg.Opt] = [
     enabled_option(),
@@ -98,6 +103,7 @@ Take a word out to have that situation reported only.
 * ``missing``: %s
 * ``available``: %s
 * ``attached-elsewhere``: %s
+* ``duplicate``: %s
 """ % tuple(text for _, text in _REMOVE_WHEN)),
     cfg.BoolOpt(
         'stale_attachments',
@@ -206,6 +212,54 @@ Related options:
 * ``[bdm_cleanup] triggers``
 * ``[bdm_cleanup] timeout``
 """),
+    cfg.IntOpt(
+        'audit_interval',
+        default=0,
+        min=0,
+        help="""
+Seconds from one audit of all servers of this host to the next; 0: there is
+none, otherwise 60 or more.
+
+An audit changes nothing. It asks Cinder for all volumes that the mappings of
+this host name, 60 in a request, and once more for each disk that looks wrong.
+What it sees twice, this long apart, it logs once, and once again when it is
+gone. At which second of the interval a host begins follows from its name, so
+that many hosts do not ask at once. It needs the credentials in ``[cinder]``.
+
+Related options:
+
+* ``[bdm_cleanup] sweep_stopped``
+* ``[bdm_cleanup] metrics_file``
+"""),
+    cfg.BoolOpt(
+        'sweep_stopped',
+        default=False,
+        help="""
+Clean up servers that are stopped, in the background.
+
+Of what the audit has found twice, the dangling mappings of servers that are
+``SHUTOFF`` with no task are removed as a start would remove them, with the
+same guards and limits, so that the next start finds nothing to do. The servers
+stay off. Without ``audit_interval`` nothing is found and nothing is done.
+
+Related options:
+
+* ``[bdm_cleanup] audit_interval``
+* ``[bdm_cleanup] max_removals_per_hour``
+"""),
+    cfg.StrOpt(
+        'metrics_file',
+        default='',
+        help="""
+File into which nova-compute writes its metrics every minute, for the textfile
+collector of Prometheus' node_exporter; empty: none. Its name must end in
+``.prom``, and its directory must be writable for the user of nova-compute.
+Everybody on this host may read it.
+
+Related options:
+
+* ``[bdm_cleanup] audit_interval``
+"""),
     cfg.StrOpt(
         'store',
         default='$state_path/bdm-cleanup/store.sqlite',
@@ -239,6 +293,7 @@ _REASON_OF = {
     'missing': Reason.VOLUME_MISSING,
     'available': Reason.VOLUME_AVAILABLE,
     'attached-elsewhere': Reason.ATTACHED_ELSEWHERE,
+    'duplicate': Reason.DUPLICATE_MAPPING,
 }
 
 
@@ -263,24 +318,55 @@ def problems(conf: cfg.ConfigOpts) -> List[str]:
     found = []
     for opt in OPTS:
         try:
-            conf[GROUP][opt.dest]
+            value = conf[GROUP][opt.dest]
         except cfg.Error as exc:
             found.append('[%s] %s: %s' % (GROUP, opt.dest, exc))
+        else:
+            # Which oslo.config does not mind.
+            if value is None and isinstance(opt, cfg.IntOpt):
+                found.append('[%s] %s has no value; give it a number, or '
+                             'take the line out' % (GROUP, opt.dest))
     if not found and not conf[GROUP].triggers:
         found.append('[%s] triggers is empty; set enabled to false to switch '
                      'the plugin off' % GROUP)
+    if not found and 0 < conf[GROUP].audit_interval < _SHORTEST:
+        found.append('[%s] audit_interval is %d; set it to %d or more, or to '
+                     '0 for no audit' % (
+                         GROUP, conf[GROUP].audit_interval, _SHORTEST))
     return found
 
 
-def without_effect(conf: cfg.ConfigOpts) -> str:
-    """One sentence when what is valid does nothing; empty: all does."""
+def forget_wrong_values(conf: cfg.ConfigOpts) -> None:
+    """Let the configuration be read by others.
+
+    Every service of OpenStack reads all options that are registered when it
+    logs them at start, and ends when one of them is wrong.
+    """
+    for opt in OPTS:
+        try:
+            conf[GROUP][opt.dest]
+        except cfg.Error:
+            conf.set_override(opt.dest, opt.default, group=GROUP)
+
+
+def without_effect(conf: cfg.ConfigOpts) -> List[str]:
+    """One sentence for each word that is valid and does nothing."""
+    found = []
     if ('host_boot' in conf[GROUP].triggers
             and not conf.resume_guests_state_on_host_boot):
-        return ('"host_boot" of [%s] triggers has no effect: [DEFAULT] '
-                'resume_guests_state_on_host_boot is not true, so '
-                'nova-compute brings no server back when the host boots'
-                % GROUP)
-    return ''
+        found.append(
+            '"host_boot" of [%s] triggers has no effect: [DEFAULT] '
+            'resume_guests_state_on_host_boot is not true, so nova-compute '
+            'brings no server back when the host boots' % GROUP)
+    if conf[GROUP].audit_interval and not conf.periodic_enable:
+        found.append(
+            '[%s] audit_interval has no effect: [DEFAULT] periodic_enable is '
+            'false, so nova-compute does nothing by the clock' % GROUP)
+    if conf[GROUP].sweep_stopped and not conf[GROUP].audit_interval:
+        found.append(
+            '[%s] sweep_stopped has no effect: audit_interval is 0, so '
+            'nothing is found that could be swept' % GROUP)
+    return found
 
 
 def triggers(conf: cfg.ConfigOpts) -> List[str]:
@@ -291,6 +377,21 @@ def triggers(conf: cfg.ConfigOpts) -> List[str]:
 def host_boot_timeout(conf: cfg.ConfigOpts) -> float:
     """The seconds that all cleanups of one start of nova-compute have."""
     return float(conf[GROUP].host_boot_timeout)
+
+
+def audit_interval(conf: cfg.ConfigOpts) -> int:
+    """The seconds from one round of the audit to the next; 0: none."""
+    return int(conf[GROUP].audit_interval)
+
+
+def sweep_stopped(conf: cfg.ConfigOpts) -> bool:
+    """Whether servers that are stopped are cleaned up."""
+    return bool(conf[GROUP].sweep_stopped)
+
+
+def metrics_file(conf: cfg.ConfigOpts) -> str:
+    """Where the metrics are written; empty: nowhere."""
+    return str(conf[GROUP].metrics_file)
 
 
 def store(conf: cfg.ConfigOpts) -> Tuple[str, int]:

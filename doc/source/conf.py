@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
 
 extensions = [
     'cliff.sphinxext',
-    'decision_table',
+    'code_tables',
     'openstackdocstheme',
     'oslo_config.sphinxconfiggen',
     'oslo_config.sphinxext',

@@ -123,7 +123,9 @@ class Actions:
         self._audit.removing(finding)
         action = finding.action
         with contextlib.ExitStack() as guards:
-            if isinstance(action, RemoveBdm):
+            if isinstance(action, RemoveBdm) and not action.disconnect:
+                self._drop(finding, action.bdm)
+            elif isinstance(action, RemoveBdm):
                 self._guard(finding, guards)
                 self._remove(finding, action)
             elif action is not None:
@@ -132,6 +134,8 @@ class Actions:
 
     def _may_begin(self, volume_id: Optional[str]) -> None:
         self._deadline.check('the cleanup of this disk')
+        if self._trigger.gives_way:
+            self._host.claim()
         if volume_id in self._stopped:
             raise SiblingStopped('another mapping of the same volume could '
                                  'not be removed')
@@ -170,15 +174,28 @@ class Actions:
         else:
             self.record('disconnect', 'skipped', bdm=bdm.uuid,
                         detail='it is not connected')
+        self._destroy(finding, bdm)
+        self._tidy(finding, bdm)
+        self._tell(finding)
+        for attachment in action.attachments:
+            self._delete(finding, attachment)
+
+    def _drop(self, finding: Finding, bdm: Bdm) -> None:
+        """Remove a mapping of a disk that the server keeps by another."""
+        self.record('disconnect', 'skipped', bdm=bdm.uuid,
+                    detail='another mapping has the disk')
+        self._destroy(finding, bdm)
+        self._tell(finding)
+
+    def _destroy(self, finding: Finding, bdm: Bdm) -> None:
+        if self._trigger.gives_way:
+            # Disconnecting may have taken a while.
+            self._step(finding, 'claim', self._host.claim, quiet=True)
         # Also should it fail: perhaps only its answer is lost.
         self.removals += 1
         self._step(finding, 'destroy',
                    functools.partial(self._host.destroy, bdm),
                    bdm=bdm.uuid, volume=bdm.volume_id)
-        self._tidy(finding, bdm)
-        self._tell(finding)
-        for attachment in action.attachments:
-            self._delete(finding, attachment)
 
     def _release(self, finding: Finding, action: DeleteAttachment,
                  guards: contextlib.ExitStack) -> None:
@@ -275,13 +292,17 @@ class Actions:
         try:
             result = func()
         except Exception as exc:
-            self._audit.failed(finding, reason_of(exc, self._trigger), name,
-                               exc)
-            self.record(name, 'failed', detail=loglines.masked(exc), **subject)
-            raise StepFailed(name) from exc
-        if not quiet:
-            self.record(name, 'done', **subject)
-        return result
+            failure = exc
+        else:
+            if not quiet:
+                self.record(name, 'done', **subject)
+            return result
+        # oslo.log adds the error that is being handled to a warning, in its
+        # own words: here all has been said, and masked.
+        self._audit.failed(finding, reason_of(failure, self._trigger), name,
+                           failure)
+        self.record(name, 'failed', detail=loglines.masked(failure), **subject)
+        raise StepFailed(name) from failure
 
 
 def reason_of(error: Exception, trigger: Trigger) -> Reason:

@@ -32,6 +32,7 @@ from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.cleanup import actions
 from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup import witness
 from nova_bdm_cleanup.cleanup.ports import CinderPort
 from nova_bdm_cleanup.cleanup.ports import HostPort
 from nova_bdm_cleanup.cleanup.triggers import Trigger
@@ -52,13 +53,13 @@ from nova_bdm_cleanup.model import WitnessAnswer
 from nova_bdm_cleanup.store.journal import Charge
 from nova_bdm_cleanup.store.journal import Journal
 from nova_bdm_cleanup.store.journal import LimitReached
+from nova_bdm_cleanup.store.journal import REMOVALS
 
 T = TypeVar('T')
 
-#: The accounts of ``max_removals_per_hour``: mappings for the whole host, and
-#: stale attachments for each project, since its members make as many of these
-#: as they like.
-_REMOVALS = 'removals'
+#: The other account of ``max_removals_per_hour``: stale attachments are
+#: counted for each project, since its members make as many of these as they
+#: like.
 _DELETIONS = 'attachments of project %s'
 
 #: No stale attachment is begun with when less of the time is left than this
@@ -67,10 +68,6 @@ _WITHOUT_ATTACHMENTS = 2 / 3
 
 _CAN_WAIT = ('a third of the time is over, and stale attachments can wait: '
              '%s')
-
-#: So many portions of the volumes of other servers are asked for, when Cinder
-#: says that every volume of a server is gone.
-_WITNESS_REQUESTS = 3
 
 
 def _utcnow() -> datetime.datetime:
@@ -106,6 +103,8 @@ class Cleaner:
         self._is_cut = False
         #: What kept Cinder from being asked, the last time that it was tried.
         self.unanswered: Optional[Exception] = None
+        #: Seconds spent on asking it.
+        self.asking = 0.0
 
     def clean(self, server: Server, bdms: Sequence[Bdm]) -> FrozenSet[str]:
         """Find what is inconsistent at a server and remove what may be.
@@ -183,18 +182,22 @@ class Cleaner:
             return plan.withhold(Reason.GUEST_RUNNING)
         return self._decide(dataclasses.replace(
             snapshot, server=current,
-            witness=self._ask(lambda: self._witness(snapshot))))
+            witness=self._ask(lambda: self._witness(snapshot)),
+            swap=self._host.swap() if rules.needs_swap(snapshot) else None))
 
     def _decide(self, snapshot: Snapshot) -> Plan:
         plan = rules.decide(snapshot, self._policy, self._now())
         return plan if self._trigger.finds_stale else plan.of_mappings()
 
     def _ask(self, question: Callable[[], T]) -> T:
+        begun = time.monotonic()
         try:
             return question()
         except (errors.ApiError, TimedOut) as exc:
             self.unanswered = exc
             raise
+        finally:
+            self.asking += time.monotonic() - begun
 
     def _reason_of(self, error: Exception) -> Reason:
         return actions.reason_of(error, self._trigger)
@@ -202,14 +205,7 @@ class Cleaner:
     def _witness(self, snapshot: Snapshot) -> WitnessAnswer:
         if not rules.needs_witness(snapshot):
             return WitnessAnswer.KNOWN
-        asked = 0
-        for portion in self._host.witnesses():
-            if asked == _WITNESS_REQUESTS:
-                return WitnessAnswer.UNPROVED
-            if self._cinder.knows_any(portion):
-                return WitnessAnswer.KNOWN
-            asked += 1
-        return WitnessAnswer.REFUTED if asked else WitnessAnswer.NONE_EXISTS
+        return witness.ask(self._host.witnesses(), self._cinder.knows_any)
 
     def _look_again(self, first: Plan, server: Server) -> Plan:
         """The first plan, less every action that is no longer called for."""
@@ -227,13 +223,13 @@ class Cleaner:
         try:
             entry = self._journal.begin(
                 self._record(plan),
-                [Charge(_REMOVALS, plan.removals, limit),
+                [Charge(REMOVALS, plan.removals, limit),
                  Charge(deletions, len(plan.due) - plan.removals, limit)],
                 server=server.uuid)
         except LimitReached as exc:
             # What is over one limit must not keep the rest from being done.
             return self._act_on_the_rest(plan, server, (
-                RemoveBdm if exc.account == _REMOVALS else DeleteAttachment))
+                RemoveBdm if exc.account == REMOVALS else DeleteAttachment))
         except Exception as exc:
             self._audit.unrecorded(exc)
             self._audit.plan(
@@ -246,7 +242,7 @@ class Cleaner:
         left = len(plan.due) - acting.completed
         acting.finish('done' if not left else
                       'partly' if acting.completed or acting.removals else
-                      'nothing', {_REMOVALS: acting.removals,
+                      'nothing', {REMOVALS: acting.removals,
                                   deletions: acting.deletions})
         self._audit.finished(acting.completed, left,
                              time.monotonic() - begun, entry.id)

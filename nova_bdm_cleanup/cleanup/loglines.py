@@ -27,6 +27,7 @@ from oslo_log import log as logging
 from oslo_utils import strutils
 
 from nova_bdm_cleanup import model
+from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.rules import guards
@@ -42,8 +43,18 @@ _CALM = frozenset((
     Reason.NOT_SELECTED,
 ))
 
+#: What may go wrong at any moment, until somebody looks.
+_ALARMING = frozenset((
+    Reason.ROOT_VOLUME_DANGLING,
+    Reason.SWAP_INTERRUPTED,
+))
+
 #: Ceph's connection information has the key of the client in it.
 _CEPH_KEY = re.compile(r'\bAQ[A-Za-z0-9+/]{30,}={0,2}')
+
+#: A traceback up to the line that names the error.
+_TRACEBACK = re.compile(r'^([ \t]*)Traceback \(most recent call last\):\n'
+                        r'(?:\1 .*\n)*', re.MULTILINE)
 
 
 class LogLines:
@@ -52,19 +63,24 @@ class LogLines:
     :param instance: what oslo.log takes as ``instance``
     :param request_id: the request that brought the cleanup about
     :param trigger: what the request is for
+    :param tally: where it is counted what is logged
     """
 
     def __init__(self, instance: Any, request_id: Optional[str],
-                 trigger: Trigger) -> None:
+                 trigger: Trigger, tally: Optional[Tally] = None) -> None:
         self._instance = instance
         self._request_id = request_id
         self._trigger = trigger
+        self._tally = tally or Tally()
 
     def plan(self, plan: model.Plan) -> None:
         """Every finding that is not acted on; healthy disks at DEBUG.
 
         Of many attachments only the first are told one by one.
         """
+        for finding in plan.findings:
+            if finding.withheld is not None:
+                self._count(finding.withheld)
         for finding in plan.summed_up().findings:
             if finding.is_due:
                 continue
@@ -74,15 +90,8 @@ class LogLines:
                 self._kept(finding)
 
     def _kept(self, finding: model.Finding) -> None:
-        level = levels.WARNING
-        if finding.reason is Reason.HEALTHY:
-            level = levels.DEBUG
-        elif finding.reason in _CALM:
-            level = levels.INFO
-        elif finding.reason is Reason.ROOT_VOLUME_DANGLING:
-            level = levels.ERROR
-        self._line(level, 'kept', finding.reason, finding.explanation,
-                   finding)
+        self._line(_level(finding.reason), 'kept', finding.reason,
+                   finding.explanation, finding)
 
     def _withheld(self, finding: model.Finding) -> None:
         why = finding.withheld or finding.reason
@@ -95,7 +104,12 @@ class LogLines:
 
     def removing(self, finding: model.Finding) -> None:
         """An action is about to begin: what goes, and why."""
-        if isinstance(finding.action, model.RemoveBdm):
+        if _is_row_only(finding):
+            text = ("Removing block device mapping %s of volume '%s' from "
+                    "Nova, and nothing else: %s" % (
+                        finding.bdm.uuid if finding.bdm else '-',
+                        finding.volume_id, finding.explanation))
+        elif isinstance(finding.action, model.RemoveBdm):
             # The words of Nova's own cleanup, for which operators have
             # searched their logs since 2023.2.
             text = ("Removing stale volume attachment %s from instance for "
@@ -112,28 +126,35 @@ class LogLines:
 
     def removed(self, finding: model.Finding, entry: str) -> None:
         """An action is complete; a mapping can be brought back."""
-        if isinstance(finding.action, model.RemoveBdm):
+        if _is_row_only(finding):
+            text = ('the block device mapping is gone; the server has the '
+                    'disk by another one, so there is nothing to undo')
+        elif isinstance(finding.action, model.RemoveBdm):
             text = ('the block device mapping is gone; to undo: '
                     'nova-bdm-cleanup journal undo %s' % entry)
         else:
             text = 'the attachment is gone from Cinder'
+        self._tally.removed(finding.reason, self._trigger.name)
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
 
     def failed(self, finding: Optional[model.Finding], reason: Reason,
                step: str, error: object) -> None:
         """A step failed; its chain stops and the next cleanup tries again."""
+        self._count(reason)
         self._line(levels.WARNING, 'failed', reason,
                    '%s: %s; left as it is, %s'
                    % (step, masked(error), self._trigger.next_try), finding)
 
     def unknown(self, reason: Reason, error: object) -> None:
         """Nothing could be decided, so nothing changes."""
+        self._count(reason)
         self._line(levels.WARNING, 'skipped', reason,
                    '%s; nothing is changed, %s'
                    % (masked(error), self._trigger.goes_on))
 
     def left_out(self, reason: Reason, why: str, number: int) -> None:
         """How many servers of a host are not cleaned up after all."""
+        self._count(reason, number)
         self._line(levels.WARNING, 'left-out', reason,
                    '%s; %d more servers of this host were brought back '
                    'without a cleanup' % (why, number))
@@ -175,6 +196,36 @@ class LogLines:
                    '%d of %d actions complete in %.1f s; journal entry %s'
                    % (completed, completed + left, seconds, entry))
 
+    # Rounds of the periodic audit
+
+    def found(self, finding: model.Finding) -> None:
+        """Something is there that was there a round ago, too."""
+        self._line(_level(finding.reason), 'found', finding.reason,
+                   finding.explanation, finding)
+
+    def gone(self, finding: model.Finding) -> None:
+        """What was found is no longer so."""
+        self._line(levels.INFO, 'gone', finding.reason,
+                   finding.explanation, finding)
+
+    def audited(self, summary: str) -> None:
+        """The sum of a round."""
+        self._line(levels.INFO, 'audited', None, summary)
+
+    def not_audited(self, reason: Reason, error: object, then: str,
+                    is_new: bool) -> None:
+        """A round failed.
+
+        :param then: when the next one comes
+        :param is_new: the one before did not
+        """
+        self._count(reason)
+        self._line(levels.WARNING if is_new else levels.DEBUG, 'not-audited',
+                   reason, '%s; %s' % (masked(error), then))
+
+    def _count(self, reason: Reason, number: int = 1) -> None:
+        self._tally.refused(reason, self._trigger.name, number)
+
     def _line(self, level: int, event: str, reason: Optional[Reason],
               text: str, finding: Optional[model.Finding] = None) -> None:
         LOG.log(
@@ -192,7 +243,26 @@ class LogLines:
             instance=self._instance)
 
 
+def _level(reason: Reason) -> int:
+    """How loudly something is told that is only looked at."""
+    if reason is Reason.HEALTHY:
+        return levels.DEBUG
+    if reason in _CALM:
+        return levels.INFO
+    if reason in _ALARMING:
+        return levels.ERROR
+    return levels.WARNING
+
+
+def _is_row_only(finding: model.Finding) -> bool:
+    return (isinstance(finding.action, model.RemoveBdm)
+            and not finding.action.disconnect)
+
+
 def masked(error: object) -> str:
-    """An error as text, without the secrets that a back end may put there."""
+    """An error as one line of text, without the secrets that a back end may
+    put there, and without the tracebacks that os-brick does.
+    """
     text: str = strutils.mask_password(str(error) or type(error).__name__)
+    text = _TRACEBACK.sub('', text)
     return ' '.join(_CEPH_KEY.sub('***', text).split())

@@ -29,6 +29,7 @@ from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Bdm
 from nova_bdm_cleanup.model import Finding
 from nova_bdm_cleanup.model import Server
+from nova_bdm_cleanup.model import Swap
 
 
 class CinderPort(Protocol):
@@ -81,6 +82,9 @@ class HostPort(Protocol):
 
         Those of this host come first.  The right Cinder knows most of them.
         """
+
+    def swap(self) -> Optional[Swap]:
+        """The last swap of volumes of the server; None: it ended well."""
 
     def used_by_others(self, volume_id: str) -> bool:
         """Whether another server on this host has the volume.

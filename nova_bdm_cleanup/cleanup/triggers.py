@@ -42,6 +42,8 @@ class Trigger:
     finds_stale: bool = True
     #: So many seconds are waited at most, whatever the options allow.
     longest: Optional[float] = None
+    #: Only a server that is stopped, and only for as long as nobody wants it.
+    gives_way: bool = False
 
 
 HARD_REBOOT = Trigger(
@@ -81,4 +83,26 @@ HOST_BOOT = Trigger(
     goes_on='the server is resumed',
     next_try='the next cleanup of the server tries again',
     takes_lock=True,
+    finds_stale=False)
+
+#: A server that is off, in the background.  Whoever starts it meanwhile must
+#: not wait, so that little time is spent on it and each disk asks anew.
+SWEEP = Trigger(
+    name='sweep',
+    states=frozenset((None,)),
+    lost=Reason.SWEEP_LOST,
+    goes_on='the server stays off',
+    next_try='the next round tries again',
+    takes_lock=True,
+    finds_stale=False,
+    longest=10.0,
+    gives_way=True)
+
+#: Nothing is ever changed in one.
+AUDIT = Trigger(
+    name='audit',
+    states=frozenset((None,)),
+    lost=Reason.SWEEP_LOST,
+    goes_on='nothing was to be changed',
+    next_try='the next round looks again',
     finds_stale=False)

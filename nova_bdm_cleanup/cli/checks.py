@@ -21,6 +21,7 @@ import functools
 from importlib import metadata
 import os
 import pathlib
+import time
 from typing import Any, Callable, Optional, Tuple
 
 from keystoneauth1 import exceptions as ksa_exceptions
@@ -34,13 +35,17 @@ from nova_bdm_cleanup import answers
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import options
 from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup import textfile
 from nova_bdm_cleanup.api import Api
 from nova_bdm_cleanup.cinder import Cinder
 from nova_bdm_cleanup.cinder import MICROVERSION
 from nova_bdm_cleanup.cinder import NOVA_CONF
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.watch import Watch
 from nova_bdm_cleanup.switch import GROUP
+from nova_bdm_cleanup.watch import status
+from nova_bdm_cleanup.watch.status import State
 
 _GROUP, _NAME = 'os_vif', 'bdm_cleanup'
 
@@ -58,7 +63,7 @@ def _guarded(check: Callable[[Any], Result]) -> Callable[[Any], Result]:
     def guarded(self: Any) -> Result:
         try:
             result = check(self)
-        except errors.ApiError as exc:
+        except (errors.ApiError, textfile.TextfileError) as exc:
             result = _failure(str(exc))
         except Exception as exc:
             result = _failure('%s: %s' % (type(exc).__name__, exc))
@@ -131,7 +136,7 @@ class Checks(upgradecheck.UpgradeCommands):
         if problems:
             return _failure('; '.join(problems))
         no_effect = options.without_effect(self._conf)
-        return _warning(no_effect) if no_effect else _success()
+        return _warning('; '.join(no_effect)) if no_effect else _success()
 
     @_guarded
     def journal(self) -> Result:
@@ -146,6 +151,27 @@ class Checks(upgradecheck.UpgradeCommands):
             Journal(path, max_bytes).check()
         except StoreError as exc:
             return _failure(str(exc))
+        return _success()
+
+    @_guarded
+    def running(self) -> Result:
+        """Whether it works in the nova-compute that runs by now."""
+        path, max_bytes = options.store(self._conf)
+        found = status.of(Watch(path, max_bytes, self._conf.host),
+                          Journal(path, max_bytes), self._conf.host,
+                          time.time())
+        if found.state is State.REFUSED:
+            return _failure(found.why)
+        if found.state is State.STALE:
+            return _warning(found.why)
+        return _success(found.why or None)
+
+    @_guarded
+    def metrics_file(self) -> Result:
+        """Whether the metrics can be written."""
+        path = options.metrics_file(self._conf)
+        if path:
+            textfile.check(path)
         return _success()
 
     @_guarded
@@ -246,6 +272,8 @@ class Checks(upgradecheck.UpgradeCommands):
         ('Nova', nova),
         ('Options', options),
         ('Journal', journal),
+        ('Running nova-compute', running),
+        ('Metrics file', metrics_file),
         ('Credentials for Cinder', credentials),
         ('Service token', service_token),
         ('Cinder version', cinder_version),

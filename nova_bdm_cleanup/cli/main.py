@@ -24,13 +24,14 @@ from nova_bdm_cleanup import version
 from nova_bdm_cleanup.cli import check_command
 from nova_bdm_cleanup.cli import journal_command
 from nova_bdm_cleanup.cli import novaconf
+from nova_bdm_cleanup.cli import status_command
 from nova_bdm_cleanup.exitcodes import CommandError
 from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.store.database import StoreError
 
 #: One module each, with ``add_parser(subparsers)``.  It sets the default
 #: ``run``, a function of the parsed arguments that returns the exit code.
-_COMMANDS = (check_command, journal_command)
+_COMMANDS = (check_command, journal_command, status_command)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

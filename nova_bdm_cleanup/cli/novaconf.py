@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import socket
 
 from oslo_config import cfg
 
@@ -56,6 +57,7 @@ def load(args: argparse.Namespace) -> cfg.ConfigOpts:
             words += ['--' + option.replace('_', '-'), value]
     conf = cfg.ConfigOpts()
     _register_state_path(conf)
+    conf.register_opt(cfg.StrOpt('host', default=socket.gethostname()))
     options.register_opts(conf)
     try:
         # The name of the service decides which files are looked for.

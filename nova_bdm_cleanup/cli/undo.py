@@ -25,6 +25,7 @@ from typing import Any, List, Mapping, Sequence, Set, Tuple
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.exitcodes import CommandError
 from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.store.journal import INTERRUPTED
 from nova_bdm_cleanup.store.journal import objects
 from nova_bdm_cleanup.store.journal import Recorded
@@ -128,7 +129,11 @@ def examine(entry: Recorded
     """
     removals, notes = [], []
     for action in objects(entry.record, 'actions'):
-        if action.get('kind') == 'remove-bdm':
+        if action.get('reason') == str(Reason.DUPLICATE_MAPPING):
+            notes += ['Nothing to undo: the server has volume %s by another '
+                      'mapping' % bdm.get('volume_id')
+                      for bdm in objects(action, 'bdm')]
+        elif action.get('kind') == 'remove-bdm':
             for bdm in objects(action, 'bdm'):
                 if _may_be_gone(entry, bdm):
                     removals.append(_removal(entry, action, bdm))

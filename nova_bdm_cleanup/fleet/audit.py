@@ -94,7 +94,7 @@ class Audit:
             nova, cinder, policy, self._witness, now, project)
         self._unknown = 0
         #: The compute hosts of this Nova, where it tells them.
-        self._hosts: FrozenSet[str] = frozenset()
+        self.hosts: FrozenSet[str] = frozenset()
         #: Why the result is not the whole truth; empty: it is.
         self.gaps: List[str] = []
         #: Servers, volumes claimed by them, and attachments listed.
@@ -277,7 +277,7 @@ class Audit:
                 attachment.is_legacy
                 or attachment.status == 'attaching'
                 and not attachment.connected
-                or host is not None and host not in self._hosts
+                or host is not None and host not in self.hosts
                 or volume is None or volume.keep or volume.is_migrating
                 or volume.status not in (*TAKEN, 'available')))
 
@@ -326,7 +326,7 @@ class Audit:
             if self._scope.needs_admin:
                 raise
             return  # One project's lists show what their cells keep back.
-        self._hosts = hosts.known
+        self.hosts = hosts.known
         if hosts.silent:
             self.gaps.append('the cells of these compute hosts do not '
                              'answer: %s' % ', '.join(hosts.silent))

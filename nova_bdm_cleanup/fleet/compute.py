@@ -38,6 +38,7 @@ from nova_bdm_cleanup.api import Api
 from nova_bdm_cleanup.cinder import KEEP_KEY
 from nova_bdm_cleanup.cinder import KEEP_VALUE
 from nova_bdm_cleanup.model import Bdm
+from nova_bdm_cleanup.model import Swap
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
 MICROVERSION = '2.89'
@@ -223,6 +224,27 @@ class Compute:
                           if k.endswith(_READS)) \
             if isinstance(body, dict) else frozenset()
         return names or None
+
+    def swap(self, server_id: str) -> Optional[Swap]:
+        """The last swap of volumes of a server; None: it ended well."""
+        path = '/servers/%s/os-instance-actions' % quoted(server_id)
+        # The newest first.
+        last = next((
+            action for action in answers.records(
+                self._api.get(path), 'instanceActions')
+            if action.get('action') == 'swap_volume'), None)
+        if last is None:
+            return None
+        began = answers.moment(last, 'start_time')
+        if began is None:
+            raise errors.BadAnswer('an action has no "start_time"')
+        body = self._api.get('%s/%s' % (
+            path, quoted(answers.text(last, 'request_id'))))
+        return Swap.of(began, (
+            (answers.optional_text(event, 'result'),
+             answers.moment(event, 'finish_time'))
+            for event in answers.records(
+                answers.record(body, 'instanceAction'), 'events')))
 
     def reboot_hard(self, server_id: str) -> None:
         """Ask for a hard reboot; it is not over when this returns."""

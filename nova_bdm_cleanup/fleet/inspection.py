@@ -148,9 +148,13 @@ class Inspector:
                 locked_by_admin=server.locked),
             bdms=bdms, volumes=volumes, attachments=attachments,
             sees_all=self._cinder.sees_all)
-        plan = rules.decide(
-            dataclasses.replace(snapshot, witness=self._answer(snapshot)),
-            self._policy, self._now())
+        snapshot = dataclasses.replace(
+            snapshot, witness=self._answer(snapshot))
+        plan = rules.decide(snapshot, self._policy, self._now())
+        if plan.due and rules.needs_swap(snapshot):
+            plan = rules.decide(
+                dataclasses.replace(snapshot, swap=self._nova.swap(server.id)),
+                self._policy, self._now())
         by_id = {a.id: a for a in attachments}
         plan = Plan(tuple(
             self._in_context(f, server, settled, volumes, by_id)
@@ -187,11 +191,24 @@ class Inspector:
             return dataclasses.replace(
                 finding, reason=Reason.STUCK, explanation=(
                     'the volume is detaching since %s' % volume.updated_at))
+        if finding.reason is Reason.ATTACH_IN_FLIGHT and volume and (
+                volume.status == 'attaching' and not server.locked
+                and self._policy.is_stuck(volume.updated_at, self._now())):
+            # Of no mapping the API shows the age; but reserving a volume
+            # for an attach changes it.
+            return dataclasses.replace(
+                finding, reason=Reason.STUCK, explanation=(
+                    'the volume is attaching since %s' % volume.updated_at))
         if (server.is_shelved and finding.bdm and carried and volume
                 and carried.status == volume.status == 'reserved'):
             return dataclasses.replace(
                 finding, reason=Reason.HEALTHY,
                 explanation='reserved for the time the server is shelved')
+        if finding.reason is Reason.DUPLICATE_MAPPING and not finding.action:
+            return dataclasses.replace(
+                finding, explanation=finding.explanation + '; a hard reboot '
+                'removes the one that Nova never connected, if there is one, '
+                'which the API does not show')
         if finding.reason is Reason.RESERVED_ONLY and not (
                 volume and self._policy.is_stuck(
                     volume.updated_at, self._now())):

@@ -63,6 +63,7 @@ REMEDIES: Dict[AnyReason, Remedy] = {
     Reason.VOLUME_AVAILABLE: Remedy.CLEAN,
     Reason.ATTACHED_ELSEWHERE: Remedy.CLEAN,
     Reason.STALE_ATTACHMENT: Remedy.CLEAN,
+    Reason.DUPLICATE_MAPPING: Remedy.CLEAN,
     Reason.ATTACH_IN_FLIGHT: Remedy.WAIT,
     Reason.OPERATION_IN_FLIGHT: Remedy.WAIT,
     Reason.VOLUME_BUSY: Remedy.WAIT,
@@ -73,6 +74,7 @@ REMEDIES: Dict[AnyReason, Remedy] = {
     Reason.CROSS_WIRED: Remedy.PERSON,
     Reason.CANNOT_SEE_PROJECT: Remedy.PERSON,
     Reason.RESERVED_ONLY: Remedy.PERSON,
+    Reason.SWAP_INTERRUPTED: Remedy.PERSON,
     Reason.STUCK: Remedy.RELEASE,
     FleetReason.SERVER_GONE: Remedy.RELEASE,
     FleetReason.USED_BY_NOBODY: Remedy.RELEASE,
@@ -224,12 +226,17 @@ def _instead(finding: Finding, seen: Inspection) -> Optional[Remedy]:
             # How many a reboot may delete is no matter then.
             and finding.withheld in (None, Reason.OVER_LIMIT)):
         return Remedy.RELEASE
-    if finding.reason is Reason.STUCK and all(
-            a.status == 'reserved' for a in seen.attachments.values()
-            if a.volume_id == finding.volume_id
-            and a.server_id == seen.server.id):
-        # An attach or a move: only a person knows which.
+    if finding.reason is Reason.DUPLICATE_MAPPING and not finding.action:
         return Remedy.PERSON
+    if finding.reason is Reason.STUCK:
+        volume = seen.volumes.get(finding.volume_id or '')
+        records = [a.status for a in seen.attachments.values()
+                   if a.volume_id == finding.volume_id
+                   and a.server_id == seen.server.id]
+        if set(records) <= {'reserved'} and (
+                records or not volume or volume.status != 'attaching'):
+            # An attach or a move: only a person knows which.
+            return Remedy.PERSON
     return None
 
 

@@ -15,12 +15,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from osc_lib.command import command
 
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import exposition
+from nova_bdm_cleanup import textfile
 from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.fleet import audit
+from nova_bdm_cleanup.fleet import metrics
 from nova_bdm_cleanup.fleet.issues import FleetReason
 from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.fleet.issues import QUIET
@@ -106,10 +111,20 @@ class AuditBdm(base.BdmCommand, command.Lister):
             '--report', metavar='<file>',
             help='Write what was found into this new file, as a page for a '
                  'browser that needs no network')
+        parser.add_argument(
+            '--prometheus', metavar='<file>',
+            help='Write how much was found into this file, for the textfile '
+                 'collector of node_exporter. It is replaced if it exists, '
+                 'and stays as it is when the audit fails or is incomplete')
         return parser
 
     def take_action(self, args: argparse.Namespace
                     ) -> Tuple[Sequence[str], Iterable[Sequence[Any]]]:
+        if args.prometheus is not None:
+            try:
+                textfile.check(args.prometheus)
+            except textfile.TextfileError as exc:
+                raise errors.BadInput('metrics file %s' % exc) from exc
         with contextlib.ExitStack() as stack:
             plan = (stack.enter_context(PlanWriter(args.plan))
                     if args.plan else None)
@@ -132,6 +147,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
             servers=tuple(args.server), host=args.host, project=args.project,
             all_projects=args.all_projects, thorough=args.thorough,
             legacy=str(FleetReason.LEGACY_RECORD) in args.reason)
+        begun = time.monotonic()
         self.connect(args)
         auditor = audit.Audit(self.nova, self.cinder, base.policy(args),
                               scope, self.progress, base.now,
@@ -154,7 +170,28 @@ class AuditBdm(base.BdmCommand, command.Lister):
             self.exit_code = ExitCode.PARTLY
         elif failing:
             self.exit_code = ExitCode.FINDINGS
+        if args.prometheus is not None:
+            self._write_metrics(args, auditor, shown,
+                                time.monotonic() - begun)
         return shown
+
+    def _write_metrics(self, args: argparse.Namespace, auditor: audit.Audit,
+                       shown: Sequence[Issue], seconds: float) -> None:
+        if auditor.gaps:
+            # Less would be found than there is, and an alert would end.
+            self.note('%s is left as it was: the audit is incomplete',
+                      args.prometheus)
+            return
+        reasons = args.reason or [r for r in _REASONS if r not in _QUIET]
+        try:
+            textfile.write(args.prometheus, exposition.text(
+                metrics.AuditMetrics(
+                    shown, reasons, auditor.hosts, auditor.size,
+                    self.budget.made, base.now(), seconds)))
+        except textfile.TextfileError as exc:
+            # What was found is shown all the same.
+            self.say('metrics file %s' % exc)
+            self.exit_code = ExitCode.PARTLY
 
     @staticmethod
     def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:

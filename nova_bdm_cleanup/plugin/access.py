@@ -20,7 +20,7 @@ user's token only for a server of the same project.
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from keystoneauth1 import loading as ks_loading
 from nova import context as nova_context
@@ -29,6 +29,7 @@ from nova.volume import cinder as nova_cinder
 
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.api import Api
+from nova_bdm_cleanup.api import Budget
 from nova_bdm_cleanup.api import Send
 from nova_bdm_cleanup.cinder import AskedAhead
 from nova_bdm_cleanup.cinder import Cinder
@@ -40,20 +41,39 @@ CONF = nova.conf.CONF
 
 
 def cinder_for(context: Any, instance: Any, deadline: Deadline,
-               ahead: Optional[AskedAhead] = None) -> Cinder:
+               budget: Budget, ahead: Optional[AskedAhead] = None) -> Cinder:
     """Cinder as this cleanup may see it.
 
     :param context: the context of the reboot or start
     :param instance: the Nova instance
     :param deadline: bounds every call
+    :param budget: counts the requests
     :param ahead: the volumes of many servers, which are asked for together
     """
+    return Cinder(_api(lambda: context_for(context, instance), deadline,
+                       budget), sees_all=_is_service(), ahead=ahead)
+
+
+def cinder_for_host(context: Any, deadline: Deadline,
+                    budget: Budget) -> Cinder:
+    """Cinder as the service sees it, of which nobody's token asks."""
+    def context_for_all() -> Any:
+        if not _is_service():
+            raise errors.ProjectHidden(
+                'nova.conf has no credentials for Cinder: set [cinder] '
+                'auth_type and the options that belong to it')
+        return service_context(context)
+
+    return Cinder(_api(context_for_all, deadline, budget), sees_all=True)
+
+
+def _api(asking: Callable[[], Any], deadline: Deadline,
+         budget: Budget) -> Api:
     def connect() -> Send:
-        send: Send = client(context_for(context, instance)).request
+        send: Send = client(asking()).request
         return send
 
-    return Cinder(Api('Cinder', MICROVERSION, connect, NOVA_CONF, deadline),
-                  sees_all=_is_service(), ahead=ahead)
+    return Api('Cinder', MICROVERSION, connect, NOVA_CONF, deadline, budget)
 
 
 def context_for(context: Any, instance: Any) -> Any:

@@ -31,6 +31,7 @@ from nova_bdm_cleanup.cinder import AskedAhead
 from nova_bdm_cleanup.cleanup import actions
 from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.deadline import Allowance
 from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.plugin import guests
@@ -108,7 +109,8 @@ class Boot:
         if self._obstacle is not None:
             reason = actions.reason_of(self._obstacle, triggers.HOST_BOOT)
             why = loglines.masked(self._obstacle)
-        loglines.LogLines(None, None, triggers.HOST_BOOT).left_out(
+        loglines.LogLines(
+            None, None, triggers.HOST_BOOT, SINCE_START).left_out(
             reason, why, self._left_out)
 
 

@@ -19,10 +19,12 @@ from typing import Any, FrozenSet, Optional
 import nova.conf
 
 from nova_bdm_cleanup import options
+from nova_bdm_cleanup.api import Budget
 from nova_bdm_cleanup.cinder import AskedAhead
 from nova_bdm_cleanup.cleanup import cleaner
 from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.plugin import access
@@ -60,16 +62,20 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
                 ahead = booting.volumes(context)
         seconds, option = min(limits)
         deadline = Deadline(seconds, option=option)
+        budget = Budget()
         host = NovaHost(manager, context, instance, deadline, trigger)
         cleaning = cleaner.Cleaner(
             host,
-            access.cinder_for(context, instance, deadline, ahead),
+            access.cinder_for(context, instance, deadline, budget, ahead),
             Journal(*options.store(CONF)),
-            loglines.LogLines(instance, context.request_id, trigger),
+            loglines.LogLines(instance, context.request_id, trigger,
+                              SINCE_START),
             policy, trigger, deadline)
         act = (cleaning.report if trigger is triggers.SOFT_REBOOT
                else cleaning.clean)
         withheld = act(host.known_server(), host.adopt(bdms))
+        SINCE_START.looked(trigger.name, cleaning.asking,
+                           sum(budget.made.values()))
         if booting is not None and cleaning.unanswered is not None:
             booting.stop(cleaning.unanswered)
         return withheld

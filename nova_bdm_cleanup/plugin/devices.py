@@ -22,7 +22,17 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, FrozenSet, Iterator, Mapping, Optional, Set
+from typing import (
+    AbstractSet,
+    Any,
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Set,
+)
 
 from nova_bdm_cleanup.plugin import addresses
 
@@ -31,6 +41,9 @@ SYS = '/sys'
 
 _ISCSI = re.compile(r'/(session\d+)/')
 _FIBRE_CHANNEL = re.compile(r'/(rport-[^/]+)/')
+
+#: How the identity of a multipath device begins.
+_MULTIPATH = 'mpath-'
 
 #: Added to the number of a unit that is addressed in "flat space".
 _FLAT = 0x4000
@@ -57,7 +70,8 @@ def of(connection_info: Mapping[str, Any]) -> Dict[str, str]:
             found = set()
     if data.get('multipath_id'):
         found.update(name for name in _listed(_path('block'))
-                     if _uuid(name) == 'mpath-%s' % data['multipath_id'])
+                     if _uuid(name)
+                     == '%s%s' % (_MULTIPATH, data['multipath_id']))
     return {name: identity for name in found
             for identity in [_identity(name)] if identity}
 
@@ -66,6 +80,34 @@ def left(before: Mapping[str, str]) -> FrozenSet[str]:
     """Which of some devices are still there."""
     return frozenset(name for name, identity in before.items()
                      if _identity(name) == identity)
+
+
+def advice(names: AbstractSet[str], identities: Mapping[str, str]) -> str:
+    """How to remove by hand what is left of a volume.
+
+    :param names: the devices, as :func:`left` tells them
+    :param identities: what each can be recognised by
+    """
+    commands: List[str] = []
+    # What lies on other devices goes first.
+    for name in sorted(names, key=lambda name: (
+            not _is_map(name), identities[name].startswith(_MULTIPATH))):
+        if identities[name].startswith(_MULTIPATH):
+            commands.append(
+                '`dmsetup message /dev/%s 0 fail_if_no_path` ends what waits '
+                'for a path, and `multipath -f /dev/%s` removes it once '
+                'nothing uses it' % (name, name))
+        elif _is_map(name):
+            commands.append('`dmsetup remove /dev/%s`' % name)
+        else:
+            commands.append('`echo 1 > /sys/block/%s/device/delete`' % name)
+    return '%s still there after it was disconnected; by hand: %s' % (
+        ', '.join('/dev/' + name for name in sorted(names))
+        + (' is' if len(names) == 1 else ' are'), '; '.join(commands))
+
+
+def _is_map(name: str) -> bool:
+    return name.startswith('dm-')
 
 
 def _related(name: str, direction: str) -> Iterator[str]:
@@ -91,7 +133,7 @@ def _is_dead_map(name: str) -> bool:
 
     Whosever it was, it is nobody's now, and what reads it hangs.
     """
-    return ((_uuid(name) or '').startswith('mpath-')
+    return ((_uuid(name) or '').startswith(_MULTIPATH)
             and not _listed(_path('class/block', name, 'slaves')))
 
 

@@ -54,6 +54,8 @@ from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.plugin import boot
 from nova_bdm_cleanup.plugin import cleaning
+from nova_bdm_cleanup.plugin import sweeping
+from nova_bdm_cleanup.plugin import watching
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -126,6 +128,8 @@ _TRIGGERS_OF: Mapping[str, Sequence[Trigger]] = {
 
 _lock = threading.Lock()
 _replaced: Dict[str, Any] = {}
+#: Of the triggers whose hooks are installed.
+_names: List[str] = []
 
 #: The mappings that what this thread carries out must not hand to the virt
 #: driver.
@@ -198,14 +202,16 @@ def _unknown_states(name: str) -> List[str]:
             if state not in known]
 
 
-def install(names: Sequence[str]) -> None:
+def install(names: Sequence[str], sweeps: bool = False) -> None:
     """Put the hooks on the class; doing it again is harmless.
 
     :param names: of the triggers
+    :param sweeps: servers that are off are to be swept
     """
     with _lock:
         if _replaced:
             return
+        _names[:] = names
         builtin = vars(nova_manager.ComputeManager).get(_CLEANUP)
         needs_disks = False
         if triggers.HARD_REBOOT.name in names:
@@ -218,6 +224,8 @@ def install(names: Sequence[str]) -> None:
         if triggers.START.name in names:
             _wrap(_START, _starting)
             needs_disks = True
+        elif sweeps and not differences_for(triggers.START.name):
+            _wrap(_START, _after_a_sweep)
         if triggers.HOST_BOOT.name in names:
             _wrap(_RESUME, _resuming)
             needs_disks = True
@@ -231,6 +239,11 @@ def _wrap(name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
     original = vars(nova_manager.ComputeManager)[name]
     _replaced[name] = original
     setattr(nova_manager.ComputeManager, name, wrap(original))
+
+
+def can_sweep() -> bool:
+    """Whether a start waits for the sweep of its server."""
+    return _START in _replaced
 
 
 def uninstall() -> None:
@@ -303,11 +316,23 @@ def _starting(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def _power_on(self: Any, context: Any, instance: Any) -> Any:
+        sweeping.wait_for(instance.uuid)
         _clean_before(self, context, instance, triggers.START)
         try:
             return original(self, context, instance)
         finally:
             _current.withheld = frozenset()
+
+    return _power_on
+
+
+def _after_a_sweep(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For the same starts, where these do not clean up."""
+
+    @functools.wraps(original)
+    def _power_on(self: Any, context: Any, instance: Any) -> Any:
+        sweeping.wait_for(instance.uuid)
+        return original(self, context, instance)
 
     return _power_on
 
@@ -346,7 +371,9 @@ def _booting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init_host(self: Any, *args: Any, **kwargs: Any) -> Any:
         with boot.of(self, options.host_boot_timeout(CONF)):
-            return original(self, *args, **kwargs)
+            result = original(self, *args, **kwargs)
+        watching.begin(self, _names, can_sweep())
+        return result
 
     return init_host
 

@@ -22,7 +22,6 @@ import contextlib
 from typing import (
     Any,
     Dict,
-    FrozenSet,
     Iterable,
     Iterator,
     Mapping,
@@ -36,6 +35,7 @@ from cinderclient import exceptions as cinder_exceptions
 from nova import exception
 from nova import objects
 from nova import version as nova_version
+from nova.compute import instance_actions
 from nova.compute import task_states
 from nova.compute import vm_states
 from nova.virt import block_device
@@ -46,6 +46,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup import cinder
 from nova_bdm_cleanup import version
+from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.cleanup.ports import RebootLost
 from nova_bdm_cleanup.cleanup.triggers import Trigger
@@ -53,7 +54,9 @@ from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Bdm
 from nova_bdm_cleanup.model import Finding
+from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.model import Server
+from nova_bdm_cleanup.model import Swap
 from nova_bdm_cleanup.plugin import access
 from nova_bdm_cleanup.plugin import addresses
 from nova_bdm_cleanup.plugin import devices
@@ -104,7 +107,7 @@ class NovaHost:
     def adopt(self, bdms: Any) -> Tuple[Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
         self._rows = {bdm.uuid: bdm for bdm in bdms}
-        return tuple(_bdm(bdm) for bdm in bdms)
+        return tuple(mapping_of(bdm) for bdm in bdms)
 
     # What is so
 
@@ -116,15 +119,11 @@ class NovaHost:
         except exception.InstanceNotFound:
             return None
         if (instance.host != self._manager.host
-                or instance.task_state not in self._trigger.states):
+                or instance.task_state not in self._trigger.states
+                or self._trigger.gives_way
+                and instance.vm_state != vm_states.STOPPED):
             return None
-        return Server(
-            uuid=instance.uuid,
-            project=instance.project_id,
-            host=self._manager.host,
-            keep=(instance.metadata.get(cinder.KEEP_KEY)
-                  == cinder.KEEP_VALUE),
-            locked_by_admin=instance.locked_by == 'admin')
+        return server_of(instance, self._manager.host)
 
     def bdms(self) -> Tuple[Bdm, ...]:
         return self.adopt(objects.BlockDeviceMappingList.get_by_instance_uuid(
@@ -144,10 +143,24 @@ class NovaHost:
             return None
         newest = max(rows, key=lambda row: row.deleted_at or row.created_at)
         self._rows[newest.uuid] = newest
-        return _bdm(newest)
+        return mapping_of(newest)
 
     def witnesses(self) -> Iterable[Sequence[str]]:
         return self._neighbours.volumes(_PORTION)
+
+    def swap(self) -> Optional[Swap]:
+        # The newest first.
+        last = next((
+            action for action in
+            objects.InstanceActionList.get_by_instance_uuid(
+                self._context, self._instance.uuid)
+            if action.action == instance_actions.SWAP_VOLUME), None)
+        if last is None:
+            return None
+        return Swap.of(last.start_time, (
+            (event.result, event.finish_time) for event in
+            objects.InstanceActionEventList.get_by_action(
+                self._context, last.id)))
 
     def used_by_others(self, volume_id: str) -> bool:
         return self._neighbours.have_volume(volume_id)
@@ -181,7 +194,8 @@ class NovaHost:
             # never resumes the reboot of a server in ERROR, and its API does
             # not let anybody reboot it again while a reboot is pending.
             if self.server() is None:
-                raise RebootLost('the server is no longer to be brought back')
+                raise RebootLost(
+                    'something else is going on with the server by now')
             return
         # At its start nova-compute resumes a reboot that is pending, but not
         # one that was only asked for, and the API left it at that.  Without
@@ -217,16 +231,19 @@ class NovaHost:
         except Exception as exc:
             left = devices.left(before)
             if left:
-                raise _still_connected(left, str(exc)) from exc
+                raise StillConnected('%s (%s)' % (
+                    devices.advice(left, before), exc)) from exc
             if not before:
                 raise
             LOG.info('bdm-cleanup: %s is gone all the same, although '
-                     'disconnecting it failed', ', '.join(sorted(before)),
-                     instance=self._instance, exc_info=True)
+                     'disconnecting it failed: %s',
+                     ', '.join('/dev/' + name for name in sorted(before)),
+                     loglines.masked(exc), instance=self._instance)
         else:
             left = devices.left(before)
             if left:
-                raise _still_connected(left, 'no error was reported')
+                raise StillConnected('%s (no error was reported)'
+                                     % devices.advice(left, before))
         self._disconnected.add(bdm.uuid)
 
     def destroy(self, bdm: Bdm) -> None:
@@ -265,7 +282,9 @@ class NovaHost:
         # The name is the only part of an event that every microversion and
         # every user is shown.
         event = 'bdm_cleanup removed %s (%s)' % (
-            'volume %s' % finding.volume_id if finding.bdm
+            'mapping %s of volume %s' % (finding.bdm.uuid, finding.volume_id)
+            if finding.bdm and finding.reason is Reason.DUPLICATE_MAPPING
+            else 'volume %s' % finding.volume_id if finding.bdm
             else 'attachment %s' % finding.attachment_id, finding.reason)
         objects.InstanceActionEvent.event_start(
             self._context, self._instance.uuid, event, want_result=False,
@@ -348,7 +367,18 @@ class NovaHost:
         return metadata
 
 
-def _bdm(row: Any) -> Bdm:
+def server_of(instance: Any, host: str) -> Server:
+    """A Nova instance, read with its metadata, as the rules take it."""
+    return Server(
+        uuid=instance.uuid,
+        project=instance.project_id,
+        host=host,
+        keep=instance.metadata.get(cinder.KEEP_KEY) == cinder.KEEP_VALUE,
+        locked_by_admin=instance.locked_by == 'admin')
+
+
+def mapping_of(row: Any) -> Bdm:
+    """A row of Nova's block device mappings as the rules take it."""
     return Bdm(
         uuid=row.uuid,
         source_type=row.source_type,
@@ -363,20 +393,6 @@ def _bdm(row: Any) -> Bdm:
 
 def _is_libvirt(driver: Any) -> bool:
     return isinstance(driver, LibvirtDriver)
-
-
-def _still_connected(left: FrozenSet[str], why: str) -> StillConnected:
-    names = sorted(left)
-    maps = [name for name in names if name.startswith('dm-')]
-    return StillConnected(
-        '%s still there after it was disconnected (%s); remove by hand what '
-        'nothing uses any more: %s' % (
-            ', '.join('/dev/' + name for name in names)
-            + (' is' if len(names) == 1 else ' are'), why,
-            '; '.join('multipath -f /dev/%s (or dmsetup remove --force)' % name
-                      for name in maps)
-            or '; '.join('echo 1 > /sys/block/%s/device/delete' % name
-                         for name in names)))
 
 
 def _plain(value: Any) -> Any:

@@ -19,6 +19,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from nova_bdm_cleanup import options
+from nova_bdm_cleanup import textfile
 from nova_bdm_cleanup import version
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
@@ -67,30 +68,50 @@ def _start(conf: cfg.ConfigOpts) -> None:
     if problems:
         _refuse(conf, 'bdm-cleanup is enabled but not installed; Nova is left '
                 'as it is: %s' % '; '.join(problems))
+        options.forget_wrong_values(conf)
         return
     for name, found in refused.items():
         _refuse(conf, 'bdm-cleanup is not installed for "%s" of [bdm_cleanup] '
                 'triggers, where Nova is left as it is: %s' % (
                     name, '; '.join(found)))
     _check_store(conf)
+    _check_metrics_file(conf)
     _warn_of_credentials(conf)
-    no_effect = options.without_effect(conf)
-    if no_effect:
-        LOG.warning('bdm-cleanup: %s', no_effect)
+    for text in options.without_effect(conf):
+        LOG.warning('bdm-cleanup: %s', text)
     active = 'bdm-cleanup %s is active in Nova %s: %s' % (
         version.VERSION, _nova_version(), _options(conf, names))
-    hook.install(names)
+    sweeps = options.sweep_stopped(conf)
+    hook.install(names, sweeps)
+    if sweeps and not hook.can_sweep():
+        LOG.error('bdm-cleanup: [bdm_cleanup] sweep_stopped is not carried '
+                  'out, since starts of this Nova could not wait for it: %s',
+                  '; '.join(hook.differences_for('start')))
     LOG.info(active)
 
 
 def _refuse(conf: cfg.ConfigOpts, text: str) -> None:
     LOG.critical(text)
+    _remember(conf, text)
     try:
         required = conf[GROUP].required
     except cfg.Error:
         required = True
     if required:
         raise StartRefused(text)
+
+
+def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
+    """What has been said once in the log is asked for later."""
+    try:
+        from nova_bdm_cleanup.plugin.presence import Presence
+
+        presence = Presence(conf, (), problem)
+        presence.record()
+        presence.write_metrics()
+    except Exception:
+        # Perhaps the very options that are needed for it are wrong.
+        LOG.debug('bdm-cleanup: the refusal is not recorded', exc_info=True)
 
 
 def _check_store(conf: cfg.ConfigOpts) -> None:
@@ -103,6 +124,15 @@ def _check_store(conf: cfg.ConfigOpts) -> None:
         LOG.error(text)
         if conf[GROUP].required:
             raise StartRefused(text) from exc
+
+
+def _check_metrics_file(conf: cfg.ConfigOpts) -> None:
+    path = options.metrics_file(conf)
+    if path:
+        try:
+            textfile.check(path)
+        except textfile.TextfileError as exc:
+            LOG.error('bdm-cleanup: [bdm_cleanup] metrics_file: %s', exc)
 
 
 def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:

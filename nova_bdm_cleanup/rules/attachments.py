@@ -117,6 +117,14 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Union[Keep, Delete, Leave]]] = Table(
         Keep(Reason.VOLUME_BUSY),
         'the volume is {it.volume_state}'),
 
+    # The guest may run with it.
+    Row('may have been made by the last swap of volumes of the server, which '
+        'Nova has not ended well, and connects this host',
+        lambda a: a.is_swapped_to,
+        Keep(Reason.SWAP_INTERRUPTED),
+        'Nova began to swap volumes of the server and did not end it: the '
+        'guest may run with this one'),
+
     Row('only reserves the volume',
         lambda a: a.only_reserves,
         Delete(Reason.STALE_ATTACHMENT),
@@ -199,6 +207,10 @@ class AttachmentFacts:
     @property
     def server_is_moving(self) -> bool:
         return self._world.is_moving
+
+    @property
+    def is_swapped_to(self) -> bool:
+        return self.attachment in self._world.swapped_to
 
     @property
     def volume_status(self) -> str:

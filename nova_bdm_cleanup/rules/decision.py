@@ -41,10 +41,8 @@ def decide(snapshot: Snapshot, policy: Policy,
     """
     world = World(snapshot, policy, now)
     found = {b.uuid: mappings.judge(b, world) for b in world.bdms}
-    findings = [
-        mappings.judge_dangling(m.bdm, found, world) if m.is_dangling
-        else Finding(m.row.outcome.reason, m.words, m.bdm)
-        for m in found.values() if m.bdm.is_in_cinder]
+    findings = [mappings.conclude(m, found, world)
+                for m in found.values() if m.bdm.is_in_cinder]
     for attachment in world.unaccounted:
         finding = attachments.judge(attachment, found, world)
         if finding is not None:
@@ -84,6 +82,16 @@ def needs_witness(snapshot: Snapshot) -> bool:
         v is not None and (
             v.id in mapped or project is not None and v.project == project)
         for v in snapshot.volumes.values())
+
+
+def needs_swap(snapshot: Snapshot) -> bool:
+    """Whether an interrupted swap of volumes would change the plan.
+
+    It leaves an attachment that no mapping names, and that lets a host in.
+    """
+    carried = {b.attachment_id for b in snapshot.bdms}
+    return any((a.connected or a.is_legacy) and a.id not in carried
+               for a in snapshot.attachments)
 
 
 def _identity(finding: Finding) -> Tuple[object, ...]:

@@ -133,6 +133,13 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
         Withhold(Reason.START_LOST),
         'the server is not, or no longer, being started on this host'),
 
+    Row('a server that is off is being swept, and is no longer only that: '
+        'somebody starts, moves or deletes it',
+        elsewhere,
+        Withhold(Reason.SWEEP_LOST),
+        'the server is not, or no longer, stopped on this host with nothing '
+        'going on'),
+
     Row('it is not a reboot, and the guest runs. Only a reboot switches it '
         'off',
         elsewhere,

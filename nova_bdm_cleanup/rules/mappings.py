@@ -60,9 +60,21 @@ class Remove:
         return '**removed**: ``%s``' % self.reason
 
 
+@dataclasses.dataclass(frozen=True)
+class Drop:
+    """Another mapping has the disk: the row goes, and nothing else."""
+
+    reason: Reason
+
+    def __str__(self) -> str:
+        return '**removed**, the row only: ``%s``' % self.reason
+
+
+Outcome = Union[Keep, Remove, Drop]
+
 #: A section for each state of the volume.  The first row that holds in a
 #: section that holds decides.
-MAPPINGS: Table[Section[MappingFacts, Union[Keep, Remove]]] = Table(
+MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
     ('Cinder says of the volume',
      'of the mapping, and of its attachments to this server',
      'what follows'), (
@@ -175,6 +187,24 @@ MAPPINGS: Table[Section[MappingFacts, Union[Keep, Remove]]] = Table(
 
     # No other state is left.
     Section('``in-use``', lambda m: True, (
+        # Left by an attach whose answer was lost, and which was tried again.
+        Row('its only one is carried by another mapping, which Nova has '
+            'connected, while it has never connected this one; not '
+            'multiattach, not the root disk',
+            lambda m: m.is_spare,
+            Drop(Reason.DUPLICATE_MAPPING),
+            'the mapping was never connected, and another one of the volume '
+            '({it.serving.uuid}, device {it.serving.device_name}) carries '
+            'its attachment {it.only.id}'),
+
+        Row('its only one is carried by another mapping, and the guest may '
+            'use either',
+            lambda m: m.serving,
+            Keep(Reason.DUPLICATE_MAPPING),
+            'another mapping of the volume ({it.serving.uuid}, device '
+            '{it.serving.device_name}) carries its attachment {it.only.id}, '
+            'and the guest may use either'),
+
         Row('its own is ``attached``, but Nova has no connection '
             'information for it',
             lambda m: not m.bdm.has_connection_info and m.is_attached,
@@ -225,7 +255,7 @@ class MappingFacts:
     """What the table may ask about one mapping."""
 
     #: The row that decided.
-    row: Row[MappingFacts, Union[Keep, Remove]]
+    row: Row[MappingFacts, Outcome]
 
     def __init__(self, bdm: Bdm, world: World) -> None:
         self.bdm: Bdm = bdm
@@ -283,6 +313,38 @@ class MappingFacts:
         list of attachments lacks.
         """
         return bool(self._listed - {a.id for a in self.ours})
+
+    @property
+    def only(self) -> Optional[Attachment]:
+        """The attachment of the volume to this server, if it is the only one
+        and in order.
+        """
+        if len(self.ours) != 1 or self._listed - {self.ours[0].id}:
+            return None
+        only = self.ours[0]
+        return only if only.status == 'attached' and only.connected else None
+
+    @property
+    def serving(self) -> Optional[Bdm]:
+        """Another mapping of the volume, by which the guest may have it."""
+        only = self.only
+        return next((
+            b for b in self._siblings if only is not None
+            and b is not self.bdm and b.attachment_id == only.id
+            and b.has_connection_info), None)
+
+    @property
+    def is_spare(self) -> bool:
+        """It is certain that the guest has the disk by another mapping."""
+        return (not self.bdm.has_connection_info
+                and not self.is_multiattach
+                and all(b.is_volume and not b.is_root for b in self._siblings)
+                and self.serving is not None)
+
+    @property
+    def _siblings(self) -> Sequence[Bdm]:
+        """All mappings of its volume, itself among them."""
+        return self._world.bdms_of[self.bdm.volume_id or '']
 
     @property
     def others_attached(self) -> FrozenSet[str]:
@@ -380,7 +442,19 @@ class AsJudged:
 
 
 DANGLING_MAPPINGS: Table[Row[DanglingFacts, Union[Keep, AsJudged]]] = Table(
-    ('A mapping that the table above removes', 'what follows'), (
+    ('A mapping that dangles by the table above', 'what follows'), (
+
+    # The guest may run with the new disk, and with the old one after the
+    # next reboot.
+    Row('is older than the last swap of volumes of the server, which Nova has '
+        'not ended well, and that swap may have made an attachment of this '
+        'host that no mapping names',
+        lambda d: d.swapped_to,
+        Keep(Reason.SWAP_INTERRUPTED),
+        'Nova began to swap volumes of the server and did not end it: '
+        '{it.found.words}, and the guest may run with volume '
+        '{it.swapped_to[0].volume_id} instead, by attachment '
+        '{it.swapped_to[0].id}'),
 
     Row('is the root disk (boot index 0), or has the same volume',
         lambda d: [b for b in d.siblings if b.is_root],
@@ -432,6 +506,13 @@ class DanglingFacts:
             if not found[b.uuid].is_dangling]
 
     @property
+    def swapped_to(self) -> Sequence[Attachment]:
+        """What may attach the new volume of an interrupted swap."""
+        swap = self._world.snapshot.swap
+        return self._world.swapped_to if swap is not None and any(
+            map(swap.may_have_met, self.siblings)) else ()
+
+    @property
     def carried_elsewhere(self) -> Sequence[Attachment]:
         """The attachments that a mapping of another volume names."""
         volume_id = self._bdm.volume_id
@@ -456,12 +537,19 @@ class DanglingFacts:
                            a.status != 'reserved')))
 
 
-def judge_dangling(bdm: Bdm, found: Mapping[str, MappingFacts],
-                   world: World) -> Finding:
-    """Put the second table to a mapping that dangles.
+def conclude(judged: MappingFacts, found: Mapping[str, MappingFacts],
+             world: World) -> Finding:
+    """What follows for one mapping.
 
+    :param judged: what the first table says of it
     :param found: what the first table says of all mappings, by their uuid
     """
+    bdm = judged.bdm
+    if not judged.is_dangling:
+        return Finding(
+            judged.reason, judged.words, bdm=bdm,
+            action=RemoveBdm(bdm, disconnect=False)
+            if isinstance(judged.row.outcome, Drop) else None)
     facts = DanglingFacts(bdm, found, world)
     row = first(DANGLING_MAPPINGS.rows, facts)
     if isinstance(row.outcome, Keep):

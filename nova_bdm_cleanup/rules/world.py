@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime
 import operator
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Bdm
@@ -43,6 +43,7 @@ class World:
         self.now = now
         self._is_moving: Optional[bool] = None
         self._has_root: Optional[bool] = None
+        self._swapped_to: Optional[Sequence[Attachment]] = None
         #: The attachments by their id.
         self.attachments: Mapping[str, Attachment] = {
             a.id: a for a in snapshot.attachments}
@@ -109,6 +110,28 @@ class World:
                 for i, v in self.volumes.items()
                 if i in self.bdms_of or not self.is_foreign(i))
         return self._is_moving
+
+    @property
+    def swapped_to(self) -> Sequence[Attachment]:
+        """What may attach the new volume of an interrupted swap.
+
+        Any project can make attachments of its own volumes, but not the swap.
+        """
+        if self._swapped_to is None:
+            self._swapped_to = sorted(
+                (a for a in self.unaccounted if self._is_swapped_to(a)),
+                key=_by_id)
+        return self._swapped_to
+
+    def _is_swapped_to(self, attachment: Attachment) -> bool:
+        swap, volume = self.snapshot.swap, self.volumes.get(
+            attachment.volume_id)
+        return (swap is not None and volume is not None
+                and attachment.id not in self.foreign
+                and attachment.server_id == self.server.uuid
+                and (attachment.connected or attachment.is_legacy)
+                and volume.host_of(attachment.id) in (None, self.server.host)
+                and swap.may_have_made(attachment, self.policy.grace_period))
 
 
 def _turn(bdm: Bdm) -> Tuple[bool, str, str]:

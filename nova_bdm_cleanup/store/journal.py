@@ -39,6 +39,10 @@ from nova_bdm_cleanup.store.database import Tables
 #: The outcome of an entry without an end: a crash, or still under way.
 INTERRUPTED = 'interrupted'
 
+#: The account of ``max_removals_per_hour`` that counts the mappings of the
+#: host.
+REMOVALS = 'removals'
+
 _HOUR = 3600.0
 
 #: The first second of the year 10000, which Python cannot show as a date.
@@ -238,7 +242,7 @@ class Journal:
 
         :raises StoreError: when it cannot
         """
-        self._database.check(_discard_oldest)
+        self._database.check(discard_oldest)
 
     def begin(self, record: Mapping[str, Any], charges: Sequence[Charge], *,
               server: str) -> Entry:
@@ -281,7 +285,7 @@ class Journal:
             return Entry(self, serial, now)
 
         return self._database.write(
-            insert, len(text) + self._reserve, _discard_oldest)
+            insert, len(text) + self._reserve, discard_oldest)
 
     def append(self, serial: int, statements: List[_Statement],
                patience: float = PATIENCE) -> None:
@@ -296,7 +300,7 @@ class Journal:
         if statements:
             self._database.write(
                 execute, sum(len(str(values)) for _, values in statements),
-                lambda connection: _discard_oldest(connection, serial),
+                lambda connection: discard_oldest(connection, serial),
                 patience)
             statements.clear()
 
@@ -322,6 +326,15 @@ class Journal:
             return None
         found = self._read(_BY_SERIAL, int(identifier, len(_DIGITS)))
         return found[0] if found else None
+
+    def spent(self, account: str) -> int:
+        """How much of an hourly limit the last hour had.
+
+        :raises StoreError: when it cannot be read
+        """
+        return self._database.read(lambda connection: int(connection.execute(
+            'SELECT total(amount) FROM charge WHERE account = ? AND time >= ?',
+            (account, self.now() - _HOUR)).fetchone()[0])) or 0
 
     def _read(self, query: str, *values: Any) -> Tuple[Recorded, ...]:
         # A cursor that is not at its end would keep others from writing.
@@ -357,8 +370,16 @@ def objects(record: Mapping[str, Any], key: str) -> List[Dict[str, Any]]:
     return [v for v in values if isinstance(v, dict)]
 
 
-def _discard_oldest(connection: sqlite3.Connection, keep: int = 0) -> bool:
-    """Delete the oldest entry, but not the one to keep."""
+def discard_oldest(connection: sqlite3.Connection, keep: int = 0) -> bool:
+    """Delete the oldest entry, but not the one to keep.
+
+    For other features of the store, too, which need little room.
+
+    :returns: False when there is none
+    """
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'"
+                          ).fetchone() is None:
+        return False
     oldest = connection.execute(
         'SELECT serial FROM entry WHERE serial <> ? ORDER BY serial LIMIT 1',
         (keep,)).fetchone()

@@ -158,7 +158,8 @@ class Cloud(fixtures.Fixture):
             # Nova's tests must not read the devices of the machine.
             self.useFixture(fixtures.MockPatchObject(
                 devices, 'SYS', str(self.state / 'sys')))
-            hook.install(cfg.CONF.bdm_cleanup.triggers)
+            hook.install(cfg.CONF.bdm_cleanup.triggers,
+                         cfg.CONF.bdm_cleanup.sweep_stopped)
             self.addCleanup(hook.uninstall)
         for host in self.hosts:
             self.nova.start_compute(host)
@@ -518,7 +519,8 @@ class Cloud(fixtures.Fixture):
     def switch_plugin_on(self) -> None:
         """Undo :meth:`switch_plugin_off`."""
         from nova_bdm_cleanup.plugin import hook
-        hook.install(cfg.CONF.bdm_cleanup.triggers)
+        hook.install(cfg.CONF.bdm_cleanup.triggers,
+                         cfg.CONF.bdm_cleanup.sweep_stopped)
 
     # -- rebooting ---------------------------------------------------------
 

@@ -26,6 +26,7 @@ from nova.cmd import compute  # isort: skip
 
 import inspect
 import json
+import logging
 import os
 import sys
 from typing import Any
@@ -33,11 +34,14 @@ from typing import Any
 from nova import manager as base
 from nova.conductor import api as conductor
 from nova.scheduler.client import report
+from oslo_config import cfg
 
 
 def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
     """Take the place of the constructor that all managers share."""
     methods = vars(type(instance))
+    # As every service does before it serves anybody.
+    cfg.CONF.log_opt_values(logging.getLogger(__name__), logging.DEBUG)
     print(json.dumps({
         'modules': sorted(name for name in sys.modules
                           if name.split('.')[0] == 'nova_bdm_cleanup'),

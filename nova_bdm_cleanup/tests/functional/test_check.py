@@ -32,8 +32,9 @@ from nova_bdm_cleanup.tests.functional import base
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 
-_NAMES = ['Plugin', 'Nova', 'Options', 'Journal', 'Credentials for Cinder',
-          'Service token', 'Cinder version', 'Cinder']
+_NAMES = ['Plugin', 'Nova', 'Options', 'Journal', 'Running nova-compute',
+          'Metrics file', 'Credentials for Cinder', 'Service token',
+          'Cinder version', 'Cinder']
 
 
 class CheckTest(base.FunctionalTestCase):

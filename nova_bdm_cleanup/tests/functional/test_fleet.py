@@ -17,9 +17,12 @@ nothing here looks at all projects without naming what it wants.
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
+import fixtures
 from nova import objects
+from prometheus_client import parser
 
 from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture
@@ -38,6 +41,19 @@ class FleetTest(commands.Commands):
 
 
 class AuditTest(FleetTest):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.metrics = pathlib.Path(self.useFixture(
+            fixtures.TempDir()).path) / 'bdm-audit.prom'
+
+    def counted(self) -> dict[tuple[str, str], float]:
+        """What Prometheus reads, by host and reason."""
+        return {(sample.labels['host'], sample.labels['reason']): sample.value
+                for family in parser.text_string_to_metric_families(
+                    self.metrics.read_text())
+                for sample in family.samples
+                if sample.name == 'nova_bdm_audit_findings' and sample.value}
 
     def audit(self, *arguments: str, **options: Any) -> dict[str, str]:
         """The reasons by volume, in the owner's project."""
@@ -68,7 +84,13 @@ class AuditTest(FleetTest):
         self.assertEqual({
             lost: 'volume-available', gone: 'volume-missing',
             reset: 'volume-available', given: 'attached-elsewhere',
-            ghosts: 'server-gone'}, self.audit())
+            ghosts: 'server-gone'}, self.audit(
+                '--prometheus', str(self.metrics)))
+        self.assertEqual({
+            ('compute1', 'volume-available'): 2,
+            ('compute1', 'volume-missing'): 1,
+            ('compute1', 'attached-elsewhere'): 1,
+            ('compute1', 'server-gone'): 1}, self.counted())
         self.assertEqual({moving: 'operation-in-flight'}, self.audit(
             '--reason', 'operation-in-flight'))
         self.assertEqual('stuck', self.audit('--stuck-after', '0')[moving])
@@ -136,9 +158,12 @@ class AuditTest(FleetTest):
     def test_cinder_fails_in_the_middle(self):
         self.cloud.proxy.on('GET', '/volumes.*status=detaching',
                             proxy.truncate())
-        code, _ = self.bdm('audit', '--project', self.cloud.owner.project)
+        self.metrics.write_text('those of yesterday')
+        code, _ = self.bdm('audit', '--project', self.cloud.owner.project,
+                           '--prometheus', str(self.metrics))
         self.assertEqual(ExitCode.PARTLY, code)
         self.assertIn('INCOMPLETE', self.stderr.getvalue())
+        self.assertEqual('those of yesterday', self.metrics.read_text())
 
 
 class ShowAndCleanTest(FleetTest):

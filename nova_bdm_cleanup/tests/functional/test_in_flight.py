@@ -294,6 +294,68 @@ class LeftoverTest(scenario.ScenarioTestCase):
         view = self.reboot(self.made)
         self.assert_removed(view, self.volume, 'volume-available')
 
+    def test_attach_that_was_tried_again(self):
+        """Nova wrote a row, its answer was lost, and now there are two."""
+        day = datetime.timedelta(days=1)
+        own = self._row()
+        for attachment in (None, str(uuid.uuid4()), own.attachment_id):
+            spare = self.leave_mapping(self.made, self.volume, day,
+                                       attachment_id=attachment)
+            before = self.cloud.attachments(self.volume)
+            if attachment == own.attachment_id:
+                self.cloud.recorder.before(recorder.NOVA, 'remove bdm',
+                                           recorder.crash)
+                self.cloud.reboot_until_crash(self.made)
+                self.assertEqual(before, self.cloud.attachments(self.volume))
+                self.begin()
+                self.cloud.restart_compute()
+                view = self.look(self.made)
+            else:
+                view = self.reboot(self.made)
+            lines = self.assert_finding(
+                self.made, self.volume,
+                ('INFO', 'removing', 'duplicate-mapping'),
+                ('INFO', 'removed', 'duplicate-mapping'))
+            self.assertIn(own.uuid, lines[0].text)
+            self.assertEqual(['duplicate-mapping'], [
+                action['reason']
+                for action in self.journal()[-1].record['actions']])
+            self.assertEqual(
+                [('power-off', 'done'), ('second-look', 'done'),
+                 ('disconnect', 'skipped'), ('destroy', 'done')],
+                [(s.name, s.outcome) for s in self.journal()[-1].steps])
+            self.assertEqual([], self.requests('DELETE'))
+            self.assertEqual([], [e for e in self.cloud.timeline(self.volume)
+                                  if e.what == 'terminate_connection'])
+            self.assertEqual(before, self.cloud.attachments(self.volume))
+            self.assertEqual([own.uuid], [
+                row.uuid for row in view.block_devices
+                if row.volume_id == self.volume])
+            self.assertIn(spare.uuid, [
+                row.uuid for row in view.removed_block_devices])
+            self.assertEqual(1, [disk.volume_id for disk in view.disks].count(
+                self.volume))
+            self.assert_healthy(view, self.volume)
+
+    def test_two_rows_that_the_guest_may_use(self):
+        own = self._row()
+        self.leave_mapping(self.made, self.volume,
+                           attachment_id=str(uuid.uuid4()),
+                           connection_info=own.connection_info)
+        self.begin()
+        self.cloud.reboot(self.made)
+        self.assert_finding(self.made, self.volume,
+                            ('WARNING', 'kept', 'duplicate-mapping'))
+        self.assertEqual([], self.journal())
+        # The runbook's way out.
+        self.cloud.detach(self.made, self.volume)
+        self.wait_until(
+            lambda: self.volume_status(self.volume) == 'available')
+        self.cloud.reboot(self.made)
+        self.assert_gone(self.look(self.made), self.volume)
+        self.cloud.attach(self.made, self.volume)
+        self.assert_healthy(self.look(self.made), self.volume)
+
     def test_row_of_an_attach_that_just_died(self):
         """Nothing but its age tells it from one that is under way."""
         volume = self.cloud.volume()

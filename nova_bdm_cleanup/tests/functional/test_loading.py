@@ -257,6 +257,16 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual((1, None), (code, told))
 
 
+    def test_metrics_that_cannot_be_written(self):
+        path = self.directory / 'nowhere' / 'bdm-cleanup.prom'
+        code, told, log = self._start(
+            f'enabled = true\nmetrics_file = {path}\n')
+        self.assertEqual(0, code)
+        line, = [each for each in log if ' ERROR ' in each]
+        self.assertIn(f'metrics_file: {path}: No such file', line)
+        self.assertEqual('nova_bdm_cleanup.plugin.hook',
+                         told['methods']['_delete_dangling_bdms'])
+
     def test_what_nobody_foresaw(self):
         code, told, log = self._start('enabled = true\n', 'name')
         self.assertEqual(0, code)
@@ -295,6 +305,19 @@ class HookTest(testtools.TestCase):
             hook.uninstall()
             self.assertEqual(before, self._methods())
         self._check_understood()
+
+    def test_a_start_waits_where_servers_are_swept(self):
+        before = self._methods()
+        self.addCleanup(hook.uninstall)
+        hook.install(['hard_reboot'])
+        self.assertFalse(hook.can_sweep())
+        hook.uninstall()
+        hook.install(['hard_reboot'], sweeps=True)
+        self.assertTrue(hook.can_sweep())
+        self.assertNotEqual(before['_power_on'],
+                            self._methods()['_power_on'])
+        hook.uninstall()
+        self.assertEqual(before, self._methods())
 
     def _check_understood(self):
         self.assertEqual([], hook.differences())

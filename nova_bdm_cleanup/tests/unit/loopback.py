@@ -97,6 +97,8 @@ class LoopbackCloud:
         self.attachments: Dict[str, Dict[str, Any]] = {}
         #: The devices of the guests, by server.
         self.guests: Dict[str, List[str]] = {}
+        #: The events of a server's swap of volumes, by server.
+        self.swaps: Dict[str, List[Dict[str, Any]]] = {}
         #: Where a nova-compute runs.
         self.hosts = ['compute1', 'compute2']
         self.silent_hosts: List[str] = []
@@ -290,11 +292,22 @@ class LoopbackCloud:
                 m for m in self.mappings[server_id] if m['attachment_id']]}
         if rest == 'action':
             return 202, None
+        if rest.startswith('os-instance-actions'):
+            return self._actions(server_id, rest)
         if rest == 'diagnostics':
             return 200, {'memory': 512, 'vnet0_rx': 1, **{
                 '%s_read_req' % d: 1
                 for d in self.guests.get(server_id, ())}}
         return 200, {'server': self._server(server)}
+
+    def _actions(self, server_id: str, rest: str) -> Tuple[int, Any]:
+        if rest.endswith('/req-swap'):
+            return 200, {'instanceAction': {
+                'events': self.swaps[server_id]}}
+        names = ['reboot', *['swap_volume'] * (server_id in self.swaps)]
+        return 200, {'instanceActions': [
+            {'action': name, 'request_id': 'req-swap',
+             'start_time': _stamp(_DAY)} for name in names]}
 
     def _server(self, server: Dict[str, Any]) -> Dict[str, Any]:
         if server['id'] in self.silent_servers:

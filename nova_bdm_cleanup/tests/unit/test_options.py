@@ -44,6 +44,7 @@ class ConfTestCase(base.TestCase):
         conf.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
         conf.register_opt(cfg.BoolOpt('resume_guests_state_on_host_boot',
                                       default=False))
+        conf.register_opt(cfg.BoolOpt('periodic_enable', default=True))
         options.register_opts(conf)
         conf(['--config-file', self.path], project='nova', prog='nova-compute')
         return conf
@@ -104,7 +105,7 @@ class TriggersTest(ConfTestCase):
     def test_hard_reboots_only(self):
         conf = self.conf()
         self.assertEqual(['hard_reboot'], options.triggers(conf))
-        self.assertEqual('', options.without_effect(conf))
+        self.assertEqual([], options.without_effect(conf))
         self.assertEqual(60, options.host_boot_timeout(conf))
 
     def test_each_word_counts_once(self):
@@ -127,10 +128,66 @@ class TriggersTest(ConfTestCase):
     def test_host_boot_where_nova_resumes_nothing(self):
         conf = self.conf('triggers = host_boot')
         self.assertEqual([], options.problems(conf))
-        self.assertIn('resume_guests_state_on_host_boot',
-                      options.without_effect(conf))
+        found, = options.without_effect(conf)
+        self.assertIn('resume_guests_state_on_host_boot', found)
         conf.set_override('resume_guests_state_on_host_boot', True)
-        self.assertEqual('', options.without_effect(conf))
+        self.assertEqual([], options.without_effect(conf))
+
+
+class WatchTest(ConfTestCase):
+    """What nova-compute does by the clock."""
+
+    def test_nothing_by_default(self):
+        conf = self.conf()
+        self.assertEqual(
+            (0, False, ''), (options.audit_interval(conf),
+                             options.sweep_stopped(conf),
+                             options.metrics_file(conf)))
+
+    def test_a_minute_is_the_shortest_interval(self):
+        for interval in (1, 59):
+            problem, = options.problems(
+                self.conf('audit_interval = %d' % interval))
+            for word in ('[bdm_cleanup] audit_interval', str(interval), '60'):
+                self.assertIn(word, problem)
+        for interval in (0, 60, 86400):
+            conf = self.conf('audit_interval = %d' % interval)
+            self.assertEqual([], options.problems(conf))
+            self.assertEqual(interval, options.audit_interval(conf))
+
+    def test_negative_and_odd_intervals(self):
+        for value in ('-1', '-3600', '1.5', 'hourly'):
+            problem, = options.problems(
+                self.conf('audit_interval = ' + value))
+            self.assertIn('[bdm_cleanup] audit_interval', problem)
+
+    def test_a_number_that_is_empty(self):
+        numbers = [opt.name for opt in options.OPTS
+                   if isinstance(opt, cfg.IntOpt)]
+        self.assertIn('audit_interval', numbers)
+        for name in numbers:
+            problem, = options.problems(self.conf(name + ' ='))
+            self.assertIn('[bdm_cleanup] %s has no value' % name, problem)
+
+    def test_a_sweep_needs_an_audit(self):
+        conf = self.conf('sweep_stopped = true')
+        self.assertEqual([], options.problems(conf))
+        found, = options.without_effect(conf)
+        self.assertIn('sweep_stopped has no effect', found)
+        self.assertIn('audit_interval', found)
+        self.assertEqual([], options.without_effect(
+            self.conf('sweep_stopped = true', 'audit_interval = 3600')))
+
+    def test_an_audit_needs_periodic_tasks(self):
+        conf = self.conf('audit_interval = 3600')
+        self.assertEqual([], options.without_effect(conf))
+        conf.set_override('periodic_enable', False)
+        found, = options.without_effect(conf)
+        self.assertIn('periodic_enable', found)
+
+    def test_all_that_has_no_effect_is_told(self):
+        conf = self.conf('triggers = host_boot', 'sweep_stopped = true')
+        self.assertEqual(2, len(options.without_effect(conf)))
 
 
 class PolicyTest(ConfTestCase):
@@ -156,7 +213,8 @@ class PolicyTest(ConfTestCase):
         for word, reason in (('missing', Reason.VOLUME_MISSING),
                              ('available', Reason.VOLUME_AVAILABLE),
                              ('attached-elsewhere',
-                              Reason.ATTACHED_ELSEWHERE)):
+                              Reason.ATTACHED_ELSEWHERE),
+                             ('duplicate', Reason.DUPLICATE_MAPPING)):
             self.assertEqual(
                 frozenset([reason]),
                 options.policy(self.conf('remove_when = ' + word))
@@ -251,6 +309,6 @@ class SampleTest(base.TestCase):
         self.assertEqual(0, result.returncode, result.stderr)
         self.assertIn('[bdm_cleanup]', result.stdout)
         for opt in options.OPTS:
-            self.assertIn('\n#%s = ' % opt.name, result.stdout)
+            self.assertRegex(result.stdout, r'(?m)^#%s =( |$)' % opt.name)
         # What a choice means is told.
         self.assertIn('enforce - Remove what is dangling', result.stdout)

@@ -131,10 +131,14 @@ _carried = _kinds((6, 'of its volume'), (1, 'any'), (1, None),
 _servers = _kinds((8, make.server()), (1, make.server(keep=True)),
                   (1, make.server(locked_by_admin=True)))
 
+_swaps = _kinds((12, None), (1, model.Swap(make.ago(600))),
+                (1, model.Swap(make.ago(600), make.ago(590))))
+
 _OTHERS = {'server_id': make.OTHER_SERVER}
 _RESERVED = {'status': 'reserved', 'connected': False}
 _AVAILABLE = {'status': 'available'}
 _YOUNG = {'has_connection_info': False, 'created_at': make.ago(5)}
+_UNCONNECTED = {'has_connection_info': False}
 _ROOT = {'boot_index': 0}
 
 #: How one volume came to be as it is: the volume, its attachments, and its
@@ -177,6 +181,16 @@ _stories = _kinds(*((1, story) for story in (
     ({}, [{}, {}], [(-1, {})]),
     ({}, [_RESERVED, {}], [(0, {})]),
     ({}, [], [(-1, {})]),
+    # An attach whose answer was lost, and one more
+    ({}, [{}], [(0, {}), (None, _UNCONNECTED)]),
+    ({}, [{}], [(0, {}), (-1, _UNCONNECTED)]),
+    ({}, [{}], [(0, {}), (0, _UNCONNECTED)]),
+    ({}, [{}], [(0, {}), (0, {'device_name': '/dev/vdc'})]),
+    ({}, [{}], [(0, {}), (-1, {'device_name': '/dev/vdc'})]),
+    ({}, [{}], [(0, _ROOT), (None, _UNCONNECTED)]),
+    ({}, [{}, {}], [(0, {}), (None, _UNCONNECTED)]),
+    ({}, [_OTHERS, {}], [(1, {}), (0, _UNCONNECTED)]),
+    ({'multiattach': True}, [{}, _OTHERS], [(0, {}), (0, _UNCONNECTED)]),
     # Nobody's
     ({}, [{}], []),
     ({}, [{'connected': False}], []),
@@ -236,6 +250,7 @@ def worlds(draw):
         hosts={i: make.OTHER_HOST for n, i in enumerate(ATTACHMENTS)
                if away >> n & 1})
     world.server = draw(_servers)
+    world.swap = draw(_swaps)
     return world
 
 
@@ -263,7 +278,7 @@ def look(world, witness=WitnessAnswer.KNOWN, hidden=(), unlisted=()):
          for i, v in volumes.items()},
         tuple(a for a in attachments if a.id not in unlisted
               and not (hidden and a.volume_id in hidden)),
-        witness=witness, sees_all=hidden is None)
+        witness=witness, sees_all=hidden is None, swap=world.swap)
 
 
 @st.composite
@@ -284,5 +299,5 @@ policies = _kinds(
     (1, Policy(max_attachments=1)),
     (1, Policy(max_attachments=0)),
     *((1, Policy(remove_when=frozenset([reason])))
-      for reason in sorted(model.DANGLING)),
+      for reason in sorted(model.REMOVED)),
     (1, Policy(remove_when=frozenset())))

@@ -84,6 +84,8 @@ class World:
         self.reused: Set[str] = set()
         #: Volumes of which nobody can tell who needs them.
         self.undecided: Set[str] = set()
+        #: Nova's last swap of volumes, where it did not end well.
+        self.swap: Optional[model.Swap] = None
         #: Volumes whose lock is held.
         self.guarded: Set[str] = set()
         #: Volumes that Cinder was told to take from the server.
@@ -186,6 +188,13 @@ class World:
                 frozenset(self.attachments.values()),
                 frozenset(self.mapped), frozenset(self.connected))
 
+    def serves(self, row: model.Bdm) -> bool:
+        """Another mapping has the disk of one that was never connected."""
+        return not row.has_connection_info and any(
+            b.volume_id == row.volume_id and b.has_connection_info
+            and b.attachment_id in self.mapped
+            for b in self.rows.values())
+
     # What others do
 
     def drop(self, attachment_id: str) -> None:
@@ -256,6 +265,10 @@ class Host:
     def witnesses(self) -> Iterable[Sequence[str]]:
         with self._world.call('witnesses'):
             return ([self._world.witnesses] if self._world.witnesses else [])
+
+    def swap(self) -> Optional[model.Swap]:
+        with self._world.call('swap'):
+            return self._world.swap
 
     def is_off(self) -> bool:
         with self._world.call('is-off'):
@@ -330,7 +343,8 @@ class Host:
             if row.is_root or not row.is_volume:
                 world.violation('removed %s', row)
             if (row.volume_id in world.connected
-                    and row.volume_id not in world.neighbours):
+                    and row.volume_id not in world.neighbours
+                    and not world.serves(row)):
                 world.violation('mapping %s went while it was connected',
                                 row.uuid)
             world.deleted.append(world.rows.pop(bdm.uuid))

@@ -17,7 +17,9 @@ What whole plans do, and what failures and crashes leave, is in test_cleaner.
 from __future__ import annotations
 
 import os
+import sys
 
+import fixtures
 import testscenarios
 
 from nova_bdm_cleanup import errors
@@ -104,6 +106,16 @@ class ActionsTest(base.TestCase):
         self.assertIs(cause, error.__cause__)
         self.assertEqual([('power-off', 'failed')], self.steps())
         self.assertIn('power-off: no libvirt', self.log.output)
+
+    def test_a_failure_is_told_once(self):
+        # To a warning oslo.log adds the error that is being handled.
+        handled = []
+        self.useFixture(fixtures.MockPatchObject(
+            loglines.LogLines, 'failed',
+            lambda *_: handled.append(sys.exc_info()[0])))
+        self.world.failing['power-off'] = RuntimeError('no libvirt')
+        self.assertRaises(actions.StepFailed, self.actions.power_off)
+        self.assertEqual([None], handled)
 
     def test_a_server_that_nova_does_not_give_is_not_switched_off(self):
         self.world.rebooting = False

@@ -14,15 +14,18 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import json
 import os
 import stat
+from unittest import mock
 
 import hypothesis
 from hypothesis import strategies as st
 
 from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import model
 from nova_bdm_cleanup.cleanup import cleaner
 from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.cleanup import triggers
@@ -171,7 +174,8 @@ class LookTest(CleanerTestCase):
     def test_observe_mode_reports_only(self):
         world = broken()
         self.assertEqual(frozenset(), self.clean(world, observe=True))
-        self.assertEqual([('look',), ('server',)], world.timeline)
+        self.assertEqual([('look',), ('server',), ('swap',)],
+                         world.timeline)
         self.assertEqual(8, self.log.output.count('(observe-mode)'))
         self.assertFalse(os.path.exists(self.path))
 
@@ -233,7 +237,8 @@ class SoftRebootTest(CleanerTestCase):
         world = broken()
         dangling = {'bdm-2', 'bdm-3', 'bdm-4', 'bdm-5', 'bdm-6', 'bdm-9'}
         self.assertEqual(dangling, self.clean(world, soft=True))
-        self.assertEqual(['look', 'server', 'bdms', 'look', 'server'],
+        look = ['look', 'server', 'swap']
+        self.assertEqual([*look, 'bdms', *look],
                          world.calls)
         self.assertEqual(8, self.log.output.count('(soft-reboot)'))
         self.assertFalse(os.path.exists(self.path))
@@ -383,7 +388,7 @@ class StartTest(CleanerTestCase):
     def test_observing_needs_no_lock(self):
         world = self.stopped(broken())
         self.assertEqual(frozenset(), self.clean(world, observe=True))
-        self.assertEqual([('look',), ('server',), ('is-off',)],
+        self.assertEqual([('look',), ('server',), ('is-off',), ('swap',)],
                          world.timeline)
         self.assertEqual(8, self.log.output.count('(observe-mode)'))
 
@@ -428,6 +433,98 @@ class StartTest(CleanerTestCase):
                                  set(world.attachments))
             moment += 1
         self.assertGreater(moment, 60)
+
+
+class SweepTest(CleanerTestCase):
+    """Nobody waits for the server, until somebody wants it."""
+
+    TRIGGER = triggers.SWEEP
+
+    def stopped(self):
+        world = broken()
+        world.running = False
+        return world
+
+    def test_the_mappings_go_that_a_start_would_remove(self):
+        world = self.stopped()
+        self.assertEqual(
+            {'bdm-2', 'bdm-3', 'bdm-4', 'bdm-5', 'bdm-6', 'bdm-9'},
+            self.clean(world))
+        self.assertLess({'attachment-7', 'attachment-8'},
+                        set(world.attachments))
+        self.assertFalse(world.running)
+        self.assertEqual({'sweep'},
+                         {entry.record['trigger'] for entry in self.entries()})
+
+    def test_each_disk_and_each_row_ask_anew(self):
+        world = self.stopped()
+        removed = self.clean(world)
+        begun = [call for call in world.calls
+                 if call in ('claim', 'destroy')]
+        self.assertEqual(
+            ['claim'] + ['claim', 'claim', 'destroy'] * len(removed), begun)
+
+    def test_somebody_wants_it_meanwhile(self):
+        world = self.stopped()
+
+        def start():
+            world.rebooting = False
+
+        world.meanwhile['destroy'] = start
+        self.clean(world)
+        # The disk that was begun with is done as a whole, and no other.
+        [(_, removed)] = [change for change in world.changes
+                          if change[0] == 'destroy']
+        self.assertEqual(1, world.calls.count('disconnect'))
+        self.assertNotIn(removed, world.rows)
+        lines = self.lines(event='failed', reason='sweep-lost')
+        self.assertEqual(5, len(lines))
+        for line in lines:
+            self.assertTrue(line.endswith('the next round tries again'))
+        [entry] = self.entries()
+        self.assertEqual('partly', entry.outcome)
+        # What is over is what the limits of the hour count.
+        self.assertEqual(1, world.journal(self.path).spent('removals'))
+
+    def test_somebody_wanted_it_before(self):
+        for call in ('server', 'lock', 'journal-begin', 'claim'):
+            world = self.stopped()
+
+            def start(world=world):
+                world.rebooting = False
+
+            world.meanwhile[call] = start
+            self.clean(world, path=os.path.join(self.tempdir(), 'j'))
+            self.assertEqual([], world.changes, call)
+            self.assertIn('sweep-lost', self.log.output)
+
+    def test_a_guest_that_runs_is_left_alone(self):
+        world = broken()
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([], world.changes)
+        self.assertIn('(guest-running)', self.log.output)
+
+    def test_no_answer(self):
+        world = self.stopped()
+        world.failing['look'] = errors.Unreachable('no route')
+        self.assertEqual(frozenset(), self.clean(world))
+        line, = self.lines(event='skipped', reason='cinder-unknown')
+        self.assertTrue(line.endswith('nothing is changed, the server stays '
+                                      'off'))
+
+    def test_time_spent_on_asking(self):
+        world = self.stopped()
+        now = iter(range(1000))
+        cleaning = cleaner.Cleaner(
+            fakes.Host(world), fakes.Cinder(world), world.journal(self.path),
+            loglines.LogLines(None, 'req-1', triggers.SWEEP), Policy(),
+            triggers.SWEEP, Deadline(60), lambda: make.NOW)
+        self.assertEqual(0, cleaning.asking)
+        with mock.patch('time.monotonic', lambda: float(next(now))):
+            cleaning.clean(make.server(), tuple(world.rows.values()))
+        # A look, one more under the lock, and the second look.
+        self.assertEqual(3, world.calls.count('look'))
+        self.assertGreaterEqual(cleaning.asking, 3)
 
 
 class WitnessTest(CleanerTestCase):
@@ -532,6 +629,44 @@ class ActTest(CleanerTestCase):
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
              ('delete-attachment', 'attachment-4')],
             [w for w in world.timeline if w != ('journal-append',)])
+
+    def test_a_mapping_too_many_goes_alone(self):
+        spare = dataclasses.replace(disk(4), uuid='bdm-5',
+                                    has_connection_info=False)
+        world = fakes.World([make.root(), disk(4), spare],
+                            [volume(4)], [record(4)])
+        # Nova's driver is given the other one.
+        self.assertEqual({'bdm-5'}, self.clean(world))
+        self.assertEqual([('power-off',), ('destroy', 'bdm-5')],
+                         world.changes)
+        self.assertNotIn('tidy', world.calls)
+        self.assertSkipped('another mapping has the disk', bdm='bdm-5')
+        self.assertEqual(['volume-4'], [*world.connected])
+        removing, removed = self.lines(reason='duplicate-mapping')
+        self.assertIn('Removing block device mapping bdm-5', removing)
+        self.assertIn('nothing to undo', removed)
+
+    def test_a_swap_is_asked_for_only_where_it_matters(self):
+        for bdms, swap, expected in (
+                ([make.root(), disk(4)], None, ['power-off', 'destroy']),
+                ([make.root(), disk(4)], model.Swap(make.ago(60)), []),
+                ([make.root()], model.Swap(make.ago(60)), [])):
+            world = fakes.World(bdms, [volume(4, status='available'),
+                                       volume(7)], [record(7)])
+            world.swap = swap
+            path = os.path.join(self.tempdir(), 'j')
+            self.clean(world, path=path)
+            self.assertEqual(expected, [
+                c for c in world.calls if c in expected], world.calls)
+            self.assertIn('swap', world.calls)
+            self.assertEqual(bool(swap), bool(self.lines(
+                event='kept', reason='swap-interrupted')))
+            if swap:
+                self.assertEqual([], world.changes)
+        world = fakes.World([make.root(), disk(4)],
+                            [volume(4, status='available')], [record(4)])
+        self.clean(world)
+        self.assertNotIn('swap', world.calls)
 
     def test_stale_attachment_of_a_deleted_mapping(self):
         # Somebody deleted the row in the database, or a cleanup died.
@@ -1129,6 +1264,7 @@ class PropertiesTest(CleanerTestCase):
         volumes += [world.volumes[b.volume_id] for b in world.rows.values()
                     if b.volume_id in world.volumes]
         return (any(b.is_root for b in world.rows.values())
+                and world.swap is None
                 and not world.server.locked_by_admin
                 and all(not v.is_migrating and v.status in KNOWN
                         and v.status != 'detaching' for v in volumes))

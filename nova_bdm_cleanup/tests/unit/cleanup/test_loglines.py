@@ -21,6 +21,7 @@ import testscenarios
 
 from nova_bdm_cleanup import model
 from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup import tally
 from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.tests.unit import base
@@ -29,7 +30,7 @@ from nova_bdm_cleanup.tests.unit import make
 load_tests = testscenarios.load_tests_apply_scenarios
 
 LINE = re.compile(
-    r'^(?P<level>[A-Z]+) bdm-cleanup: event=(?P<event>[a-z]+) '
+    r'^(?P<level>[A-Z]+) bdm-cleanup: event=(?P<event>[a-z-]+) '
     r'reason=(?P<reason>[a-z-]+) volume=(?P<volume>\S+) '
     r'attachment=(?P<attachment>\S+) device=(?P<device>\S+) '
     r'request_id=(?P<request_id>[^\s:]+): (?P<text>.+)$')
@@ -85,6 +86,7 @@ class LevelTest(AuditTestCase):
             Reason.ATTACH_IN_FLIGHT: 'INFO',
             Reason.OPERATION_IN_FLIGHT: 'INFO',
             Reason.ROOT_VOLUME_DANGLING: 'ERROR',
+            Reason.SWAP_INTERRUPTED: 'ERROR',
         }.get(reason, 'WARNING')})
         for reason in Reason if reason not in (
             Reason.OPTED_OUT, Reason.NOT_SELECTED)]
@@ -94,6 +96,13 @@ class LevelTest(AuditTestCase):
         line = self.line()
         self.assertEqual(
             (self.level, 'kept', self.reason.value, 'a sentence'),
+            (line['level'], line['event'], line['reason'], line['text']))
+
+    def test_found(self):
+        self.audit.found(finding(self.reason, action=False))
+        line = self.line()
+        self.assertEqual(
+            (self.level, 'found', self.reason.value, 'a sentence'),
             (line['level'], line['event'], line['reason'], line['text']))
 
 
@@ -246,6 +255,32 @@ class LineTest(AuditTestCase):
             '2 of 3 actions complete in 1.2 s; journal entry 0mwp6ikx',
             line['text'])
 
+    def test_gone(self):
+        self.audit.gone(finding(Reason.ROOT_VOLUME_DANGLING, action=False))
+        self.assertEqual({
+            'level': 'INFO', 'event': 'gone',
+            'reason': 'root-volume-dangling', 'volume': 'volume-1',
+            'attachment': 'attachment-1', 'device': '/dev/vdb',
+            'request_id': 'req-1', 'text': 'a sentence'}, self.line())
+
+    def test_audited(self):
+        self.audit.audited('servers: 7')
+        self.assertEqual({
+            'level': 'INFO', 'event': 'audited', 'reason': '-',
+            'volume': '-', 'attachment': '-', 'device': '-',
+            'request_id': 'req-1', 'text': 'servers: 7'}, self.line())
+
+    def test_not_audited(self):
+        for is_new, level in ((True, 'WARNING'), (False, 'DEBUG')):
+            self.audit.not_audited(
+                Reason.CINDER_UNKNOWN, RuntimeError('no route'),
+                'the next round comes in 60 s', is_new)
+            line = LINE.match(self.logger.output.splitlines()[-1])
+            self.assertEqual(
+                (level, 'not-audited', 'cinder-unknown',
+                 'no route; the next round comes in 60 s'),
+                line.group('level', 'event', 'reason', 'text'))
+
     def test_no_request(self):
         loglines.LogLines(None, None, triggers.HARD_REBOOT).finished(
             1, 0, 0.1, 'x')
@@ -278,6 +313,74 @@ class LineTest(AuditTestCase):
             'instance', records[0].__dict__.get('extra', {}).get('instance')))
 
 
+class CountTest(AuditTestCase):
+    """What is told is counted, each of many that are told in one line."""
+
+    def setUp(self):
+        super().setUp()
+        self.tally = tally.Tally()
+        self.audit = loglines.LogLines(None, 'req-1', triggers.SWEEP,
+                                       self.tally)
+
+    def assertRefused(self, **numbers):
+        self.assertEqual(
+            {(reason.replace('_', '-'), 'sweep'): number
+             for reason, number in numbers.items()}, self.tally.refusals)
+        self.assertEqual({}, self.tally.removals)
+
+    def test_withheld(self):
+        self.audit.plan(model.Plan((
+            finding(Reason.VOLUME_MISSING, withheld=Reason.OBSERVE_MODE),
+            finding(Reason.VOLUME_AVAILABLE, withheld=Reason.OBSERVE_MODE),
+            finding(Reason.VOLUME_MISSING, withheld=Reason.OPTED_OUT),
+            finding(Reason.STUCK, action=False),
+            finding(Reason.VOLUME_MISSING))))
+        self.assertRefused(observe_mode=2, opted_out=1)
+
+    def test_many_attachments(self):
+        self.audit.plan(model.Plan(tuple(
+            model.Finding(
+                Reason.STALE_ATTACHMENT, 'a sentence',
+                attachment=make.attachment(id='attachment-%d' % n),
+                withheld=Reason.OVER_LIMIT, obstacle='too many')
+            for n in range(300))))
+        self.assertRefused(over_limit=300)
+
+    def test_skipped_and_failed(self):
+        self.audit.unknown(Reason.CINDER_UNKNOWN, RuntimeError('no'))
+        for what in (finding(Reason.VOLUME_MISSING), None):
+            self.audit.failed(what, Reason.STEP_FAILED, 'claim',
+                              RuntimeError('no'))
+        self.audit.left_out(Reason.TIMED_OUT, 'no answer', 99)
+        self.audit.not_audited(Reason.CINDER_SUSPECT, 'no', 'later', False)
+        self.assertRefused(cinder_unknown=1, step_failed=2, timed_out=99,
+                           cinder_suspect=1)
+
+    def test_removed(self):
+        self.audit.removed(finding(Reason.VOLUME_MISSING), 'x')
+        attachment = make.attachment()
+        self.audit.removed(model.Finding(
+            Reason.STALE_ATTACHMENT, '', attachment=attachment,
+            action=model.DeleteAttachment(attachment)), 'x')
+        self.assertEqual({('volume-missing', 'sweep'): 1,
+                          ('stale-attachment', 'sweep'): 1},
+                         self.tally.removals)
+
+    def test_what_is_only_told(self):
+        for told in (self.audit.found, self.audit.gone):
+            told(finding(Reason.VOLUME_MISSING, action=False))
+        self.audit.audited('servers: 7')
+        self.audit.finished(1, 0, 0.1, 'x')
+        self.audit.removing(finding(Reason.VOLUME_MISSING))
+        self.assertRefused()
+
+    def test_without_a_tally(self):
+        for _ in range(2):
+            loglines.LogLines(None, 'req-1', triggers.SWEEP).unknown(
+                Reason.CINDER_UNKNOWN, RuntimeError('no'))
+        self.assertRefused()
+
+
 class SecretTest(AuditTestCase):
     """No line shows what a back end wants to be kept."""
 
@@ -292,6 +395,7 @@ class SecretTest(AuditTestCase):
                           Reason.STEP_FAILED, 'disconnect', error)
         self.audit.unrecorded(error)
         self.audit.unreported(finding(Reason.VOLUME_MISSING), error)
+        self.audit.not_audited(Reason.STEP_FAILED, error, 'later', True)
         self.assertNotIn(self.secret, self.logger.output)
         self.assertIn('could not log in', self.logger.output)
 
@@ -314,3 +418,21 @@ class MaskingTest(base.TestCase):
         for text in ('set [service_user] send_service_user_token to true',
                      'volume 5ad6 is in-use', 'no route to host'):
             self.assertEqual(text, loglines.masked(RuntimeError(text)))
+
+    def test_tracebacks_do_not(self):
+        # As os-brick's ExceptionChainer writes them.
+        text = ('\nChained Exception #1\n'
+                '\tTraceback (most recent call last):\n'
+                '\t  File "linuxscsi.py", line 396, in remove_connection\n'
+                '\t    self.flush_multipath_device(multipath_name)\n'
+                '\tProcessExecutionError: Unexpected error\n'
+                '\tCommand: multipath -f 3600\n\n'
+                '\nChained Exception #2\n'
+                '\tTraceback (most recent call last):\n'
+                '\t  File "linuxscsi.py", line 417, in remove_connection\n'
+                '\tVolumePathNotRemoved: not removed\n')
+        self.assertEqual(
+            'Chained Exception #1 ProcessExecutionError: Unexpected error '
+            'Command: multipath -f 3600 Chained Exception #2 '
+            'VolumePathNotRemoved: not removed',
+            loglines.masked(RuntimeError(text)))

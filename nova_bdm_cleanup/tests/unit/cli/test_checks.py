@@ -17,8 +17,9 @@ Those that do run in the functional tests.
 from __future__ import annotations
 
 import os
+import time
 from types import SimpleNamespace
-from typing import Any, Tuple
+from typing import Any, Optional, Tuple
 from unittest import mock
 
 from keystoneauth1 import loading as ks_loading
@@ -28,10 +29,13 @@ from oslo_upgradecheck.upgradecheck import Result
 
 from nova_bdm_cleanup import options
 from nova_bdm_cleanup.cli import checks
+from nova_bdm_cleanup.store.watch import Process
+from nova_bdm_cleanup.store.watch import Watch
 from nova_bdm_cleanup.switch import GROUP
 from nova_bdm_cleanup.tests.unit import base
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit import wire
+from nova_bdm_cleanup.watch import process
 
 
 class CheckCase(base.TestCase):
@@ -45,6 +49,8 @@ class CheckCase(base.TestCase):
             ks_loading.register_auth_conf_options(self.conf, group)
         self.conf.register_opt(cfg.BoolOpt(
             'send_service_user_token', default=False), 'service_user')
+        # As Nova has it.
+        self.conf.register_opt(cfg.StrOpt('host', default='compute1'))
         self.conf([], default_config_files=[])
         self.directory = self.tempdir()
         self.set(store=os.path.join(self.directory, 'state', 'journal'))
@@ -101,6 +107,11 @@ class HostTest(CheckCase):
         code, details = self.check('options')
         self.assertEqual(Code.WARNING, code)
         self.assertIn('resume_guests_state_on_host_boot', details)
+        self.set(sweep_stopped=True)
+        code, details = self.check('options')
+        self.assertEqual(Code.WARNING, code)
+        self.assertIn('resume_guests_state_on_host_boot', details)
+        self.assertIn('; [bdm_cleanup] sweep_stopped has no effect', details)
 
     def test_journal(self) -> None:
         self.assertEqual((Code.SUCCESS, ''), self.check('journal'))
@@ -128,6 +139,87 @@ class HostTest(CheckCase):
         self.assertIn('auth_type in [cinder]', details)
         self.set('cinder', auth_type='password')
         self.assertEqual((Code.SUCCESS, ''), self.check('credentials'))
+
+
+class RunningTest(CheckCase):
+    """The nova-compute that runs by now; this process takes its part."""
+
+    def start(self, problem: str = '', since: Optional[float] = None,
+              **identity: Any) -> None:
+        path, max_bytes = options.store(self.conf)
+        Watch(path, max_bytes, 'compute1').started(Process(
+            'compute1', time.time() if since is None else since,
+            {**process.identity(), **identity}, problem,
+            {'audit_interval': 3600}))
+
+    def test_active(self) -> None:
+        self.start()
+        self.assertEqual((Code.SUCCESS, ''), self.check('running'))
+
+    def test_refused(self) -> None:
+        self.start('no such method')
+        self.assertEqual((Code.FAILURE, 'no such method'),
+                         self.check('running'))
+
+    def test_stale(self) -> None:
+        self.start(since=0)
+        code, details = self.check('running')
+        self.assertEqual(Code.WARNING, code)
+        self.assertIn('no round of the audit', details)
+
+    def test_not_yet(self) -> None:
+        # Whoever checks before the restart has done nothing wrong.
+        code, details = self.check('running')
+        self.assertEqual(Code.SUCCESS, code)
+        self.assertIn('never started', details)
+        self.assertEqual([], os.listdir(self.directory))
+        self.start(started=1)
+        code, details = self.check('running')
+        self.assertEqual(Code.SUCCESS, code)
+        self.assertIn('has ended', details)
+
+    def test_in_another_container(self) -> None:
+        self.start(namespace='pid:[1]')
+        code, details = self.check('running')
+        self.assertEqual(Code.SUCCESS, code)
+        self.assertIn('container', details)
+
+    def test_the_store_cannot_be_read(self) -> None:
+        self.start()
+        path, _ = options.store(self.conf)
+        with open(path, 'wb') as file:
+            file.write(b'no store at all ' * 256)
+        code, details = self.check('running')
+        self.assertEqual(Code.FAILURE, code)
+        self.assertIn(path, details)
+
+
+class MetricsFileTest(CheckCase):
+
+    def metrics(self, path: str) -> Tuple[Code, str]:
+        self.set(metrics_file=path)
+        return self.check('metrics_file')
+
+    def test_none(self) -> None:
+        self.assertEqual((Code.SUCCESS, ''), self.check('metrics_file'))
+
+    def test_it_can_be_written(self) -> None:
+        path = os.path.join(self.directory, 'bdm.prom')
+        self.assertEqual((Code.SUCCESS, ''), self.metrics(path))
+        self.assertEqual([], os.listdir(self.directory))
+
+    def test_it_cannot(self) -> None:
+        link = os.path.join(self.directory, 'link.prom')
+        os.symlink('elsewhere', link)
+        for path, words in (
+                (link, 'symbolic link'),
+                (os.path.join(self.directory, 'bdm.txt'), '.prom'),
+                (os.path.join(self.directory, 'none', 'bdm.prom'),
+                 'make the directory')):
+            code, details = self.metrics(path)
+            self.assertEqual(Code.FAILURE, code)
+            self.assertTrue(details.startswith(path), details)
+            self.assertIn(words, details)
 
 
 class ServiceTokenTest(CheckCase):

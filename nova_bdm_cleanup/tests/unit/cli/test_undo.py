@@ -139,6 +139,14 @@ class UndoTest(base.CommandTest):
         out = self.journal('undo', entry, '--volume', base.volume(1))[1]
         self.assertEqual([base.volume(1)], [c[-1] for c in commands(out)])
 
+    def test_mapping_too_many(self):
+        entry = self.record(base.removal(1, reason='duplicate-mapping'),
+                            done=[1])
+        code, out, err = self.journal('undo', entry)
+        self.assertEqual((1, []), (code, commands(out)))
+        self.assertIn('the server has volume %s by another mapping'
+                      % base.volume(1), out)
+
     def test_stale_attachment(self):
         entry = self.record(base.stale(1), done=[1])
         code, out, err = self.journal('undo', entry)

@@ -49,6 +49,18 @@ class ServersTest(base.FleetCase):
         self.assertEqual('compute 2.1', self.cloud.requests[-1].headers[
             'OpenStack-API-Version'])
 
+    def test_a_swap_of_volumes(self) -> None:
+        self.assertIsNone(self.nova().swap(self.alpha))
+        for events, unended in (
+                ([], True),
+                ([{'result': None, 'finish_time': None}], True),
+                ([{'result': 'Error', 'finish_time': '2026-03-14T02:30:00'}],
+                 True),
+                ([{'result': 'Success',
+                   'finish_time': '2026-03-14T02:30:00'}], False)):
+            self.cloud.swaps[self.alpha] = events
+            self.assertEqual(unended, bool(self.nova().swap(self.alpha)))
+
     def test_any_other_404_is_no_answer(self) -> None:
         self.cloud.on('GET .*/servers/', lambda: wire.page(404))
         server = compute.ComputeServer(self.alpha, 'alpha', 'ACTIVE')

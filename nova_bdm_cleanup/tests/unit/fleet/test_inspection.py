@@ -18,6 +18,7 @@ from typing import Any, List, Optional, Tuple
 
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.fleet import inspection
+from nova_bdm_cleanup.fleet import issues
 from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.fleet import base
@@ -59,6 +60,28 @@ class InspectorTest(InspectorCase):
         finding, = seen.plan.due
         self.assertEqual(('volume-available', self.disk),
                          (str(finding.reason), finding.volume_id))
+
+    def test_swap_that_has_not_ended(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.attachment(
+            'by the swap', self.alpha, self.cloud.volume('new', 'in-use'))
+        self.assertEqual({'volume-available', 'stale-attachment'},
+                         set(self.reasons(self.alpha)))
+        self.cloud.swaps[self.alpha] = []
+        self.assertEqual(['swap-interrupted'] * 2, self.reasons(self.alpha))
+
+    def test_two_mappings_of_one_disk(self) -> None:
+        self.cloud.mappings[self.alpha].append(dict(
+            self.cloud.mappings[self.alpha][0], bdm_uuid='another'))
+        seen = self.inspect(self.alpha)
+        assert seen is not None
+        self.assertEqual(['duplicate-mapping'] * 2,
+                         [str(f.reason) for f in seen.findings])
+        self.assertEqual((), seen.plan.due)
+        self.assertIn('which the API does not show',
+                      seen.findings[0].explanation)
+        self.assertEqual({'look'}, {
+            str(i.remedy) for i in issues.issues_of(seen)})
 
     def test_unknown_server(self) -> None:
         self.assertIsNone(self.inspect(loopback.uid('nothing')))
@@ -107,6 +130,16 @@ class InspectorTest(InspectorCase):
         self.assertEqual(['stuck'], self.reasons(self.alpha))
         self.cloud.volumes[self.disk]['updated_at'] = loopback._stamp(MINUTE)
         self.assertEqual(['operation-in-flight'], self.reasons(self.alpha))
+
+    def test_old_attach_without_a_record_is_stuck(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        self.assertEqual(['attach-in-flight'], self.reasons(self.alpha))
+        for age, expected in ((MINUTE, 'attach-in-flight'),
+                              (120 * MINUTE, 'stuck')):
+            self.cloud.volumes[self.disk].update(
+                status='attaching', updated_at=loopback._stamp(age))
+            self.assertEqual([expected], self.reasons(self.alpha))
 
     def test_reserved_is_in_order_while_a_server_is_shelved(self) -> None:
         self.cloud.volumes[self.disk]['status'] = 'reserved'

@@ -97,6 +97,17 @@ class LightestTest(base.TestCase):
             self.assertIs(Remedy.CLEAN, self.issue(
                 Reason.STALE_ATTACHMENT, status, True).remedy)
 
+    def test_what_is_attaching_without_a_record_is_released(self) -> None:
+        for status, expected in (('attaching', 'release'),
+                                 ('reserved', 'look')):
+            bdm = make.bdm(attachment_id=None)
+            seen = Inspection(
+                ComputeServer('server-1', 'web', 'ACTIVE'),
+                model.Plan((Finding(Reason.STUCK, '', bdm=bdm),)),
+                {'volume-1': make.volume(status=status)}, {})
+            [issue] = issues.issues_of(seen)
+            self.assertEqual(expected, str(issue.remedy))
+
     def test_what_is_stuck_and_only_reserved_needs_a_person(self) -> None:
         self.assertIs(Remedy.PERSON,
                       self.issue(Reason.STUCK, 'reserved').remedy)

@@ -107,13 +107,23 @@ class PageTest(ReportCase):
         for path, words in (
                 (self.path_of_page, 'File exists'),
                 (self.path_of_page.parent / 'no' / 'such', 'No such file'),
-                (self.path_of_page.parent, 'File exists')):
+                (self.path_of_page.parent, 'File exists'),
+                (self.unwritable() / 'report.html',
+                 '(Permission denied|Read-only file system)')):
             code, _ = self.bdm('audit', '--report', str(path))
             self.assertEqual(ExitCode.BAD_INPUT, code)
-            self.assertIn('report %s: %s' % (path, words),
-                          self.stderr.getvalue())
+            self.assertRegex(self.stderr.getvalue(), 'report %s: %s' % (
+                re.escape(str(path)), words))
         self.assertEqual('mine', self.content())
         self.assertEqual([], self.cloud.requests)
+
+    def unwritable(self) -> pathlib.Path:
+        """A directory in which nobody can make a file, not even root."""
+        if os.geteuid() == 0:
+            return pathlib.Path('/sys')
+        path = pathlib.Path(self.path('directory'))
+        path.mkdir(mode=0o500)
+        return path
 
     def test_none_is_left_behind_by_an_audit_that_is_refused(self) -> None:
         code, _ = self.bdm(

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import shutil
@@ -33,8 +34,9 @@ class UnitsTest(commandcase.CommandCase):
     def lines(self, name: str) -> List[str]:
         """What a setting of the service starts, for this test."""
         text = (UNITS / 'bdm-audit.service').read_text(encoding='utf-8')
-        return [line.replace('${STATE_DIRECTORY}', self.state)
-                for line in re.findall('^%s=(.*)$' % name, text, re.M)]
+        return [line.replace('${STATE_DIRECTORY}', self.state).replace(
+            '$MORE_OPTIONS', self.more)
+            for line in re.findall('^%s=(.*)$' % name, text, re.M)]
 
     def audit(self) -> int:
         """Do what the service does."""
@@ -49,6 +51,7 @@ class UnitsTest(commandcase.CommandCase):
     def setUp(self) -> None:
         super().setUp()
         self.state = self.tempdir()
+        self.more = ''
 
     def test_every_night(self) -> None:
         self.assertEqual(ExitCode.OK, self.audit())
@@ -66,11 +69,27 @@ class UnitsTest(commandcase.CommandCase):
         self.assertEqual((ExitCode.FINDINGS, self.disk),
                          (code, row['Volume']))
 
+    def test_prometheus_is_told(self) -> None:
+        text = (UNITS / 'bdm-audit-prometheus.conf').read_text(
+            encoding='utf-8')
+        [(option, path)] = re.findall(
+            '^Environment="MORE_OPTIONS=(--prometheus) (.*)"$', text, re.M)
+        [directory] = re.findall('^ReadWritePaths=(.*)$', text, re.M)
+        self.assertEqual(directory, os.path.dirname(path))
+        self.more = '%s %s' % (option, path.replace(directory, self.state))
+        self.assertEqual(ExitCode.OK, self.audit())
+        self.assertIn(os.path.basename(path), os.listdir(self.state))
+
     @unittest.skipUnless(ANALYZE, 'there is no systemd-analyze')
     def test_systemd_knows_every_setting(self) -> None:
+        units = pathlib.Path(self.tempdir())
+        copies = [str(shutil.copy(UNITS / name, units)) for name in (
+            'bdm-audit.service', 'bdm-audit.timer')]
+        changes = units / 'bdm-audit.service.d'
+        changes.mkdir()
+        shutil.copy(UNITS / 'bdm-audit-prometheus.conf', changes)
         done = subprocess.run(
-            [str(ANALYZE), 'verify', '--man=no',
-             *map(str, sorted(UNITS.iterdir()))],
+            [str(ANALYZE), 'verify', '--man=no', *copies],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
             encoding='utf-8')
         self.assertNotRegex(done.stdout, 'Unknown|Failed to parse|Invalid')

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 
 import fixtures
+from testtools import matchers
 
 from nova_bdm_cleanup.plugin import devices
 from nova_bdm_cleanup.tests.unit import base
@@ -173,6 +174,39 @@ class MapperTest(DevicesTestCase):
     def test_a_map_that_was_made_later(self):
         before = devices.of(self.info('/dev/sdb'))
         self.assertIn('dm-3', before)
+
+
+class AdviceTest(base.TestCase):
+    """What is to be done by hand about what is left."""
+
+    def advice(self, **left):
+        names = {name.replace('_', '-'): identity
+                 for name, identity in left.items()}
+        return devices.advice(frozenset(names), {**names, 'sdz': 'gone'})
+
+    def test_a_map_without_paths(self):
+        self.assertEqual(
+            '/dev/dm-3 is still there after it was disconnected; by hand: '
+            '`dmsetup message /dev/dm-3 0 fail_if_no_path` ends what waits '
+            'for a path, and `multipath -f /dev/dm-3` removes it once nothing '
+            'uses it', self.advice(dm_3='mpath-3600'))
+
+    def test_a_disk(self):
+        self.assertEqual(
+            '/dev/sdb is still there after it was disconnected; by hand: '
+            '`echo 1 > /sys/block/sdb/device/delete`',
+            self.advice(sdb='%s:5' % IQN))
+
+    def test_from_the_top_to_the_bottom(self):
+        text = self.advice(sdb='%s:5' % IQN, dm_3='mpath-3600',
+                           dm_5='CRYPT-LUKS1-abc')
+        self.assertIn('/dev/dm-3, /dev/dm-5, /dev/sdb are still', text)
+        self.assertThat(
+            [text.index(command) for command in (
+                'dmsetup remove /dev/dm-5', 'multipath -f /dev/dm-3',
+                'sdb/device/delete')],
+            matchers.AfterPreprocessing(
+                lambda found: found == sorted(found), matchers.Equals(True)))
 
 
 class NoDeviceTest(DevicesTestCase):

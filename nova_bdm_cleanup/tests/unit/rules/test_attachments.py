@@ -17,6 +17,7 @@ import dataclasses
 
 import testscenarios
 
+from nova_bdm_cleanup import model
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.model import Reason
@@ -71,6 +72,9 @@ STALE_ROWS = (
      Reason.STALE_ATTACHMENT, True),
     ('connected without a mapping is deleted',
      beside_a_healthy_disk(STALE), Reason.STALE_ATTACHMENT, True),
+    ('connected by a swap that has not ended stays',
+     beside_a_healthy_disk(STALE, swap=model.Swap(make.ago(60))),
+     Reason.SWAP_INTERRUPTED, False),
     ('connected but not attached without a mapping is deleted',
      beside_a_healthy_disk(dataclasses.replace(STALE, status='attaching')),
      Reason.STALE_ATTACHMENT, True),

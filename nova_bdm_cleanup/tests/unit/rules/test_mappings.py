@@ -244,7 +244,7 @@ class MappingsTest(base.TestCase):
         self.assertEqual(self.expected, finding.reason, finding.explanation)
         self.assertIs(self.bdm, finding.bdm)
         self.assertTrue(finding.explanation)
-        self.assertEqual(self.expected in model.DANGLING, finding.is_due)
+        self.assertEqual(self.expected in model.REMOVED, finding.is_due)
         if finding.is_due:
             self.assertEqual(
                 model.RemoveBdm(self.bdm, self.attachments), finding.action)
@@ -264,9 +264,9 @@ class CoverageTest(base.TestCase):
                     sees_all=sees_all), Policy(), make.NOW)
                 tested.add(id(mappings.judge(bdm, world).row))
         self.assertEqual(
-            # It has a test of its own, below.
-            ['the mapping names no volume yet'],
-            [r.cell for section in mappings.MAPPINGS.rows
+            # These have tests of their own, below.
+            [Reason.OPERATION_IN_FLIGHT, *[Reason.DUPLICATE_MAPPING] * 2],
+            [r.outcome.reason for section in mappings.MAPPINGS.rows
              for r in section.rows if id(r) not in tested])
 
 
@@ -309,7 +309,8 @@ class DanglingTest(base.TestCase):
                          (finding.reason, finding.is_due))
 
     def test_every_row_has_a_test(self):
-        self.assertEqual(len(mappings.DANGLING_MAPPINGS.rows),
+        # But for interrupted swaps, which have tests of their own.
+        self.assertEqual(len(mappings.DANGLING_MAPPINGS.rows) - 1,
                          len(DANGLING_ROWS))
 
 
@@ -501,14 +502,6 @@ class MappingTest(base.TestCase):
         self.assertIn(Reason.ATTACH_IN_FLIGHT, reasons(plan))
         self.assertEqual((), plan.due)
 
-    def test_a_duplicate_mapping_without_attachment_stays(self):
-        plan = decide(make.snapshot(
-            [make.bdm(), make.bdm(uuid='bdm-2', attachment_id=None,
-                                  has_connection_info=False)],
-            [make.volume()], [make.attachment()]))
-        self.assertEqual([Reason.HEALTHY, Reason.ATTACHMENT_MISMATCH],
-                         reasons(plan))
-
     def test_an_attachment_that_another_mapping_carries_is_not_deleted(self):
         # attachment-1 is of volume-1, but the mapping of volume-2 names it.
         plan = decide(make.snapshot(
@@ -552,6 +545,171 @@ class MappingTest(base.TestCase):
             [make.attachment(id='b'), make.attachment(id='a')])).findings
         self.assertEqual('Cinder says that the volume is available, with '
                          'attachment a, b left over', finding.explanation)
+
+
+class DuplicateTest(base.TestCase):
+    """A second mapping of a disk that is in order."""
+
+    def second(self, **values):
+        return make.bdm(uuid='bdm-2', device_name='/dev/vdc', **values)
+
+    def decide(self, second, first=None, attachments=(), **volume):
+        first = first or make.bdm()
+        return decide(make.snapshot(
+            [first, second], [make.volume(**volume)],
+            [make.attachment(), *attachments],
+            roots=() if first.is_root else (make.root(),)))
+
+    def test_one_that_was_never_connected_goes_alone(self):
+        # Whether it names no attachment, a dead one or that of the first.
+        for attachment_id in (None, 'attachment-0', 'attachment-1'):
+            second = self.second(attachment_id=attachment_id,
+                                 has_connection_info=False)
+            plan = self.decide(second)
+            self.assertEqual([Reason.HEALTHY, Reason.DUPLICATE_MAPPING],
+                             reasons(plan))
+            [finding] = plan.due
+            self.assertEqual(model.RemoveBdm(second, (), disconnect=False),
+                             finding.action)
+            self.assertIn('(bdm-1, device /dev/vdb)', finding.explanation)
+
+    def test_one_that_the_guest_may_use_stays(self):
+        for attachment_id, expected in (
+                ('attachment-0', [Reason.HEALTHY, Reason.DUPLICATE_MAPPING]),
+                ('attachment-1', [Reason.DUPLICATE_MAPPING] * 2)):
+            plan = self.decide(self.second(attachment_id=attachment_id))
+            self.assertEqual((expected, ()), (reasons(plan), plan.due))
+
+    def test_it_stays_while_anything_is_not_certain(self):
+        spare = self.second(attachment_id=None, has_connection_info=False)
+        self.assertEqual(1, len(self.decide(spare).due))
+        for plan in (
+                self.decide(dataclasses.replace(
+                    spare, created_at=make.ago(5))),
+                self.decide(spare, multiattach=True),
+                self.decide(spare, status='detaching'),
+                self.decide(spare, migration_status='migrating'),
+                self.decide(spare, attachments=[
+                    make.attachment(id='attachment-2')]),
+                self.decide(spare, attachments=[make.attachment(
+                    id='attachment-2', status='reserved', connected=False)]),
+                self.decide(spare, attached_to=(
+                    make.attached_to(attachment_id='attachment-2'),)),
+                self.decide(spare, make.bdm(boot_index=0)),
+                self.decide(spare, make.bdm(source_type='image')),
+                self.decide(spare, make.bdm(has_connection_info=False)),
+                self.decide(dataclasses.replace(spare, boot_index=0)),
+                self.decide(dataclasses.replace(spare,
+                                                source_type='snapshot')),
+                decide(make.snapshot([make.bdm(), spare], [make.volume()],
+                                     [make.attachment(connected=False)])),
+                decide(make.snapshot(
+                    [make.bdm(), spare], [make.volume()],
+                    [make.attachment(status='attaching')]))):
+            self.assertEqual((), plan.due)
+
+    def test_it_can_be_left_out(self):
+        plan = decide(
+            make.snapshot(
+                [make.bdm(), self.second(attachment_id=None,
+                                         has_connection_info=False)],
+                [make.volume()], [make.attachment()]),
+            remove_when=model.DANGLING)
+        self.assertEqual([None, Reason.NOT_SELECTED],
+                         [f.withheld for f in plan.findings])
+
+
+class SwapTest(base.TestCase):
+    """What a swap of volumes leaves that Nova has not ended."""
+
+    BEGAN = make.ago(7200)
+    SWAP = model.Swap(BEGAN)
+    NEW = make.attachment(id='attachment-2', volume_id='volume-2',
+                          attached_at=make.ago(7199))
+
+    def decide(self, old=None, new=NEW, host=make.HOST, bdm=None,
+               swap=SWAP, **about_new):
+        """By default: a mapping of an ``available`` volume, and the new
+        volume, attached.
+        """
+        volumes = [make.volume(id='volume-2', attached_to=(
+            make.attached_to(attachment_id=new.id, host=host),), **about_new)]
+        if old is None:
+            old = make.volume(status='available')
+        return decide(make.snapshot(
+            [bdm or make.bdm()], [*volumes, old] if old else volumes, [new],
+            missing=() if old else ['volume-1'], swap=swap,
+            roots=() if bdm and bdm.is_root else (make.root(),)))
+
+    def assert_kept(self, plan):
+        self.assertEqual([Reason.SWAP_INTERRUPTED] * 2, reasons(plan))
+        self.assertEqual((), plan.due)
+
+    def test_both_disks_are_kept(self):
+        self.assert_kept(self.decide())
+        # It belongs to another server by now, or is gone.
+        self.assert_kept(self.decide(old=make.volume(attached_to=(
+            make.attached_to(make.OTHER_SERVER, 'attachment-3'),))))
+        self.assert_kept(self.decide(old=False))
+        self.assert_kept(self.decide(bdm=make.bdm(boot_index=0)))
+        # Cinder does not say which host, or when; or has no connection.
+        self.assert_kept(self.decide(host=None))
+        self.assert_kept(self.decide(new=dataclasses.replace(
+            self.NEW, attached_at=None, connected=False)))
+
+    def test_the_words_name_both_sides(self):
+        finding = self.decide().findings[0]
+        for words in ('volume is available', 'volume-2', 'attachment-2'):
+            self.assertIn(words, finding.explanation)
+
+    def test_without_a_swap_they_go(self):
+        self.assertEqual(2, len(self.decide(swap=None).due))
+
+    def test_what_that_swap_cannot_have_made_does_not_count(self):
+        for plan in (
+                self.decide(host=make.OTHER_HOST),
+                self.decide(project=make.OTHER_PROJECT),
+                self.decide(new=dataclasses.replace(
+                    self.NEW, status='reserved', connected=False)),
+                self.decide(new=dataclasses.replace(
+                    self.NEW, attached_at=make.ago(86400))),
+                # It failed, and the attachment is newer.
+                self.decide(swap=model.Swap(make.ago(20000),
+                                            make.ago(19999)))):
+            self.assertIn(Reason.VOLUME_AVAILABLE,
+                          [f.reason for f in plan.due])
+            self.assertNotIn(Reason.SWAP_INTERRUPTED, reasons(plan))
+
+    def test_a_mapping_that_is_newer_than_the_swap_goes(self):
+        [finding] = self.decide(bdm=make.bdm(created_at=make.ago(600))).due
+        self.assertEqual(Reason.VOLUME_AVAILABLE, finding.reason)
+
+    def test_the_new_disk_is_kept_when_the_old_one_is_in_order(self):
+        # Somebody has rolled back the state of the old volume.
+        plan = decide(make.snapshot(
+            [make.bdm()], [make.volume(), make.volume(id='volume-2')],
+            [make.attachment(), self.NEW], swap=self.SWAP))
+        self.assertEqual([Reason.HEALTHY, Reason.SWAP_INTERRUPTED],
+                         reasons(plan))
+        self.assertEqual((), plan.due)
+
+    def test_it_is_asked_for_only_where_it_matters(self):
+        self.assertTrue(rules.needs_swap(make.snapshot(
+            [make.bdm()], attachments=[make.attachment(), self.NEW])))
+        for attachments in ([make.attachment()], [make.attachment(
+                id='attachment-2', status='reserved', connected=False)]):
+            self.assertFalse(rules.needs_swap(make.snapshot(
+                [make.bdm()], attachments=attachments)))
+
+    def test_how_it_ended(self):
+        end = make.ago(60)
+        for events, expected in (
+                ([], model.Swap(self.BEGAN)),
+                ([(None, None)], model.Swap(self.BEGAN)),
+                ([('Error', end)], model.Swap(self.BEGAN, end)),
+                ([('Success', end), (None, None)], model.Swap(self.BEGAN)),
+                ([('Success', end)], None)):
+            self.assertEqual(expected, model.Swap.of(self.BEGAN, events))
 
 
 class TransferredTest(base.TestCase):

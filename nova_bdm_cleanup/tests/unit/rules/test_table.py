@@ -20,7 +20,8 @@ from typing import Any, Dict
 
 import hypothesis
 
-from nova_bdm_cleanup.fleet import release_rules
+from nova_bdm_cleanup.fleet import held_attachments
+from nova_bdm_cleanup.fleet import held_volumes
 from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.rules import attachments
@@ -42,10 +43,10 @@ TABLES: Dict[str, Any] = {
     'nova_bdm_cleanup.rules.attachments.ATTACHMENTS':
         attachments.ATTACHMENTS,
     'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,
-    'nova_bdm_cleanup.fleet.release_rules.HELD_ATTACHMENTS':
-        release_rules.HELD_ATTACHMENTS,
-    'nova_bdm_cleanup.fleet.release_rules.HELD_VOLUMES':
-        release_rules.HELD_VOLUMES,
+    'nova_bdm_cleanup.fleet.held_attachments.HELD_ATTACHMENTS':
+        held_attachments.HELD_ATTACHMENTS,
+    'nova_bdm_cleanup.fleet.held_volumes.HELD_VOLUMES':
+        held_volumes.HELD_VOLUMES,
 }
 
 

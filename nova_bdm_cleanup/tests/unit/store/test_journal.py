@@ -433,6 +433,34 @@ FATES: dict[str, Any] = {
 }
 
 
+class SpentTest(JournalTest):
+    """How much of the hour is used up, for those who only look."""
+
+    def test_nothing_was_ever_written(self):
+        self.assertEqual(0, self.journal.spent('removals'))
+        self.assertFalse(self.journal.exists())
+
+    def test_of_this_account_within_the_hour(self):
+        begin(self.journal, *removals(3), Charge('others', 5, 100))
+        self.now += 3599
+        begin(self.journal, *removals(2)).finish('partly', {'removals': 1})
+        self.assertEqual(4, self.journal.spent('removals'))
+        self.assertEqual(5, self.journal.spent('others'))
+        self.assertEqual(0, self.journal.spent('nobody'))
+        for later, spent in ((1, 4), (1, 1)):
+            self.now += later
+            self.assertEqual(spent, self.journal.spent('removals'))
+        self.assertEqual(counted(self.journal), self.journal.spent('removals'))
+
+    def test_who_looks_changes_nothing(self):
+        begin(self.journal, *removals(3))
+        self.now += 7200
+        before = self.sql('SELECT * FROM charge')
+        self.assertEqual(0, Journal(
+            self.path, 0, lambda: self.now).spent('removals'))
+        self.assertEqual(before, self.sql('SELECT * FROM charge'))
+
+
 class JournalMachine(stateful.RuleBasedStateMachine):
     """Anything that can happen to a journal, against a model in memory."""
 

@@ -9,9 +9,10 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""``.. decision-table:: module.NAME`` shows a table of the rules.
+"""``.. decision-table:: module.NAME`` shows a table of the rules, and
+``.. metric-table:: module.NAME`` one of what Prometheus is told.
 
-The rows come from the code that decides, so that the documentation says what
+The rows come from the code that does it, so that the documentation says what
 the code does, in its order and in its words.
 """
 
@@ -27,7 +28,7 @@ from docutils.statemachine import StringList
 _WIDTHS = {2: [64, 36], 3: [26, 44, 30]}
 
 
-class DecisionTable(ListTable):
+class CodeTable(ListTable):
     """Has docutils make a list-table of the rows."""
 
     required_arguments = 1
@@ -42,12 +43,13 @@ class DecisionTable(ListTable):
             ['%s - %s' % (' ' if number else '*', cell)
              for row in (table.header, *table.lines())
              for number, cell in enumerate(row)], source=name)
-        self.options.update({'header-rows': 1,
-                             'widths': _WIDTHS[len(table.header)]})
+        self.options['header-rows'] = 1
+        self.options.setdefault('widths', _WIDTHS[len(table.header)])
         self.arguments = []
         return super().run()
 
 
 def setup(app: Any) -> dict[str, Any]:
-    app.add_directive('decision-table', DecisionTable)
+    for name in ('decision-table', 'metric-table'):
+        app.add_directive(name, CodeTable)
     return {'parallel_read_safe': True, 'parallel_write_safe': True}

@@ -1,0 +1,212 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""A nova-compute that dies while it swaps two volumes of a server.
+
+Whatever step it is at, no disk may be lost: neither the old one, which Nova
+names, nor the new one, with which the guest runs perhaps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import fixtures
+from nova import objects
+from nova.cmd import manage
+from nova.compute import rpcapi
+from nova.virt.libvirt import driver
+
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import commands
+from nova_bdm_cleanup.tests.functional import scenario
+
+
+class InterruptedSwapTest(scenario.ScenarioTestCase, commands.Commands):
+
+    seen: object = None
+
+    def swap(self, server: fixture.Server, old: str, new: str,
+             owner: object = None, name: str = '', nth: int = 0) -> None:
+        """Swap two volumes in a nova-compute that dies.
+
+        :param owner: of the function before which it dies; None: before its
+            nth request to Cinder
+        """
+        self._dead = False
+        self._asked = 0
+        compute = self.cloud.nova.computes[server.host].manager
+        reach = self.cloud.recorder.reach
+        finish = objects.InstanceActionEvent.event_finish_with_failure
+
+        def die(*args: object, **kwargs: object) -> None:
+            self._dead = True
+            recorder.crash()
+
+        def ask(party: str, what: str, subject: str) -> None:
+            # The dead ask nothing; Python's "finally" does not know that.
+            if self._dead and party == recorder.ASK:
+                recorder.crash()
+            if party == recorder.ASK and what != 'GET':
+                self._asked += 1
+                if self._asked == nth:
+                    die()
+            reach(party, what, subject)
+
+        def swap_volume(api: object, context: object, instance: object,
+                        **values: str) -> None:
+            self._asked = 0
+            with fixtures.MockPatchObject(
+                    self.cloud.recorder, 'reach', ask), \
+                fixtures.MockPatchObject(*(
+                    (owner, name, die) if owner else (self, 'seen', None))):
+                self.assertRaises(
+                    recorder.Crash, compute.swap_volume, context,
+                    instance=instance, **values)
+
+        def finish_event(*args: object, **values: object) -> None:
+            if not self._dead:
+                finish(*args, **values)
+
+        # Later releases of Nova swap volumes for Cinder only.
+        self.cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
+            lambda body: {'volume': {**body['volume'],
+                                     'migration_status': 'migrating'}}),
+            nth=1)
+        with fixtures.MockPatchObject(
+                rpcapi.ComputeAPI, 'swap_volume', swap_volume), \
+            fixtures.MockPatchObject(
+                objects.InstanceActionEvent, 'event_finish_with_failure',
+                finish_event):
+            self.cloud.request(
+                'PUT', f'/servers/{server.id}/os-volume_attachments/{old}',
+                {'volumeAttachment': {'volumeId': new}},
+                by=dataclasses.replace(self.cloud.admin,
+                                       project=self.cloud.owner.project))
+        self.cloud.proxy.clear()
+
+    def records(self, *volumes: str) -> list[object]:
+        return [self.cloud.attachments(volume) for volume in volumes]
+
+    def assert_kept(self, server: fixture.Server, old: str, new: str,
+                    *expected: str) -> None:
+        """Reboot, and check that neither side of either disk has changed.
+
+        :param expected: the reasons, but for disks in order
+        """
+        before, entries = self.records(old, new), self.journal()
+        self.begin()
+        self.cloud.reboot(server)
+        self.assertEqual(before, self.records(old, new))
+        view = self.cloud.look(server)
+        self.assertIsNotNone(view.block_device(old))
+        self.assertEqual(entries, self.journal())
+        self.assertEqual(sorted(expected), sorted(
+            line.reason for line in self.audit(server)
+            if line.reason != 'healthy'))
+
+    def test_at_every_step(self):
+        moving = 'operation-in-flight'
+        for values, left, after in (
+                # Before Cinder lets the host in, which deletes nothing of
+                # anybody; before the guest changes over; before Cinder is
+                # told of that; before it is told to forget the old volume.
+                ({'nth': 1}, [moving] * 2, None),
+                ({'owner': driver.LibvirtDriver, 'name': 'swap_volume'},
+                 [moving] * 2, ['swap-interrupted']),
+                ({'nth': 2}, [moving] * 2, ['swap-interrupted']),
+                ({'nth': 3}, [moving] * 2, ['swap-interrupted'])):
+            server = self.server(scenario.BOOT_DISK)
+            old, new = server.volumes[0], self.cloud.volume()
+            self.swap(server, old, new, **values)
+            self.assertEqual('detaching', self.volume_status(old))
+            self.assert_kept(server, old, new, *left)
+            if after:
+                # What the audit says of the state that is left behind.
+                code, (row,) = self.bdm('release', old, '--yes',
+                                        '--stuck-after', '0')
+                self.assertEqual((ExitCode.REPAIRED, 'os-roll_detaching'),
+                                 (code, row['Call']), row)
+                self.assert_kept(server, old, new, *after)
+
+    def test_only_novas_row_is_missing(self):
+        for kind, end in (('single', self.forward), ('single', self.back),
+                          ('multiattach', self.back),
+                          ('old API', self.forward)):
+            server = self.server(fixture.Disk(
+                at_boot=True, multiattach=kind == 'multiattach'))
+            old, new = server.volumes[0], self.cloud.volume()
+            if kind == 'multiattach':
+                # Nova swaps no volume that two may write to.
+                attachments = self.cloud._cinder_nova.attachments
+                attachments.complete(attachments.create(
+                    old, self.connection(), self.ghost().id, mode='ro')['id'])
+            row = self.cloud.row(server, old)
+            if kind == 'old API':
+                row.attachment_id = None
+                row.save()
+            self.swap(server, old, new, objects.BlockDeviceMapping, 'save')
+            self.assertEqual(
+                ('in-use' if kind == 'multiattach' else 'available',
+                 'in-use'),
+                (self.volume_status(old), self.volume_status(new)))
+            self.assert_kept(server, old, new, *['swap-interrupted'] * 2)
+            for volume in (old, new):
+                self.assert_finding(server, volume, (
+                    'ERROR', 'kept', 'swap-interrupted'))
+            self.assert_told(server, new)
+            # What the runbook says: the server off, and nothing left on the
+            # host, before Cinder is told.
+            self.cloud.stop(server)
+            del self.cloud.nova.connected[server.host][new]
+            attachment, = self.cloud.attachments(new)
+            self.cloud.cinder.client(self.cloud.admin).attachments.delete(
+                attachment.id)
+            end(server, old, new)
+
+    def assert_told(self, server: fixture.Server, new: str) -> None:
+        """Check that the commands say and do the same as the plugin."""
+        _, rows = self.bdm('audit', '--server', server.id, '--all-projects')
+        # The API shows little of a mapping that names no attachment.
+        self.assertEqual(
+            {('swap-interrupted', 'look: openstack bdm show ' + server.id)},
+            {(row['Reason'], row['Action']) for row in rows})
+        self.assertIn(new, [row['Volume'] for row in rows])
+        attachment, = self.cloud.attachments(new)
+        code, (row,) = self.bdm('release', attachment.id, '--yes',
+                                '--grace-period', '0')
+        self.assertEqual((ExitCode.REFUSED, None), (code, row['Call']))
+
+    def forward(self, server: fixture.Server, old: str, new: str) -> None:
+        """The runbook's way to the new disk."""
+        if self.cloud.row(server, old).attachment_id:
+            code, _ = self.bdm('clean', server.id, '--yes')
+            self.assertEqual(ExitCode.REPAIRED, code, self.stderr.getvalue())
+        else:
+            self.cloud.reboot(server)
+        self.cloud.attach(server, new)
+        view = self.look(server)
+        self.assert_gone(view, old)
+        self.assert_healthy(view, new)
+
+    def back(self, server: fixture.Server, old: str, new: str) -> None:
+        """The runbook's way to the old disk."""
+        self.assertEqual(0, manage.VolumeAttachmentCommands().refresh(
+            instance_uuid=server.id, volume_id=old,
+            connector_path=self.connector(server.host)))
+        self.cloud.start(server)
+        view = self.look(server)
+        self.assert_healthy(view, old)
+        self.assert_gone(view, new)
+        self.assertEqual('available', self.volume_status(new))

@@ -1,0 +1,479 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""nova-compute looks after its servers by itself, by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+import pathlib
+import re
+import threading
+import time
+from typing import Any, ClassVar, NamedTuple
+
+from nova import context as nova_context
+from nova import objects
+
+from nova_bdm_cleanup.plugin import watching
+from nova_bdm_cleanup.plugin.presence import Presence
+from nova_bdm_cleanup.store.watch import Watch
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import scenario
+
+INTERVAL = 3600
+
+_LINE = re.compile(r'(?P<level>\w+) nova_bdm_cleanup\.audit .*?'
+                   r'(\[instance: (?P<server>\S+)\] )?bdm-cleanup: '
+                   r'event=(?P<event>\S+) reason=(?P<reason>\S+) '
+                   r'volume=(?P<volume>\S+) .*?request_id=\S+: (?P<text>.*)')
+
+
+class Told(NamedTuple):
+    """What an audit line says."""
+
+    event: str
+    reason: str
+    server: str | None
+    volume: str
+
+
+class _WatchingTestCase(scenario.ScenarioTestCase):
+    """Rounds that come when the test says so."""
+
+    def setUp(self):
+        super().setUp()
+        self.metrics = pathlib.Path(self.store_path).parent / 'bdm.prom'
+        self.set_options(audit_interval=INTERVAL,
+                         metrics_file=str(self.metrics))
+        self._clock = self._began
+        self.restart()
+
+    def restart(self, host: str = 'compute1') -> None:
+        """Begin to watch, as nova-compute does when it has started."""
+        self.manager = self.cloud.nova.computes[host].manager
+        self.watcher = watching.Watcher(
+            self.manager, Presence(scenario.CONF, ['hard_reboot']), True,
+            lambda: self._clock)
+
+    def round(self, during: Callable[[], None] | None = None) -> list[Told]:
+        """One round, an interval later.
+
+        :param during: arranges for what happens meanwhile
+        :returns: what it tells, without the sum of it
+        """
+        self._clock += INTERVAL
+        self.begin()
+        if during is not None:
+            during()
+        self.watcher.round()
+        lines = [match for match in map(
+            _LINE.search, self.cloud.log()[self._log_begins:]) if match]
+        self.sums = [line['text'] for line in lines
+                     if line['event'] in ('audited', 'not-audited')
+                     and line['level'] != 'DEBUG']
+        return [Told(line['event'], line['reason'], line['server'],
+                     line['volume']) for line in lines
+                if line['level'] != 'DEBUG'
+                and line['event'] not in ('audited', 'not-audited')]
+
+    def see_twice(self) -> list[Told]:
+        """Two rounds, the first of which tells nothing."""
+        self.assertEqual([], self.round())
+        return self.round()
+
+    @property
+    def watch(self) -> Watch:
+        return Watch(str(self.store_path), 1 << 24, self.manager.host)
+
+    def metric(self, name: str) -> float:
+        """The value of a metric with its labels."""
+        value, = [line.rpartition(' ')[2]
+                  for line in self.metrics.read_text().splitlines()
+                  if line.rpartition(' ')[0] == 'nova_bdm_cleanup_' + name]
+        return float(value)
+
+    def remove_all(self) -> None:
+        """No other test's server is to be looked at."""
+        for server in objects.InstanceList.get_by_host(
+                self.cloud.nova.context(), 'compute1'):
+            server.destroy()
+
+
+class RoundTest(_WatchingTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.remove_all)
+
+    def test_each_finding_is_told_once_and_so_is_its_end(self):
+        server = self.server(*[scenario.BOOT_DISK] * 3)
+        lost = server.volumes[1]
+        self.assertEqual([], self.round())
+        self.cloud.lose_attachment(server, lost)
+        self.assertEqual([], self.round())
+        self.assertIn('seen once: 1', self.sums[0])
+        self.restart()
+        self.assertEqual([('found', 'volume-available', server.id, lost)],
+                         self.round())
+        self.assertEqual(1, self.metric('findings{reason="volume-available"}'))
+        self.restart()
+        self.assertEqual([], self.round())
+        self.assertIn('open: volume-available=1, new: 0', self.sums[0])
+        # It changes nothing.
+        view = self.look(server)
+        self.assert_dangling(view, lost)
+        self.assertEqual([], self.requests('DELETE') + self.requests('POST'))
+
+        self.reboot(server)
+        gone = [('gone', 'volume-available', server.id, lost)]
+        self.restart()
+        self.assertEqual(gone, self.round())
+        self.assertEqual([], self.round())
+        self.assertIn('open: 0,', self.sums[0])
+
+    def test_what_lasts_for_a_moment_is_not_told(self):
+        server = self.server(scenario.BOOT_DISK)
+        volume, = server.volumes
+        self.cloud.reset_status(volume, 'detaching')
+        self.see_twice()
+        self.cloud.reset_status(volume, 'in-use')
+        added = self.cloud.volume()
+        self.cloud.proxy.on('GET', '/volumes/detail', proxy.before(
+            lambda: self.cloud.attach(server, added)), nth=1)
+        # The mapping is not known yet, then it is.
+        self.assertEqual([], self.see_twice())
+        self.cloud.proxy.clear()
+        self.cloud.proxy.on('GET', '/volumes/detail', proxy.before(
+            lambda: self.cloud.detach(server, added)), nth=1)
+        self.assertEqual([], self.round())
+        self.assertIn('seen once: 1', self.sums[0])
+        self.assertEqual([], self.see_twice())
+        self.assertIn('open: 0,', self.sums[0])
+
+    def test_servers_that_go_while_it_looks(self):
+        servers = [self.server(scenario.BOOT_DISK) for _ in range(2)]
+        for server in servers:
+            self.cloud.lose_attachment(server, *server.volumes)
+        self.assertEqual(2, len(self.see_twice()))
+        deleted, moved = servers
+
+        def go():
+            self.cloud.request('DELETE', '/servers/' + deleted.id)
+            instance = self.cloud.nova.instance(moved.id)
+            instance.host = 'compute9'
+            instance.save()
+
+        self.cloud.proxy.on('GET', '/volumes/detail', proxy.before(go), nth=1)
+        self.assertEqual([], self.round())
+        self.assertEqual(
+            {('gone', 'volume-available', server.id, server.volumes[0])
+             for server in servers}, set(self.round()))
+
+    def test_a_server_with_which_something_is_going_on(self):
+        """Whatever is known of it stays as it is."""
+        server = self.server(scenario.BOOT_DISK)
+        self.cloud.lose_attachment(server, *server.volumes)
+        self.assertEqual(1, len(self.see_twice()))
+        instance = self.cloud.nova.instance(server.id)
+        instance.task_state = 'resize_migrating'
+        instance.save()
+        self.assertEqual([], self.see_twice())
+        self.assertEqual([], self.requests())
+        self.assertEqual(1, len(self.watch.known()))
+        instance.task_state = None
+        instance.save()
+        self.assertEqual([], self.round())
+
+    def test_cinder_is_gone_for_three_rounds(self):
+        server = self.server(scenario.BOOT_DISK)
+        self.cloud.lose_attachment(server, *server.volumes)
+        self.assertEqual(1, len(self.see_twice()))
+        self.cloud.proxy.on('*', '', proxy.status(503))
+        for number in range(1, 4):
+            self.assertEqual([], self.round())
+            self.assertEqual(1, len(self.requests()))
+            # It is said once.
+            self.assertEqual(number == 1, bool(self.sums))
+            last = self.watch.last()
+            self.assertEqual(number, last.failed)
+            self.assertIn('503', last.problem)
+            self.assertGreater(last.next - self._clock,
+                               (2 ** number - 1) * INTERVAL)
+            self.assertEqual(number, self.metric('audit_failed_rounds'))
+        self.assertEqual(1, len(self.watch.known()))
+        self.cloud.proxy.clear()
+        self.assertEqual([], self.round())
+        self.assertIn('failed rounds before: 3', self.sums[0])
+        self.assertEqual(0, self.watch.last().failed)
+
+    def test_another_cinder(self):
+        """Which politely says that all volumes are gone."""
+        server = self.server(*[scenario.BOOT_DISK] * 2)
+        self.assertEqual([], self.round())
+        self.cloud.lose_cinder()
+        self.assertEqual([], self.see_twice())
+        self.assertIn('wrong region', self.watch.last().problem)
+        self.cloud.find_cinder()
+        self.assertEqual([], self.round())
+        view = self.look(server)
+        for volume in server.volumes:
+            self.assert_healthy(view, volume)
+
+    def test_a_store_that_is_damaged(self):
+        server = self.server(scenario.BOOT_DISK)
+        self.cloud.lose_attachment(server, *server.volumes)
+        self.assertEqual(1, len(self.see_twice()))
+        whole = self.store_path.read_bytes()
+        self.store_path.write_bytes(b'no database' * 1000)
+        for is_first in (True, False):
+            self.assertEqual([], self.round())
+            self.assertEqual(is_first, bool(self.sums))
+        self.store_path.write_bytes(whole)
+        self.assertEqual([], self.round())
+        self.assertIn('open: volume-available=1, new: 0', self.sums[0])
+
+    def test_metrics_that_cannot_be_written(self):
+        complaint = r'ERROR .* \[bdm_cleanup\] metrics_file: .*symbolic link'
+        self.metrics.symlink_to(self.store_path)
+        self.begin()
+        for _ in range(3):
+            self.watcher.tick()
+        self.assertEqual(1, len(self.cloud.log(complaint)))
+        self.metrics.unlink()
+        self.watcher.tick()
+        self.assertEqual(1, self.metric('active'))
+        self.assertEqual(1, len(self.cloud.log(complaint)))
+
+    def test_nobody_waits_for_a_round(self):
+        self.server(scenario.BOOT_DISK)
+        self.set_options(timeout=2)
+        self.begin()
+        self.cloud.proxy.on('*', '', self.cloud.proxy.hang)
+        watching.begin(self.manager, ['hard_reboot'], False)
+        watcher = watching._watchers[self.manager]
+        # It is due now.
+        watcher._next = time.time()
+        name, task = next(
+            each for each in self.manager._periodic_tasks
+            if each[0] == 'bdm_cleanup')
+        for _ in range(3):
+            task(self.manager, nova_context.get_admin_context())
+        self.wait_until(lambda: bool(self.requests()))
+        self.assertEqual(1, len(self.requests()))
+        self.assertEqual(1, self.metric('active'))
+        self.cloud.proxy.clear()
+        assert watcher._waiting is not None
+        watcher._waiting.join(fixture.TIMEOUT)
+        self.assertEqual('bdm_cleanup', name)
+
+
+class HundredServersTest(_WatchingTestCase):
+
+    def test_what_a_round_costs(self):
+        made = self.server(*[scenario.BOOT_DISK] * 3)
+        servers = [made, *self.cloud.copies(made, 99)]
+        self.assertEqual([], self.round())
+        self.assertEqual(['GET /volumes/detail'] * 5, [
+            each.partition('?')[0] for each in self.requests()])
+        self.assertIn('servers: 100, volumes: 300, ', self.sums[0])
+        self.assertIn('requests: 5,', self.sums[0])
+
+        damages: list[Callable[[fixture.Server, str], Any]] = [
+            self.cloud.lose_attachment, self.cloud.lose_volume,
+            self.cloud.give_away]
+        for server, damage in zip(servers[3:], damages):
+            damage(server, server.volumes[1])
+        self.assertEqual([], self.round())
+        self.assertEqual(5 + 3, len(self.requests()))
+        self.assertEqual(
+            {('found', reason, server.id, server.volumes[1])
+             for server, reason in zip(servers[3:], (
+                 'volume-available', 'volume-missing',
+                 'attached-elsewhere'))}, set(self.round()))
+        self.assertEqual(5 + 3, len(self.requests()))
+
+
+class SweepTest(_WatchingTestCase):
+    """Servers that are off are cleaned up, and stay off."""
+
+    ARGUMENTS: ClassVar[dict[str, Any]] = {
+        'plugin_options': {'sweep_stopped': 'true'}}
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.remove_all)
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.lost, self.kept = self.made.volumes
+        self.found = ('found', 'volume-available', self.made.id, self.lost)
+
+    def look_off(self):
+        view = self.cloud.look(self.made)
+        self.assertEqual(('SHUTOFF', None, False),
+                         (view.status, view.task_state, view.is_running))
+        return view
+
+    def swept(self) -> bool:
+        return not [row for row in self.cloud.nova.block_devices(self.made.id)
+                    if row.volume_id == self.lost and not row.deleted]
+
+    def start_without_the_plugin(self):
+        self.cloud.switch_plugin_off()
+        self.cloud.start(self.made)
+        self.cloud.switch_plugin_on()
+        view = self.look(self.made)
+        self.assert_healthy(view, self.kept)
+        return view
+
+    def test_the_next_start_just_works(self):
+        server = self.server(*[scenario.BOOT_DISK] * 4)
+        available, missing, elsewhere, kept = server.volumes
+        self.cloud.stop(server)
+        self.cloud.lose_attachment(server, available)
+        self.cloud.lose_volume(server, missing)
+        self.cloud.give_away(server, elsewhere)
+        told = self.see_twice()
+        self.assertEqual(3, len([t for t in told if t.event == 'found']))
+        self.assertEqual(3, len([t for t in told if t.event == 'removed']))
+        view = self.cloud.look(server)
+        self.assertEqual('SHUTOFF', view.status)
+        for volume in (available, missing, elsewhere):
+            self.assertIsNone(view.block_device(volume))
+        # The other server of this host goes on using its own.
+        self.assertEqual({elsewhere, kept}, set(view.connected) & set(
+            server.volumes))
+        entry, = self.journal()
+        self.assertEqual('sweep', entry.record['trigger'])
+        self.assertEqual(1, self.metric(
+            'removals_total{reason="volume-missing",trigger="sweep"}'))
+        self.assertEqual(3, self.metric('removals_last_hour'))
+        self.assertEqual(3, len(self.round()))
+        self.made, self.kept = server, kept
+        self.start_without_the_plugin()
+
+    def test_who_is_left_alone(self):
+        """A guest that runs, one whose owner wants it so, and any in the
+        mode "observe".
+        """
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.assertEqual([self.found], self.see_twice())
+        self.cloud.stop(self.made)
+        self.set_options(mode='observe')
+        self.assertEqual([], self.round())
+        self.set_options(mode='enforce')
+        self.cloud.set_metadata(self.lost, bdm_cleanup='keep')
+        self.assertEqual({'found', 'gone'}, {t.event for t in
+                                             self.round() + self.round()})
+        self.assertFalse(self.swept())
+        self.assertEqual([], self.journal())
+
+    def test_the_limits_are_those_of_the_reboots(self):
+        self.set_options(max_removals_per_hour=1)
+        other = self.server(scenario.BOOT_DISK)
+        self.cloud.lose_attachment(other, *other.volumes)
+        self.reboot(other)
+        self.cloud.stop(self.made)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.assertEqual(
+            ['found', 'withheld'], [t.event for t in self.see_twice()])
+        self.assertFalse(self.swept())
+        self.assertEqual(1, self.metric(
+            'refusals_total{reason="over-limit",trigger="sweep"}'))
+
+    def press(self, act: Callable[[], Any], state: str) -> None:
+        """Somebody else wants something of the server just now.
+
+        :param act: asks Nova for it, and may have to wait
+        :param state: Nova's task state when it was asked
+        """
+        self.pressed = threading.Thread(target=act)
+        self.addCleanup(self.pressed.join)
+        self.pressed.start()
+        self.wait_until(lambda: self.cloud.nova.instance(
+            self.made.id).task_state == state)
+
+    def press_start(self) -> None:
+        self.press(lambda: self.cloud.start(self.made), 'powering-on')
+
+    def test_a_start_that_comes_first(self):
+        """The sweep finds that the server is wanted, and lets it be."""
+        self.cloud.stop(self.made)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.assertEqual([], self.round())
+        # It is looked at once in the round, and now by the sweep.
+        self.cloud.proxy.on('GET', '/volumes/detail',
+                            proxy.before(self.press_start), nth=2)
+        self.assertEqual([self.found], self.round()[:1])
+        self.pressed.join(fixture.TIMEOUT)
+        self.look(self.made)
+        self.assertFalse(self.swept())
+        self.assertEqual([], self.journal())
+
+    def begin_with_two(self) -> None:
+        self.cloud.stop(self.made)
+        for volume in self.made.volumes:
+            self.cloud.lose_attachment(self.made, volume)
+        self.assertEqual([], self.round())
+
+    def check_given_up(self, told: list[Told], removed: int) -> None:
+        """The rest was left to the start, which has succeeded."""
+        self.pressed.join(fixture.TIMEOUT)
+        self.assertEqual(removed, len(
+            [t for t in told if t.event == 'removed']))
+        self.assertEqual({'sweep-lost'}, {
+            t.reason for t in told if t.event == 'failed'})
+        self.look(self.made)
+
+    def test_a_start_that_comes_while_a_disk_is_disconnected(self):
+        """The row is still there, and the start has to have it."""
+        self.begin_with_two()
+        self.check_given_up(self.round(lambda: self.cloud.recorder.before(
+            recorder.HOST, 'disconnect', self.press_start)), removed=0)
+
+    def test_a_start_that_comes_while_a_row_goes(self):
+        """It waits for that one disk, and no other is begun with."""
+        self.begin_with_two()
+        self.check_given_up(self.round(lambda: self.cloud.recorder.before(
+            recorder.NOVA, 'remove bdm', self.press_start)), removed=1)
+
+    def test_what_comes_first_or_meanwhile(self):
+        """Whatever Nova has begun with, nothing is swept; a delete that comes
+        while a disk is removed waits for that.
+        """
+        self.cloud.stop(self.made)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.assertEqual([], self.round())
+
+        def press_before(state: str | None) -> None:
+            instance = self.cloud.nova.instance(self.made.id)
+            instance.task_state = state
+            instance.save()
+
+        for state in ('resize_prep', 'migrating', 'deleting', 'powering-on'):
+            # It is looked at once in the round, and now by the sweep.
+            self.cloud.proxy.on(
+                'GET', '/volumes/detail', proxy.before(
+                    functools.partial(press_before, state)), nth=2)
+            self.round()
+            self.assertFalse(self.swept(), state)
+            self.cloud.proxy.clear()
+            press_before(None)
+
+        self.round(lambda: self.cloud.recorder.before(
+            recorder.HOST, 'disconnect', lambda: self.press(
+                lambda: self.cloud.request(
+                    'DELETE', '/servers/' + self.made.id), 'deleting')))
+        self.pressed.join(fixture.TIMEOUT)
+        self.assertEqual('available', self.volume_status(self.lost))
+        self.assertEqual('available', self.volume_status(self.kept))

@@ -1,0 +1,75 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What is counted since the start."""
+
+from __future__ import annotations
+
+import threading
+
+from nova_bdm_cleanup.cleanup.tally import Tally
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.tests.unit import base
+
+
+class TallyTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.tally = Tally()
+
+    def test_nothing_yet(self):
+        self.assertEqual(({}, {}, {}, {}), (
+            self.tally.removals, self.tally.refusals, self.tally.requests,
+            self.tally.looks))
+
+    def test_by_reason_and_trigger(self):
+        for trigger in ('start', 'start', 'sweep'):
+            self.tally.removed(Reason.STUCK, trigger)
+            self.tally.refused(Reason.TIMED_OUT, trigger, 5)
+        self.tally.refused('timed-out', 'sweep')
+        self.assertEqual({('stuck', 'start'): 2, ('stuck', 'sweep'): 1},
+                         self.tally.removals)
+        self.assertEqual(
+            {('timed-out', 'start'): 10, ('timed-out', 'sweep'): 6},
+            self.tally.refusals)
+        # As labels have them, whatever an enumeration prints.
+        self.assertEqual({str}, {type(reason)
+                                 for reason, _ in self.tally.removals})
+
+    def test_looks(self):
+        self.tally.looked('start', 0.5, 2)
+        self.tally.looked('start', 0.25, 0)
+        self.tally.looked('audit', 4.0, 7)
+        self.assertEqual({'start': (2, 0.75), 'audit': (1, 4.0)},
+                         self.tally.looks)
+        self.assertEqual({'start': 2, 'audit': 7}, self.tally.requests)
+
+    def test_what_was_read_stays_as_it_was(self):
+        self.tally.removed(Reason.STUCK, 'start')
+        before = self.tally.removals
+        self.tally.removed(Reason.STUCK, 'start')
+        before.clear()
+        self.assertEqual({('stuck', 'start'): 2}, self.tally.removals)
+
+    def test_threads(self):
+        def count():
+            for _ in range(2000):
+                self.tally.removed(Reason.STUCK, 'start')
+                self.tally.looked('start', 1.0, 1)
+
+        threads = [threading.Thread(target=count) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual({('stuck', 'start'): 8000}, self.tally.removals)
+        self.assertEqual({'start': (8000, 8000.0)}, self.tally.looks)

@@ -1,0 +1,240 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The command ``nova-bdm-cleanup status``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+
+from nova_bdm_cleanup import version
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.store.journal import Charge
+from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.journal import REMOVALS
+from nova_bdm_cleanup.store.watch import Process
+from nova_bdm_cleanup.store.watch import Round
+from nova_bdm_cleanup.store.watch import Sighting
+from nova_bdm_cleanup.store.watch import Watch
+from nova_bdm_cleanup.tests.unit.cli import base
+from nova_bdm_cleanup.watch import process
+
+#: A process that is always young.
+LATER = 4_102_444_800.0  # 2100-01-01
+
+FACTS = {'version': version.VERSION, 'nova_version': '34.0.0-1',
+         'mode': 'enforce', 'triggers': 'hard_reboot,start',
+         'audit_interval': 3600, 'sweep_stopped': True,
+         'max_removals_per_hour': 32}
+
+
+class StatusCommandTest(base.CommandTest):
+
+    def setUp(self):
+        super().setUp()
+        self.config = os.path.join(self.home, 'nova.conf')
+        with open(self.config, 'w') as file:
+            file.write('[DEFAULT]\nhost = compute1\n[bdm_cleanup]\n'
+                       'store = %s\n' % self.path)
+
+    def watch(self, host='compute1'):
+        return Watch(self.path, base.MIB4, host)
+
+    def start(self, problem='', since=LATER, host='compute1',
+              facts=FACTS, **identity):
+        self.watch(host).started(Process(
+            host, since, {**process.identity(), **identity}, problem, facts))
+
+    def status(self, *words):
+        return self.call('status', '--config-file', self.config, *words)
+
+    def json(self):
+        code, out, err = self.status('--json')
+        self.assertEqual('', err)
+        return code, json.loads(out)
+
+    def table(self):
+        code, out, err = self.status()
+        self.assertEqual('', err)
+        return code, dict(
+            re.split('  +', line, maxsplit=1) for line in out.splitlines())
+
+    def audited(self):
+        """A round that has just been, and what it found."""
+        now = time.time()
+        seen = [Sighting('s', 'b', 'stuck', None, None, None, '')]
+        for moment in (now - 3600, now):
+            self.watch().succeeded(moment, 3600, Round(
+                succeeded=base.NOON, servers=7, volumes=21, requests=3,
+                seconds=0.25, next=base.NOON + 3600), seen, ())
+        journal = Journal(self.path, base.MIB4)
+        journal.begin({}, [Charge(REMOVALS, 2, 32)], server='s')
+
+    # Tables
+
+    def test_table(self):
+        self.start()
+        self.audited()
+        code, table = self.table()
+        self.assertEqual(ExitCode.OK, code)
+        self.assertEqual({
+            'Host': 'compute1',
+            'State': 'active',
+            'Process': str(os.getpid()),
+            'Since': '2100-01-01 00:00:00 UTC',
+            'Plugin': version.VERSION,
+            'Nova': '34.0.0-1',
+            'Mode': 'enforce',
+            'Triggers': 'hard_reboot,start',
+            'Removals, last hour': '2 of 32',
+            'Audit': 'every 3600 s, servers that are stopped are cleaned up',
+            'Last round': '2027-01-15 12:00:00 UTC: 7 servers with 21 '
+                          'volumes in 0.2 s with 3 requests',
+            'Breaker': 'closed',
+            'Next round': '2027-01-15 13:00:00 UTC',
+            'Open findings': '1 stuck'}, table)
+
+    def test_without_an_audit(self):
+        self.start(facts={**FACTS, 'audit_interval': 0})
+        code, table = self.table()
+        self.assertEqual('off', table['Audit'])
+        self.assertNotIn('Last round', table)
+
+    def test_before_the_first_round(self):
+        self.start(facts={**FACTS, 'sweep_stopped': False})
+        code, table = self.table()
+        self.assertEqual(
+            (ExitCode.OK, 'every 3600 s', 'none yet', 'closed', '-', 'none'),
+            (code, *(table[title] for title in (
+                'Audit', 'Last round', 'Breaker', 'Next round',
+                'Open findings'))))
+
+    def test_an_open_breaker(self):
+        self.start()
+        self.watch().failed(Round(
+            failed=3, problem='no\x1b[31m answer', next=base.NOON))
+        self.assertEqual(
+            'open: 3 rounds have failed, the last one with: '
+            'no\\x1b[31m answer', self.table()[1]['Breaker'])
+
+    def test_an_upgrade_without_a_restart(self):
+        self.start(facts={**FACTS, 'version': '0.9'})
+        self.assertEqual(
+            '0.9; %s is installed: restart nova-compute' % version.VERSION,
+            self.table()[1]['Plugin'])
+
+    # Exit codes
+
+    def test_active(self):
+        self.start()
+        self.assertEqual(0, self.table()[0])
+        self.assertEqual(0, self.json()[0])
+
+    def test_never_started(self):
+        code, table = self.table()
+        self.assertEqual((1, {'Host', 'State'}), (code, set(table)))
+        self.assertTrue(table['State'].startswith('not-active: '))
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_ended(self):
+        self.start(started=1)
+        code, found = self.json()
+        self.assertEqual((1, 'not-active'), (code, found['state']))
+        self.assertEqual(os.getpid(), found['process']['pid'])
+
+    def test_refused(self):
+        # Nothing is known of options that may be what is wrong.
+        self.start(problem='no such method', facts={
+            'version': version.VERSION, 'nova_version': '34.0.0-1',
+            'triggers': ''})
+        code, table = self.table()
+        self.assertEqual((3, {
+            'Host': 'compute1', 'State': 'refused: no such method',
+            'Process': str(os.getpid()), 'Since': '2100-01-01 00:00:00 UTC',
+            'Plugin': version.VERSION, 'Nova': '34.0.0-1'}), (code, table))
+        self.assertEqual(3, self.json()[0])
+
+    def test_stale(self):
+        # No round since the plugin was started, long ago.
+        self.start(since=1e9)
+        code, found = self.json()
+        self.assertEqual((4, 'stale'), (code, found['state']))
+        self.assertEqual(4, self.table()[0])
+
+    def test_cannot_tell(self):
+        self.start(namespace='pid:[1]')
+        self.assertEqual(5, self.table()[0])
+        with open(self.path, 'wb') as file:
+            file.write(b'no store at all ' * 256)
+        code, table = self.table()
+        self.assertEqual(5, code)
+        self.assertIn(self.path, table['State'])
+        code, found = self.json()
+        self.assertEqual((5, 'cannot-tell', None, None),
+                         (code, found['state'], found['process'],
+                          found['last_round']))
+
+    def test_another_host(self):
+        self.start(host='compute2')
+        code, found = self.json()
+        self.assertEqual(1, code)
+        self.assertIn('compute2', found['why'])
+
+    def test_a_bad_file(self):
+        code, out, err = self.call(
+            'status', '--config-file', os.path.join(self.home, 'none'))
+        self.assertEqual((ExitCode.BAD_INPUT, ''), (code, out))
+        self.assertIn('none', err)
+
+    # JSON
+
+    def test_json(self):
+        self.start()
+        self.audited()
+        code, found = self.json()
+        self.assertEqual((0, {
+            'state': 'active', 'why': '',
+            'process': {'host': 'compute1', 'pid': os.getpid(),
+                        'since': LATER, **FACTS},
+            'removals_last_hour': 2,
+            'last_round': {'begun': base.NOON, 'servers': 7, 'volumes': 21,
+                           'requests': 3, 'seconds': 0.25},
+            'failed_rounds': 0, 'problem': '',
+            'next_round': base.NOON + 3600,
+            'findings': {'stuck': 1}}), (code, found))
+
+    def test_json_of_nothing(self):
+        code, found = self.json()
+        self.assertEqual(
+            (None, None, None, {}, 0),
+            tuple(found[name] for name in (
+                'process', 'last_round', 'next_round', 'findings',
+                'removals_last_hour')))
+
+
+class HostTest(base.CommandTest):
+    """The name under which Nova knows the nova-compute."""
+
+    def host(self, *lines):
+        path = os.path.join(self.home, 'nova.conf')
+        with open(path, 'w') as file:
+            file.write('\n'.join(['[DEFAULT]', *lines, '[bdm_cleanup]',
+                                  'store = ' + self.path, '']))
+        _, out, _ = self.call('status', '--config-file', path)
+        return out.splitlines()[0].split()[1]
+
+    def test_host(self):
+        self.assertEqual(socket.gethostname(), self.host())
+        self.assertEqual('compute1', self.host('host = compute1'))

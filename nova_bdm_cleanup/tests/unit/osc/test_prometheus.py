@@ -1,0 +1,181 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The metrics file of ``openstack bdm audit --prometheus``."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+from typing import Any, Dict, Tuple
+from unittest import mock
+
+from prometheus_client import parser
+
+from nova_bdm_cleanup import textfile
+from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.fleet import metrics
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit import promtool
+from nova_bdm_cleanup.tests.unit.osc import commandcase
+
+Samples = Dict[Tuple[str, ...], float]
+
+
+class PrometheusCase(commandcase.CommandCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path_of_metrics = pathlib.Path(self.path('bdm-audit.prom'))
+
+    def audit(self, *arguments: str, **keywords: Any) -> int:
+        return self.bdm('audit', '--prometheus', str(self.path_of_metrics),
+                        *arguments, **keywords)[0]
+
+    def samples(self, name: str) -> Samples:
+        """The values of a metric by those of its labels, sorted by name."""
+        return {tuple(dict(sorted(sample.labels.items())).values()):
+                sample.value
+                for family in parser.text_string_to_metric_families(
+                    self.path_of_metrics.read_text(encoding='utf-8'))
+                for sample in family.samples if sample.name == name}
+
+    def findings(self) -> Samples:
+        """What is not zero."""
+        found = self.samples('nova_bdm_audit_findings')
+        return {labels: count for labels, count in found.items() if count}
+
+
+class MetricsTest(PrometheusCase):
+
+    def test_what_was_found(self) -> None:
+        begun = time.time()
+        self.break_volume()
+        self.cloud.lose_volume(self.other)
+        self.cloud.volume('nobodys', 'in-use')
+        self.assertEqual(ExitCode.FINDINGS, self.audit('--all-projects'))
+        self.assertEqual({('compute1', 'volume-available'): 1,
+                          ('compute1', 'volume-missing'): 1,
+                          ('', 'used-by-nobody'): 1}, self.findings())
+        for name, value in (('servers', 2), ('volumes', 2),
+                            ('attachments', 0)):
+            self.assertEqual({(): value},
+                             self.samples('nova_bdm_audit_' + name))
+        requests = self.samples('nova_bdm_audit_requests')
+        self.assertIn('%d requests to Nova and %d to Cinder' % (
+            requests['nova',], requests['cinder',]), self.log.output)
+        self.assertEqual({('cinder',), ('nova',)}, set(requests))
+        [ended] = self.samples(
+            'nova_bdm_audit_last_success_timestamp_seconds').values()
+        [took] = self.samples('nova_bdm_audit_duration_seconds').values()
+        self.assertTrue(begun < ended < time.time())
+        self.assertTrue(0 < took <= ended - begun)
+
+    def test_what_could_have_been_found_is_zero(self) -> None:
+        self.assertEqual(ExitCode.OK, self.audit())
+        every = self.samples('nova_bdm_audit_findings')
+        self.assertEqual({0.0}, set(every.values()))
+        self.assertIn(('', 'volume-missing'), every)
+        self.assertIn(('', 'server-gone'), every)
+        # As in the table, they are not looked for unless asked for.
+        self.assertNotIn(('', 'operation-in-flight'), every)
+        self.audit('--reason', 'stuck')
+        self.assertEqual({('', 'stuck'): 0.0},
+                         self.samples('nova_bdm_audit_findings'))
+
+    def test_of_one_host_there_is_no_size(self) -> None:
+        self.audit('--host', 'compute1')
+        self.assertEqual({}, self.samples('nova_bdm_audit_servers'))
+
+    def test_what_cinder_calls_a_host_is_no_label(self) -> None:
+        """A tenant can write any, and any number of them."""
+        for number, host in enumerate((
+                'compute1', 'no"such\nhost', 'x' * 255, '\ud800')):
+            volume = self.cloud.volume('volume %d' % number, 'in-use')
+            self.cloud.attachment(
+                'attachment %d' % number, loopback.uid('ghost'), volume,
+                'attached')
+            self.cloud.attachments[loopback.uid(
+                'attachment %d' % number)]['host'] = host
+        self.assertEqual(ExitCode.FINDINGS, self.audit('--all-projects'))
+        self.assertEqual({('compute1', 'server-gone'): 1,
+                          ('', 'server-gone'): 3}, self.findings())
+
+    def test_every_metric_is_written(self) -> None:
+        self.audit('--all-projects')
+        for metric in metrics.TABLE.metrics:
+            self.assertTrue(self.samples(metric.name), metric.name)
+
+    @promtool.needs_promtool
+    def test_prometheus_takes_it(self) -> None:
+        self.break_volume()
+        self.audit('--all-projects')
+        self.assertEqual('', promtool.problems_of_metrics(
+            self.path_of_metrics.read_bytes()))
+
+
+class FileTest(PrometheusCase):
+
+    def test_it_is_replaced(self) -> None:
+        self.break_volume()
+        self.audit()
+        self.assertEqual(1, len(self.findings()))
+        self.cloud.lose_server(self.alpha)
+        self.assertEqual(ExitCode.OK, self.audit())
+        self.assertEqual({}, self.findings())
+
+    def test_a_failed_audit_leaves_it_as_it_is(self) -> None:
+        self.audit('--all-projects')
+        before = self.path_of_metrics.read_bytes()
+        self.assertEqual(ExitCode.REFUSED,
+                         self.audit('--all-projects', user='member'))
+        self.assertEqual(ExitCode.BAD_INPUT, self.audit('--host', 'nowhere'))
+        self.cloud.silent_hosts = ['compute7']
+        self.assertEqual(ExitCode.PARTLY, self.audit('--all-projects'))
+        self.assertIn('%s is left as it was: the audit is incomplete'
+                      % self.path_of_metrics, self.log.output)
+        self.assertEqual(ExitCode.PARTLY,
+                         self.audit('--all-projects', '--max-requests', '3'))
+        self.assertEqual(before, self.path_of_metrics.read_bytes())
+
+    def test_bad_input(self) -> None:
+        """Nothing is asked, nothing is changed, nothing is left behind."""
+        directory = self.path_of_metrics.parent
+        link = directory / 'link.prom'
+        link.symlink_to(directory / 'target')
+        folder = directory / 'directory.prom'
+        folder.mkdir()
+        for path, words in (
+                (link, 'it is a symbolic link'),
+                (folder, 'there is something else than a file'),
+                (directory / 'metrics.txt', 'the name has to end in .prom'),
+                (directory / 'no' / 'such.prom', 'No such file'),
+                ('', 'the name has to end in .prom')):
+            code, _ = self.bdm('audit', '--prometheus', str(path),
+                               '--report', str(directory / 'report.html'))
+            self.assertEqual(ExitCode.BAD_INPUT, code)
+            self.assertIn('metrics file %s: %s' % (path, words),
+                          self.stderr.getvalue())
+        self.assertEqual(['directory.prom', 'link.prom'],
+                         sorted(os.listdir(directory)))
+        self.assertEqual([], self.cloud.requests)
+
+    def test_a_disk_that_filled_up_meanwhile(self) -> None:
+        """What was found is shown, and the exit code tells."""
+        self.break_volume()
+        with mock.patch.object(
+                textfile, 'write', autospec=True,
+                side_effect=textfile.TextfileError('bdm.prom: full')):
+            code, rows = self.bdm(
+                'audit', '--prometheus', str(self.path_of_metrics))
+        self.assertEqual((ExitCode.PARTLY, 1), (code, len(rows)))
+        self.assertIn('metrics file bdm.prom: full', self.stderr.getvalue())

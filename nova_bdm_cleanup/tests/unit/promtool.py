@@ -1,0 +1,38 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""Prometheus' own tool, where it is installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import Any
+import unittest
+
+PROMTOOL = shutil.which('promtool')
+
+needs_promtool = unittest.skipUnless(
+    PROMTOOL, 'there is no promtool; it is in the package prometheus of '
+    'Debian and Ubuntu')
+
+
+def promtool(*arguments: str, given: bytes = b'', **options: Any) -> str:
+    """Run it; what it complains about, if it does."""
+    done = subprocess.run(
+        [str(PROMTOOL), *arguments], input=given, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, check=False, timeout=120, **options)
+    return done.stdout.decode() if done.returncode else ''
+
+
+def problems_of_metrics(text: bytes) -> str:
+    """What ``promtool check metrics`` says of a text, if it says anything."""
+    return promtool('check', 'metrics', given=text)

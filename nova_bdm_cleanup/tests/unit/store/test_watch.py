@@ -1,0 +1,432 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What is kept from round to round, in a real store."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import sqlite3
+import tempfile
+from unittest import mock
+
+import hypothesis
+from hypothesis import stateful
+from hypothesis import strategies as st
+
+from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.journal import Charge
+from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.journal import REMOVALS
+from nova_bdm_cleanup.store.watch import Process
+from nova_bdm_cleanup.store.watch import Round
+from nova_bdm_cleanup.store.watch import Sighting
+from nova_bdm_cleanup.store.watch import Watch
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import worlds
+
+MIB = 1024 * 1024
+HOUR = 3600.0
+NOON = 1_800_014_400.0
+SOMEBODY = 65534
+
+
+def sighting(number=1, server='server-1', reason='volume-missing', **values):
+    return Sighting(**{
+        'server': server, 'subject': 'bdm-%d' % number, 'reason': reason,
+        'volume': 'volume-%d' % number,
+        'attachment': 'attachment-%d' % number,
+        'device': '/dev/vd%c' % (97 + number),
+        'explanation': 'because', **values})
+
+
+class WatchTestCase(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(base.NoSyncing())
+        self.path = os.path.join(self.tempdir(), 'a', 'store')
+        self.now = NOON
+
+    def watch(self, host='compute1', max_bytes=4 * MIB):
+        """As a nova-compute that has just started has it."""
+        return Watch(self.path, max_bytes, host)
+
+    def round(self, *seen, busy=(), later=HOUR, host='compute1'):
+        """One round; returns what is told."""
+        self.now += later
+        changes = self.watch(host).succeeded(
+            self.now, HOUR, Round(succeeded=self.now), seen, busy)
+        self.assertEqual(changes.known, self.watch(host).known())
+        return changes.new, changes.gone
+
+    def sql(self, statement, *values):
+        with contextlib.closing(sqlite3.connect(self.path)) as connection:
+            with connection:
+                return connection.execute(statement, values).fetchall()
+
+
+class LifeCycleTest(WatchTestCase):
+
+    def test_told_when_seen_again_and_when_it_is_over(self):
+        one = sighting()
+        self.assertEqual(((), ()), self.round(one))
+        self.assertEqual(((one,), ()), self.round(one))
+        self.assertEqual(((), ()), self.round(one))
+        self.assertEqual(((), (one,)), self.round())
+        self.assertEqual(((), ()), self.round())
+
+    def test_what_is_seen_once_is_never_told(self):
+        for _ in range(3):
+            self.assertEqual(((), ()), self.round(sighting()))
+            self.assertEqual(((), ()), self.round())
+
+    def test_a_second_look_too_soon_is_none(self):
+        one = sighting()
+        self.round(one)
+        for _ in range(5):
+            self.assertEqual(((), ()), self.round(one, later=600))
+        # A round need not come to the second.
+        self.assertEqual(((one,), ()), self.round(one, later=500))
+
+    def test_rounds_that_failed_in_between(self):
+        one = sighting()
+        self.round(one)
+        for failed in (1, 2, 3):
+            self.now += HOUR
+            self.watch().failed(Round(failed=failed, problem='no'))
+        self.assertEqual(((one,), ()), self.round(one))
+
+    def test_a_server_that_is_busy_stays_as_it_was(self):
+        told, once = sighting(1), sighting(2)
+        self.round(told)
+        self.round(told, once)
+        for _ in range(3):
+            self.assertEqual(((), ()), self.round(busy={'server-1'}))
+        self.assertEqual(((once,), ()), self.round(told, once))
+        self.round(busy={'server-1'})
+        self.assertEqual(((), (told, once)), self.round())
+
+    def test_another_reason_is_another_finding(self):
+        before, after = sighting(), sighting(reason='volume-available')
+        self.round(before)
+        self.round(before)
+        self.assertEqual(((), (before,)), self.round(after))
+        self.assertEqual(((after,), ()), self.round(after))
+
+    def test_other_words_are_not(self):
+        self.round(sighting(explanation='since an hour'))
+        later = sighting(explanation='since two hours', device='/dev/sdx')
+        self.assertEqual(((later,), ()), self.round(later))
+        latest = sighting(explanation='since three hours')
+        self.assertEqual(((), ()), self.round(latest))
+        self.assertEqual(((), (latest,)), self.round())
+
+    def test_it_is_as_old_as_its_first_sight(self):
+        first = self.now + HOUR
+        for _ in range(3):
+            self.round(sighting())
+        [known] = self.watch().known()
+        self.assertEqual((first, True), (known.first, known.announced))
+
+    def test_a_clock_that_is_set_back_tells_nothing_twice(self):
+        one = sighting()
+        self.round(one)
+        self.round(one)
+        self.assertEqual(((), ()), self.round(one, later=-10 * HOUR))
+        self.assertEqual(((), ()), self.round(one))
+        self.assertEqual(((), (one,)), self.round())
+
+    def test_a_clock_that_is_set_back_only_delays(self):
+        one = sighting()
+        self.round(one)
+        self.assertEqual(((), ()), self.round(one, later=-10 * HOUR))
+        self.assertEqual(((one,), ()), self.round(one))
+
+    def test_two_hosts_in_one_store(self):
+        one, other = sighting(), sighting(explanation='of the other')
+        self.round(one)
+        self.round(other, host='compute2', later=0)
+        self.assertEqual(((one,), ()), self.round(one))
+        self.assertEqual(((), (one,)), self.round())
+        self.assertEqual(((other,), ()), self.round(other, host='compute2'))
+        self.assertEqual(((), (other,)), self.round(host='compute2'))
+
+
+class RoundTest(WatchTestCase):
+
+    done = Round(succeeded=NOON, servers=7, volumes=21, requests=3,
+                 seconds=0.25, next=NOON + HOUR)
+
+    def test_nothing_is_known_at_first(self):
+        watch = self.watch()
+        self.assertEqual((Round(), (), None, ()), (
+            watch.last(), watch.known(), watch.process(), watch.hosts()))
+        self.assertFalse(os.path.exists(os.path.dirname(self.path)))
+
+    def test_comes_back_as_written(self):
+        self.watch().succeeded(NOON, HOUR, self.done, (), ())
+        self.assertEqual(self.done, self.watch().last())
+        failed = dataclasses.replace(
+            self.done, failed=3, problem='é\nno', next=NOON + 8 * HOUR)
+        self.watch().failed(failed)
+        self.assertEqual(failed, self.watch().last())
+        self.assertEqual(Round(), self.watch('compute2').last())
+
+    def test_sightings_come_back_as_written(self):
+        seen = (sighting(volume=None, attachment=None, device=None),
+                sighting(2, explanation='é\n'))
+        self.watch().succeeded(NOON, HOUR, self.done, seen, ())
+        self.assertEqual(seen, tuple(
+            known.sighting for known in self.watch().known()))
+
+    def test_nothing_is_told_that_cannot_be_remembered(self):
+        self.round(sighting())
+        os.rename(self.path, self.path + '-away')
+        os.mkdir(self.path)
+        self.assertRaises(StoreError, self.round, sighting())
+        self.assertRaises(StoreError, self.watch().failed, Round(failed=1))
+        os.rmdir(self.path)
+        os.rename(self.path + '-away', self.path)
+        self.assertEqual(((sighting(),), ()), self.round(sighting()))
+
+
+class ProcessTest(WatchTestCase):
+
+    process = Process('compute1', NOON, {'pid': 7, 'boot': 'b'}, '',
+                      {'mode': 'enforce', 'audit_interval': 60})
+
+    def test_comes_back_as_written(self):
+        self.watch().started(self.process)
+        self.assertEqual(self.process, self.watch().process())
+        self.assertIsNone(self.watch('compute2').process())
+
+    def test_the_last_one_counts(self):
+        self.watch().started(self.process)
+        refused = dataclasses.replace(self.process, problem='not this Nova')
+        self.watch().started(refused)
+        self.assertEqual(refused, self.watch().process())
+
+    def test_all_names(self):
+        for host in ('compute2', 'compute1', 'compute2'):
+            self.watch(host).started(
+                dataclasses.replace(self.process, host=host))
+        self.assertEqual(('compute1', 'compute2'), self.watch().hosts())
+
+    def test_what_nobody_wrote(self):
+        for change, value in (
+                ('UPDATE process SET identity = ?', '{'),
+                ('UPDATE process SET identity = ?', '7'),
+                ('UPDATE process SET facts = ?', 'null'),
+                ('UPDATE process SET facts = ?', '["x"]')):
+            self.watch().started(self.process)
+            self.sql(change, value)
+            text = str(self.assertRaises(StoreError, self.watch().process))
+            self.assertIn(self.path, text)
+            self.assertIn('damaged', text)
+
+
+class StoreTest(WatchTestCase):
+    """A store that others use, that is old, full, damaged, or not ours."""
+
+    def journal(self):
+        return Journal(self.path, 4 * MIB, lambda: self.now)
+
+    def fill(self):
+        """Entries until the oldest of them have to go."""
+        for _ in range(60):
+            self.journal().begin(
+                {'padding': 'x' * 100000}, [Charge(REMOVALS, 1, 1000)],
+                server='a-server').finish('done', {REMOVALS: 1})
+        return len(self.journal().entries())
+
+    def test_the_oldest_entries_of_the_journal_make_room(self):
+        before = self.fill()
+        self.assertLess(before, 60)
+        newest = self.journal().entries()[-1].id
+        # Half a megabyte of findings.
+        many = [sighting(n, explanation='x' * 500) for n in range(1, 1001)]
+        self.round(*many)
+        new, _ = self.round(*many)
+        self.assertEqual(1000, len(new))
+        self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
+        left = self.journal().entries()
+        self.assertTrue(0 < len(left) < before)
+        self.assertEqual(newest, left[-1].id)
+        # What was removed within the hour is still counted.
+        self.now = NOON
+        self.assertEqual(60, self.journal().spent(REMOVALS))
+
+    def test_the_journal_leaves_the_findings(self):
+        self.round(sighting())
+        self.watch().started(ProcessTest.process)
+        self.fill()
+        self.assertEqual(((sighting(),), ()), self.round(sighting()))
+        self.assertEqual(ProcessTest.process, self.watch().process())
+
+    def test_more_findings_than_there_is_room(self):
+        self.round(sighting())
+        many = [sighting(n, explanation='x' * 1000) for n in range(1, 5000)]
+        text = str(self.assertRaises(StoreError, self.round, *many))
+        self.assertIn('store_max_size', text)
+        self.assertEqual(1, len(self.watch().known()))
+
+    def test_a_store_from_before_there_was_this(self):
+        self.journal().begin({}, [], server='a-server')
+        watch = self.watch()
+        self.assertEqual((Round(), (), None, ()), (
+            watch.last(), watch.known(), watch.process(), watch.hosts()))
+        self.assertEqual(((), ()), self.round(sighting()))
+        self.assertEqual(1, len(self.journal().entries()))
+
+    def test_a_store_that_has_only_this(self):
+        self.round(sighting())
+        self.assertEqual((), self.journal().entries())
+        self.assertEqual(0, self.journal().spent(REMOVALS))
+        self.assertRaises(
+            StoreError, self.round, sighting(explanation='x' * 5 * MIB))
+
+    def content(self):
+        with open(self.path, 'rb') as file:
+            return file.read()
+
+    def test_damaged(self):
+        self.round(sighting())
+        with open(self.path, 'r+b') as file:
+            file.write(b'no store at all ' * 256)
+        before = self.content()
+        watch = self.watch()
+        for func in (watch.known, watch.last, watch.process, watch.hosts,
+                     self.round, lambda: watch.failed(Round()),
+                     lambda: watch.started(ProcessTest.process)):
+            text = str(self.assertRaises(StoreError, func))
+            self.assertIn(self.path, text)
+            self.assertIn('damaged', text)
+        self.assertEqual(before, self.content())
+
+    def test_of_a_later_release(self):
+        self.round(sighting())
+        self.sql("UPDATE feature SET version = 99 WHERE name = 'watch'")
+        for func in (self.watch().known, self.round):
+            self.assertIn('99', str(self.assertRaises(StoreError, func)))
+
+    def test_who_only_reads_needs_no_room_and_changes_nothing(self):
+        self.round(sighting())
+        self.watch().started(ProcessTest.process)
+        os.chmod(self.path, 0o400)
+        before = os.stat(self.path).st_mtime_ns
+        watch = Watch(self.path, 0, 'compute1')
+        self.assertEqual(1, len(watch.known()))
+        self.assertEqual(self.now, watch.last().succeeded)
+        self.assertEqual(ProcessTest.process, watch.process())
+        self.assertEqual(before, os.stat(self.path).st_mtime_ns)
+        self.assertEqual(['store'], os.listdir(os.path.dirname(self.path)))
+
+    def test_who_may_not_read(self):
+        if os.geteuid():
+            self.skipTest('only root can be somebody else')
+        self.round(sighting())
+        os.seteuid(SOMEBODY)
+        try:
+            self.assertRaises(StoreError, self.watch().known)
+        finally:
+            os.seteuid(0)
+
+    def test_a_round_that_is_killed_is_told_by_the_next(self):
+        self.round(sighting())
+        connect = sqlite3.connect
+
+        def doomed(*args, **kwargs):
+            connection = mock.Mock(wraps=connect(*args, **kwargs))
+            execute = connection.execute
+
+            def commit(statement, *values):
+                if statement == 'COMMIT':
+                    raise KeyboardInterrupt
+                return execute(statement, *values)
+
+            connection.execute = commit
+            return connection
+
+        with mock.patch.object(sqlite3, 'connect', doomed):
+            self.assertRaises(KeyboardInterrupt, self.round, sighting())
+        self.assertEqual(((sighting(),), ()), self.round(sighting()))
+
+
+class WatchMachine(stateful.RuleBasedStateMachine):
+    """Rounds of two hosts with one store, against a model in memory."""
+
+    keys = st.sampled_from([
+        (server, subject, reason)
+        for server in ('server-1', 'server-2') for subject in ('a', 'b')
+        for reason in ('volume-missing', 'stuck')])
+
+    def __init__(self):
+        super().__init__()
+        self.directory = tempfile.mkdtemp()
+        self.path = os.path.join(self.directory, 'store')
+        self.now = NOON
+        #: By host and key: when it was first seen without a break, and
+        #: whether it has been told.
+        self.open = {'compute1': {}, 'compute2': {}}
+
+    def teardown(self):
+        shutil.rmtree(self.directory)
+
+    @stateful.rule(host=st.sampled_from(['compute1', 'compute2']),
+                   seen=st.sets(keys, max_size=5),
+                   busy=st.sets(st.sampled_from(['server-1', 'server-2'])),
+                   later=st.sampled_from([60, 0.96 * HOUR, HOUR, 5 * HOUR]),
+                   fate=st.sampled_from(['well', 'well', 'well', 'failure']))
+    def round(self, host, seen, busy, later, fate):
+        self.now += later
+        # Whoever is busy is not looked at.
+        seen = {key for key in seen if key[0] not in busy}
+        watch = Watch(self.path, 4 * MIB, host)
+        if fate == 'failure':
+            watch.failed(Round(failed=1, problem='no'))
+            return
+        changes = watch.succeeded(
+            self.now, HOUR, Round(succeeded=self.now),
+            [sighting(server=server, subject=subject, reason=reason)
+             for server, subject, reason in seen], busy)
+        known = self.open[host]
+        gone = {key for key in known
+                if key not in seen and key[0] not in busy}
+        expected_gone = {key for key in gone if known.pop(key)[1]}
+        expected_new = set()
+        for key in seen:
+            first, told = known.get(key, (self.now, False))
+            if not told and self.now - first >= 0.95 * HOUR:
+                expected_new.add(key)
+                told = True
+            known[key] = first, told
+        assert sorted(expected_new) == sorted(s.key for s in changes.new)
+        assert sorted(expected_gone) == sorted(s.key for s in changes.gone)
+
+    @stateful.invariant()
+    def what_is_open_is_known(self):
+        for host, known in self.open.items():
+            assert known == {
+                k.sighting.key: (k.first, k.announced)
+                for k in Watch(self.path, 0, host).known()}
+
+
+class ModelTest(base.TestCase):
+
+    def test_rounds(self):
+        self.useFixture(base.NoSyncing())
+        stateful.run_state_machine_as_test(
+            WatchMachine, settings=hypothesis.settings(
+                worlds.profile(share=0.3), stateful_step_count=25))

@@ -1,0 +1,71 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The text that Prometheus reads."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup import exposition
+from nova_bdm_cleanup.exposition import Metric
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import promtool
+
+BOILED = Metric('eggs_boiled_total', 'counter', 'Eggs that were boiled.',
+                ('size',))
+WATER = Metric('water_celsius', 'gauge', 'How hot the water is.')
+TIME = Metric('boiling_seconds', 'summary', 'How long eggs were boiled.',
+              ('size',))
+
+TEXT = rb"""# HELP eggs_boiled_total Eggs that were boiled.
+# TYPE eggs_boiled_total counter
+eggs_boiled_total{size="\"L\"\\\n"} 3.0
+# HELP water_celsius How hot the water is.
+# TYPE water_celsius gauge
+water_celsius 99.5
+# HELP boiling_seconds How long eggs were boiled.
+# TYPE boiling_seconds summary
+boiling_seconds_count{size="M"} 2.0
+boiling_seconds_sum{size="M"} 480.0
+"""
+
+
+class Kitchen:
+
+    def collect(self):
+        yield BOILED.by({('"L"\\\n',): 3})
+        yield WATER.of(99.5)
+        yield TIME.by({('M',): (2, 480)})
+
+
+class ExpositionTest(base.TestCase):
+
+    def test_the_text(self):
+        """No series of prometheus_client's own, such as of its process."""
+        self.assertEqual(TEXT, exposition.text(Kitchen()))
+
+    @promtool.needs_promtool
+    def test_prometheus_takes_it(self):
+        self.assertEqual('', promtool.problems_of_metrics(TEXT))
+        self.assertIn('counter metrics should have', (
+            promtool.problems_of_metrics(TEXT.replace(b'_total', b''))))
+
+    def test_each_series_has_a_name(self):
+        self.assertEqual(
+            [('eggs_boiled_total',), ('water_celsius',),
+             ('boiling_seconds_count', 'boiling_seconds_sum')],
+            [metric.series for metric in (BOILED, WATER, TIME)])
+
+    def test_as_a_table(self):
+        self.assertEqual(
+            [('``eggs_boiled_total{size}``', 'counter',
+              'Eggs that were boiled.'),
+             ('``water_celsius``', 'gauge', 'How hot the water is.')],
+            list(exposition.Metrics((BOILED, WATER)).lines()))

@@ -1,0 +1,200 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The file that another program reads while it is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import stat
+import threading
+from unittest import mock
+
+from nova_bdm_cleanup import textfile
+from nova_bdm_cleanup.tests.unit import base
+
+SOMEBODY = 65534
+
+
+class TextfileTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.directory = self.tempdir()
+        self.path = os.path.join(self.directory, 'bdm.prom')
+
+    def content(self):
+        with open(self.path, 'rb') as file:
+            return file.read()
+
+    def assertRefused(self, *words, path=None, func=None):
+        """Checked and written, both say why, and leave what is there."""
+        path = self.path if path is None else path
+        before = sorted(os.listdir(self.directory))
+        for act in [func] if func else [
+                textfile.check, lambda path: textfile.write(path, b'new\n')]:
+            error = self.assertRaises(textfile.TextfileError, act, path)
+            for word in (path, *words):
+                self.assertIn(word, str(error))
+        self.assertEqual(before, sorted(os.listdir(self.directory)))
+
+    @contextlib.contextmanager
+    def as_somebody(self):
+        if os.geteuid() != 0:
+            self.skipTest('only root can become somebody else')
+        os.chmod(self.directory, 0o711)  # noqa: S103
+        os.chmod(os.path.dirname(self.directory), 0o711)  # noqa: S103
+        os.seteuid(SOMEBODY)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+
+class WriteTest(TextfileTest):
+
+    def test_new_then_replaced(self):
+        for data in (b'old\n', b'new\n', b''):
+            textfile.check(self.path)
+            textfile.write(self.path, data)
+            self.assertEqual(data, self.content())
+            self.assertEqual(['bdm.prom'], os.listdir(self.directory))
+
+    def test_anybody_may_read_it_whatever_the_umask(self):
+        for umask in (0o077, 0o000):
+            self.addCleanup(os.umask, os.umask(umask))
+            textfile.write(self.path, b'data\n')
+            self.assertEqual('0o644', oct(stat.S_IMODE(
+                os.stat(self.path).st_mode)))
+
+    def test_in_the_directory_of_the_process(self):
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.directory)
+        textfile.write('bdm.prom', b'data\n')
+        self.assertEqual(b'data\n', self.content())
+
+    def test_a_reader_never_sees_half_of_it(self):
+        both = [letter * 1000000 for letter in (b'a', b'b')]
+        textfile.write(self.path, both[0])
+        done = threading.Event()
+
+        def write():
+            for number in range(100):
+                textfile.write(self.path, both[number % 2])
+            done.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        self.addCleanup(writer.join)
+        seen = 0
+        while not done.is_set():
+            self.assertTrue(self.content() in both)
+            seen += 1
+        self.assertGreater(seen, 5)
+
+    def test_checking_leaves_what_is_there(self):
+        textfile.check(self.path)
+        self.assertEqual([], os.listdir(self.directory))
+        textfile.write(self.path, b'old\n')
+        before = os.stat(self.path)
+        textfile.check(self.path)
+        self.assertEqual(before, os.stat(self.path))
+
+
+class RefusalTest(TextfileTest):
+
+    def test_symbolic_links_wherever_they_lead(self):
+        target = os.path.join(self.directory, 'target')
+        for exists in (False, True):
+            if exists:
+                with open(target, 'w') as file:
+                    file.write('precious')
+            os.symlink(target, self.path)
+            self.assertRefused('symbolic link')
+            os.unlink(self.path)
+        with open(target) as file:
+            self.assertEqual('precious', file.read())
+
+    def test_what_is_no_file(self):
+        os.mkdir(self.path)
+        self.assertRefused('something else than a file')
+        os.rmdir(self.path)
+        os.mkfifo(self.path)
+        self.assertRefused('something else than a file')
+
+    def test_a_name_that_nobody_reads(self):
+        for name in ('bdm', 'bdm.prom.txt', 'bdm.prom/', ''):
+            path = name and os.path.join(self.directory, name)
+            self.assertRefused('.prom', path=path)
+
+    def test_missing_directory(self):
+        self.assertRefused(
+            'No such file', 'make the directory',
+            path=os.path.join(self.directory, 'none', 'bdm.prom'))
+
+    def test_below_a_file(self):
+        textfile.write(self.path, b'old\n')
+        self.assertRefused('Not a directory',
+                           path=os.path.join(self.path, 'bdm.prom'))
+
+    def test_unwritable_directory(self):
+        textfile.write(self.path, b'old\n')
+        with self.as_somebody():
+            for act in (textfile.check,
+                        lambda path: textfile.write(path, b'new\n')):
+                error = self.assertRaises(
+                    textfile.TextfileError, act, self.path)
+                self.assertIn('make its directory writable', str(error))
+        self.assertEqual(b'old\n', self.content())
+
+    def test_the_file_of_another_user_in_a_sticky_directory(self):
+        textfile.write(self.path, b'old\n')
+        with self.as_somebody():
+            os.seteuid(0)
+            os.chmod(self.directory, 0o1777)  # noqa: S103
+            os.seteuid(SOMEBODY)
+            self.assertRefused('of another user', 'sticky')
+            # The kernel agrees.
+            self.assertRaises(PermissionError, os.replace, self.path,
+                              self.path + '.old')
+            os.seteuid(0)
+            os.chown(self.path, SOMEBODY, -1)
+            os.seteuid(SOMEBODY)
+            textfile.check(self.path)
+            textfile.write(self.path, b'new\n')
+        self.assertEqual(b'new\n', self.content())
+
+    def test_full_disk(self):
+        textfile.write(self.path, b'old\n')
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
+        try:
+            self.assertRefused('free some space', func=lambda path:
+                               textfile.write(path, b'much more\n'))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        self.assertEqual(b'old\n', self.content())
+
+    def test_an_error_that_nobody_thought_of(self):
+        with mock.patch('os.replace', autospec=True,
+                        side_effect=OSError(5, 'Input/output error')):
+            self.assertRefused('Input/output error', 'file system',
+                               func=lambda path: textfile.write(path, b''))
+        self.assertEqual([], os.listdir(self.directory))
+
+    def test_stopped_half_way(self):
+        with mock.patch('os.replace', autospec=True,
+                        side_effect=KeyboardInterrupt):
+            self.assertRaises(KeyboardInterrupt, textfile.write, self.path,
+                              b'')
+        self.assertEqual([], os.listdir(self.directory))

@@ -1,0 +1,206 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What Prometheus reads, by its own parser and its own linter."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from prometheus_client import parser
+
+from nova_bdm_cleanup import exposition
+from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.tally import Tally
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.store.watch import Known
+from nova_bdm_cleanup.store.watch import Process
+from nova_bdm_cleanup.store.watch import Round
+from nova_bdm_cleanup.store.watch import Sighting
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import promtool
+from nova_bdm_cleanup.watch import metrics
+
+NOON = 1_800_014_400.0
+
+PREFIX = 'nova_bdm_cleanup_'
+
+#: The interface: each name with its type and labels.
+NAMES = {
+    'info': ('gauge', {'version', 'nova_version', 'mode', 'triggers'}),
+    'active': ('gauge', set()),
+    'start_timestamp_seconds': ('gauge', set()),
+    'heartbeat_timestamp_seconds': ('gauge', set()),
+    'findings': ('gauge', {'reason'}),
+    'findings_oldest_timestamp_seconds': ('gauge', {'reason'}),
+    'removals_total': ('counter', {'reason', 'trigger'}),
+    'refusals_total': ('counter', {'reason', 'trigger'}),
+    'removals_last_hour': ('gauge', set()),
+    'removals_per_hour_limit': ('gauge', set()),
+    'look_duration_seconds_count': ('summary', {'trigger'}),
+    'look_duration_seconds_sum': ('summary', {'trigger'}),
+    'requests_total': ('counter', {'trigger'}),
+    'audit_interval_seconds': ('gauge', set()),
+    'audit_last_success_timestamp_seconds': ('gauge', set()),
+    'audit_duration_seconds': ('gauge', set()),
+    'audit_servers': ('gauge', set()),
+    'audit_failed_rounds': ('gauge', set()),
+}
+
+
+def known(reason, first, announced=True, number=1):
+    return Known(Sighting('server-1', 'bdm-%d' % number, reason, None, None,
+                          None, 'because'), first, announced)
+
+
+class MetricsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.tally = Tally()
+        self.state = metrics.State(
+            moment=NOON, process=Process(
+                'compute1', NOON - 7200, {'pid': 7}, '',
+                {'version': '1.0', 'nova_version': '34.0.0-1',
+                 'mode': 'enforce', 'triggers': 'hard_reboot,start',
+                 'audit_interval': 3600, 'sweep_stopped': True,
+                 'max_removals_per_hour': 32}),
+            known=(known('stuck', NOON - 60), known('stuck', NOON - 3600.5),
+                   known('volume-missing', NOON - 5),
+                   known('cross-wired', NOON - 9999, announced=False)),
+            last=Round(succeeded=NOON - 900, servers=7, volumes=21,
+                       requests=3, seconds=0.25, failed=2, problem='no',
+                       next=NOON),
+            removals_last_hour=5, counted=self.tally)
+
+    def count(self):
+        """Something of everything."""
+        for trigger in (triggers.HARD_REBOOT, triggers.SWEEP):
+            self.tally.removed(Reason.VOLUME_MISSING, trigger.name)
+            self.tally.refused(Reason.OVER_LIMIT, trigger.name, 3)
+            self.tally.looked(trigger.name, 0.5, 2)
+        self.tally.looked('sweep', 0.25, 1)
+
+    def samples(self, **changes):
+        """By name without its prefix: labels and value of each sample."""
+        text = exposition.text(
+            dataclasses.replace(self.state, **changes)).decode()
+        found = {}
+        for family in parser.text_string_to_metric_families(text):
+            for sample in family.samples:
+                name = sample.name[len(PREFIX):]
+                self.assertEqual(PREFIX + name, sample.name)
+                found.setdefault(name, []).append(
+                    (family.type, sample.labels, sample.value))
+        return found
+
+    def value(self, name, **changes):
+        [(_, labels, value)] = self.samples(**changes)[name]
+        self.assertEqual({}, labels)
+        return value
+
+    def test_these_names_and_no_others(self):
+        self.count()
+        found = self.samples()
+        self.assertEqual(
+            NAMES, {name: (samples[0][0], set(samples[0][1]))
+                    for name, samples in found.items()})
+
+    def test_every_family_has_help(self):
+        text = exposition.text(self.state).decode()
+        for family in parser.text_string_to_metric_families(text):
+            self.assertRegex(family.documentation, r'^[A-Z].{15,}\.$')
+
+    def test_values(self):
+        self.count()
+        found = self.samples()
+        self.assertEqual({
+            'active': 1, 'start_timestamp_seconds': NOON - 7200,
+            'heartbeat_timestamp_seconds': NOON, 'removals_last_hour': 5,
+            'removals_per_hour_limit': 32, 'audit_interval_seconds': 3600,
+            'audit_last_success_timestamp_seconds': NOON - 900,
+            'audit_duration_seconds': 0.25, 'audit_servers': 7,
+            'audit_failed_rounds': 2},
+            {name: samples[0][2] for name, samples in found.items()
+             if not NAMES[name][1]})
+        self.assertEqual(
+            [({'version': '1.0', 'nova_version': '34.0.0-1',
+               'mode': 'enforce', 'triggers': 'hard_reboot,start'}, 1)],
+            [sample[1:] for sample in found['info']])
+        for name, value in (('removals_total', 1), ('refusals_total', 3)):
+            self.assertEqual(
+                [('hard_reboot', value), ('sweep', value)],
+                [(s[1]['trigger'], s[2]) for s in found[name]])
+        self.assertEqual(
+            [('over-limit', 'hard_reboot'), ('over-limit', 'sweep')],
+            [(s[1]['reason'], s[1]['trigger'])
+             for s in found['refusals_total']])
+        self.assertEqual(
+            [('hard_reboot', 2), ('sweep', 3)],
+            [(s[1]['trigger'], s[2]) for s in found['requests_total']])
+        self.assertEqual(
+            [({'trigger': 'hard_reboot'}, 1), ({'trigger': 'sweep'}, 2)],
+            [s[1:] for s in found['look_duration_seconds_count']])
+        self.assertEqual(
+            [0.5, 0.75], [s[2] for s in found['look_duration_seconds_sum']])
+
+    def test_findings_that_were_told(self):
+        found = self.samples()
+        self.assertEqual(
+            [({'reason': 'stuck'}, 2), ({'reason': 'volume-missing'}, 1)],
+            [s[1:] for s in found['findings']])
+        self.assertEqual(
+            [({'reason': 'stuck'}, NOON - 3600.5),
+             ({'reason': 'volume-missing'}, NOON - 5)],
+            [s[1:] for s in found['findings_oldest_timestamp_seconds']])
+
+    def test_refused(self):
+        refused = dataclasses.replace(
+            self.state.process, problem='not this Nova', facts={
+                'version': '1.0', 'nova_version': '34.0.0-1', 'triggers': ''})
+        found = self.samples(process=refused)
+        self.assertEqual(0, found['active'][0][2])
+        self.assertEqual({'info', 'active', 'start_timestamp_seconds',
+                          'heartbeat_timestamp_seconds'}, set(found))
+
+    def test_before_the_first_round(self):
+        found = self.samples(last=Round(), known=())
+        for name in ('audit_last_success_timestamp_seconds',
+                     'audit_duration_seconds', 'audit_servers', 'findings'):
+            self.assertNotIn(name, found)
+        self.assertEqual(0, found['audit_failed_rounds'][0][2])
+
+    def test_odd_characters(self):
+        odd = 'a"b\\c\nd é {x="1"} 2 #'
+        process = dataclasses.replace(self.state.process, facts={
+            **self.state.process.facts, 'nova_version': odd, 'triggers': ''})
+        [(_, labels, _)] = self.samples(process=process)['info']
+        self.assertEqual((odd, ''), (labels['nova_version'],
+                                     labels['triggers']))
+
+    def test_nothing_of_this_process_itself(self):
+        # prometheus_client adds some to its own registry.
+        text = exposition.text(self.state)
+        for word in (b'python_', b'process_', b'_created'):
+            self.assertNotIn(word, text)
+
+    def test_it_does_not_change_by_itself(self):
+        self.count()
+        self.assertEqual(exposition.text(self.state),
+                         exposition.text(self.state))
+
+    @promtool.needs_promtool
+    def test_promtool(self):
+        self.count()
+        for state in (self.state, dataclasses.replace(
+                self.state, known=(), last=Round(), counted=Tally())):
+            self.assertEqual('', promtool.problems_of_metrics(
+                exposition.text(state)))

@@ -1,0 +1,712 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""One round over a host and a Cinder in memory, with a real store."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import re
+import sqlite3
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+
+import fixtures
+import hypothesis
+import testscenarios
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import model
+from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup import tally
+from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.deadline import TimedOut
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.store.watch import Watch
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.tests.unit import worlds
+from nova_bdm_cleanup.watch import ports
+from nova_bdm_cleanup.watch import round as watch_round
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+HOUR = 3600
+MIB = 1024 * 1024
+LINE = re.compile(
+    r'^bdm-cleanup: event=(?P<event>\S+) reason=(?P<reason>\S+) '
+    r'volume=(?P<volume>\S+) attachment=(?P<attachment>\S+) '
+    r'device=(?P<device>\S+) request_id=req-1: (?P<text>.+)$')
+
+
+class Lines(logging.Handler):
+    """The log lines, with their servers."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def emit(self, record):
+        line = LINE.match(record.getMessage()).groupdict()
+        instance = getattr(record, 'instance', None) or {}
+        self.found.append(dict(line, level=record.levelname,
+                               server=instance.get('uuid', '')))
+
+
+class Node:
+    """A host and its Cinder.  Both can be made to fail at any call."""
+
+    def __init__(self) -> None:
+        self.inhabitants: List[ports.Inhabitant] = []
+        self.volumes: Dict[str, model.Volume] = {}
+        self.attachments: Dict[str, model.Attachment] = {}
+        #: Volumes of other servers, in portions.
+        self.others: Sequence[Sequence[str]] = ()
+        self.failing: Dict[str, Exception] = {}
+        self.calls: List[str] = []
+        self.swept: List[str] = []
+        self._requests = 0
+
+    def call(self, name: str, requests: int = 0) -> None:
+        self.calls.append(name)
+        self._requests += requests
+        if name in self.failing:
+            raise self.failing[name]
+
+    # NodePort
+
+    def servers(self) -> Iterable[ports.Inhabitant]:
+        self.call('servers')
+        return iter(self.inhabitants)
+
+    def cinder(self) -> ports.CinderPort:
+        self.call('cinder')
+        return self
+
+    def witnesses(self, server: str) -> Iterable[Sequence[str]]:
+        self.call('witnesses')
+        return self.others
+
+    def requests(self) -> int:
+        return self._requests
+
+    def sweep(self, server: str) -> None:
+        self.call('sweep')
+        self.swept.append(server)
+
+    # CinderPort
+
+    def known(self, volume_ids: Sequence[str]) -> Dict[str, model.Volume]:
+        self.call('known', 1)
+        assert 0 < len(volume_ids) <= 60
+        return {v: self.volumes[v] for v in volume_ids if v in self.volumes}
+
+    def look_sparingly(self, server_id: str, bdms: Sequence[model.Bdm],
+                       known: Mapping[str, model.Volume],
+                       project: Optional[str] = None) -> model.Answers:
+        self.call('look')
+        return model.Answers(
+            {b.volume_id: known.get(b.volume_id) for b in bdms
+             if b.volume_id},
+            tuple(a for a in self.attachments.values()
+                  if a.server_id == server_id))
+
+    def knows_any(self, volume_ids: Sequence[str]) -> bool:
+        self.call('knows-any', 1)
+        return any(v in self.volumes for v in volume_ids)
+
+    # Making things
+
+    def server(self, number: int, disks: int = 1, is_busy: bool = False,
+               is_stopped: bool = False, **about_server: Any) -> str:
+        """A server whose disks are in order, or its new state."""
+        uuid = 'server-%d' % number
+        names = ['%d-%d' % (number, disk) for disk in range(disks)]
+        bdms = [make.root(uuid='root-%d' % number)]
+        for name in names:
+            bdms.append(make.bdm(
+                uuid='bdm-' + name, volume_id='volume-' + name,
+                attachment_id='attachment-' + name))
+            self.attach(name, uuid)
+        self.inhabitants.append(ports.Inhabitant(
+            make.server(uuid=uuid, **about_server), tuple(bdms),
+            is_busy=is_busy, is_stopped=is_stopped))
+        return uuid
+
+    def attach(self, name: str, uuid: str) -> None:
+        self.volumes['volume-' + name] = make.volume(
+            id='volume-' + name,
+            attached_to=(make.attached_to(uuid, 'attachment-' + name),))
+        self.attachments['attachment-' + name] = make.attachment(
+            id='attachment-' + name, volume_id='volume-' + name,
+            server_id=uuid)
+
+    def lose_volume(self, name: str) -> None:
+        """Delete a volume behind Nova's back."""
+        del self.volumes['volume-' + name]
+        del self.attachments['attachment-' + name]
+
+    def set(self, name: str, **values: Any) -> None:
+        """Change a volume."""
+        self.volumes['volume-' + name] = dataclasses.replace(
+            self.volumes['volume-' + name], **values)
+
+    def disk(self, **values: Any) -> None:
+        """Change the first disk on a volume of the first server."""
+        first = self.inhabitants[0]
+        root, disk, *others = first.bdms
+        if 'boot_index' in values:
+            root = dataclasses.replace(root, boot_index=None)
+        self.change(first.server.uuid, bdms=(
+            root, dataclasses.replace(disk, **values), *others))
+
+    def about(self, **values: Any) -> None:
+        """Change the first server."""
+        server = self.inhabitants[0].server
+        self.change(server.uuid, server=dataclasses.replace(server, **values))
+
+    def change(self, uuid: str, **values: Any) -> None:
+        self.inhabitants = [
+            dataclasses.replace(i, **values) if i.server.uuid == uuid else i
+            for i in self.inhabitants]
+
+
+class RoundTestCase(base.TestCase):
+
+    sweeps = False
+    policy = Policy()
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(base.NoSyncing())
+        self.logged = Lines()
+        logger = logging.getLogger('nova_bdm_cleanup.audit')
+        logger.addHandler(self.logged)
+        self.addCleanup(logger.removeHandler, self.logged)
+        self.addCleanup(logger.setLevel, logger.level)
+        logger.setLevel(logging.DEBUG)
+        self.path = os.path.join(self.tempdir(), 'a', 'store')
+        self.now = make.NOW.timestamp()
+        self.node = Node()
+        self.tally = tally.Tally()
+        self.failed = 0
+        #: What was asked for as the next round: after so many that failed.
+        self.planned = []
+
+    def watch(self):
+        return Watch(self.path, 4 * MIB, make.HOST)
+
+    def lines(self, server):
+        return loglines.LogLines({'uuid': server} if server else None,
+                                 'req-1', triggers.AUDIT, self.tally)
+
+    def plan(self, failed):
+        self.planned.append(failed)
+        return self.now + HOUR * 2 ** failed
+
+    def round(self, later=HOUR):
+        """One round, as a nova-compute makes it that has just started."""
+        self.now += later
+        self.planned, self.node.calls, self.node.swept = [], [], []
+        self.logged.found = []
+        self.failed = watch_round.Audit(
+            self.node, self.watch(), self.policy, HOUR, self.sweeps,
+            self.lines, self.tally, lambda: self.now,
+        ).round(self.failed, self.plan)
+        return self.logged.found
+
+    def events(self, later=HOUR):
+        """Event, reason and server of each line but the sum of the round."""
+        *lines, last = self.round(later)
+        self.assertEqual(('INFO', '', 'audited', '-'), tuple(
+            last[key] for key in ('level', 'server', 'event', 'reason')))
+        return [(line['event'], line['reason'], line['server'])
+                for line in lines]
+
+
+class HealthyTest(RoundTestCase):
+    """Nothing is wrong."""
+
+    def test_one_line(self):
+        for number in range(100):
+            self.node.server(number, disks=3)
+        for _ in range(2):
+            [line] = self.round()
+            self.assertRegex(
+                line['text'], r'^servers: 100, volumes: 300, '
+                r'seconds: [0-9.]+, requests: 5, open: 0, new: 0, gone: 0, '
+                r'seen once: 0$')
+        last = self.watch().last()
+        self.assertEqual(
+            (self.now, 100, 300, 5, 0, '', self.now + HOUR),
+            (last.succeeded, last.servers, last.volumes, last.requests,
+             last.failed, last.problem, last.next))
+        self.assertEqual([0], self.planned)
+
+    def test_requests_are_counted(self):
+        for number in range(61):
+            self.node.server(number)
+        self.round()
+        self.assertEqual({'audit': 2}, self.tally.requests)
+        self.round()
+        self.assertEqual({'audit': 4}, self.tally.requests)
+        self.assertEqual(2, self.tally.looks['audit'][0])
+        self.assertEqual(({}, {}), (self.tally.removals,
+                                    self.tally.refusals))
+
+    def test_a_volume_of_two_servers_is_asked_for_once(self):
+        self.node.server(1)
+        [_, bdm] = self.node.inhabitants[0].bdms
+        self.node.inhabitants.append(ports.Inhabitant(
+            make.server(uuid='server-2'), (bdm,)))
+        self.assertIn('volumes: 1, ', self.round()[-1]['text'])
+        self.assertEqual(1, self.node.calls.count('known'))
+
+    def test_without_volumes_cinder_is_not_asked(self):
+        self.node.server(1, disks=0)
+        self.round()
+        self.node.inhabitants = []
+        self.round()
+        self.assertEqual({'audit': 0}, self.tally.requests)
+
+    def test_other_green_threads_get_their_turn(self):
+        turns = []
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova_bdm_cleanup.watch.round._let_others',
+            lambda: turns.append(None)))
+        for number in range(70):
+            self.node.server(number)
+        self.round()
+        self.assertEqual(2 + 70, len(turns))
+
+
+class FindingTest(RoundTestCase):
+    """What is told, how loudly, and that it is told once."""
+
+    scenarios = [(name, {'change': change, 'expected': expected})
+                 for name, change, expected in (
+        ('missing', lambda node: node.lose_volume('1-0'),
+         ('WARNING', 'volume-missing')),
+        ('available', lambda node: node.set('1-0', status='available'),
+         ('WARNING', 'volume-available')),
+        ('elsewhere', lambda node: node.attach('1-0', 'server-9'),
+         ('WARNING', 'attached-elsewhere')),
+        ('busy', lambda node: node.set('1-0', status='error'),
+         ('WARNING', 'volume-busy')),
+        ('root', lambda node: (node.disk(boot_index=0),
+                               node.lose_volume('1-0')),
+         ('ERROR', 'root-volume-dangling')),
+        ('stuck', lambda node: node.set(
+            '1-0', status='detaching', updated_at=make.ago(7200)),
+         ('WARNING', 'stuck')),
+        ('kept', lambda node: (node.about(keep=True),
+                               node.lose_volume('1-0')),
+         ('INFO', 'opted-out')))]
+
+    def test_life_cycle(self):
+        uuid = self.node.server(1)
+        self.node.server(2)
+        level, reason = self.expected
+        before = dict(self.node.volumes), dict(self.node.attachments), list(
+            self.node.inhabitants)
+        self.assertEqual([], self.events())
+        self.change(self.node)
+        lines = self.round()
+        self.assertIn('open: 0, new: 0, gone: 0, seen once: 1',
+                      lines[-1]['text'])
+        self.assertEqual(1, len(lines))
+
+        found, last = self.round()
+        self.assertEqual(
+            (level, 'found', reason, uuid, 'volume-1-0', 'attachment-1-0',
+             '/dev/vdb'),
+            tuple(found[key] for key in (
+                'level', 'event', 'reason', 'server', 'volume', 'attachment',
+                'device')))
+        self.assertIn('open: %s=1, new: 1, gone: 0, seen once: 0' % reason,
+                      last['text'])
+        [last] = self.round()
+        self.assertIn('open: %s=1, new: 0, ' % reason, last['text'])
+
+        (self.node.volumes, self.node.attachments,
+         self.node.inhabitants) = before
+        gone, last = self.round()
+        self.assertEqual(
+            ('INFO', 'gone', reason, uuid, 'volume-1-0', 'attachment-1-0',
+             '/dev/vdb', found['text']),
+            tuple(gone[key] for key in (
+                'level', 'event', 'reason', 'server', 'volume', 'attachment',
+                'device', 'text')))
+        self.assertIn('open: 0, new: 0, gone: 1, ', last['text'])
+        self.assertEqual([], self.events())
+        # Nothing was done, and nothing was to be done.
+        self.assertEqual(({}, {}), (self.tally.removals,
+                                    self.tally.refusals))
+
+
+class NoFindingTest(RoundTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.uuid = self.node.server(1, disks=2)
+        self.assertEqual([], self.events())
+
+    def test_under_way(self):
+        for status in ('reserved', 'attaching', 'detaching'):
+            for _ in range(3):
+                self.node.set('1-0', status=status, updated_at=make.ago(
+                    make.NOW.timestamp() - self.now - HOUR + 5))
+                self.assertEqual([], self.events(), status)
+
+    def test_a_mapping_that_was_just_made(self):
+        for _ in range(3):
+            self.node.disk(
+                has_connection_info=False, attachment_id=None,
+                created_at=make.ago(make.NOW.timestamp() - self.now
+                                    - HOUR + 5))
+            self.node.set('1-0', status='available')
+            self.assertEqual([], self.events())
+
+    def test_a_stale_attachment_is_left_to_the_cleanups(self):
+        self.node.attachments['attachment-s'] = make.attachment(
+            id='attachment-s', volume_id='volume-s', server_id=self.uuid)
+        self.node.volumes['volume-s'] = make.volume(id='volume-s')
+        for _ in range(3):
+            self.assertEqual([], self.events())
+
+    def test_what_lasts_one_round_only(self):
+        for _ in range(3):
+            before = dict(self.node.volumes), dict(self.node.attachments)
+            self.node.lose_volume('1-0')
+            self.assertEqual([], self.events())
+            self.node.volumes, self.node.attachments = before
+            self.assertEqual([], self.events())
+
+
+class BusyTest(RoundTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.uuid = self.node.server(1, disks=2)
+        self.node.server(2)
+
+    def test_nothing_is_found_at_a_busy_server(self):
+        self.node.lose_volume('1-0')
+        self.node.change(self.uuid, is_busy=True)
+        for _ in range(3):
+            self.assertEqual([], self.events())
+        # Nor is Cinder asked for it.
+        self.assertEqual(1, self.node.calls.count('look'))
+        self.node.change(self.uuid, is_busy=False)
+        self.assertEqual([], self.events())
+        self.assertEqual([('found', 'volume-missing', self.uuid)],
+                         self.events())
+
+    def test_what_is_known_of_it_stays(self):
+        self.node.lose_volume('1-0')
+        self.events()
+        self.assertEqual(1, len(self.events()))
+        self.node.change(self.uuid, is_busy=True)
+        self.assertIn('open: volume-missing=1, new: 0, gone: 0',
+                      self.round()[-1]['text'])
+        self.node.change(self.uuid, is_busy=False)
+        self.assertEqual([], self.events())
+
+    def test_a_server_that_is_gone(self):
+        self.node.lose_volume('1-0')
+        self.events()
+        self.events()
+        del self.node.inhabitants[0]
+        self.assertEqual([('gone', 'volume-missing', self.uuid)],
+                         self.events())
+        self.assertEqual([], self.events())
+
+    def test_all_are_busy(self):
+        for server in ('server-1', 'server-2'):
+            self.node.change(server, is_busy=True)
+        self.assertEqual([], self.events())
+        self.assertEqual({'audit': 0}, self.tally.requests)
+
+
+class FailureTest(RoundTestCase):
+    """Whatever does not answer: the round is as if it had not been."""
+
+    scenarios = testscenarios.multiply_scenarios(
+        [(name, {'name': name}) for name in (
+            'servers', 'cinder', 'known', 'look')],
+        [(reason, {'error': error, 'reason': reason})
+         for error, reason in (
+             (errors.Unreachable("auth_password='hush-hush'"),
+              'cinder-unknown'),
+             (errors.ProjectHidden('no admin'), 'cannot-see-project'),
+             (TimedOut('too late'), 'timed-out'),
+             (KeyError('odd'), 'step-failed'))])
+
+    def test_three_rounds_then_recovery(self):
+        uuid = self.node.server(1, disks=2)
+        self.node.lose_volume('1-0')
+        self.events()
+        self.node.failing[self.name] = self.error
+        for number in (1, 2, 3):
+            [line] = self.round()
+            self.assertEqual(
+                ('WARNING' if number == 1 else 'DEBUG', 'not-audited',
+                 self.reason, ''),
+                tuple(line[key] for key in ('level', 'event', 'reason',
+                                            'server')))
+            self.assertIn('the next round comes in %d s' % (
+                HOUR * 2 ** number), line['text'])
+            self.assertNotIn('hush-hush', line['text'])
+            self.assertEqual((number, number),
+                             (self.failed, self.planned[-1]))
+            last = self.watch().last()
+            self.assertEqual(
+                (number, self.now + HOUR * 2 ** number,
+                 make.NOW.timestamp() + HOUR),
+                (last.failed, last.next, last.succeeded))
+            self.assertNotEqual('', last.problem)
+            self.assertNotIn('hush-hush', last.problem)
+            self.assertEqual(1, len(self.watch().known()))
+        self.assertEqual({(self.reason, 'audit'): 3}, self.tally.refusals)
+        self.assertEqual(4, self.tally.looks['audit'][0])
+
+        self.node.failing.clear()
+        found, last = self.round()
+        self.assertEqual(('found', uuid), (found['event'], found['server']))
+        self.assertIn('failed rounds before: 3', last['text'])
+        self.assertEqual(0, self.failed)
+        last = self.watch().last()
+        self.assertEqual((0, '', self.now),
+                         (last.failed, last.problem, last.succeeded))
+        self.assertEqual([], self.events())
+        # The next time it is told again.
+        self.node.failing[self.name] = self.error
+        self.assertEqual('WARNING', self.round()[0]['level'])
+
+
+class StoreTest(RoundTestCase):
+
+    def test_the_store_cannot_be_written(self):
+        uuid = self.node.server(1, disks=2)
+        self.node.lose_volume('1-0')
+        self.events()
+        os.rename(self.path, self.path + '-away')
+        os.mkdir(self.path)
+        for level in ('WARNING', 'DEBUG'):
+            [line] = self.round()
+            self.assertEqual(
+                (level, 'not-audited', 'journal-unwritable'),
+                (line['level'], line['event'], line['reason']))
+            self.assertIn(self.path, line['text'])
+        os.rmdir(self.path)
+        os.rename(self.path + '-away', self.path)
+        self.assertEqual([('found', 'volume-missing', uuid)], self.events())
+
+    def test_the_store_is_damaged(self):
+        self.node.server(1)
+        self.events()
+        with open(self.path, 'wb') as file:
+            file.write(b'no store at all ' * 256)
+        [line] = self.round()
+        self.assertEqual('journal-unwritable', line['reason'])
+        os.unlink(self.path)
+        self.assertEqual([], self.events())
+
+    def test_a_reason_of_a_later_release(self):
+        # As the store has it when a release is taken back.
+        uuid = self.node.server(1, disks=2)
+        self.node.lose_volume('1-0')
+        self.events()
+        self.assertEqual(1, len(self.events()))
+        with contextlib.closing(sqlite3.connect(self.path)) as connection:
+            with connection:
+                connection.execute("UPDATE finding SET reason = 'unheard-of'")
+        self.assertEqual([], self.events())
+        self.assertEqual([('found', 'volume-missing', uuid)], self.events())
+
+
+class SuspectCinderTest(RoundTestCase):
+    """Cinder says of every volume of this host that it does not exist."""
+
+    def setUp(self):
+        super().setUp()
+        self.node.server(0, disks=0)
+        self.node.server(1)
+        self.node.server(2)
+        self.node.lose_volume('1-0')
+        self.node.lose_volume('2-0')
+
+    def refused(self):
+        [line] = self.round()
+        self.assertEqual(('WARNING', 'not-audited', 'cinder-suspect'), (
+            line['level'], line['event'], line['reason']))
+        self.assertEqual((), self.watch().known())
+
+    def test_another_host_s_volume_proves_it(self):
+        self.node.volumes['volume-x'] = make.volume(id='volume-x')
+        self.node.others = [['volume-y'], ['volume-z', 'volume-x']]
+        self.events()
+        self.assertEqual(2, len(self.events()))
+        self.assertEqual(2, self.node.calls.count('knows-any'))
+
+    def test_none_of_the_others_is_known(self):
+        self.node.others = [['volume-y']]
+        self.refused()
+
+    def test_few_are_asked_for(self):
+        self.node.volumes['volume-x'] = make.volume(id='volume-x')
+        self.node.others = [['volume-y']] * 5 + [['volume-x']]
+        self.refused()
+        self.assertEqual(3, self.node.calls.count('knows-any'))
+
+    def test_there_are_no_others(self):
+        self.refused()
+
+    def test_one_volume_and_there_are_no_others(self):
+        # As in a reboot: one alone may well be deleted.
+        del self.node.inhabitants[2]
+        self.events()
+        self.assertEqual([('found', 'volume-missing', 'server-1')],
+                         self.events())
+
+    def test_nobody_can_tell(self):
+        for name in ('witnesses', 'knows-any'):
+            self.node.others = [['volume-y']]
+            self.node.failing = {name: errors.Unreachable('no')}
+            self.failed = 0
+            self.assertEqual('cinder-unknown', self.round()[0]['reason'])
+
+    def test_not_asked_when_a_volume_is_known(self):
+        self.node.attach('1-0', 'server-1')
+        self.node.failing['witnesses'] = AssertionError()
+        self.events()
+
+
+class SweepTest(RoundTestCase):
+
+    sweeps = True
+
+    def setUp(self):
+        super().setUp()
+        self.uuid = self.node.server(1, disks=3, is_stopped=True)
+        self.node.server(2, is_stopped=True)
+
+    def swept(self):
+        self.round()
+        return self.node.swept
+
+    def test_nothing_to_do(self):
+        self.assertEqual([], self.swept())
+
+    def test_what_was_seen_twice(self):
+        self.node.lose_volume('1-0')
+        self.assertEqual([], self.swept())
+        self.assertEqual([self.uuid], self.swept())
+        # The lines of the round come before those of the sweep.
+        self.assertEqual(['found', 'audited'],
+                         [line['event'] for line in self.logged.found])
+        # As long as it is there.
+        self.assertEqual([self.uuid], self.swept())
+        self.node.attach('1-0', self.uuid)
+        self.assertEqual([], self.swept())
+
+    def test_something_else_was_not_seen_twice(self):
+        self.node.lose_volume('1-0')
+        self.swept()
+        self.node.lose_volume('1-1')
+        self.assertEqual([], self.swept())
+        self.assertEqual([self.uuid], self.swept())
+
+    def test_not_while_it_runs_or_is_busy(self):
+        self.node.lose_volume('1-0')
+        self.node.change(self.uuid, is_stopped=False)
+        for _ in range(3):
+            self.assertEqual([], self.swept())
+        for is_stopped in (False, True):
+            self.node.change(self.uuid, is_busy=True, is_stopped=is_stopped)
+            self.assertEqual([], self.swept())
+            self.assertEqual(0, self.failed)
+
+    def test_not_unless_it_was_asked_for(self):
+        self.sweeps = False
+        self.node.lose_volume('1-0')
+        for _ in range(3):
+            self.assertEqual([], self.swept())
+
+    def test_not_where_only_looking_is_allowed(self):
+        self.policy = Policy(observe=True)
+        self.node.lose_volume('1-0')
+        for _ in range(3):
+            self.assertEqual([], self.swept())
+        self.assertEqual(1, len(self.watch().known()))
+
+    def test_nothing_of_it_is_to_be_removed(self):
+        for policy, change in (
+                (Policy(remove_when=frozenset()), lambda: None),
+                (Policy(max_removals=1),
+                 lambda: self.node.lose_volume('1-1')),
+                (Policy(), lambda: self.node.about(keep=True))):
+            self.policy = policy
+            self.node.inhabitants, self.node.volumes = [], {}
+            self.uuid = self.node.server(1, disks=3, is_stopped=True)
+            self.node.lose_volume('1-0')
+            change()
+            for _ in range(3):
+                self.assertEqual([], self.swept())
+
+    def test_a_root_that_dangles_is_left_to_people(self):
+        self.node.disk(boot_index=0)
+        self.node.lose_volume('1-0')
+        for _ in range(3):
+            self.assertEqual([], self.swept())
+        # But does not keep the rest from being done.
+        self.node.lose_volume('1-1')
+        self.swept()
+        self.assertEqual([self.uuid], self.swept())
+
+    def test_not_in_a_round_that_failed(self):
+        self.node.lose_volume('1-0')
+        self.swept()
+        self.swept()
+        self.node.failing['look'] = errors.Unreachable('no')
+        self.assertEqual([], self.swept())
+
+
+class AnyWorldTest(RoundTestCase):
+
+    def test_every_finding_is_told_once(self):
+        @worlds.profile(share=0.3)
+        @hypothesis.given(worlds.worlds())
+        def rounds(world):
+            self.node = Node()
+            self.node.inhabitants = [ports.Inhabitant(
+                world.server, tuple(world.rows.values()))]
+            self.node.volumes = {
+                v: world.volume(v) for v in world.volumes}
+            self.node.volumes['volume-w'] = make.volume(id='volume-w')
+            self.node.others = [['volume-w']]
+            self.node.attachments = dict(world.attachments)
+            self.round()
+            self.node.inhabitants = [*self.node.inhabitants]
+            found = [line for line in self.round()
+                     if line['event'] == 'found']
+            known = self.watch().known()
+            self.assertEqual(
+                sorted(k.sighting.reason for k in known if k.announced),
+                sorted(line['reason'] for line in found))
+            self.assertEqual(0, self.failed)
+            self.node.inhabitants = []
+            gone = [line for line in self.round() if line['event'] == 'gone']
+            self.assertEqual(len(found), len(gone))
+
+        rounds()

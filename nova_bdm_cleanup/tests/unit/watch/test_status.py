@@ -1,0 +1,194 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What is said of the plugin in the nova-compute that runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import fixtures
+
+from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.journal import Charge
+from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.journal import REMOVALS
+from nova_bdm_cleanup.store.watch import Process
+from nova_bdm_cleanup.store.watch import Round
+from nova_bdm_cleanup.store.watch import Sighting
+from nova_bdm_cleanup.store.watch import Watch
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.watch import process
+from nova_bdm_cleanup.watch import status
+from nova_bdm_cleanup.watch.status import State
+
+HOUR = 3600
+NOON = 1_800_014_400.0
+MIB = 1024 * 1024
+
+
+class StatusTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(base.NoSyncing())
+        self.path = os.path.join(self.tempdir(), 'a', 'store')
+        self.now = NOON
+
+    def start(self, host='compute1', problem='', **values):
+        """As if a nova-compute had just started in this process."""
+        Watch(self.path, 4 * MIB, host).started(Process(
+            host, self.now, {**process.identity(), **values}, problem,
+            {'audit_interval': HOUR}))
+
+    def status(self, host='compute1'):
+        return status.of(Watch(self.path, 0, host), Journal(
+            self.path, 0, lambda: self.now), host, self.now)
+
+    def assertState(self, state, *words, host='compute1'):
+        found = self.status(host)
+        self.assertEqual(state, found.state)
+        self.assertEqual(bool(words), bool(found.why), found.why)
+        for word in words:
+            self.assertIn(word, found.why)
+        return found
+
+    def test_states_are_words(self):
+        self.assertEqual(
+            ['active', 'stale', 'refused', 'not-active', 'cannot-tell'],
+            [str(state) for state in State])
+
+    def test_nothing_was_ever_started(self):
+        found = self.assertState(State.NOT_ACTIVE, 'never', 'compute1')
+        self.assertEqual((None, Round(), {}, 0), (
+            found.process, found.last, found.findings,
+            found.removals_last_hour))
+        self.assertFalse(os.path.exists(os.path.dirname(self.path)))
+
+    def test_active(self):
+        self.start()
+        found = self.assertState(State.ACTIVE)
+        self.assertEqual((os.getpid(), NOON), (
+            found.process.identity['pid'], found.process.since))
+
+    def test_it_has_ended(self):
+        self.start(started=1)
+        self.assertState(State.NOT_ACTIVE, 'process %d' % os.getpid(),
+                         'ended')
+        self.start(boot='the one before')
+        self.assertState(State.NOT_ACTIVE, 'ended')
+
+    def test_it_was_started_again(self):
+        self.start(started=1)
+        self.start()
+        self.assertState(State.ACTIVE)
+
+    def test_refused(self):
+        self.start(problem='this Nova is not known')
+        self.assertState(State.REFUSED, 'this Nova is not known')
+
+    def test_refused_and_ended(self):
+        self.start(problem='this Nova is not known', started=1)
+        self.assertState(State.NOT_ACTIVE, 'ended')
+
+    def test_another_container(self):
+        self.start(namespace='pid:[1]')
+        # Perhaps this very one, before it was started again.
+        self.assertState(State.CANNOT_TELL, 'another container',
+                         'has no plugin')
+
+    def test_two_nova_computes(self):
+        self.start('compute1')
+        self.start('compute2', started=1)
+        self.assertState(State.ACTIVE)
+        self.assertState(State.NOT_ACTIVE, 'ended', host='compute2')
+        self.assertState(State.NOT_ACTIVE, 'never', 'compute3',
+                         'compute1, compute2', '--config-file',
+                         host='compute3')
+
+    # The audit
+
+    def remember(self, failed=0, problem='', succeeded=NOON):
+        Watch(self.path, 4 * MIB, 'compute1').failed(Round(
+            succeeded=succeeded, failed=failed, problem=problem))
+
+    def test_stale(self):
+        self.start()
+        self.remember()
+        self.now += 3 * HOUR
+        self.assertState(State.ACTIVE)
+        self.now += 1
+        self.assertState(State.STALE, '10801 s')
+        self.remember(failed=3, problem='Cinder does not answer')
+        self.assertState(State.STALE, '10801 s', 'Cinder does not answer')
+
+    def test_there_was_no_round_yet(self):
+        self.start()
+        self.now += 2 * HOUR
+        self.assertState(State.ACTIVE)
+        self.now += 2 * HOUR
+        self.assertState(State.STALE, '14400 s')
+
+    def test_an_old_round_of_a_process_that_is_new(self):
+        self.remember()
+        self.now += 100 * HOUR
+        self.start()
+        self.assertState(State.ACTIVE)
+
+    def test_without_an_audit_nothing_is_stale(self):
+        Watch(self.path, 4 * MIB, 'compute1').started(Process(
+            'compute1', NOON, process.identity(), '', {}))
+        self.remember()
+        self.now += 1000 * HOUR
+        self.assertState(State.ACTIVE)
+
+    def test_a_clock_that_was_set_back(self):
+        self.start()
+        self.now -= 1000 * HOUR
+        self.assertState(State.ACTIVE)
+
+    def test_what_was_told_is_counted(self):
+        watch = Watch(self.path, 4 * MIB, 'compute1')
+        seen = [Sighting('s', str(n), reason, None, None, None, '')
+                for n, reason in enumerate(('stuck', 'volume-missing',
+                                            'stuck'))]
+        watch.succeeded(NOON, HOUR, Round(), seen, ())
+        self.assertEqual({}, self.status().findings)
+        watch.succeeded(NOON + HOUR, HOUR, Round(), [
+            *seen, dataclasses.replace(seen[0], subject='new')], ())
+        self.assertEqual([('stuck', 2), ('volume-missing', 1)],
+                         list(self.status().findings.items()))
+        self.assertEqual({}, self.status('compute2').findings)
+
+    def test_removals_of_the_last_hour(self):
+        journal = Journal(self.path, 4 * MIB, lambda: self.now)
+        for removed in (2, 3):
+            journal.begin({}, [Charge(REMOVALS, removed, 32),
+                               Charge('others', 1, 32)],
+                          server='s').finish('done', {REMOVALS: removed})
+            self.now += 1800
+        self.assertEqual(5, self.status().removals_last_hour)
+        self.now += 1
+        self.assertEqual(3, self.status().removals_last_hour)
+
+    def test_the_store_cannot_be_read(self):
+        self.start()
+        with open(self.path, 'wb') as file:
+            file.write(b'no store at all ' * 256)
+        self.assertRaises(StoreError, self.status)
+
+    def test_the_kernel_is_asked_for_the_one_of_the_store(self):
+        runs = self.useFixture(fixtures.MockPatchObject(
+            process, 'runs', autospec=True, return_value=True)).mock
+        self.start()
+        self.status()
+        runs.assert_called_once_with(process.identity())

@@ -1,0 +1,147 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What this nova-compute tells Prometheus.
+
+The names are an interface: alerts and dashboards use them.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any, Dict, Iterator, Sequence, Tuple
+
+from nova_bdm_cleanup.cleanup.tally import Tally
+from nova_bdm_cleanup.exposition import Metric
+from nova_bdm_cleanup.exposition import Metrics
+from nova_bdm_cleanup.store.watch import Known
+from nova_bdm_cleanup.store.watch import Process
+from nova_bdm_cleanup.store.watch import Round
+
+_INFO = Metric(
+    'nova_bdm_cleanup_info', 'gauge',
+    'The plugin in the nova-compute of this host; always 1.',
+    ('version', 'nova_version', 'mode', 'triggers'))
+_ACTIVE = Metric(
+    'nova_bdm_cleanup_active', 'gauge',
+    'Whether it is installed there (1), or was refused (0).')
+_START = Metric(
+    'nova_bdm_cleanup_start_timestamp_seconds', 'gauge',
+    'When it was started.')
+_HEARTBEAT = Metric(
+    'nova_bdm_cleanup_heartbeat_timestamp_seconds', 'gauge',
+    'When these metrics were written, which is every minute.')
+_FINDINGS = Metric(
+    'nova_bdm_cleanup_findings', 'gauge',
+    'What the audit has found at servers of this host and is still so.',
+    ('reason',))
+_OLDEST = Metric(
+    'nova_bdm_cleanup_findings_oldest_timestamp_seconds', 'gauge',
+    'When the oldest of these findings was first seen.', ('reason',))
+_REMOVALS = Metric(
+    'nova_bdm_cleanup_removals_total', 'counter',
+    'Mappings and attachments that were removed since the start.',
+    ('reason', 'trigger'))
+_REFUSALS = Metric(
+    'nova_bdm_cleanup_refusals_total', 'counter',
+    'What was withheld, was skipped or failed since the start, by the reason '
+    'for that.', ('reason', 'trigger'))
+_LOOKS = Metric(
+    'nova_bdm_cleanup_look_duration_seconds', 'summary',
+    'Time spent on asking Cinder, for each cleanup and each round of the '
+    'audit.', ('trigger',))
+_REQUESTS = Metric(
+    'nova_bdm_cleanup_requests_total', 'counter',
+    'Requests to Cinder since the start.', ('trigger',))
+_LAST_HOUR = Metric(
+    'nova_bdm_cleanup_removals_last_hour', 'gauge',
+    'Mappings that were removed on this host within the last hour.')
+_LIMIT = Metric(
+    'nova_bdm_cleanup_removals_per_hour_limit', 'gauge',
+    'How many of them there may be: max_removals_per_hour.')
+_INTERVAL = Metric(
+    'nova_bdm_cleanup_audit_interval_seconds', 'gauge',
+    'Time from one round of the audit to the next; 0: there is none.')
+_FAILED = Metric(
+    'nova_bdm_cleanup_audit_failed_rounds', 'gauge',
+    'Rounds that have failed since the last one that succeeded.')
+_LAST_SUCCESS = Metric(
+    'nova_bdm_cleanup_audit_last_success_timestamp_seconds', 'gauge',
+    'When the last round began that succeeded.')
+_DURATION = Metric(
+    'nova_bdm_cleanup_audit_duration_seconds', 'gauge',
+    'How long that round took.')
+_SERVERS = Metric(
+    'nova_bdm_cleanup_audit_servers', 'gauge',
+    'How many servers this host had in it.')
+
+TABLE = Metrics((
+    _INFO, _ACTIVE, _START, _HEARTBEAT, _FINDINGS, _OLDEST, _REMOVALS,
+    _REFUSALS, _LOOKS, _REQUESTS, _LAST_HOUR, _LIMIT, _INTERVAL, _FAILED,
+    _LAST_SUCCESS, _DURATION, _SERVERS))
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """All that is told, as it is at one moment; a collector."""
+
+    #: When that is.
+    moment: float
+    process: Process
+    known: Sequence[Known]
+    last: Round
+    removals_last_hour: int
+    counted: Tally
+
+    def collect(self) -> Iterator[Any]:
+        process = self.process
+        yield _INFO.by({tuple(str(process.facts.get(name, ''))
+                              for name in _INFO.labels): 1})
+        yield _ACTIVE.of(not process.problem)
+        yield _START.of(process.since)
+        yield _HEARTBEAT.of(self.moment)
+        if not process.problem:
+            yield from self._findings()
+            yield from self._counters()
+            yield from self._rounds()
+
+    def _findings(self) -> Iterator[Any]:
+        number: Dict[Tuple[str], int] = collections.Counter()
+        oldest: Dict[Tuple[str], float] = {}
+        for known in self.known:
+            if known.announced:
+                reason = (known.sighting.reason,)
+                number[reason] += 1
+                oldest[reason] = min(known.first,
+                                     oldest.get(reason, known.first))
+        yield _FINDINGS.by(number)
+        yield _OLDEST.by(oldest)
+
+    def _counters(self) -> Iterator[Any]:
+        counted = self.counted
+        yield _REMOVALS.by(counted.removals)
+        yield _REFUSALS.by(counted.refusals)
+        yield _LOOKS.by({(trigger,): look
+                         for trigger, look in counted.looks.items()})
+        yield _REQUESTS.by({(trigger,): number
+                            for trigger, number in counted.requests.items()})
+        yield _LAST_HOUR.of(self.removals_last_hour)
+        yield _LIMIT.of(self.process.facts['max_removals_per_hour'])
+
+    def _rounds(self) -> Iterator[Any]:
+        last = self.last
+        yield _INTERVAL.of(self.process.facts['audit_interval'])
+        yield _FAILED.of(last.failed)
+        if last.succeeded is not None:
+            yield _LAST_SUCCESS.of(last.succeeded)
+            yield _DURATION.of(last.seconds)
+            yield _SERVERS.of(last.servers)

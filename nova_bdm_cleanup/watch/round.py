@@ -1,0 +1,257 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""One round of the periodic audit: all servers of this host, cheaply.
+
+What it finds is decided by the same rules as in a reboot.  Less is asked for:
+the volumes of all servers together, and then once for each disk that looks
+wrong.  What no mapping names is left to the cleanups.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import time
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import rules
+from nova_bdm_cleanup.cinder import BATCH
+from nova_bdm_cleanup.cleanup import actions
+from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup import tally
+from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup import witness
+from nova_bdm_cleanup.model import Bdm
+from nova_bdm_cleanup.model import Finding
+from nova_bdm_cleanup.model import Plan
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.model import Snapshot
+from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.model import WitnessAnswer
+from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.watch import Changes
+from nova_bdm_cleanup.store.watch import Round
+from nova_bdm_cleanup.store.watch import Sighting
+from nova_bdm_cleanup.store.watch import Watch
+from nova_bdm_cleanup.watch.ports import Inhabitant
+from nova_bdm_cleanup.watch.ports import NodePort
+
+#: As it should be, or soon to be.
+_WELL = frozenset((
+    Reason.HEALTHY, Reason.ATTACH_IN_FLIGHT, Reason.OPERATION_IN_FLIGHT))
+
+#: A later release, which was taken back, may have seen what has others.
+_REASONS = frozenset(map(str, Reason))
+
+
+class SuspectCinder(errors.ApiError):
+    """Cinder answers, and knows none of the volumes that must exist."""
+
+
+class Audit:
+    """The periodic audit of one host.
+
+    :param node: Nova on this host
+    :param known: what is kept from round to round
+    :param policy: what the operator allows
+    :param interval: seconds from one round to the next
+    :param sweeps: whether servers that are stopped are cleaned up
+    :param lines: gives the log lines of a server, or of the round
+    :param counted: where it is counted
+    :param now: the time since the epoch
+    """
+
+    def __init__(self, node: NodePort, known: Watch, policy: Policy,
+                 interval: int, sweeps: bool,
+                 lines: Callable[[Optional[str]], loglines.LogLines],
+                 counted: tally.Tally,
+                 now: Callable[[], float] = time.time) -> None:
+        self._node = node
+        self._known = known
+        self._policy = policy
+        self._interval = interval
+        self._sweeps = sweeps
+        self._lines = lines
+        self._counted = counted
+        self._now = now
+
+    def round(self, failed: int, next_one: Callable[[int], float]) -> int:
+        """Look at all servers once.  Raises nothing.
+
+        :param failed: how many rounds have failed before this one
+        :param next_one: when the next comes after so many
+        :returns: how many have failed by now; 0: this one did not
+        """
+        begun, moment = time.monotonic(), self._now()
+        asked = self._node.requests()
+        try:
+            servers, plans = self._look()
+            seconds = time.monotonic() - begun
+            requests = self._node.requests() - asked
+            done = Round(
+                succeeded=moment, servers=len(servers),
+                volumes=len({b.volume_id for s in servers for b in s.bdms
+                             if b.volume_id}),
+                requests=requests, seconds=seconds, next=next_one(0))
+            changes = self._known.succeeded(
+                moment, self._interval, done,
+                [s for uuid, plan in plans.items()
+                 for s in _sightings(uuid, plan)],
+                {s.server.uuid for s in servers if s.server.uuid not in plans})
+        except Exception as exc:
+            self._fail(exc, failed + 1, next_one(failed + 1))
+            return failed + 1
+        finally:
+            self._counted.looked(
+                triggers.AUDIT.name, time.monotonic() - begun,
+                self._node.requests() - asked)
+        self._tell(changes, done, failed)
+        if self._sweeps and not self._policy.observe:
+            self._sweep(servers, plans, changes)
+        return 0
+
+    def _look(self) -> Tuple[Sequence[Inhabitant], Dict[str, Plan]]:
+        """All servers, and what is found at those that can be looked at."""
+        servers = list(self._node.servers())
+        idle = [s for s in servers if not s.is_busy]
+        wanted = list(dict.fromkeys(
+            b.volume_id for s in idle for b in s.bdms if b.volume_id))
+        known: Dict[str, Volume] = {}
+        for start in range(0, len(wanted), BATCH):
+            known.update(self._node.cinder().known(
+                wanted[start:start + BATCH]))
+            _let_others()
+        if wanted and not known:
+            self._prove_cinder(
+                next(s.server.uuid for s in idle
+                     if any(b.volume_id for b in s.bdms)), len(wanted))
+        plans = {}
+        for inhabitant in idle:
+            plans[inhabitant.server.uuid] = self._judge(inhabitant, known)
+            _let_others()
+        return servers, plans
+
+    def _judge(self, inhabitant: Inhabitant,
+               known: Dict[str, Volume]) -> Plan:
+        server, bdms = inhabitant.server, inhabitant.bdms
+        volumes, attachments, _ = self._node.cinder().look_sparingly(
+            server.uuid, bdms, known, server.project)
+        # A volume of some server here is known, or another one is.
+        return rules.decide(
+            Snapshot(server, bdms, volumes, attachments, WitnessAnswer.KNOWN),
+            self._policy, _utc(self._now())).of_mappings()
+
+    def _prove_cinder(self, server: str, volumes: int) -> None:
+        """No volume of this host exists: only another one can prove that
+        this is the right Cinder.
+
+        :param server: one that has some of them
+        :param volumes: how many there are
+        :raises SuspectCinder: when none does
+        """
+        found = witness.ask(self._node.witnesses(server),
+                            self._node.cinder().knows_any)
+        # One alone may well be deleted, where there is no other to ask for.
+        if found is not WitnessAnswer.KNOWN and not (
+                found is WitnessAnswer.NONE_EXISTS and volumes == 1):
+            raise SuspectCinder(
+                'Cinder knows no volume of any server of this host, and none '
+                'of those of other hosts that it was asked for: a wrong '
+                'region, or a restored database?')
+
+    def _fail(self, exc: Exception, failed: int, then: float) -> None:
+        self._lines(None).not_audited(
+            _reason_of(exc), exc, 'the servers of this host were not audited; '
+            'the next round comes in %d s, and no more is said until one '
+            'succeeds' % max(0, then - self._now()), is_new=failed == 1)
+        try:
+            self._known.failed(dataclasses.replace(
+                self._known.last(), failed=failed, next=then,
+                problem=loglines.masked(exc)))
+        except StoreError:
+            # Which also keeps a round from succeeding: one of the two is told.
+            pass
+
+    def _tell(self, changes: Changes, done: Round, failed: int) -> None:
+        for sighting in changes.new:
+            self._lines(sighting.server).found(_finding(sighting))
+        for sighting in changes.gone:
+            if sighting.reason in _REASONS:
+                self._lines(sighting.server).gone(_finding(sighting))
+        told = collections.Counter(
+            k.sighting.reason for k in changes.known if k.announced)
+        once = sum(not k.announced for k in changes.known)
+        self._lines(None).audited(
+            'servers: %d, volumes: %d, seconds: %.1f, requests: %d, open: %s, '
+            'new: %d, gone: %d, seen once: %d%s' % (
+                done.servers, done.volumes, done.seconds, done.requests,
+                ' '.join('%s=%d' % each for each in sorted(told.items()))
+                or '0', len(changes.new), len(changes.gone), once,
+                ', failed rounds before: %d' % failed if failed else ''))
+
+    def _sweep(self, servers: Sequence[Inhabitant], plans: Dict[str, Plan],
+               changes: Changes) -> None:
+        """Clean up where nothing but what was told before is to be done."""
+        told = {k.sighting.key for k in changes.known if k.announced}
+        until = time.monotonic() + self._policy.timeout
+        for inhabitant in servers:
+            if time.monotonic() > until:
+                # Cinder is slow, or hangs: the next round goes on.
+                return
+            uuid = inhabitant.server.uuid
+            plan = plans.get(uuid)
+            due = plan.due if plan and inhabitant.is_stopped else ()
+            if due and all(_sighting(uuid, f).key in told for f in due):
+                self._node.sweep(uuid)
+
+
+def _reason_of(exc: Exception) -> Reason:
+    if isinstance(exc, SuspectCinder):
+        return Reason.CINDER_SUSPECT
+    if isinstance(exc, StoreError):
+        return Reason.JOURNAL_UNWRITABLE
+    return actions.reason_of(exc, triggers.AUDIT)
+
+
+def _let_others() -> None:
+    """Green threads take turns only here and where something is waited for."""
+    time.sleep(0)
+
+
+def _utc(moment: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(moment, datetime.timezone.utc)
+
+
+def _sightings(server: str, plan: Plan) -> List[Sighting]:
+    return [_sighting(server, f) for f in plan.findings
+            if f.reason not in _WELL]
+
+
+def _sighting(server: str, finding: Finding) -> Sighting:
+    # What its owner wants to be kept is no damage, whatever else it is.
+    reason = (Reason.OPTED_OUT if finding.withheld is Reason.OPTED_OUT
+              else finding.reason)
+    return Sighting(
+        server=server, subject=finding.bdm.uuid if finding.bdm else '',
+        reason=str(reason), volume=finding.volume_id,
+        attachment=finding.attachment_id, device=finding.device,
+        explanation=finding.explanation)
+
+
+def _finding(sighting: Sighting) -> Finding:
+    """As the log lines take it."""
+    return Finding(Reason(sighting.reason), sighting.explanation, Bdm(
+        uuid=sighting.subject, volume_id=sighting.volume,
+        attachment_id=sighting.attachment, device_name=sighting.device))
