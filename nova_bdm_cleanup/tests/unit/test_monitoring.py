@@ -1,0 +1,184 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""The alerts and the dashboard in etc/ ask for what exists."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from typing import Any, Dict, Iterator, List, Set, Tuple
+
+import yaml
+
+from nova_bdm_cleanup.fleet import metrics as audit_metrics
+from nova_bdm_cleanup.fleet.issues import FleetReason
+from nova_bdm_cleanup.model import DANGLING
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit import promtool
+from nova_bdm_cleanup.watch import metrics as node_metrics
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+RULES = ROOT / 'etc' / 'prometheus' / 'bdm-cleanup.rules.yaml'
+RULES_TEST = RULES.with_name('bdm-cleanup.test.yaml')
+DASHBOARD = ROOT / 'etc' / 'grafana' / 'bdm-cleanup.json'
+DOC = ROOT / 'doc' / 'source'
+
+METRICS = (*node_metrics.TABLE.metrics, *audit_metrics.TABLE.metrics)
+
+#: The labels that Prometheus adds.
+SCRAPED = {'instance', 'job'}
+
+#: What node_exporter itself tells.
+THEIRS = {'node_systemd_unit_state', 'node_textfile_scrape_error'}
+
+
+def rules() -> List[Dict[str, Any]]:
+    content = yaml.safe_load(RULES.read_text(encoding='utf-8'))
+    return [rule for group in content['groups'] for rule in group['rules']]
+
+
+def panels() -> List[Dict[str, Any]]:
+    dashboard = json.loads(DASHBOARD.read_text(encoding='utf-8'))
+    return [p for p in dashboard['panels'] if p['type'] != 'row']
+
+
+def queries() -> Iterator[Tuple[str, str]]:
+    """All of the dashboard, with where they are."""
+    for panel in panels():
+        for target in panel['targets']:
+            yield panel['title'], target['expr'].replace(
+                '$__rate_interval', '5m').replace('$instance', '.*')
+
+
+class NamesTest(base.TestCase):
+
+    def assertExist(self, where: str, query: str) -> None:
+        known = {name: set(metric.labels)
+                 for metric in METRICS for name in metric.series}
+        found = re.findall(r'\b((?:node|nova)_\w+)(?:\{(.*?)\})?', query)
+        self.assertTrue(found, where)
+        for name, selection in found:
+            if name in THEIRS:
+                continue
+            self.assertIn(name, known, where)
+            labels = set(re.findall(r'(\w+)\s*=', selection))
+            self.assertEqual(
+                set(), labels - known[name] - SCRAPED, where)
+        for grouped in re.findall(r'\bby \((.*?)\)', query):
+            names = set(re.split(r',\s*', grouped))
+            self.assertEqual(set(), names - SCRAPED - set().union(
+                *(known[name] for name, _ in found)), where)
+
+    def test_alerts_ask_for_metrics_that_exist(self) -> None:
+        for rule in rules():
+            self.assertExist(rule['alert'], rule['expr'])
+
+    def test_the_dashboard_asks_for_metrics_that_exist(self) -> None:
+        for title, query in queries():
+            self.assertExist(title, query)
+
+    def test_every_metric_is_asked_for(self) -> None:
+        asked = ' '.join([*(rule['expr'] for rule in rules()),
+                          *(query for _, query in queries())])
+        for metric in METRICS:
+            for name in metric.series:
+                self.assertRegex(asked, r'\b%s\b' % name)
+
+    def test_reasons_exist(self) -> None:
+        """A disk dangles for one of the reasons for which one is removed."""
+        known = {str(r) for r in (*Reason, *FleetReason)}
+        dangling = 0
+        for rule in rules():
+            for text in re.findall('reason=~?"(.*?)"', rule['expr']):
+                reasons = set(text.split('|'))
+                self.assertEqual(set(), reasons - known, rule['alert'])
+                if 'DiskDangling' in rule['alert']:
+                    self.assertEqual({str(r) for r in DANGLING}, reasons)
+                    dangling += 1
+        self.assertEqual(2, dangling)
+
+
+class AlertsTest(base.TestCase):
+
+    def test_each_says_what_and_where_and_what_to_do(self) -> None:
+        for rule in rules():
+            notes = rule['annotations']
+            self.assertEqual({'summary', 'description', 'runbook'},
+                             set(notes), rule['alert'])
+            self.assertRegex(notes['summary'],
+                             r'\$labels\.(instance|host)\b')
+            self.assertIn(rule['labels']['severity'],
+                          ('critical', 'warning'))
+
+    def test_the_sections_exist(self) -> None:
+        for rule in rules():
+            page, _, anchor = rule['annotations']['runbook'].partition('#')
+            text = (DOC / page).with_suffix('.rst').read_text(
+                encoding='utf-8')
+            for name in ([str(r) for r in DANGLING] if '{{' in anchor
+                         else [anchor] if anchor else []):
+                self.assertIn('\n.. _%s:\n' % name, text)
+
+    def test_each_alert_fires_in_a_test_and_is_documented(self) -> None:
+        tests = yaml.safe_load(RULES_TEST.read_text(encoding='utf-8'))
+        fired = {case['alertname'] for test in tests['tests']
+                 for case in test['alert_rule_test']
+                 if case.get('exp_alerts')}
+        documented: Set[str] = set(re.findall(
+            r'``(Bdm\w+)``', (DOC / 'guide' / 'monitoring.rst').read_text(
+                encoding='utf-8')))
+        names = {rule['alert'] for rule in rules()}
+        self.assertEqual(names, fired)
+        self.assertEqual(names, documented)
+
+    @promtool.needs_promtool
+    def test_their_own_tests(self) -> None:
+        self.assertEqual('', promtool.promtool(
+            'test', 'rules', RULES_TEST.name, cwd=RULES_TEST.parent))
+
+
+class DashboardTest(base.TestCase):
+
+    @promtool.needs_promtool
+    def test_prometheus_understands_every_query(self) -> None:
+        path = pathlib.Path(self.tempdir()) / 'rules.yaml'
+        path.write_text(yaml.safe_dump({'groups': [{
+            'name': 'queries',
+            'rules': [{'record': 'query:%d' % number, 'expr': query}
+                      for number, (_, query) in enumerate(queries())]}]}))
+        self.assertEqual('', promtool.promtool('check', 'rules', str(path)))
+
+    def test_the_data_source_can_be_chosen(self) -> None:
+        dashboard = json.loads(DASHBOARD.read_text(encoding='utf-8'))
+        self.assertEqual(
+            {'datasource': 'datasource', 'instance': 'query'},
+            {v['name']: v['type'] for v in dashboard['templating']['list']})
+        self.assertIsNone(dashboard['id'])
+        for panel in panels():
+            for place in (panel, *panel['targets']):
+                self.assertEqual('${datasource}', place['datasource']['uid'])
+
+    def test_panels_do_not_overlap(self) -> None:
+        dashboard = json.loads(DASHBOARD.read_text(encoding='utf-8'))
+        taken: Set[Tuple[int, int]] = set()
+        for panel in dashboard['panels']:
+            place = panel['gridPos']
+            cells = {(x, y)
+                     for x in range(place['x'], place['x'] + place['w'])
+                     for y in range(place['y'], place['y'] + place['h'])}
+            self.assertEqual(set(), cells & taken, panel['title'])
+            self.assertLessEqual(place['x'] + place['w'], 24)
+            taken |= cells
+        ids = [panel['id'] for panel in dashboard['panels']]
+        self.assertEqual(sorted(set(ids)), sorted(ids))
