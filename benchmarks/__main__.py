@@ -39,6 +39,7 @@ BENCHMARKS = {
     'dangling': 'a hard reboot with k dangling of n volumes, by phase',
     'boot': 'the boot of a host with many guests, with the plugin and '
             'without',
+    'node': 'the periodic audit of a host, and a loop over its servers',
     'decide': 'the decision alone',
     'loader': 'what an installed package adds to the start of nova-compute',
     'fleet': 'an audit of a whole cloud, and the naive loop',

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from e2e import stack as stack_mod
     from e2e import trial as trial_mod
 
-SUITES = ('scenarios', 'faults', 'commands', 'timing', 'soak')
+SUITES = ('scenarios', 'faults', 'commands', 'monitoring', 'timing', 'soak')
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     down.add_argument('--wipe', action='store_true',
                       help='and delete its directory, results included')
     commands.add_parser('install', help='only install the packages')
+    commands.add_parser(
+        'alerts', help='show the alerts and the dashboard to a real '
+        'Prometheus; needs no cloud')
     commands.add_parser('list', help='the names of all trials')
     devices.add_arguments(commands.add_parser(
         'devices', help='run the cases on real block devices, in a virtual '
@@ -87,9 +90,11 @@ def main() -> None:
     if args.command == 'table':
         _table(args.results)
         return
-    if args.command == 'list':
+    if args.command in ('list', 'alerts'):
         try:
-            _list()
+            {'list': _list, 'alerts': _alerts}[args.command]()
+        except machine.Unfit as exc:
+            sys.exit(f'e2e: {exc}')
         except ModuleNotFoundError as exc:
             sys.exit(f'e2e: {exc.name} is missing; "e2e/run install" installs '
                      'the packages that the suites need')
@@ -102,6 +107,16 @@ def main() -> None:
     except machine.Unfit as exc:
         print(f'e2e: {exc}', file=sys.stderr)
         sys.exit(2)
+
+
+def _alerts() -> None:
+    from e2e import monitoring
+    from e2e import prometheus
+    missing = prometheus.missing()
+    if missing:
+        raise machine.Unfit(f'{" and ".join(missing)} are missing; '
+                            '"e2e/run install" installs what is needed')
+    print(monitoring.alone())
 
 
 def _on_machine(args: argparse.Namespace, backends: tuple[str, ...]) -> int:
@@ -162,17 +177,19 @@ def _run_trials(runner: 'runner_mod.Runner', plugin: bool,
     from e2e import coming_back
     from e2e import commands
     from e2e import faults
+    from e2e import monitoring
     from e2e import scenarios
     for suite, trials in (('scenarios',
                            scenarios.SCENARIOS + coming_back.SCENARIOS),
                           ('faults', faults.FAULTS),
-                          ('commands', commands.COMMANDS)):
+                          ('commands', commands.COMMANDS),
+                          ('monitoring', monitoring.MONITORING)):
         wanted = [one for one in trials
                   if runner.wanted(one.name) and (plugin or one.stock)]
         if suite not in suites or not wanted:
             continue
         runner.nova_compute(plugin)
-        if suite == 'commands':
+        if suite in ('commands', 'monitoring'):
             client.Client(runner.lab).install()
         for one in wanted:
             runner.trial(suite, one.name, one.title, plugin, one.run)
@@ -215,9 +232,10 @@ def _list() -> None:
     from e2e import coming_back
     from e2e import commands
     from e2e import faults
+    from e2e import monitoring
     from e2e import scenarios
     for one in (scenarios.SCENARIOS + coming_back.SCENARIOS + faults.FAULTS
-                + commands.COMMANDS):
+                + commands.COMMANDS + monitoring.MONITORING):
         print(f'{one.name:20} {one.title}')
 
 

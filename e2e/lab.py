@@ -42,6 +42,9 @@ PORTS = {
     'nova-api': 8774,
     'cinder-api': 8776,
     'neutron': 9696,
+    # Not their usual ones: a machine may have them already.
+    'prometheus': 19090,
+    'node-exporter': 19100,
 }
 #: The second, empty Cinder of one of the faults.
 EMPTY_CINDER_PORT = 8786

@@ -1,0 +1,290 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+"""What Prometheus is told, and what it makes of it.
+
+First without a cloud: files with everything that there is an alert for, and
+then with nothing of it.  Then with one: nova-compute with the periodic audit
+and the sweep switched on, and ``openstack bdm audit``, each with its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import datetime
+import json
+import pathlib
+import tempfile
+import time
+
+from e2e import client
+from e2e import lab as lab_mod
+from e2e import processes
+from e2e.prometheus import complaints
+from e2e.prometheus import Prometheus
+from e2e.scenarios import Scenario
+from e2e.trial import Failed
+from e2e.trial import Trial
+from nova_bdm_cleanup import exposition
+from nova_bdm_cleanup import textfile
+from nova_bdm_cleanup.cleanup.tally import Tally
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.fleet.metrics import AuditMetrics
+from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.store.watch import Known
+from nova_bdm_cleanup.store.watch import Process
+from nova_bdm_cleanup.store.watch import Round
+from nova_bdm_cleanup.store.watch import Sighting
+from nova_bdm_cleanup.watch import metrics
+
+_HOUR, _DAY = 3600.0, 86400.0
+
+#: The shortest that there is, so that a trial need not take long.
+_INTERVAL = 60
+
+#: A round is due within an interval, and a finding must be seen in two.
+_PATIENCE = 4 * _INTERVAL
+
+#: Alerts that need no more than what the files say of the past.
+_AT_ONCE = {
+    'BdmAuditRootDangling', 'BdmAuditStale', 'BdmCleanupAuditStale',
+    'BdmCleanupDiskDangling', 'BdmCleanupLimitHit', 'BdmCleanupRootDangling'}
+
+#: Those that wait whether it passes.
+_LATER = {'BdmAuditDiskDangling', 'BdmCleanupSilent', 'BdmTextfileError'}
+
+
+# -- without a cloud -------------------------------------------------------
+
+def _node(bad: bool) -> metrics.State:
+    """What nova-compute writes, in good times and in bad ones."""
+    now = time.time()
+    tally = Tally()
+    tally.removed('volume-missing', 'sweep')
+    tally.refused('timed-out', 'sweep')
+    tally.looked('audit', 0.5, 6)
+    reasons = [Reason.VOLUME_MISSING, *(
+        [Reason.ROOT_VOLUME_DANGLING] if bad else [])]
+    return metrics.State(
+        moment=now - _HOUR * bad, process=Process(
+            lab_mod.HOST, now - 2 * _DAY, {}, '', {
+                'version': '0', 'nova_version': '26', 'mode': 'enforce',
+                'triggers': 'hard_reboot', 'audit_interval': _HOUR,
+                'max_removals_per_hour': 32}),
+        known=[Known(Sighting('server', 'mapping', str(reason), None, None,
+                              None, ''), now - _HOUR - _DAY * bad, True)
+               for reason in reasons],
+        last=Round(succeeded=now - _DAY * bad, servers=12, seconds=2,
+                   failed=3 * bad),
+        removals_last_hour=32 if bad else 1, counted=tally)
+
+
+def _cloud(bad: bool) -> AuditMetrics:
+    """What ``openstack bdm audit`` writes."""
+    issues = [Issue(reason, '', host=lab_mod.HOST) for reason in (
+        Reason.ROOT_VOLUME_DANGLING, Reason.VOLUME_MISSING) if bad]
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return AuditMetrics(
+        issues, [str(reason) for reason in Reason],
+        frozenset((lab_mod.HOST,)), (12, 24, 24), {'Nova': 3, 'Cinder': 9},
+        now - datetime.timedelta(days=2 * bad), 2.5)
+
+
+def _tell(prometheus: Prometheus, bad: bool) -> None:
+    _write(prometheus, 'bdm-cleanup.prom', _node(bad))
+    _write(prometheus, 'bdm-audit.prom', _cloud(bad))
+    (prometheus.textfiles / 'broken.prom').write_text(
+        'no metric\n' if bad else '')
+
+
+def _write(prometheus: Prometheus, name: str,
+           collector: exposition.Collector) -> None:
+    textfile.write(str(prometheus.textfiles / name),
+                   exposition.text(collector))
+
+
+def _refuse(prometheus: Prometheus) -> None:
+    """A nova-compute that has refused the hooks."""
+    state = _node(bad=False)
+    _write(prometheus, 'bdm-cleanup.prom', dataclasses.replace(
+        state, process=dataclasses.replace(state.process, problem='no')))
+
+
+def alerts(prometheus: Prometheus) -> str:
+    """Every alert that can be had from files, and its end."""
+    prometheus.start()
+    _tell(prometheus, bad=False)
+    processes.wait_until(
+        lambda: prometheus.query('nova_bdm_cleanup_active')
+        and prometheus.query('nova_bdm_audit_servers'), 'the metrics')
+    # The rules are evaluated once a second.
+    time.sleep(3)
+    Trial.equal('alerts', prometheus.alerts(), set())
+    _tell(prometheus, bad=True)
+    wanted = {*((name, 'firing') for name in _AT_ONCE),
+              *((name, 'pending') for name in _LATER)}
+    prometheus.wait_alerts(wanted.__eq__, 'all of the alerts')
+    empty = _empty(prometheus)
+    _tell(prometheus, bad=False)
+    prometheus.wait_alerts(lambda seen: not seen, 'the end of the alerts')
+    # What is good news has nothing to show in bad times.
+    Trial.equal('panels of the dashboard that are always empty',
+                empty & _empty(prometheus), set())
+    _refuse(prometheus)
+    prometheus.wait_alerts({('BdmCleanupNotActive', 'pending')}.__eq__,
+                           'the alert of a refusal')
+    return (f'{len(_AT_ONCE)} alerts fire, {len(_LATER) + 1} are pending, all '
+            'of them end; no panel of the dashboard is empty')
+
+
+def _empty(prometheus: Prometheus) -> set[str]:
+    return {title for title, shown in prometheus.dashboard().items()
+            if not shown}
+
+
+def alone() -> str:
+    """The same, for a machine without a cloud.
+
+    :raises NotUp, Failed: when it is not so
+    """
+    with tempfile.TemporaryDirectory(prefix='bdm-alerts-') as directory:
+        lab = lab_mod.Lab(pathlib.Path(directory), lab_mod.BACKENDS[0])
+        lab.make_directories()
+        with _running(lab) as prometheus:
+            return alerts(prometheus)
+
+
+@contextlib.contextmanager
+def _running(lab: lab_mod.Lab) -> Iterator[Prometheus]:
+    prometheus = Prometheus(lab)
+    try:
+        yield prometheus
+    finally:
+        prometheus.stop()
+
+
+# -- with one --------------------------------------------------------------
+
+def shipped_alerts(t: Trial) -> str:
+    with _running(t.lab) as prometheus:
+        return alerts(prometheus)
+
+
+def node_and_cloud(t: Trial) -> str:
+    """A root that dangles fires; a disk that dangles is swept away."""
+    with _running(t.lab) as prometheus:
+        prometheus.start()
+        path = prometheus.textfiles / 'bdm-cleanup.prom'
+        t.options = {'bdm_cleanup': {
+            'audit_interval': str(_INTERVAL), 'sweep_stopped': 'true',
+            'metrics_file': str(path)}}
+        t.compute.restart(t.plugin, t.options)
+        server = t.server('A', 'B')
+        other = t.server(root='other-root')
+        processes.wait_until(
+            lambda: prometheus.value('nova_bdm_cleanup_active') == 1,
+            'nova-compute in Prometheus')
+        processes.wait_until(
+            lambda: prometheus.value('nova_bdm_cleanup_audit_servers') == 2,
+            'a round of the audit', _PATIENCE)
+        t.equal('alerts', prometheus.alerts(), set())
+
+        t.lose_attachment(server, 'B')
+        t.lose_attachment(other, 'other-root')
+        prometheus.wait_alerts(
+            {('BdmCleanupRootDangling', 'firing')}.__eq__,
+            'an alert', _PATIENCE)
+        t.equal('findings', _by_reason(
+            prometheus, 'nova_bdm_cleanup_findings'),
+            {'root-volume-dangling': 1, 'volume-available': 1})
+        _audit(t, prometheus)
+        _sweep(t, prometheus, server)
+        problems = complaints(path.read_bytes())
+        t.equal('promtool check metrics', problems, '')
+        t.expect(other, 'ACTIVE', 'other-root', attachments='')
+    return ('an alert fires for the dangling root, from the node and from '
+            'the audit; the disk of the stopped server is swept away and '
+            'counted, and the server starts')
+
+
+def _by_reason(prometheus: Prometheus, metric: str) -> dict[str, float]:
+    return {one['metric']['reason']: float(one['value'][1])
+            for one in prometheus.query(f'{metric} > 0')}
+
+
+def _audit(t: Trial, prometheus: Prometheus) -> None:
+    path = prometheus.textfiles / 'bdm-audit.prom'
+    answer = client.Client(t.lab).bdm(
+        client.ADMIN, 'audit', '--all-projects', '--prometheus', str(path))
+    if answer.code != 5:
+        raise Failed(f'exit code 5 expected: {answer}')
+    prometheus.wait_alerts(
+        lambda seen: ('BdmAuditRootDangling', 'firing') in seen, 'the alert')
+    t.equal('findings of the audit', _by_reason(
+        prometheus, 'nova_bdm_audit_findings'),
+        {'root-volume-dangling': 1, 'volume-available': 1})
+
+
+def _sweep(t: Trial, prometheus: Prometheus, server: str) -> None:
+    t.cloud.action(server, {'os-stop': None})
+    t.equal('status', t.cloud.wait_server(server), 'SHUTOFF')
+    processes.wait_until(
+        lambda: prometheus.value('sum(nova_bdm_cleanup_removals_total'
+                                 '{trigger="sweep"})') >= 1,
+        'the sweep', _PATIENCE)
+    t.expect_volume('B', 'available', on_host=False)
+    t.expect(server, 'SHUTOFF', 'root A', off=True)
+    processes.wait_until(
+        lambda: 'volume-available' not in _by_reason(
+            prometheus, 'nova_bdm_cleanup_findings'),
+        'the end of the finding', _PATIENCE)
+    t.cloud.action(server, {'os-start': None})
+    t.cloud.wait_server(server)
+    t.expect(server, 'ACTIVE', 'root A')
+
+
+def status(t: Trial) -> str:
+    """Which nova-compute has the plugin: this one, none, the old one?"""
+    host, procs = client.Client(t.lab), t.compute.stack.procs
+    seen = []
+
+    def ask(state: str, code: int) -> None:
+        answer = host.host('status', '--json')
+        told = json.loads(answer.output)
+        t.equal('status', (told['state'], answer.code), (state, code))
+        seen.append(state)
+        if state == 'active':
+            t.equal('pid', told['process']['pid'], procs.pid('nova-compute'))
+
+    t.options = {'bdm_cleanup': {}}
+    t.compute.restart(True)
+    ask('active', 0)
+    procs.kill('nova-compute')
+    ask('not-active', 1)
+    t.compute.restart(False)
+    ask('not-active', 1)
+    t.compute.restart(True, {'bdm_cleanup': {'mode': 'all'}})
+    ask('refused', 3)
+    t.compute.restart(True)
+    ask('active', 0)
+    return ', '.join(seen)
+
+
+MONITORING = [
+    Scenario('status', '``nova-bdm-cleanup status`` after a start, a SIGKILL, '
+             'a start without the plugin, one with a wrong option, and '
+             'another start', status, stock=False),
+    Scenario('shipped-alerts', 'Files with everything that there is an alert '
+             'for', shipped_alerts, stock=False),
+    Scenario('node-and-cloud', 'The periodic audit, the sweep and ``openstack '
+             'bdm audit --prometheus``', node_and_cloud, stock=False)]
