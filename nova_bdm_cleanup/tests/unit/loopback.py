@@ -320,6 +320,11 @@ class LoopbackCloud:
                       admin: bool) -> Tuple[int, Any]:
         if 'all_tenants' in query and not admin:
             return 403, {'forbidden': {'message': 'Policy'}}
+        try:
+            name = re.compile(query.get('name', ''))
+        except re.error:
+            # Nova hands it to its database, whose error nobody catches.
+            return 500, {'computeFault': {'message': 'Unexpected API Error'}}
         shows_silent = not set(query) - {'all_tenants'}
         found = [s for s in reversed(list(self.servers.values()))
                  if (s['id'] not in self.silent_servers or shows_silent)
@@ -327,7 +332,7 @@ class LoopbackCloud:
                  and query.get('project_id') in (None, s['tenant_id'])
                  and query.get('host') in (
                      None, s['OS-EXT-SRV-ATTR:host'])
-                 and re.search(query.get('name', ''), s['name'])
+                 and name.search(s['name'])
                  and s['status'] != 'SOFT_DELETED']
         marker = query.get('marker')
         if marker and marker not in self.servers:
