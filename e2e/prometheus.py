@@ -135,7 +135,7 @@ class Prometheus:
         return {panel['title']: [
             sample for target in panel['targets']
             for sample in self.query(
-                target['expr'].replace('$instance', '.*').replace(
+                target['expr'].replace('$host', '.*').replace(
                     '$__rate_interval', '1m'))]
             for panel in panels if panel['type'] != 'row'}
 

@@ -18,69 +18,76 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
 
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.exposition import Metric
 from nova_bdm_cleanup.exposition import Metrics
+from nova_bdm_cleanup.exposition import Value
 from nova_bdm_cleanup.store.watch import Known
 from nova_bdm_cleanup.store.watch import Process
 from nova_bdm_cleanup.store.watch import Round
 
-_INFO = Metric(
+
+def _metric(name: str, kind: str, text: str, *labels: str) -> Metric:
+    """All have Nova's name of the host, of which a machine may have two."""
+    return Metric(name, kind, text, ('host', *labels))
+
+
+_INFO = _metric(
     'nova_bdm_cleanup_info', 'gauge',
     'The plugin in the nova-compute of this host; always 1.',
-    ('version', 'nova_version', 'mode', 'triggers'))
-_ACTIVE = Metric(
+    'version', 'nova_version', 'mode', 'triggers')
+_ACTIVE = _metric(
     'nova_bdm_cleanup_active', 'gauge',
     'Whether it is installed there (1), or was refused (0).')
-_START = Metric(
+_START = _metric(
     'nova_bdm_cleanup_start_timestamp_seconds', 'gauge',
     'When it was started.')
-_HEARTBEAT = Metric(
+_HEARTBEAT = _metric(
     'nova_bdm_cleanup_heartbeat_timestamp_seconds', 'gauge',
     'When these metrics were written, which is every minute.')
-_FINDINGS = Metric(
+_FINDINGS = _metric(
     'nova_bdm_cleanup_findings', 'gauge',
     'What the audit has found at servers of this host and is still so.',
-    ('reason',))
-_OLDEST = Metric(
+    'reason')
+_OLDEST = _metric(
     'nova_bdm_cleanup_findings_oldest_timestamp_seconds', 'gauge',
-    'When the oldest of these findings was first seen.', ('reason',))
-_REMOVALS = Metric(
+    'When the oldest of these findings was first seen.', 'reason')
+_REMOVALS = _metric(
     'nova_bdm_cleanup_removals_total', 'counter',
     'Mappings and attachments that were removed since the start.',
-    ('reason', 'trigger'))
-_REFUSALS = Metric(
+    'reason', 'trigger')
+_REFUSALS = _metric(
     'nova_bdm_cleanup_refusals_total', 'counter',
     'What was withheld, was skipped or failed since the start, by the reason '
-    'for that.', ('reason', 'trigger'))
-_LOOKS = Metric(
+    'for that.', 'reason', 'trigger')
+_LOOKS = _metric(
     'nova_bdm_cleanup_look_duration_seconds', 'summary',
     'Time spent on asking Cinder, for each cleanup and each round of the '
-    'audit.', ('trigger',))
-_REQUESTS = Metric(
+    'audit.', 'trigger')
+_REQUESTS = _metric(
     'nova_bdm_cleanup_requests_total', 'counter',
-    'Requests to Cinder since the start.', ('trigger',))
-_LAST_HOUR = Metric(
+    'Requests to Cinder since the start.', 'trigger')
+_LAST_HOUR = _metric(
     'nova_bdm_cleanup_removals_last_hour', 'gauge',
     'Mappings that were removed on this host within the last hour.')
-_LIMIT = Metric(
+_LIMIT = _metric(
     'nova_bdm_cleanup_removals_per_hour_limit', 'gauge',
     'How many of them there may be: max_removals_per_hour.')
-_INTERVAL = Metric(
+_INTERVAL = _metric(
     'nova_bdm_cleanup_audit_interval_seconds', 'gauge',
     'Time from one round of the audit to the next; 0: there is none.')
-_FAILED = Metric(
+_FAILED = _metric(
     'nova_bdm_cleanup_audit_failed_rounds', 'gauge',
     'Rounds that have failed since the last one that succeeded.')
-_LAST_SUCCESS = Metric(
+_LAST_SUCCESS = _metric(
     'nova_bdm_cleanup_audit_last_success_timestamp_seconds', 'gauge',
     'When the last round began that succeeded.')
-_DURATION = Metric(
+_DURATION = _metric(
     'nova_bdm_cleanup_audit_duration_seconds', 'gauge',
     'How long that round took.')
-_SERVERS = Metric(
+_SERVERS = _metric(
     'nova_bdm_cleanup_audit_servers', 'gauge',
     'How many servers this host had in it.')
 
@@ -104,11 +111,11 @@ class State:
 
     def collect(self) -> Iterator[Any]:
         process = self.process
-        yield _INFO.by({tuple(str(process.facts.get(name, ''))
-                              for name in _INFO.labels): 1})
-        yield _ACTIVE.of(not process.problem)
-        yield _START.of(process.since)
-        yield _HEARTBEAT.of(self.moment)
+        yield self._by(_INFO, {tuple(str(process.facts.get(name, ''))
+                                     for name in _INFO.labels[1:]): 1})
+        yield self._of(_ACTIVE, not process.problem)
+        yield self._of(_START, process.since)
+        yield self._of(_HEARTBEAT, self.moment)
         if not process.problem:
             yield from self._findings()
             yield from self._counters()
@@ -123,25 +130,33 @@ class State:
                 number[reason] += 1
                 oldest[reason] = min(known.first,
                                      oldest.get(reason, known.first))
-        yield _FINDINGS.by(number)
-        yield _OLDEST.by(oldest)
+        yield self._by(_FINDINGS, number)
+        yield self._by(_OLDEST, oldest)
 
     def _counters(self) -> Iterator[Any]:
         counted = self.counted
-        yield _REMOVALS.by(counted.removals)
-        yield _REFUSALS.by(counted.refusals)
-        yield _LOOKS.by({(trigger,): look
-                         for trigger, look in counted.looks.items()})
-        yield _REQUESTS.by({(trigger,): number
-                            for trigger, number in counted.requests.items()})
-        yield _LAST_HOUR.of(self.removals_last_hour)
-        yield _LIMIT.of(self.process.facts['max_removals_per_hour'])
+        yield self._by(_REMOVALS, counted.removals)
+        yield self._by(_REFUSALS, counted.refusals)
+        yield self._by(_LOOKS, {
+            (trigger,): look for trigger, look in counted.looks.items()})
+        yield self._by(_REQUESTS, {
+            (trigger,): number
+            for trigger, number in counted.requests.items()})
+        yield self._of(_LAST_HOUR, self.removals_last_hour)
+        yield self._of(_LIMIT, self.process.facts['max_removals_per_hour'])
 
     def _rounds(self) -> Iterator[Any]:
         last = self.last
-        yield _INTERVAL.of(self.process.facts['audit_interval'])
-        yield _FAILED.of(last.failed)
+        yield self._of(_INTERVAL, self.process.facts['audit_interval'])
+        yield self._of(_FAILED, last.failed)
         if last.succeeded is not None:
-            yield _LAST_SUCCESS.of(last.succeeded)
-            yield _DURATION.of(last.seconds)
-            yield _SERVERS.of(last.servers)
+            yield self._of(_LAST_SUCCESS, last.succeeded)
+            yield self._of(_DURATION, last.seconds)
+            yield self._of(_SERVERS, last.servers)
+
+    def _by(self, metric: Metric, values: Mapping[Any, Value]) -> Any:
+        return metric.by({(self.process.host, *labels): value
+                          for labels, value in values.items()})
+
+    def _of(self, metric: Metric, value: Value) -> Any:
+        return self._by(metric, {(): value})

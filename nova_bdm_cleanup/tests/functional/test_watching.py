@@ -97,11 +97,14 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
     def watch(self) -> Watch:
         return Watch(str(self.store_path), 1 << 24, self.manager.host)
 
-    def metric(self, name: str) -> float:
-        """The value of a metric with its labels."""
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric of this host with these labels."""
+        series = 'nova_bdm_cleanup_%s{%s}' % (name, ','.join(
+            '%s="%s"' % label for label in (
+                ('host', self.manager.host), *labels.items())))
         value, = [line.rpartition(' ')[2]
                   for line in self.metrics.read_text().splitlines()
-                  if line.rpartition(' ')[0] == 'nova_bdm_cleanup_' + name]
+                  if line.rpartition(' ')[0] == series]
         return float(value)
 
     def remove_all(self) -> None:
@@ -127,7 +130,7 @@ class RoundTest(_WatchingTestCase):
         self.restart()
         self.assertEqual([('found', 'volume-available', server.id, lost)],
                          self.round())
-        self.assertEqual(1, self.metric('findings{reason="volume-available"}'))
+        self.assertEqual(1, self.metric('findings', reason='volume-available'))
         self.restart()
         self.assertEqual([], self.round())
         self.assertIn('open: volume-available=1, new: 0', self.sums[0])
@@ -356,7 +359,7 @@ class SweepTest(_WatchingTestCase):
         entry, = self.journal()
         self.assertEqual('sweep', entry.record['trigger'])
         self.assertEqual(1, self.metric(
-            'removals_total{reason="volume-missing",trigger="sweep"}'))
+            'removals_total', reason='volume-missing', trigger='sweep'))
         self.assertEqual(3, self.metric('removals_last_hour'))
         self.assertEqual(3, len(self.round()))
         self.made, self.kept = server, kept
@@ -389,7 +392,7 @@ class SweepTest(_WatchingTestCase):
             ['found', 'withheld'], [t.event for t in self.see_twice()])
         self.assertFalse(self.swept())
         self.assertEqual(1, self.metric(
-            'refusals_total{reason="over-limit",trigger="sweep"}'))
+            'refusals_total', reason='over-limit', trigger='sweep'))
 
     def press(self, act: Callable[[], Any], state: str) -> None:
         """Somebody else wants something of the server just now.

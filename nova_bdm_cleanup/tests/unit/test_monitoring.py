@@ -58,7 +58,7 @@ def queries() -> Iterator[Tuple[str, str]]:
     for panel in panels():
         for target in panel['targets']:
             yield panel['title'], target['expr'].replace(
-                '$__rate_interval', '5m').replace('$instance', '.*')
+                '$__rate_interval', '5m').replace('$host', '.*')
 
 
 class NamesTest(base.TestCase):
@@ -162,7 +162,7 @@ class DashboardTest(base.TestCase):
     def test_the_data_source_can_be_chosen(self) -> None:
         dashboard = json.loads(DASHBOARD.read_text(encoding='utf-8'))
         self.assertEqual(
-            {'datasource': 'datasource', 'instance': 'query'},
+            {'datasource': 'datasource', 'host': 'query'},
             {v['name']: v['type'] for v in dashboard['templating']['list']})
         self.assertIsNone(dashboard['id'])
         for panel in panels():

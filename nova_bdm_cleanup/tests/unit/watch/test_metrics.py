@@ -33,7 +33,7 @@ NOON = 1_800_014_400.0
 
 PREFIX = 'nova_bdm_cleanup_'
 
-#: The interface: each name with its type and labels.
+#: The interface: each name with its type, and its labels beside the host.
 NAMES = {
     'info': ('gauge', {'version', 'nova_version', 'mode', 'triggers'}),
     'active': ('gauge', set()),
@@ -98,8 +98,10 @@ class MetricsTest(base.TestCase):
             for sample in family.samples:
                 name = sample.name[len(PREFIX):]
                 self.assertEqual(PREFIX + name, sample.name)
+                labels = dict(sample.labels)
+                self.assertEqual('compute1', labels.pop('host'))
                 found.setdefault(name, []).append(
-                    (family.type, sample.labels, sample.value))
+                    (family.type, labels, sample.value))
         return found
 
     def value(self, name, **changes):
