@@ -19,7 +19,6 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from nova_bdm_cleanup import options
-from nova_bdm_cleanup import textfile
 from nova_bdm_cleanup import version
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
@@ -75,7 +74,6 @@ def _start(conf: cfg.ConfigOpts) -> None:
                 'triggers, where Nova is left as it is: %s' % (
                     name, '; '.join(found)))
     _check_store(conf)
-    _check_metrics_file(conf)
     _warn_of_credentials(conf)
     for text in options.without_effect(conf):
         LOG.warning('bdm-cleanup: %s', text)
@@ -124,15 +122,6 @@ def _check_store(conf: cfg.ConfigOpts) -> None:
         LOG.error(text)
         if conf[GROUP].required:
             raise StartRefused(text) from exc
-
-
-def _check_metrics_file(conf: cfg.ConfigOpts) -> None:
-    path = options.metrics_file(conf)
-    if path:
-        try:
-            textfile.check(path)
-        except textfile.TextfileError as exc:
-            LOG.error('bdm-cleanup: [bdm_cleanup] metrics_file: %s', exc)
 
 
 def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:

@@ -256,17 +256,6 @@ class ProcessTest(testtools.TestCase):
         code, told, log = self._start(options + 'required = true\n')
         self.assertEqual((1, None), (code, told))
 
-
-    def test_metrics_that_cannot_be_written(self):
-        path = self.directory / 'nowhere' / 'bdm-cleanup.prom'
-        code, told, log = self._start(
-            f'enabled = true\nmetrics_file = {path}\n')
-        self.assertEqual(0, code)
-        line, = [each for each in log if ' ERROR ' in each]
-        self.assertIn(f'metrics_file: {path}: No such file', line)
-        self.assertEqual('nova_bdm_cleanup.plugin.hook',
-                         told['methods']['_delete_dangling_bdms'])
-
     def test_what_nobody_foresaw(self):
         code, told, log = self._start('enabled = true\n', 'name')
         self.assertEqual(0, code)

@@ -251,11 +251,13 @@ class RoundTest(_WatchingTestCase):
         complaint = r'ERROR .* \[bdm_cleanup\] metrics_file: .*symbolic link'
         self.metrics.symlink_to(self.store_path)
         self.begin()
+        watching.begin(self.manager, ['hard_reboot'], False)
+        watcher = watching._watchers[self.manager]
         for _ in range(3):
-            self.watcher.tick()
-        self.assertEqual(1, len(self.cloud.log(complaint)))
+            self.assertEqual(1, len(self.cloud.log(complaint)))
+            watcher.tick()
         self.metrics.unlink()
-        self.watcher.tick()
+        watcher.tick()
         self.assertEqual(1, self.metric('active'))
         self.assertEqual(1, len(self.cloud.log(complaint)))
 
