@@ -35,6 +35,9 @@ CONNECTOR = {
 #: The root disk is not a volume, and 1 GiB as the root volumes are.
 LOCAL_FLAVOR = '2'
 
+#: As the usual one, with more memory.
+LARGER_FLAVOR = '3'
+
 
 def nova(method: str, path: str, body: Any = None,
          who: tuple[str, str] = api.TENANT) -> Any:
@@ -166,11 +169,15 @@ class Cloud:
 
     def boot_image(self, name: str, image: str) -> str:
         """Boot a server whose root disk is on the host."""
-        if found(lambda: nova('GET', f'/flavors/{LOCAL_FLAVOR}')) is None:
-            nova('POST', '/flavors', {'flavor': {
-                'name': 'local', 'ram': 64, 'vcpus': 1, 'disk': 1,
-                'id': LOCAL_FLAVOR}}, api.ADMIN)
+        self._add_flavor(LOCAL_FLAVOR, 'local', ram=64, disk=1)
         return self._boot(name, LOCAL_FLAVOR, {'imageRef': image})
+
+    @staticmethod
+    def _add_flavor(flavor: str, name: str, ram: int, disk: int) -> None:
+        if found(lambda: nova('GET', f'/flavors/{flavor}')) is None:
+            nova('POST', '/flavors', {'flavor': {
+                'name': name, 'ram': ram, 'vcpus': 1, 'disk': disk,
+                'id': flavor}}, api.ADMIN)
 
     def _boot(self, name: str, flavor: str, disks: dict[str, Any]) -> str:
         made = nova('POST', '/servers', {'server': {
@@ -249,6 +256,19 @@ class Cloud:
         """Press reboot and wait; the server's status afterwards."""
         self.press_reboot(server, kind, who)
         return self.wait_server(server, seconds)
+
+    def resize(self, server: str) -> None:
+        """Resize a server on its host, and confirm that."""
+        self._add_flavor(LARGER_FLAVOR, 'larger', ram=80, disk=0)
+        self.action(server, {'resize': {'flavorRef': LARGER_FLAVOR}})
+        status = self.wait_server(server)
+        if status != 'VERIFY_RESIZE':
+            raise AssertionError(f'it was not resized: {status}, '
+                                 f'{self.server(server).get("fault")}')
+        self.action(server, {'confirmResize': None})
+        processes.wait_until(
+            lambda: self.wait_server(server) != 'VERIFY_RESIZE',
+            f'server {server} confirmed')
 
     def delete_server(self, server: str) -> None:
         found(lambda: nova('DELETE', f'/servers/{server}', who=api.ADMIN))

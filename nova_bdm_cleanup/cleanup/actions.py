@@ -174,6 +174,12 @@ class Actions:
         else:
             self.record('disconnect', 'skipped', bdm=bdm.uuid,
                         detail='it is not connected')
+        if self._trigger.gives_way:
+            # Disconnecting may have taken a while.
+            self._step(finding, 'claim', self._host.claim, quiet=True)
+            self._step(finding, 'undefine',
+                       functools.partial(self._host.undefine, bdm),
+                       bdm=bdm.uuid, volume=bdm.volume_id)
         self._destroy(finding, bdm)
         self._tidy(finding, bdm)
         self._tell(finding)
@@ -188,9 +194,6 @@ class Actions:
         self._tell(finding)
 
     def _destroy(self, finding: Finding, bdm: Bdm) -> None:
-        if self._trigger.gives_way:
-            # Disconnecting may have taken a while.
-            self._step(finding, 'claim', self._host.claim, quiet=True)
         # Also should it fail: perhaps only its answer is lost.
         self.removals += 1
         self._step(finding, 'destroy',

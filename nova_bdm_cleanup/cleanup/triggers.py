@@ -43,6 +43,7 @@ class Trigger:
     #: So many seconds are waited at most, whatever the options allow.
     longest: Optional[float] = None
     #: Only a server that is stopped, and only for as long as nobody wants it.
+    #: It stays off, so that Nova does not define its guest anew.
     gives_way: bool = False
 
 

@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""What the hypervisor says about a guest."""
+"""What the hypervisor says about a guest, and its definition."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 
 from nova import exception
 from nova.compute import power_state
+from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 from nova.virt.libvirt.driver import LibvirtDriver
 
 
@@ -33,3 +34,20 @@ def is_off(driver: Any, instance: Any) -> bool:
         return bool(state == power_state.SHUTDOWN)
     except exception.InstanceNotFound:
         return True
+
+
+def undefine_disk(driver: Any, instance: Any, volume_id: str) -> None:
+    """Take the disk of a volume out of the definition of a guest that is off.
+
+    Only libvirt's driver keeps one.  Nova reads it when it resizes a server,
+    and takes a disk in it that has no mapping for one of its own.
+    """
+    if not isinstance(driver, LibvirtDriver):
+        return
+    try:
+        guest = driver._host.get_guest(instance)
+    except exception.InstanceNotFound:
+        return
+    for disk in guest.get_all_devices(LibvirtConfigGuestDisk):
+        if disk.serial == volume_id:
+            guest.detach_device(disk, persistent=True)

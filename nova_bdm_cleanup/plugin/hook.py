@@ -101,6 +101,10 @@ _EXPECTED_STATE: Sequence[_Signature] = (
     (LibvirtGuest, 'is_active', ('self',)),
 )
 
+_EXPECTED_START: Sequence[_Signature] = (
+    (nova_manager.ComputeManager, _START, ('self', 'context', 'instance')),
+    _EXPECTED_DISKS, *_EXPECTED_STATE)
+
 #: What is called or replaced for one trigger, besides.
 _EXPECTED_FOR: Mapping[str, Sequence[_Signature]] = {
     triggers.HARD_REBOOT.name: (
@@ -110,10 +114,12 @@ _EXPECTED_FOR: Mapping[str, Sequence[_Signature]] = {
          ('self', 'instance', 'timeout', 'retry_interval')),
         (neutron.API, 'get_instance_nw_info',
          ('self', 'context', 'instance', 'kwargs'))),
-    triggers.START.name: (
-        (nova_manager.ComputeManager, _START,
-         ('self', 'context', 'instance')),
-        _EXPECTED_DISKS, *_EXPECTED_STATE),
+    triggers.START.name: _EXPECTED_START,
+    # Starts have to wait for it.
+    triggers.SWEEP.name: (
+        *_EXPECTED_START,
+        (LibvirtGuest, 'detach_device',
+         ('self', 'conf', 'persistent', 'live'))),
     triggers.HOST_BOOT.name: (
         (nova_manager.ComputeManager, _RESUME,
          ('self', 'context', 'instance', 'net_info')),
@@ -123,6 +129,7 @@ _EXPECTED_FOR: Mapping[str, Sequence[_Signature]] = {
 _TRIGGERS_OF: Mapping[str, Sequence[Trigger]] = {
     triggers.HARD_REBOOT.name: (triggers.HARD_REBOOT, triggers.SOFT_REBOOT),
     triggers.START.name: (triggers.START,),
+    triggers.SWEEP.name: (triggers.SWEEP,),
     triggers.HOST_BOOT.name: (triggers.HOST_BOOT,),
 }
 
@@ -155,7 +162,7 @@ def differences_for(name: str) -> List[str]:
         else:
             expected.append(_EXPECTED_DISKS)
         calls = [(_REBOOT, _CLEANUP if _has_builtin() else _DISKS)]
-    elif name == triggers.START.name:
+    elif name in (triggers.START.name, triggers.SWEEP.name):
         calls = [(_START, _DISKS)]
     else:
         calls = [(_BOOT, '_init_instance'), ('_init_instance', _RESUME),
@@ -224,7 +231,7 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
         if triggers.START.name in names:
             _wrap(_START, _starting)
             needs_disks = True
-        elif sweeps and not differences_for(triggers.START.name):
+        elif sweeps and not differences_for(triggers.SWEEP.name):
             _wrap(_START, _after_a_sweep)
         if triggers.HOST_BOOT.name in names:
             _wrap(_RESUME, _resuming)
@@ -242,8 +249,9 @@ def _wrap(name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
 
 
 def can_sweep() -> bool:
-    """Whether a start waits for the sweep of its server."""
-    return _START in _replaced
+    """Whether this Nova lets servers be swept, and starts wait for it."""
+    return (_START in _replaced
+            and not differences_for(triggers.SWEEP.name))
 
 
 def uninstall() -> None:

@@ -246,6 +246,16 @@ class NovaHost:
                                      % devices.advice(left, before))
         self._disconnected.add(bdm.uuid)
 
+    def undefine(self, bdm: Bdm) -> None:
+        # By the volume, since device names may be wrong.  Where the server has
+        # it by another mapping, too, the disk may be that one's.
+        if bdm.volume_id and not any(
+                row.volume_id == bdm.volume_id and row.uuid != bdm.uuid
+                for row in objects.BlockDeviceMappingList.get_by_instance_uuid(
+                    self._context, self._instance.uuid)):
+            guests.undefine_disk(
+                self._manager.driver, self._instance, bdm.volume_id)
+
     def destroy(self, bdm: Bdm) -> None:
         self._rows[bdm.uuid].destroy()
 

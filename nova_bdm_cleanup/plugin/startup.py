@@ -83,8 +83,8 @@ def _start(conf: cfg.ConfigOpts) -> None:
     hook.install(names, sweeps)
     if sweeps and not hook.can_sweep():
         LOG.error('bdm-cleanup: [bdm_cleanup] sweep_stopped is not carried '
-                  'out, since starts of this Nova could not wait for it: %s',
-                  '; '.join(hook.differences_for('start')))
+                  'out, since this Nova does not fit: %s',
+                  '; '.join(hook.differences_for('sweep')))
     LOG.info(active)
 
 

@@ -25,6 +25,7 @@ import tempfile
 import time
 from typing import Any
 import uuid
+from xml.etree import ElementTree
 
 # Nova's harness first, for it may monkey patch what the others import.
 from nova_bdm_cleanup.tests.cloud import nova  # isort: skip
@@ -792,15 +793,13 @@ class Cloud(fixtures.Fixture):
 
 
 def _disks(xml: str) -> tuple[GuestDisk, ...]:
-    """Read the disks of a domain."""
+    """The disks of a guest."""
     disks = []
-    for disk in re.findall(r'<disk .*?</disk>', xml, re.S):
-        source = re.search(r"<source (?:dev|file)='([^']*)'", disk)
-        path = source.group(1) if source else None
-        volume = None
-        if path and path.startswith(nova.DEVICE_PREFIX):
-            volume = path[len(nova.DEVICE_PREFIX):]
-        target = re.search(r"<target dev='([^']*)'", disk)
+    for disk in ElementTree.fromstring(xml).iterfind('./devices/disk'):
+        source, target = disk.find('source'), disk.find('target')
+        path = None if source is None else (
+            source.get('file') or source.get('dev'))
         disks.append(GuestDisk(
-            target.group(1) if target else '', path, volume))
+            '' if target is None else target.get('dev', ''), path,
+            disk.findtext('serial')))
     return tuple(disks)

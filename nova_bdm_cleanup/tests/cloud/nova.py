@@ -31,6 +31,7 @@ import pathlib
 import sys
 from typing import Any
 from unittest import mock
+from xml.etree import ElementTree
 
 from cinderclient import client as cinderclient
 import fixtures
@@ -253,6 +254,7 @@ class Harness(base.ServersTestBase):
         self._record_domain(domain, 'undefine', 'undefine')
         for name in ('attachDevice', 'detachDevice'):
             self._record_domain(domain, name, f'{name[:6]} device')
+        self._patch(domain, 'XMLDesc', _with_serials(domain.XMLDesc))
         self._patch(iscsi.ISCSIConnector, 'connect_volume',
                     lambda connector, *args: self._connect_volume(*args))
         self._patch(iscsi.ISCSIConnector, 'disconnect_volume',
@@ -348,6 +350,24 @@ class Harness(base.ServersTestBase):
         """The domains that are defined on a host, running or not."""
         connection = self.computes[host].driver._host.get_connection()
         return list(connection._vms.values())
+
+
+def _with_serials(describe: Callable[..., str]) -> Callable[..., str]:
+    """Have the fake libvirt keep the serials of disks, as libvirt does.
+
+    Nova's is the id of the volume.
+    """
+    def with_serials(self: Any, flags: int) -> str:
+        root = ElementTree.fromstring(describe(self, flags))
+        for disk in root.iterfind('./devices/disk'):
+            source = disk.find('source')
+            device = '' if source is None else source.get('dev', '')
+            if device.startswith(DEVICE_PREFIX):
+                ElementTree.SubElement(disk, 'serial').text = \
+                    device[len(DEVICE_PREFIX):]
+        return ElementTree.tostring(root, encoding='unicode')
+
+    return with_serials
 
 
 def _no_such_device(path: str) -> Any:

@@ -67,7 +67,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
             self.manager, Presence(scenario.CONF, ['hard_reboot']), True,
             lambda: self._clock)
 
-    def round(self, during: Callable[[], None] | None = None) -> list[Told]:
+    def round(self, during: Callable[[], Any] | None = None) -> list[Told]:
         """One round, an interval later.
 
         :param during: arranges for what happens meanwhile
@@ -109,9 +109,10 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
 
     def remove_all(self) -> None:
         """No other test's server is to be looked at."""
-        for server in objects.InstanceList.get_by_host(
-                self.cloud.nova.context(), 'compute1'):
-            server.destroy()
+        for host in self.cloud.hosts:
+            for server in objects.InstanceList.get_by_host(
+                    self.cloud.nova.context(), host):
+                server.destroy()
 
 
 class RoundTest(_WatchingTestCase):
@@ -310,8 +311,8 @@ class HundredServersTest(_WatchingTestCase):
         self.assertEqual(5 + 3, len(self.requests()))
 
 
-class SweepTest(_WatchingTestCase):
-    """Servers that are off are cleaned up, and stay off."""
+class _SweepTestCase(_WatchingTestCase):
+    """With a server of which a disk may dangle."""
 
     ARGUMENTS: ClassVar[dict[str, Any]] = {
         'plugin_options': {'sweep_stopped': 'true'}}
@@ -323,11 +324,27 @@ class SweepTest(_WatchingTestCase):
         self.lost, self.kept = self.made.volumes
         self.found = ('found', 'volume-available', self.made.id, self.lost)
 
-    def look_off(self):
-        view = self.cloud.look(self.made)
-        self.assertEqual(('SHUTOFF', None, False),
-                         (view.status, view.task_state, view.is_running))
-        return view
+    def press(self, act: Callable[[], Any], state: str) -> None:
+        """Somebody else wants something of the server just now.
+
+        :param act: asks Nova for it, and may have to wait
+        :param state: Nova's task state when it was asked
+        """
+        self.pressed = threading.Thread(target=act)
+        self.addCleanup(self.pressed.join)
+        self.pressed.start()
+        self.wait_until(lambda: self.cloud.nova.instance(
+            self.made.id).task_state == state)
+
+    def begin_with_two(self) -> None:
+        self.cloud.stop(self.made)
+        for volume in self.made.volumes:
+            self.cloud.lose_attachment(self.made, volume)
+        self.assertEqual([], self.round())
+
+
+class SweepTest(_SweepTestCase):
+    """Servers that are off are cleaned up, and stay off."""
 
     def swept(self) -> bool:
         return not [row for row in self.cloud.nova.block_devices(self.made.id)
@@ -367,6 +384,22 @@ class SweepTest(_WatchingTestCase):
         self.made, self.kept = server, kept
         self.start_without_the_plugin()
 
+    def test_nothing_of_it_is_left_in_the_definition(self):
+        """Else Nova could not give its name to another disk, or resize."""
+        self.cloud.stop(self.made)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.assertEqual([self.found], self.see_twice()[:1])
+        view = self.cloud.look(self.made)
+        self.assertEqual('SHUTOFF', view.status)
+        self.assertFalse(view.has_disk(self.lost))
+        self.assertTrue(view.has_disk(self.kept))
+        added = self.cloud.volume()
+        self.cloud.attach(self.made, added)
+        self.cloud.start(self.made)
+        view = self.look(self.made)
+        for volume in (added, self.kept):
+            self.assert_healthy(view, volume)
+
     def test_who_is_left_alone(self):
         """A guest that runs, one whose owner wants it so, and any in the
         mode "observe".
@@ -396,18 +429,6 @@ class SweepTest(_WatchingTestCase):
         self.assertEqual(1, self.metric(
             'refusals_total', reason='over-limit', trigger='sweep'))
 
-    def press(self, act: Callable[[], Any], state: str) -> None:
-        """Somebody else wants something of the server just now.
-
-        :param act: asks Nova for it, and may have to wait
-        :param state: Nova's task state when it was asked
-        """
-        self.pressed = threading.Thread(target=act)
-        self.addCleanup(self.pressed.join)
-        self.pressed.start()
-        self.wait_until(lambda: self.cloud.nova.instance(
-            self.made.id).task_state == state)
-
     def press_start(self) -> None:
         self.press(lambda: self.cloud.start(self.made), 'powering-on')
 
@@ -424,12 +445,6 @@ class SweepTest(_WatchingTestCase):
         self.look(self.made)
         self.assertFalse(self.swept())
         self.assertEqual([], self.journal())
-
-    def begin_with_two(self) -> None:
-        self.cloud.stop(self.made)
-        for volume in self.made.volumes:
-            self.cloud.lose_attachment(self.made, volume)
-        self.assertEqual([], self.round())
 
     def check_given_up(self, told: list[Told], removed: int) -> None:
         """The rest was left to the start, which has succeeded."""
@@ -482,3 +497,53 @@ class SweepTest(_WatchingTestCase):
         self.pressed.join(fixture.TIMEOUT)
         self.assertEqual('available', self.volume_status(self.lost))
         self.assertEqual('available', self.volume_status(self.kept))
+
+
+class SweepDuringMigrationTest(_SweepTestCase):
+
+    ARGUMENTS: ClassVar[dict[str, Any]] = {
+        'hosts': ('compute1', 'compute2'), **_SweepTestCase.ARGUMENTS}
+
+    def press_migrate(self) -> None:
+        """As a resize does, without another size."""
+        self.press(lambda: self.cloud.request(
+            'POST', f'/servers/{self.made.id}/action', {'migrate': None},
+            by=self.cloud.admin), 'resize_prep')
+
+    def migrate_during_a_sweep(self, begin: Callable[[], Any],
+                               removed: int) -> None:
+        """What Nova takes along it attaches anew where it arrives.
+
+        :param begin: arranges for the moment
+        """
+        # Its root is on no host: to copy that, qemu-img is needed.
+        self.made = self.server(*[scenario.BOOT_DISK] * 2, root='volume')
+        self.restart(self.made.host)
+        self.begin_with_two()
+        told = self.round(begin)
+        self.pressed.join(fixture.TIMEOUT)
+        self.assertEqual(removed, len(
+            [t for t in told if t.event == 'removed']))
+        self.wait_until(lambda: self.cloud.look(
+            self.made).status == 'VERIFY_RESIZE')
+        rows = [row for row in self.cloud.nova.block_devices(self.made.id)
+                if row.volume_id in self.made.volumes and not row.deleted]
+        self.assertEqual(len(self.made.volumes) - removed, len(rows))
+        for row in rows:
+            attachment, = self.cloud.attachments(row.volume_id)
+            self.assertEqual((row.attachment_id, 'attached'),
+                             (attachment.id, attachment.status))
+
+    def test_a_migration_that_comes_first(self):
+        self.migrate_during_a_sweep(lambda: self.cloud.proxy.on(
+            'GET', '/volumes/detail', proxy.before(self.press_migrate),
+            nth=2), removed=0)
+
+    def test_a_migration_that_comes_while_a_disk_is_disconnected(self):
+        self.migrate_during_a_sweep(lambda: self.cloud.recorder.before(
+            recorder.HOST, 'disconnect', self.press_migrate), removed=0)
+
+    def test_a_migration_that_comes_while_a_row_goes(self):
+        """No other is begun with."""
+        self.migrate_during_a_sweep(lambda: self.cloud.recorder.before(
+            recorder.NOVA, 'remove bdm', self.press_migrate), removed=1)

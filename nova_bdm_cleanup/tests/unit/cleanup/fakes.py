@@ -156,8 +156,8 @@ class World:
     def changes(self) -> List[Tuple[str, ...]]:
         """The part of the timeline that changed something."""
         return [what for what in self.timeline if what[0] in (
-            'power-off', 'disconnect', 'delete-attachment', 'force-detach',
-            'destroy')]
+            'power-off', 'disconnect', 'undefine', 'destroy',
+            'delete-attachment', 'force-detach')]
 
     def violation(self, text: str, *args: object) -> None:
         self.violations.append(text % args)
@@ -324,6 +324,11 @@ class Host:
     def disconnect(self, bdm: model.Bdm) -> None:
         with self._world.call('disconnect', bdm.uuid):
             self._take_away(bdm.volume_id)
+
+    def undefine(self, bdm: model.Bdm) -> None:
+        with self._world.call('undefine', bdm.uuid):
+            if bdm.uuid not in self._world.rows:
+                self._world.violation('%s went first', bdm.uuid)
 
     def tidy(self, bdm: model.Bdm) -> None:
         with self._world.call('tidy', bdm.uuid):

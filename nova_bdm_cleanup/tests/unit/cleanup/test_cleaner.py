@@ -464,6 +464,39 @@ class SweepTest(CleanerTestCase):
         self.assertEqual(
             ['claim'] + ['claim', 'claim', 'destroy'] * len(removed), begun)
 
+    def test_the_definition_of_the_guest_has_it_no_longer(self):
+        """Nova does not make it anew: the server stays off."""
+        world = self.stopped()
+        for mapping in self.clean(world):
+            undefined = world.timeline.index(('undefine', mapping))
+            self.assertLess(undefined,
+                            world.timeline.index(('destroy', mapping)))
+            if ('disconnect', mapping) in world.timeline:
+                self.assertLess(world.timeline.index(('disconnect', mapping)),
+                                undefined)
+        [entry] = self.entries()
+        self.assertIn(('undefine', 'done'), [
+            (step.name, step.outcome) for step in entry.steps])
+
+    def test_a_definition_that_stays_keeps_the_mapping(self):
+        world = self.stopped()
+        world.failing['undefine', 'bdm-4'] = RuntimeError('libvirt is gone')
+        self.clean(world)
+        self.assertIn('bdm-4', world.rows)
+        self.assertNotIn(('delete-attachment', 'attachment-4'), world.changes)
+        line, = self.lines(event='failed', reason='step-failed')
+        self.assertIn(': undefine: libvirt is gone; ', line)
+
+    def test_elsewhere_nova_defines_the_guest_anew(self):
+        for trigger in (triggers.HARD_REBOOT, triggers.START,
+                        triggers.HOST_BOOT):
+            world = broken()
+            world.running = trigger.switches_off
+            self.assertTrue(self.clean(
+                world, path=os.path.join(self.tempdir(), 'j'),
+                trigger=trigger))
+            self.assertNotIn('undefine', world.calls)
+
     def test_somebody_wants_it_meanwhile(self):
         world = self.stopped()
 
