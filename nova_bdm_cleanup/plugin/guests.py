@@ -17,6 +17,7 @@ from typing import Any
 
 from nova import exception
 from nova.compute import power_state
+from nova.virt.libvirt.config import LibvirtConfigGuest
 from nova.virt.libvirt.config import LibvirtConfigGuestDisk
 from nova.virt.libvirt.driver import LibvirtDriver
 
@@ -48,6 +49,10 @@ def undefine_disk(driver: Any, instance: Any, volume_id: str) -> None:
         guest = driver._host.get_guest(instance)
     except exception.InstanceNotFound:
         return
-    for disk in guest.get_all_devices(LibvirtConfigGuestDisk):
-        if disk.serial == volume_id:
+    # Not get_all_devices(), which has none of a guest that cannot be read.
+    definition = LibvirtConfigGuest()
+    definition.parse_str(guest.get_xml_desc(dump_inactive=True))
+    for disk in definition.devices:
+        if (isinstance(disk, LibvirtConfigGuestDisk)
+                and disk.serial == volume_id):
             guest.detach_device(disk, persistent=True)

@@ -118,6 +118,8 @@ _EXPECTED_FOR: Mapping[str, Sequence[_Signature]] = {
     # Starts have to wait for it.
     triggers.SWEEP.name: (
         *_EXPECTED_START,
+        (LibvirtGuest, 'get_xml_desc',
+         ('self', 'dump_inactive', 'dump_sensitive', 'dump_migratable')),
         (LibvirtGuest, 'detach_device',
          ('self', 'conf', 'persistent', 'live'))),
     triggers.HOST_BOOT.name: (

@@ -20,9 +20,11 @@ import re
 import threading
 import time
 from typing import Any, ClassVar, NamedTuple
+from unittest import mock
 
 from nova import context as nova_context
 from nova import objects
+from nova.tests.fixtures import libvirt as fake_libvirt
 
 from nova_bdm_cleanup.plugin import watching
 from nova_bdm_cleanup.plugin.presence import Presence
@@ -399,6 +401,22 @@ class SweepTest(_SweepTestCase):
         view = self.look(self.made)
         for volume in (added, self.kept):
             self.assert_healthy(view, volume)
+
+    def test_a_definition_that_cannot_be_read(self):
+        """libvirt is being restarted: the mapping has to stay, too."""
+        self.cloud.stop(self.made)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.assertEqual([], self.round())
+        with mock.patch.object(
+                fake_libvirt.Domain, 'XMLDesc',
+                side_effect=fake_libvirt.make_libvirtError(
+                    fake_libvirt.libvirtError, 'gone')):
+            self.assertIn(('failed', 'step-failed', self.made.id, self.lost),
+                          self.round())
+        self.assertFalse(self.swept())
+        self.round()
+        self.assertTrue(self.swept())
+        self.assertFalse(self.cloud.look(self.made).has_disk(self.lost))
 
     def test_who_is_left_alone(self):
         """A guest that runs, one whose owner wants it so, and any in the
