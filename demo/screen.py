@@ -59,8 +59,10 @@ class Screen:
     def point(self, name: str, text: str) -> None:
         """An item of a list."""
         indent = ' ' * 14
+        # A path that is cut in two is none.
         body = textwrap.fill(text, self._width - 6, initial_indent=indent,
-                             subsequent_indent=indent)
+                             subsequent_indent=indent, break_long_words=False,
+                             break_on_hyphens=False)
         self.line('   ' + self.style(f'{name:<11}', 'bold') + body[14:])
 
     def command(self, command: str, output: str = '',

@@ -169,10 +169,16 @@ class CinderKeepsTheAttachmentTest(OrderTestCase):
 
     def test_deletion_that_comes_late(self):
         """Cinder hears of it when the guest runs again."""
-        self.set_options(timeout=3)
+        limit = self.useFixture(scenario.TimeLimit())
         told = threading.Event()
         self.addCleanup(told.set)
-        self.cloud.proxy.on('DELETE', '/attachments/', proxy.when(told))
+
+        def delete_late(request: proxy.Request, forward: proxy.Forward
+                        ) -> proxy.Answer:
+            limit.run_out()
+            return proxy.when(told)(request, forward)
+
+        self.cloud.proxy.on('DELETE', '/attachments/', delete_late)
         view = self.reboot(self.made)
         self.check_row_gone(view)
         self.assertEqual(1, len(view.attachments_of(self.lost)))
@@ -181,7 +187,7 @@ class CinderKeepsTheAttachmentTest(OrderTestCase):
         while self.cloud.attachments(self.lost):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.1)
-        self.set_options(timeout=60)
+        self.cloud.proxy.clear()
         self.check_finished(self.reboot(self.made))
 
     def test_somebody_else_gets_the_volume_meanwhile(self):

@@ -30,7 +30,8 @@ class TextfileTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.directory = self.tempdir()
+        self.directory = os.path.join(self.tempdir(), 'metrics')
+        os.mkdir(self.directory, 0o700)
         self.path = os.path.join(self.directory, 'bdm.prom')
 
     def content(self):

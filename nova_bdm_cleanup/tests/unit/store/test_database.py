@@ -54,6 +54,8 @@ class StoreTest(base.TestCase):
         super().setUp()
         if not self.syncs:
             self.useFixture(base.NoSyncing())
+        # What a test makes itself is private, too.
+        self.addCleanup(os.umask, os.umask(0o022))
         self.directory = os.path.join(self.tempdir(), 'bdm-cleanup')
         self.path = os.path.join(self.directory, 'a store?#%41.sqlite')
 

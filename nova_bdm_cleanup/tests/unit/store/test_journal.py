@@ -328,14 +328,18 @@ import sys, time
 if sys.argv[2].startswith('green'):
     import eventlet
     eventlet.monkey_patch()
+from nova_bdm_cleanup.store import database
 from nova_bdm_cleanup.store.journal import Charge, Journal, LimitReached
-path, name, entries = sys.argv[1:]
+# Eight writers without a pause would make one wait too long for a slow disk.
+database.SYNCHRONOUS = 'OFF'
+path, name, entries, limit = sys.argv[1:]
 def write(name):
     for number in range(int(entries)):
         journal = Journal(path, 4 << 20)
         try:
             entry = journal.begin({'padding': 'x' * 500},
-                                  [Charge('removals', 1, 90)], server=name)
+                                  [Charge('removals', 1, int(limit))],
+                                  server=name)
         except LimitReached:
             return
         print(entry.id, flush=True)
@@ -353,11 +357,11 @@ else:
 
 class SeveralWritersTest(JournalTest):
 
-    def start(self, name, entries):
+    def start(self, name, entries, limit=90):
         root = os.path.dirname(os.path.dirname(nova_bdm_cleanup.__file__))
         process = subprocess.Popen(
             [sys.executable, '-W', 'ignore', '-c', WRITER, self.path, name,
-             str(entries)], stdout=subprocess.PIPE, text=True,
+             str(entries), str(limit)], stdout=subprocess.PIPE, text=True,
             env=dict(os.environ, PYTHONPATH=root))
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
@@ -399,7 +403,7 @@ class SeveralWritersTest(JournalTest):
 
     def test_a_writer_that_is_killed(self):
         for _ in range(3):
-            writer = self.start('one', 10 ** 6)
+            writer = self.start('one', 10 ** 6, 10 ** 6)
             begun = [writer.stdout.readline().strip() for _ in range(7)]
             writer.kill()
             begun += writer.communicate()[0].split()
