@@ -22,6 +22,7 @@ import datetime
 import enum
 from typing import (
     Any,
+    Collection,
     Dict,
     FrozenSet,
     Iterable,
@@ -427,6 +428,14 @@ class Plan:
     def of_mappings(self) -> Plan:
         """Only what was found about mappings."""
         return Plan(tuple(f for f in self.findings if f.bdm is not None))
+
+    def of(self, seen: Collection[Tuple[str, str]]) -> Plan:
+        """Only what was found about some mappings before.
+
+        :param seen: their uuids, and why they were to be removed
+        """
+        return Plan(tuple(f for f in self.findings if f.bdm is not None
+                          and (f.bdm.uuid, str(f.reason)) in seen))
 
     def summed_up(self) -> Plan:
         """The same as it is told: anybody can make many attachments.

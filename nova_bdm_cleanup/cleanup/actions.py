@@ -169,6 +169,14 @@ class Actions:
     def _remove(self, finding: Finding, action: RemoveBdm) -> None:
         """Remove a mapping, and then what is left of it in Cinder."""
         bdm = action.bdm
+        if self._trigger.gives_way:
+            # What no definition names any more nothing misses: whoever comes
+            # next finds the disk whole, or its row only.
+            self._step(finding, 'undefine',
+                       functools.partial(self._host.undefine, bdm),
+                       bdm=bdm.uuid, volume=bdm.volume_id)
+            # libvirt may have hung, longer than a start waits.
+            self._step(finding, 'claim', self._host.claim, quiet=True)
         if bdm.has_connection_info:
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
@@ -177,9 +185,6 @@ class Actions:
         if self._trigger.gives_way:
             # Disconnecting may have taken a while.
             self._step(finding, 'claim', self._host.claim, quiet=True)
-            self._step(finding, 'undefine',
-                       functools.partial(self._host.undefine, bdm),
-                       bdm=bdm.uuid, volume=bdm.volume_id)
         self._destroy(finding, bdm)
         self._tidy(finding, bdm)
         self._tell(finding)

@@ -20,10 +20,12 @@ import time
 from typing import (
     Any,
     Callable,
+    Collection,
     Dict,
     FrozenSet,
     Optional,
     Sequence,
+    Tuple,
     Type,
     TypeVar,
 )
@@ -84,13 +86,16 @@ class Cleaner:
     :param policy: what the operator allows
     :param trigger: what brings it about
     :param deadline: bounds the whole
+    :param seen: nothing but these mappings, for these reasons, may go; None:
+        whatever is found
     :param now: gives the time, with its time zone
     """
 
     def __init__(self, host: HostPort, cinder: CinderPort,
                  journal: Journal, audit: loglines.LogLines,
                  policy: Policy, trigger: Trigger, deadline: Deadline,
-                 now: Callable[[], datetime.datetime] = _utcnow) -> None:
+                 now: Callable[[], datetime.datetime] = _utcnow,
+                 seen: Optional[Collection[Tuple[str, str]]] = None) -> None:
         self._host = host
         self._cinder = cinder
         self._journal = journal
@@ -98,6 +103,7 @@ class Cleaner:
         self._policy = policy
         self._trigger = trigger
         self._deadline = deadline
+        self._seen = seen
         self._now = now
         #: Whether it was said that Cinder has too many attachments.
         self._is_cut = False
@@ -187,6 +193,8 @@ class Cleaner:
 
     def _decide(self, snapshot: Snapshot) -> Plan:
         plan = rules.decide(snapshot, self._policy, self._now())
+        if self._seen is not None:
+            return plan.of(self._seen)
         return plan if self._trigger.finds_stale else plan.of_mappings()
 
     def _ask(self, question: Callable[[], T]) -> T:

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, FrozenSet, Optional
+from typing import Any, Collection, FrozenSet, Optional, Tuple
 
 import nova.conf
 
@@ -36,7 +36,9 @@ CONF = nova.conf.CONF
 
 
 def clean(manager: Any, context: Any, instance: Any, bdms: Any,
-          trigger: Trigger) -> FrozenSet[str]:
+          trigger: Trigger,
+          seen: Optional[Collection[Tuple[str, str]]] = None
+          ) -> FrozenSet[str]:
     """Clean up.
 
     :param manager: the ComputeManager
@@ -44,6 +46,7 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
     :param instance: the Nova instance
     :param bdms: its BlockDeviceMappingList
     :param trigger: what brings it about
+    :param seen: nothing but these mappings, for these reasons, may go
     :returns: the uuids of the mappings that the driver must not connect
     """
     policy = options.policy(CONF)
@@ -70,7 +73,7 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
             Journal(*options.store(CONF)),
             loglines.LogLines(instance, context.request_id, trigger,
                               SINCE_START),
-            policy, trigger, deadline)
+            policy, trigger, deadline, seen=seen)
         act = (cleaning.report if trigger is triggers.SOFT_REBOOT
                else cleaning.clean)
         withheld = act(host.known_server(), host.adopt(bdms))

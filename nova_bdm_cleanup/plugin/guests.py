@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Collection, Optional
 
 from nova import exception
 from nova.compute import power_state
@@ -37,11 +37,16 @@ def is_off(driver: Any, instance: Any) -> bool:
         return True
 
 
-def undefine_disk(driver: Any, instance: Any, volume_id: str) -> None:
+def undefine_disk(driver: Any, instance: Any, volume_id: str, device: str,
+                  path: Optional[str], others: Collection[str]) -> None:
     """Take the disk of a volume out of the definition of a guest that is off.
 
     Only libvirt's driver keeps one.  Nova reads it when it resizes a server,
     and takes a disk in it that has no mapping for one of its own.
+
+    :param device: the name of the disk in the guest, without ``/dev/``
+    :param path: of its device on this host, if Nova knows one
+    :param others: the names of the server's other volumes
     """
     if not isinstance(driver, LibvirtDriver):
         return
@@ -54,5 +59,10 @@ def undefine_disk(driver: Any, instance: Any, volume_id: str) -> None:
     definition.parse_str(guest.get_xml_desc(dump_inactive=True))
     for disk in definition.devices:
         if (isinstance(disk, LibvirtConfigGuestDisk)
-                and disk.serial == volume_id):
+                and disk.target_dev not in others
+                # After a swap of volumes it has the serial of the first one,
+                # and a LUN that is passed through has none.
+                and (disk.serial == volume_id
+                     or path and disk.source_path == path
+                     and disk.target_dev == device)):
             guest.detach_device(disk, persistent=True)

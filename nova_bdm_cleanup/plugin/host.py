@@ -247,14 +247,19 @@ class NovaHost:
         self._disconnected.add(bdm.uuid)
 
     def undefine(self, bdm: Bdm) -> None:
-        # By the volume, since device names may be wrong.  Where the server has
-        # it by another mapping, too, the disk may be that one's.
-        if bdm.volume_id and not any(
-                row.volume_id == bdm.volume_id and row.uuid != bdm.uuid
-                for row in objects.BlockDeviceMappingList.get_by_instance_uuid(
-                    self._context, self._instance.uuid)):
+        others = [row for row in
+                  objects.BlockDeviceMappingList.get_by_instance_uuid(
+                      self._context, self._instance.uuid)
+                  if row.uuid != bdm.uuid and row.volume_id]
+        # Where the server has the volume by another mapping, too, the disk may
+        # be that one's.
+        if bdm.volume_id and bdm.volume_id not in {
+                row.volume_id for row in others}:
             guests.undefine_disk(
-                self._manager.driver, self._instance, bdm.volume_id)
+                self._manager.driver, self._instance, bdm.volume_id,
+                _short(bdm.device_name),
+                self._connection_info(bdm).get('data', {}).get('device_path'),
+                {_short(row.device_name) for row in others})
 
     def destroy(self, bdm: Bdm) -> None:
         self._rows[bdm.uuid].destroy()
@@ -399,6 +404,11 @@ def mapping_of(row: Any) -> Bdm:
         device_name=row.device_name,
         has_connection_info=row.connection_info not in _NOT_CONNECTED,
         created_at=row.created_at)
+
+
+def _short(device: Optional[str]) -> str:
+    """A device name as libvirt has it."""
+    return (device or '').rpartition('/')[2]
 
 
 def _is_libvirt(driver: Any) -> bool:

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Sequence
+from typing import Any, Collection, Dict, Iterable, List, Sequence, Tuple
 
 from nova import objects
 from nova.compute import vm_states
@@ -89,14 +89,15 @@ class NovaNode:
     def requests(self) -> int:
         return sum(self._budget.made.values())
 
-    def sweep(self, server: str) -> None:
+    def sweep(self, server: str,
+              seen: Collection[Tuple[str, str]]) -> None:
         instance = self._instances[server]
         try:
             with sweeping.of(server):
                 cleaning.clean(
                     self._manager, self._context, instance,
                     objects.BlockDeviceMappingList.get_by_instance_uuid(
-                        self._context, server), triggers.SWEEP)
+                        self._context, server), triggers.SWEEP, seen)
         except Exception:
             # Others are waiting for their turn.
             LOG.exception('bdm-cleanup failed; %s', triggers.SWEEP.goes_on,

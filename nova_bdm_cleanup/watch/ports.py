@@ -14,7 +14,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Dict, Iterable, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import (
+    Collection,
+    Dict,
+    Iterable,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 
 from nova_bdm_cleanup.model import Answers
 from nova_bdm_cleanup.model import Bdm
@@ -64,8 +73,11 @@ class NodePort(Protocol):
     def requests(self) -> int:
         """How many Cinder has been sent so far."""
 
-    def sweep(self, server: str) -> None:
+    def sweep(self, server: str,
+              seen: Collection[Tuple[str, str]]) -> None:
         """Clean up a server that is stopped, if it still is.
+
+        :param seen: the mappings that may go, and why; nothing else
 
         Raises nothing: others are waiting for their turn.
         """

@@ -205,16 +205,23 @@ class Audit:
                changes: Changes) -> None:
         """Clean up where nothing but what was told before is to be done."""
         told = {k.sighting.key for k in changes.known if k.announced}
-        until = time.monotonic() + self._policy.timeout
+        waiting = []
         for inhabitant in servers:
-            if time.monotonic() > until:
-                # Cinder is slow, or hangs: the next round goes on.
-                return
             uuid = inhabitant.server.uuid
             plan = plans.get(uuid)
             due = plan.due if plan and inhabitant.is_stopped else ()
-            if due and all(_sighting(uuid, f).key in told for f in due):
-                self._node.sweep(uuid)
+            keys = {_sighting(uuid, finding).key for finding in due}
+            if keys and keys <= told:
+                waiting.append((uuid, {key[1:] for key in keys}))
+        # Each time another one is the first: those that take all the time
+        # must not keep it from the others for ever.
+        first = int(self._now() // self._interval) % max(1, len(waiting))
+        until = time.monotonic() + self._policy.timeout
+        for uuid, seen in waiting[first:] + waiting[:first]:
+            if time.monotonic() > until:
+                # Cinder is slow, or hangs: the next round goes on.
+                return
+            self._node.sweep(uuid, seen)
 
 
 def _reason_of(exc: Exception) -> Reason:

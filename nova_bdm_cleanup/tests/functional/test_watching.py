@@ -264,6 +264,22 @@ class RoundTest(_WatchingTestCase):
         self.assertEqual(1, self.metric('active'))
         self.assertEqual(1, len(self.cloud.log(complaint)))
 
+    def test_it_is_known_before_the_servers_come_back(self):
+        """That may take minutes, and somebody asks."""
+        seen = []
+        compute = type(self.manager)
+        resume = compute._init_instance
+
+        def look(*args: Any) -> None:
+            seen.append(self.watch.process())
+            resume(*args)
+
+        self.server(scenario.BOOT_DISK)
+        began = time.time()
+        with mock.patch.object(compute, '_init_instance', look):
+            self.cloud.restart_compute()
+        self.assertGreater(seen[0].since, began)
+
     def test_nobody_waits_for_a_round(self):
         self.server(scenario.BOOT_DISK)
         self.set_options(timeout=2)
@@ -402,13 +418,29 @@ class SweepTest(_SweepTestCase):
         for volume in (added, self.kept):
             self.assert_healthy(view, volume)
 
+    def test_a_definition_with_another_serial(self):
+        """As a swap of volumes leaves it."""
+        self.cloud.stop(self.made)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.assertEqual([], self.round())
+        describe = fake_libvirt.Domain.XMLDesc
+        with mock.patch.object(
+                fake_libvirt.Domain, 'XMLDesc',
+                lambda domain, flags: describe(domain, flags).replace(
+                    f'<serial>{self.lost}<', '<serial>another<')):
+            self.round()
+        self.assertTrue(self.swept())
+        view = self.cloud.look(self.made)
+        self.assertFalse(view.has_disk(self.lost))
+        self.assertTrue(view.has_disk(self.kept))
+
     def test_a_definition_that_cannot_be_read(self):
-        """libvirt is being restarted: the mapping has to stay, too."""
+        """Its daemon is being restarted: the mapping has to stay, too."""
         self.cloud.stop(self.made)
         self.cloud.lose_attachment(self.made, self.lost)
         self.assertEqual([], self.round())
         with mock.patch.object(
-                fake_libvirt.Domain, 'XMLDesc',
+                fake_libvirt.Domain, 'XMLDesc', autospec=True,
                 side_effect=fake_libvirt.make_libvirtError(
                     fake_libvirt.libvirtError, 'gone')):
             self.assertIn(('failed', 'step-failed', self.made.id, self.lost),
@@ -417,6 +449,22 @@ class SweepTest(_SweepTestCase):
         self.round()
         self.assertTrue(self.swept())
         self.assertFalse(self.cloud.look(self.made).has_disk(self.lost))
+
+    def test_what_was_seen_once_is_left(self):
+        """Another disk dangles only since the round has looked."""
+        self.cloud.stop(self.made)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.assertEqual([], self.round())
+        # It is looked at once in the round, and now by the sweep.
+        told = self.round(lambda: self.cloud.proxy.on(
+            'GET', '/volumes/detail', proxy.before(
+                lambda: self.cloud.lose_attachment(self.made, self.kept)),
+            nth=2))
+        self.assertEqual({self.lost}, {t.volume for t in told
+                                       if t.event in ('found', 'removed')})
+        self.assertTrue(self.swept())
+        self.assertIsNotNone(
+            self.cloud.look(self.made).block_device(self.kept))
 
     def test_who_is_left_alone(self):
         """A guest that runs, one whose owner wants it so, and any in the
@@ -478,6 +526,27 @@ class SweepTest(_SweepTestCase):
         self.begin_with_two()
         self.check_given_up(self.round(lambda: self.cloud.recorder.before(
             recorder.HOST, 'disconnect', self.press_start)), removed=0)
+
+    def test_a_start_that_comes_while_libvirt_hangs(self):
+        """It waits no longer than ten seconds, and then has the disk."""
+        self.cloud.stop(self.made)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.assertEqual([], self.round())
+
+        def hang() -> None:
+            self.press_start()
+            self.wait_until(lambda: self.cloud.nova.instance(
+                self.made.id).vm_state == 'active')
+
+        self.round(lambda: self.cloud.recorder.before(
+            recorder.GUEST, 'detach device', hang))
+        self.pressed.join(fixture.TIMEOUT)
+        view = self.cloud.look(self.made)
+        self.assertTrue(view.is_running)
+        self.assertTrue(view.has_disk(self.lost))
+        self.assertIsNotNone(
+            view.block_device(self.lost),
+            'the running guest has a disk that Nova does not know')
 
     def test_a_start_that_comes_while_a_row_goes(self):
         """It waits for that one disk, and no other is begun with."""
@@ -560,6 +629,16 @@ class SweepDuringMigrationTest(_SweepTestCase):
     def test_a_migration_that_comes_while_a_disk_is_disconnected(self):
         self.migrate_during_a_sweep(lambda: self.cloud.recorder.before(
             recorder.HOST, 'disconnect', self.press_migrate), removed=0)
+
+    def test_a_migration_that_comes_while_libvirt_is_slow(self):
+        def slow() -> None:
+            self.press_migrate()
+            self.wait_until(lambda: self.cloud.nova.instance(
+                self.made.id).task_state != 'resize_prep')
+            time.sleep(3)
+
+        self.migrate_during_a_sweep(lambda: self.cloud.recorder.before(
+            recorder.GUEST, 'detach device', slow), removed=0)
 
     def test_a_migration_that_comes_while_a_row_goes(self):
         """No other is begun with."""

@@ -462,7 +462,8 @@ class SweepTest(CleanerTestCase):
         begun = [call for call in world.calls
                  if call in ('claim', 'destroy')]
         self.assertEqual(
-            ['claim'] + ['claim', 'claim', 'destroy'] * len(removed), begun)
+            ['claim'] + ['claim', 'claim', 'claim', 'destroy'] * len(removed),
+            begun)
 
     def test_the_definition_of_the_guest_has_it_no_longer(self):
         """Nova does not make it anew: the server stays off."""
@@ -472,8 +473,8 @@ class SweepTest(CleanerTestCase):
             self.assertLess(undefined,
                             world.timeline.index(('destroy', mapping)))
             if ('disconnect', mapping) in world.timeline:
-                self.assertLess(world.timeline.index(('disconnect', mapping)),
-                                undefined)
+                self.assertLess(undefined, world.timeline.index(
+                    ('disconnect', mapping)))
         [entry] = self.entries()
         self.assertIn(('undefine', 'done'), [
             (step.name, step.outcome) for step in entry.steps])

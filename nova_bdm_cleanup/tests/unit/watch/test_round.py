@@ -19,7 +19,17 @@ import logging
 import os
 import re
 import sqlite3
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import (
+    Any,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import fixtures
 import hypothesis
@@ -100,9 +110,11 @@ class Node:
     def requests(self) -> int:
         return self._requests
 
-    def sweep(self, server: str) -> None:
+    def sweep(self, server: str,
+              seen: Collection[Tuple[str, str]]) -> None:
         self.call('sweep')
         self.swept.append(server)
+        self.seen = seen
 
     # CinderPort
 
@@ -612,6 +624,8 @@ class SweepTest(RoundTestCase):
         self.node.lose_volume('1-0')
         self.assertEqual([], self.swept())
         self.assertEqual([self.uuid], self.swept())
+        # Nothing else may go, whatever is found then.
+        self.assertEqual({('bdm-1-0', 'volume-missing')}, self.node.seen)
         # The lines of the round come before those of the sweep.
         self.assertEqual(['found', 'audited'],
                          [line['event'] for line in self.logged.found])
@@ -619,6 +633,13 @@ class SweepTest(RoundTestCase):
         self.assertEqual([self.uuid], self.swept())
         self.node.attach('1-0', self.uuid)
         self.assertEqual([], self.swept())
+
+    def test_each_is_the_first_in_its_turn(self):
+        """Else those that take all the time would keep it from the rest."""
+        self.node.lose_volume('1-0')
+        self.node.lose_volume('2-0')
+        self.swept()
+        self.assertEqual(2, len({self.swept()[0] for _ in range(2)}))
 
     def test_something_else_was_not_seen_twice(self):
         self.node.lose_volume('1-0')
