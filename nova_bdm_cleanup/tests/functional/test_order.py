@@ -15,7 +15,8 @@
 
 Guest off, host disconnected, Nova's row gone, Cinder told: in this order
 nothing reconnects the disk, whoever dies when, with the plugin and without.
-What Cinder keeps is a stale attachment, which the next look deletes.
+What Cinder keeps is a stale attachment, which the next look deletes, unless
+the volume is of another project by then.
 """
 
 from __future__ import annotations
