@@ -242,6 +242,22 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         '{it.why_unused}, but server {it.other_claims[0]} has a mapping of '
         'the volume'),
 
+    # Who is wrong about one thing may be wrong about what is released, too.
+    Row('is used by nobody, and ``--connector FILE`` is of another host than '
+        'Cinder names',
+        lambda a: (a.connector_host and a.host
+                   and a.host != a.connector_host),
+        Refuse(),
+        '{it.why_unused}, but the connector is of host {it.connector_host} '
+        'and the attachment of host {it.host}'),
+
+    Row('is used by nobody, ``--connector none`` is given, and the '
+        'attachment is connected',
+        lambda a: a.says_never_connected and a.attachment.connected,
+        Refuse(),
+        '{it.why_unused}, but Cinder kept the connection of the attachment, '
+        'so --connector none is not believed; leave it out'),
+
     Row('is used by nobody, and is connected with a connector that Cinder '
         'kept: the back end unmaps the volume',
         lambda a: (a.attachment.connected
@@ -312,12 +328,6 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         Refuse(),
         '{it.why_unused}, but {it.wanted}'),
 
-    Row('is used by nobody, and ``--connector`` is of another host',
-        lambda a: a.host and a.host != a.connector_host,
-        Refuse(),
-        '{it.why_unused}, but the connector is of host {it.connector_host} '
-        'and the attachment of host {it.host}'),
-
     Row('is used by nobody, and Cinder kept no connector of it (before '
         'Queens, or a connection without a trace)',
         lambda a: True,
@@ -342,9 +352,11 @@ class HeldAttachment:
         self.host: Optional[str] = facts.volume.host_of(attachment.id)
         #: The host of the connector that the operator gives.
         self.connector_host: Optional[str] = host_of(connector)
-        #: The operator knows that no host was let in.
+        #: The operator says that no host was let in.
+        self.says_never_connected: bool = connector is NeverConnected.YES
+        #: Nothing in Cinder shows that a host was.
         self.is_said_unconnected: bool = (
-            connector is NeverConnected.YES and attachment.is_legacy)
+            self.says_never_connected and attachment.is_legacy)
         self.is_attached: bool = attachment.status == 'attached'
         #: Nothing has happened to its volume since.
         self.is_young: bool = policy.is_young(facts.volume.updated_at, now)

@@ -94,9 +94,9 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
             help='For what Cinder kept no connector of: the '
                  'output of "nova-manage volume_attachment get_connector '
                  '--json" on the host that had the volume, or "none" if no '
-                 'host ever had it; it is not believed where Cinder names a '
-                 'host, or the volume is multiattach or has another '
-                 'attachment')
+                 'host ever had it; "none" is not believed where Cinder names '
+                 'a host or kept a connection, or the volume is multiattach '
+                 'or has another attachment')
         return parser
 
     def take_action(self, args: argparse.Namespace

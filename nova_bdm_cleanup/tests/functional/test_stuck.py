@@ -155,6 +155,24 @@ class AttachedByHandTest(StuckCase):
         self.assert_healthy(self.cloud.look(self._witness), volume)
 
 
+class ContradictedTest(StuckCase):
+    """What the operator says of a connection that Cinder kept."""
+
+    def test_connector_that_contradicts_the_record(self):
+        volume = self.cloud.volume()
+        attachment = self.cloud.leave_attachment(self.ghost(), volume)
+        for connector, words in (
+                ('none', 'Cinder kept the connection'),
+                (self.connector('compute2'), 'the attachment of host '
+                 'compute1')):
+            self.assert_refused(words, attachment, '--connector', connector)
+            self.assertEqual(('in-use', []),
+                             (self.status(volume), self.calls(volume)))
+        self.assert_freed('attachment delete', attachment, '--connector',
+                          self.connector())
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+
+
 class MappedWithoutATraceTest(StuckCase):
     """The back end lets a host in, and Cinder does not know it.
 
