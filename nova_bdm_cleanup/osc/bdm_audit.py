@@ -14,9 +14,19 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import time
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Counter,
+    Dict,
+    Iterable,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from osc_lib.command import command
 
@@ -130,19 +140,22 @@ class AuditBdm(base.BdmCommand, command.Lister):
                     if args.plan else None)
             page = (stack.enter_context(PageWriter(args.report))
                     if args.report else None)
-            shown = self._audit(args, plan, page)
+            shown, releases = self._audit(args, plan, page)
         if self.is_for_people(args):
             if args.long:
                 self.short = (*_COLUMNS[:-1], *_MORE_COLUMNS[:-1])
                 return _COLUMNS + _MORE_COLUMNS, [
                     _row(i, True) for i in shown]
-            return _COLUMNS + _MORE_COLUMNS, _summed_up(shown)
+            return _COLUMNS + _MORE_COLUMNS, _summed_up(
+                shown, releases, bool(args.all_projects or args.project))
         columns = _COLUMNS + (_MORE_COLUMNS if args.long else ())
         return columns, [_row(i, args.long) for i in shown]
 
     def _audit(self, args: argparse.Namespace,
                plan: Optional[PlanWriter],
-               page: Optional[PageWriter]) -> List[Issue]:
+               page: Optional[PageWriter]
+               ) -> Tuple[List[Issue], Counter[Optional[str]]]:
+        """What is shown, and how much there is to release, by server."""
         scope = audit.Scope(
             servers=tuple(args.server), host=args.host, project=args.project,
             all_projects=args.all_projects, thorough=args.thorough,
@@ -154,7 +167,9 @@ class AuditBdm(base.BdmCommand, command.Lister):
                               self.project_of_token())
         shown: List[Issue] = []
         hidden = 0
+        releases: Counter[Optional[str]] = collections.Counter()
         for issue in auditor.issues():
+            releases[issue.server] += issue.remedy is Remedy.RELEASE
             if self._is_shown(issue, args.reason):
                 shown.append(issue)
             else:
@@ -173,7 +188,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
         if args.prometheus is not None:
             self._write_metrics(args, auditor, shown,
                                 time.monotonic() - begun)
-        return shown
+        return shown, releases
 
     def _write_metrics(self, args: argparse.Namespace, auditor: audit.Audit,
                        shown: Sequence[Issue], seconds: float) -> None:
@@ -234,12 +249,19 @@ class AuditBdm(base.BdmCommand, command.Lister):
         self.note('Audited: %s', '; '.join(notes))
 
 
-def _summed_up(issues: Sequence[Issue]) -> List[Tuple[Any, ...]]:
-    """The rows, and one only for many of one kind at one server."""
+def _summed_up(issues: Sequence[Issue], releases: Counter[Optional[str]],
+               needs_admin: bool) -> List[Tuple[Any, ...]]:
+    """The rows, and one only for many of one kind at one server.
+
+    :param releases: how much there is to release, by server
+    :param needs_admin: more than the project of the credentials was audited
+    """
     kinds: Dict[Any, List[Issue]] = {}
     for issue in issues:
-        kinds.setdefault((issue.server, issue.host, issue.reason, (
-            issue.remedy, issue.remedy is Remedy.PERSON and issue.withheld)),
+        kinds.setdefault((
+            issue.server, issue.host, issue.reason, issue.remedy,
+            issue.needs_look,
+            issue.remedy is Remedy.PERSON and issue.withheld),
             []).append(issue)
     rows: List[Tuple[Any, ...]] = []
     for alike in kinds.values():
@@ -250,11 +272,13 @@ def _summed_up(issues: Sequence[Issue]) -> List[Tuple[Any, ...]]:
         count = len(alike)
         action = first.what_to_do
         if first.remedy is Remedy.RELEASE and not first.needs_look:
+            # Of every kind: the command does not tell them apart, and does
+            # nothing where there is more.
             action = 'openstack bdm release --server %s --max %d' % (
-                first.server, count)
+                first.server, releases[first.server])
         elif first.remedy is Remedy.RELEASE:
-            action = 'look: openstack bdm audit --long --reason %s' \
-                % first.reason
+            action = 'look: openstack bdm audit --long --reason %s%s' % (
+                first.reason, ' --all-projects' if needs_admin else '')
         volumes = {i.volume for i in alike}
         row = list(_row(first, True))
         row[2:5] = ['%d volumes' % len(volumes) if len(volumes) > 1

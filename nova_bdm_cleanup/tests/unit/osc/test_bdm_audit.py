@@ -14,6 +14,8 @@
 from __future__ import annotations
 
 import os
+import re
+from typing import List
 from unittest import mock
 
 from nova_bdm_cleanup.exitcodes import ExitCode
@@ -100,6 +102,54 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual((ExitCode.REPAIRED, 5), (code, len(rows)))
         code, _ = self.bdm('release', '--server', ghost)
         self.assertEqual(ExitCode.BAD_INPUT, code)
+
+    def carry_out(self, action: str, *arguments: str) -> int:
+        """Type an action of a table; returns the exit code."""
+        command, *words = action.partition('openstack bdm ')[2].split()
+        return self.bdm(command, *words, *arguments)[0]
+
+    def actions(self, *arguments: str) -> List[str]:
+        return re.findall(r'^\d+[.] (.*openstack bdm .*)$',
+                          self.table(*arguments), re.MULTILINE)
+
+    def test_many_of_several_kinds(self) -> None:
+        """Connected records have a host, and reserved ones have none."""
+        ghost = self.cloud.server('ghost')
+        for number in range(5):
+            self.cloud.attach(ghost, 'data-%d' % number)
+        self.cloud.lose_server(ghost)
+        self.reserve_many(ghost, 5)
+        action = 'openstack bdm release --server %s --max 10' % ghost
+        self.assertEqual([action] * 2, self.actions('--all-projects'))
+        self.assertEqual(ExitCode.REPAIRED, self.carry_out(action, '--yes'))
+
+    def test_many_for_more_than_one_reason(self) -> None:
+        self.reserve_many(self.alpha, 5)
+        stuck = self.cloud.attach(self.alpha, 'attaching one')
+        self.cloud.volumes[stuck]['status'] = 'attaching'
+        action = 'openstack bdm release --server %s --max 6' % self.alpha
+        for arguments in ((), ('--reason', 'stale-attachment')):
+            self.assertIn(action, self.actions(*arguments))
+        self.assertEqual(ExitCode.REPAIRED, self.carry_out(action, '--yes'))
+
+    def test_many_to_look_at(self) -> None:
+        """The printed look finds them, whatever was audited."""
+        for project in ('own', 'another'):
+            ghost = loopback.uid('ghost of ' + project)
+            for number in range(5):
+                volume = self.cloud.volume(
+                    '%s-%d' % (project, number), 'in-use', project)
+                self.cloud.attachment(volume, ghost, volume, connected=False)
+        self.cloud.attachment('released', ghost, self.cloud.volume(
+            'to release', 'in-use', 'another'))
+        for arguments, count in (((), 1), (('--project', 'another'), 2),
+                                 (('--all-projects',), 3)):
+            actions = self.actions(*arguments)
+            self.assertEqual(count, len(actions))
+            looks = [a for a in actions if a.startswith('look: ')]
+            self.assertNotEqual([], looks)
+            for look in looks:
+                self.assertEqual(ExitCode.FINDINGS, self.carry_out(look))
 
     def test_what_was_audited_is_said(self) -> None:
         for arguments, words in (
