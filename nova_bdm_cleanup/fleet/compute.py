@@ -18,11 +18,14 @@ rules keep rather than remove.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from typing import (
     Any,
+    Counter,
     Dict,
     FrozenSet,
+    Iterable,
     Iterator,
     List,
     Mapping,
@@ -42,6 +45,9 @@ from nova_bdm_cleanup.model import Swap
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
 MICROVERSION = '2.89'
+
+#: The last version that lists mappings without an attachment id as well.
+_LISTS_ALL = '2.88'
 
 #: Nova shows a server of a cell that does not answer with this status.
 _UNKNOWN = 'UNKNOWN'
@@ -189,23 +195,40 @@ class Compute:
 
     def disks(self, server: ComputeServer) -> Optional[Tuple[Disk, ...]]:
         """The volumes of a server; None when the server is gone."""
+        shown = self._mappings(server.id)
+        if shown is None:
+            return None
+        # Recent releases leave a mapping without an attachment id out of
+        # this list, while the server itself names its volume: once for each.
+        if (collections.Counter(server.volumes)
+                - collections.Counter(d.volume_id for d in shown)):
+            every = self._mappings(server.id, _LISTS_ALL)
+            if every is None:
+                return None
+            shown += (collections.Counter(map(_without_ids, every))
+                      - collections.Counter(map(_without_ids, shown))
+                      ).elements()
+        # It may have changed between the questions.
+        known = {d.volume_id for d in shown}
+        shown += [Disk(v) for v in dict.fromkeys(server.volumes)
+                  if v not in known]
+        return tuple(shown)
+
+    def _mappings(self, server_id: str, microversion: Optional[str] = None
+                  ) -> Optional[List[Disk]]:
+        """What the list has; None when the server is gone."""
         try:
             body = self._api.get('/servers/%s/os-volume_attachments'
-                                 % quoted(server.id))
+                                 % quoted(server_id),
+                                 microversion=microversion)
         except errors.NotFound:
             return None
-        shown = [Disk(
+        return [Disk(
             volume_id=answers.text(r, 'volumeId'),
             bdm_uuid=answers.optional_text(r, 'bdm_uuid'),
             attachment_id=answers.optional_text(r, 'attachment_id'),
             device=answers.optional_text(r, 'device'))
             for r in answers.records(body, 'volumeAttachments')]
-        # Recent releases leave a mapping without an attachment id out of
-        # this list, while the server itself names its volume.
-        known = {d.volume_id for d in shown}
-        shown += [Disk(v) for v in dict.fromkeys(server.volumes)
-                  if v not in known]
-        return tuple(shown)
 
     def guest_disks(self, server_id: str) -> Optional[FrozenSet[str]]:
         """The devices of a guest that runs, such as ``vdb``.
@@ -265,7 +288,7 @@ def bdms(server: ComputeServer, disks: Tuple[Disk, ...]) -> Tuple[Bdm, ...]:
     # any of them.
     suspect = server.volume_backed and len(roots) != 1
     found = [Bdm(
-        uuid=d.bdm_uuid or 'volume ' + d.volume_id,
+        uuid=name,
         # Not shown.  A disk that Nova made from an image or a snapshot is
         # another kind, which nova-compute then keeps.
         source_type='volume', destination_type='volume',
@@ -274,12 +297,26 @@ def bdms(server: ComputeServer, disks: Tuple[Disk, ...]) -> Tuple[Bdm, ...]:
         device_name=d.device,
         # Once it has an attachment id the volume was reserved before, so it
         # is not the mapping of an attach that has just begun.
-        has_connection_info=d.attachment_id is not None) for d in disks]
+        has_connection_info=d.attachment_id is not None)
+        for name, d in zip(_names(disks), disks)]
     if not server.volume_backed:
         # The API lists volumes only, but the image says what the root is.
         found.insert(0, Bdm(uuid='image', source_type='image',
                             destination_type='local', boot_index=0))
     return tuple(found)
+
+
+def _names(disks: Iterable[Disk]) -> Iterator[str]:
+    """What the mappings are known by; not of all the API tells the id."""
+    count: Counter[str] = collections.Counter()
+    for disk in disks:
+        name = disk.bdm_uuid or 'volume ' + disk.volume_id
+        count[name] += 1
+        yield name if count[name] == 1 else '%s (%d)' % (name, count[name])
+
+
+def _without_ids(disk: Disk) -> Disk:
+    return Disk(disk.volume_id, device=disk.device)
 
 
 def _is_id(text: str) -> bool:

@@ -97,7 +97,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
             help='Look at every server with a volume one by one, instead of '
                  'only at those where the lists disagree. It costs several '
                  'requests per server, and also finds mappings that name '
-                 'another attachment of the same volume and server')
+                 'another attachment of the same volume and server, or none')
         parser.add_argument(
             '--reason', metavar='<reason>', action='append', default=[],
             choices=_REASONS,

@@ -26,7 +26,6 @@ import uuid
 
 import fixtures
 from nova import objects
-from nova import version as nova_version
 from nova.db.main import api as db
 from oslo_config import cfg
 from oslo_utils import timeutils
@@ -161,12 +160,6 @@ class ScenarioTestCase(base.FunctionalTestCase):
             '\n'.join(self.cloud.log()[self._log_begins:])))
         self.addDetail('timeline', content.text_content(
             '\n'.join(map(str, self.cloud.timeline()))))
-
-    @property
-    def has_builtin(self) -> bool:
-        """Whether this Nova has a cleanup of its own (28 and later)."""
-        release = int(nova_version.version_string().partition('.')[0])
-        return release >= 28
 
     def ignore_actions(self) -> None:
         """Leave the instance actions out of what is looked at.

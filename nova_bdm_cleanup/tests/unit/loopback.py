@@ -13,9 +13,10 @@
 
 With their quirks: pages are cut without a word, Cinder's attachment list has
 no link to the next page, a volume shows its attached attachments only, Nova
-leaves out mappings without an attachment id, servers of a silent cell are
-left out of every filtered or paged list, and who is not an administrator is
-shown one project.  :mod:`.wire` puts it on the wire, and cuts it.
+leaves out mappings without an attachment id or all ids, by the version that
+it is asked in, servers of a silent cell are left out of every filtered or
+paged list, and who is not an administrator is shown one project.  :mod:`.wire`
+puts it on the wire, and cuts it.
 """
 
 from __future__ import annotations
@@ -288,8 +289,8 @@ class LoopbackCloud:
         if server is None or not admin and server['tenant_id'] != 'own':
             return 404, {'itemNotFound': {'message': 'Instance'}}
         if rest == 'os-volume_attachments':
-            return 200, {'volumeAttachments': [
-                m for m in self.mappings[server_id] if m['attachment_id']]}
+            return 200, {'volumeAttachments': self._list_mappings(
+                server_id, request.headers.get('OpenStack-API-Version'))}
         if rest == 'action':
             return 202, None
         if rest.startswith('os-instance-actions'):
@@ -299,6 +300,15 @@ class LoopbackCloud:
                 '%s_read_req' % d: 1
                 for d in self.guests.get(server_id, ())}}
         return 200, {'server': self._server(server)}
+
+    def _list_mappings(self, server_id: str,
+                       version: Optional[str]) -> List[Dict[str, Any]]:
+        mappings = self.mappings[server_id]
+        if version == 'compute 2.88':
+            return [{'id': m['volumeId'], **{
+                key: m[key] for key in ('volumeId', 'serverId', 'device')}}
+                for m in mappings]
+        return [m for m in mappings if m['attachment_id']]
 
     def _actions(self, server_id: str, rest: str) -> Tuple[int, Any]:
         if rest.endswith('/req-swap'):

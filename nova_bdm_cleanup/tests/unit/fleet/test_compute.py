@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Any, Callable, Tuple
 
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.fleet import compute
@@ -133,7 +133,7 @@ class FindTest(base.FleetCase):
 
 class DisksTest(base.FleetCase):
 
-    def disks(self) -> object:
+    def disks(self) -> Any:
         nova = self.nova()
         return nova.disks(nova.server(self.alpha))
 
@@ -145,7 +145,33 @@ class DisksTest(base.FleetCase):
 
     def test_a_disk_that_the_list_leaves_out(self) -> None:
         self.cloud.mappings[self.alpha][0]['attachment_id'] = None
-        self.assertEqual((compute.Disk(self.disk),), self.disks())
+        self.assertEqual((compute.Disk(self.disk, device='/dev/vdb'),),
+                         self.disks())
+
+    def test_a_second_mapping_that_the_list_leaves_out(self) -> None:
+        shown, = self.disks()
+        self.assertEqual(1, self.cloud.asked('os-volume_attachments'))
+        for _ in range(2):
+            self.cloud.mapping(self.alpha, self.disk)
+        self.assertEqual((
+            shown, compute.Disk(self.disk, device='/dev/vdc'),
+            compute.Disk(self.disk, device='/dev/vdd')), self.disks())
+
+    def disks_while(self, change: Callable[[], object]) -> Any:
+        """The disks, if there is a change before the second question."""
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        asked = self.cloud.asked
+        self.cloud.on('os-volume_attachments', lambda: change() if asked(
+            'os-volume_attachments') == 2 else None)
+        return self.disks()
+
+    def test_a_disk_that_goes_meanwhile(self) -> None:
+        self.assertEqual((compute.Disk(self.disk),), self.disks_while(
+            self.cloud.mappings[self.alpha].clear))
+
+    def test_a_server_that_goes_meanwhile(self) -> None:
+        self.assertIsNone(self.disks_while(lambda: (404, {
+            'itemNotFound': {'message': 'gone'}})))
 
     def test_words_of_the_wrong_type(self) -> None:
         self.cloud.mappings[self.alpha][0]['device'] = 5
@@ -174,6 +200,11 @@ class BdmsTest(base.base.TestCase):
                           volume_backed=True)
         self.assertEqual([True, False], [b.is_root for b in found])
         self.assertEqual([False] * 2, [b.has_connection_info for b in found])
+
+    def test_two_mappings_that_are_not_named(self) -> None:
+        found = self.bdms(*[compute.Disk('v')] * 2, compute.Disk('v', 'b'))
+        self.assertEqual(['volume v', 'volume v (2)', 'b'],
+                         [b.uuid for b in found[1:]])
 
     def test_any_of_them_may_be_the_root(self) -> None:
         found = self.bdms(compute.Disk('v'), compute.Disk('w'),

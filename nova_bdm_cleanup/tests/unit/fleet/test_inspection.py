@@ -157,6 +157,10 @@ class InspectorTest(InspectorCase):
         self.cloud.mappings[self.alpha][0]['attachment_id'] = None
         self.assertEqual([], self.reasons(self.alpha))
 
+    def test_second_mapping_without_an_attachment(self) -> None:
+        self.cloud.mapping(self.alpha, self.disk)
+        self.assertEqual(['duplicate-mapping'], self.reasons(self.alpha))
+
     def test_any_gap_ends_it(self) -> None:
         for pattern in ('GET .*/servers/[^/]*$', 'os-volume_attachments',
                         'GET .*/attachments', 'GET .*/volumes'):
