@@ -134,10 +134,10 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         'the mapping of server {it.server.id} names this attachment, and '
         'whether its guest has the disk is not known: look with "virsh '
         'domblklist {it.server.id}" on host {it.server.host}. Then complete '
-        'the attachment (openstack volume attachment complete '
-        '{it.attachment.id}) and, if the guest does not have it, take it '
-        'back (openstack server remove volume {it.server.id} '
-        '{it.volume.id})'),
+        'the attachment (openstack --os-volume-api-version 3.44 volume '
+        'attachment complete {it.attachment.id}) and, if the guest does not '
+        'have it, take it back (openstack server remove volume '
+        '{it.server.id} {it.volume.id})'),
 
     Row('is not ``attached``, and its server has a mapping of the volume: an '
         'attach or a move of the server ended half way, and only a person '
