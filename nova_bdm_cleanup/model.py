@@ -234,14 +234,18 @@ class Volume:
 
 @dataclasses.dataclass(frozen=True)
 class Swap:
-    """Nova's last swap of two volumes of a server, which did not end well.
+    """A swap of two volumes of a server by Nova, which did not end well.
 
     Only Nova writes that it was begun, and only for administrators and for
     Cinder: nobody else can make it up.
     """
 
     began: datetime.datetime
-    #: None: nova-compute died, and never said that it is over.
+    #: None: nova-compute died, and never said that it is over.  That another
+    #: swap began, or ended, is no end of this one: Nova takes the requests for
+    #: any number of disks of a server at once, carries them out one after the
+    #: other in whatever order, and copies for hours.  This one may have had
+    #: its turn, and made its attachment, after all the others.
     ended: Optional[datetime.datetime] = None
 
     @classmethod
@@ -320,8 +324,9 @@ class Snapshot:
     #: of another project looks like one that does not exist, and a migration
     #: is not shown.
     sees_all: bool = True
-    #: Asked for only where there may be something left of one.
-    swap: Optional[Swap] = None
+    #: Those that did not end well.  Asked for only where there may be
+    #: something left of one.
+    swaps: Tuple[Swap, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

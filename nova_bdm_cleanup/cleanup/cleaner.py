@@ -189,7 +189,7 @@ class Cleaner:
         return self._decide(dataclasses.replace(
             snapshot, server=current,
             witness=self._ask(lambda: self._witness(snapshot)),
-            swap=self._host.swap() if rules.needs_swap(snapshot) else None))
+            swaps=self._host.swaps() if rules.needs_swaps(snapshot) else ()))
 
     def _decide(self, snapshot: Snapshot) -> Plan:
         plan = rules.decide(snapshot, self._policy, self._now())

@@ -83,8 +83,8 @@ class HostPort(Protocol):
         Those of this host come first.  The right Cinder knows most of them.
         """
 
-    def swap(self) -> Optional[Swap]:
-        """The last swap of volumes of the server; None: it ended well."""
+    def swaps(self) -> Tuple[Swap, ...]:
+        """The swaps of volumes of the server that did not end well."""
 
     def used_by_others(self, volume_id: str) -> bool:
         """Whether another server on this host has the volume.

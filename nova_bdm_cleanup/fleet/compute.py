@@ -248,21 +248,22 @@ class Compute:
             if isinstance(body, dict) else frozenset()
         return names or None
 
-    def swap(self, server_id: str) -> Optional[Swap]:
-        """The last swap of volumes of a server; None: it ended well."""
+    def swaps(self, server_id: str) -> Tuple[Swap, ...]:
+        """The swaps of volumes of a server that did not end well."""
         path = '/servers/%s/os-instance-actions' % quoted(server_id)
-        # The newest first.
-        last = next((
-            action for action in answers.records(
-                self._api.get(path), 'instanceActions')
-            if action.get('action') == 'swap_volume'), None)
-        if last is None:
-            return None
-        began = answers.moment(last, 'start_time')
+        # Later versions give the newest thousand only.
+        body = self._api.get(path, microversion='2.1')
+        found = (self._swap(path, action)
+                 for action in answers.records(body, 'instanceActions')
+                 if action.get('action') == 'swap_volume')
+        return tuple(swap for swap in found if swap is not None)
+
+    def _swap(self, path: str, action: Mapping[str, Any]) -> Optional[Swap]:
+        began = answers.moment(action, 'start_time')
         if began is None:
             raise errors.BadAnswer('an action has no "start_time"')
         body = self._api.get('%s/%s' % (
-            path, quoted(answers.text(last, 'request_id'))))
+            path, quoted(answers.text(action, 'request_id'))))
         return Swap.of(began, (
             (answers.optional_text(event, 'result'),
              answers.moment(event, 'finish_time'))

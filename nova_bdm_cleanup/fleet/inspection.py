@@ -151,9 +151,10 @@ class Inspector:
         snapshot = dataclasses.replace(
             snapshot, witness=self._answer(snapshot))
         plan = rules.decide(snapshot, self._policy, self._now())
-        if plan.due and rules.needs_swap(snapshot):
+        if plan.due and rules.needs_swaps(snapshot):
             plan = rules.decide(
-                dataclasses.replace(snapshot, swap=self._nova.swap(server.id)),
+                dataclasses.replace(
+                    snapshot, swaps=self._nova.swaps(server.id)),
                 self._policy, self._now())
         by_id = {a.id: a for a in attachments}
         plan = Plan(tuple(

@@ -148,19 +148,16 @@ class NovaHost:
     def witnesses(self) -> Iterable[Sequence[str]]:
         return self._neighbours.volumes(_PORTION)
 
-    def swap(self) -> Optional[Swap]:
-        # The newest first.
-        last = next((
-            action for action in
-            objects.InstanceActionList.get_by_instance_uuid(
+    def swaps(self) -> Tuple[Swap, ...]:
+        found = (
+            Swap.of(action.start_time, (
+                (event.result, event.finish_time) for event in
+                objects.InstanceActionEventList.get_by_action(
+                    self._context, action.id)))
+            for action in objects.InstanceActionList.get_by_instance_uuid(
                 self._context, self._instance.uuid)
-            if action.action == instance_actions.SWAP_VOLUME), None)
-        if last is None:
-            return None
-        return Swap.of(last.start_time, (
-            (event.result, event.finish_time) for event in
-            objects.InstanceActionEventList.get_by_action(
-                self._context, last.id)))
+            if action.action == instance_actions.SWAP_VOLUME)
+        return tuple(swap for swap in found if swap is not None)
 
     def used_by_others(self, volume_id: str) -> bool:
         return self._neighbours.have_volume(volume_id)

@@ -25,7 +25,7 @@ from the same rows.
 
 from nova_bdm_cleanup.rules.decision import confirm
 from nova_bdm_cleanup.rules.decision import decide
-from nova_bdm_cleanup.rules.decision import needs_swap
+from nova_bdm_cleanup.rules.decision import needs_swaps
 from nova_bdm_cleanup.rules.decision import needs_witness
 
-__all__ = ('confirm', 'decide', 'needs_swap', 'needs_witness')
+__all__ = ('confirm', 'decide', 'needs_swaps', 'needs_witness')

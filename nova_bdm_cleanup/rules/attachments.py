@@ -118,8 +118,8 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Union[Keep, Delete, Leave]]] = Table(
         'the volume is {it.volume_state}'),
 
     # The guest may run with it.
-    Row('may have been made by the last swap of volumes of the server, which '
-        'Nova has not ended well, and connects this host',
+    Row('may have been made by a swap of volumes of the server that Nova has '
+        'not ended well, and connects this host',
         lambda a: a.is_swapped_to,
         Keep(Reason.SWAP_INTERRUPTED),
         'Nova began to swap volumes of the server and did not end it: the '

@@ -84,7 +84,7 @@ def needs_witness(snapshot: Snapshot) -> bool:
         for v in snapshot.volumes.values())
 
 
-def needs_swap(snapshot: Snapshot) -> bool:
+def needs_swaps(snapshot: Snapshot) -> bool:
     """Whether an interrupted swap of volumes would change the plan.
 
     It leaves an attachment that no mapping names, and that lets a host in.

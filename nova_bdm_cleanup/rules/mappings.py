@@ -446,9 +446,9 @@ DANGLING_MAPPINGS: Table[Row[DanglingFacts, Union[Keep, AsJudged]]] = Table(
 
     # The guest may run with the new disk, and with the old one after the
     # next reboot.
-    Row('is older than the last swap of volumes of the server, which Nova has '
-        'not ended well, and that swap may have made an attachment of this '
-        'host that no mapping names',
+    Row('is older than a swap of volumes of the server that Nova has not '
+        'ended well, and that swap may have made an attachment of this host '
+        'that no mapping names',
         lambda d: d.swapped_to,
         Keep(Reason.SWAP_INTERRUPTED),
         'Nova began to swap volumes of the server and did not end it: '
@@ -508,9 +508,9 @@ class DanglingFacts:
     @property
     def swapped_to(self) -> Sequence[Attachment]:
         """What may attach the new volume of an interrupted swap."""
-        swap = self._world.snapshot.swap
-        return self._world.swapped_to if swap is not None and any(
-            map(swap.may_have_met, self.siblings)) else ()
+        return [
+            attachment for attachment, swaps in self._world.swapped_to.items()
+            if any(s.may_have_met(b) for s in swaps for b in self.siblings)]
 
     @property
     def carried_elsewhere(self) -> Sequence[Attachment]:

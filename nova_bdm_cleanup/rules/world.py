@@ -21,6 +21,7 @@ from nova_bdm_cleanup.model import Attachment
 from nova_bdm_cleanup.model import Bdm
 from nova_bdm_cleanup.model import Policy
 from nova_bdm_cleanup.model import Snapshot
+from nova_bdm_cleanup.model import Swap
 from nova_bdm_cleanup.model import TAKEN
 
 #: In any other state (deleting, retyping, backing-up, an unknown word, ...)
@@ -43,7 +44,8 @@ class World:
         self.now = now
         self._is_moving: Optional[bool] = None
         self._has_root: Optional[bool] = None
-        self._swapped_to: Optional[Sequence[Attachment]] = None
+        self._swapped_to: Optional[
+            Mapping[Attachment, Sequence[Swap]]] = None
         #: The attachments by their id.
         self.attachments: Mapping[str, Attachment] = {
             a.id: a for a in snapshot.attachments}
@@ -112,26 +114,28 @@ class World:
         return self._is_moving
 
     @property
-    def swapped_to(self) -> Sequence[Attachment]:
-        """What may attach the new volume of an interrupted swap.
+    def swapped_to(self) -> Mapping[Attachment, Sequence[Swap]]:
+        """What may attach the new volume of an interrupted swap, and of which.
 
         Any project can make attachments of its own volumes, but not the swap.
         """
         if self._swapped_to is None:
-            self._swapped_to = sorted(
-                (a for a in self.unaccounted if self._is_swapped_to(a)),
-                key=_by_id)
+            made = {a: self._swaps_to(a)
+                    for a in sorted(self.unaccounted, key=_by_id)}
+            self._swapped_to = {a: swaps for a, swaps in made.items() if swaps}
         return self._swapped_to
 
-    def _is_swapped_to(self, attachment: Attachment) -> bool:
-        swap, volume = self.snapshot.swap, self.volumes.get(
-            attachment.volume_id)
-        return (swap is not None and volume is not None
-                and attachment.id not in self.foreign
-                and attachment.server_id == self.server.uuid
-                and (attachment.connected or attachment.is_legacy)
-                and volume.host_of(attachment.id) in (None, self.server.host)
-                and swap.may_have_made(attachment, self.policy.grace_period))
+    def _swaps_to(self, attachment: Attachment) -> Sequence[Swap]:
+        volume = self.volumes.get(attachment.volume_id)
+        if (volume is None
+                or attachment.id in self.foreign
+                or attachment.server_id != self.server.uuid
+                or not (attachment.connected or attachment.is_legacy)
+                or volume.host_of(attachment.id) not in (
+                    None, self.server.host)):
+            return ()
+        return [s for s in self.snapshot.swaps
+                if s.may_have_made(attachment, self.policy.grace_period)]
 
 
 def _turn(bdm: Bdm) -> Tuple[bool, str, str]:

@@ -79,21 +79,24 @@ class InterruptedSwapTest(scenario.ScenarioTestCase, commands.Commands):
             if not self._dead:
                 finish(*args, **values)
 
-        # Later releases of Nova swap volumes for Cinder only.
-        self.cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
-            lambda body: {'volume': {**body['volume'],
-                                     'migration_status': 'migrating'}}),
-            nth=1)
         with fixtures.MockPatchObject(
                 rpcapi.ComputeAPI, 'swap_volume', swap_volume), \
             fixtures.MockPatchObject(
                 objects.InstanceActionEvent, 'event_finish_with_failure',
                 finish_event):
-            self.cloud.request(
-                'PUT', f'/servers/{server.id}/os-volume_attachments/{old}',
-                {'volumeAttachment': {'volumeId': new}},
-                by=dataclasses.replace(self.cloud.admin,
-                                       project=self.cloud.owner.project))
+            self.ask(server, old, new)
+
+    def ask(self, server: fixture.Server, old: str, new: str) -> None:
+        # Later releases of Nova swap volumes for Cinder only.
+        self.cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
+            lambda body: {'volume': {**body['volume'],
+                                     'migration_status': 'migrating'}}),
+            nth=1)
+        self.cloud.request(
+            'PUT', f'/servers/{server.id}/os-volume_attachments/{old}',
+            {'volumeAttachment': {'volumeId': new}},
+            by=dataclasses.replace(self.cloud.admin,
+                                   project=self.cloud.owner.project))
         self.cloud.proxy.clear()
 
     def records(self, *volumes: str) -> list[object]:
@@ -174,6 +177,27 @@ class InterruptedSwapTest(scenario.ScenarioTestCase, commands.Commands):
             self.cloud.cinder.client(self.cloud.admin).attachments.delete(
                 attachment.id)
             end(server, old, new)
+
+    def test_others_after_it(self):
+        """The disks of a server are retyped in turn: what came of the others
+        tells nothing of this one.
+        """
+        server = self.server(*[scenario.BOOT_DISK] * 3)
+        old, second, third = server.volumes
+        new = self.cloud.volume()
+        self.swap(server, old, new, objects.BlockDeviceMapping, 'save')
+        with fixtures.MockPatchObject(driver.LibvirtDriver, 'swap_volume'):
+            self.ask(server, second, self.cloud.volume())
+            self.wait_until(
+                lambda: self.volume_status(second) == 'available')
+        self.assert_kept(server, old, new, *['swap-interrupted'] * 2)
+        self.assert_told(server, new)
+        new_third = self.cloud.volume()
+        self.swap(server, third, new_third,
+                  objects.BlockDeviceMapping, 'save')
+        for before, after in ((old, new), (third, new_third)):
+            self.assert_kept(server, before, after,
+                             *['swap-interrupted'] * 4)
 
     def assert_told(self, server: fixture.Server, new: str) -> None:
         """Check that the commands say and do the same as the plugin."""

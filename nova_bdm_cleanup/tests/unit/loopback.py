@@ -98,8 +98,8 @@ class LoopbackCloud:
         self.attachments: Dict[str, Dict[str, Any]] = {}
         #: The devices of the guests, by server.
         self.guests: Dict[str, List[str]] = {}
-        #: The events of a server's swap of volumes, by server.
-        self.swaps: Dict[str, List[Dict[str, Any]]] = {}
+        #: The events of each swap of volumes, the newest first, by server.
+        self.swaps: Dict[str, List[List[Dict[str, Any]]]] = {}
         #: Where a nova-compute runs.
         self.hosts = ['compute1', 'compute2']
         self.silent_hosts: List[str] = []
@@ -311,13 +311,16 @@ class LoopbackCloud:
         return [m for m in mappings if m['attachment_id']]
 
     def _actions(self, server_id: str, rest: str) -> Tuple[int, Any]:
-        if rest.endswith('/req-swap'):
-            return 200, {'instanceAction': {
-                'events': self.swaps[server_id]}}
-        names = ['reboot', *['swap_volume'] * (server_id in self.swaps)]
+        swaps = self.swaps.get(server_id, [])
+        number = rest.partition('/req-swap-')[2]
+        if number:
+            return 200, {'instanceAction': {'events': swaps[int(number)]}}
         return 200, {'instanceActions': [
-            {'action': name, 'request_id': 'req-swap',
-             'start_time': _stamp(_DAY)} for name in names]}
+            {'action': 'reboot', 'request_id': 'req-reboot',
+             'start_time': _stamp(_DAY)},
+            *({'action': 'swap_volume', 'request_id': 'req-swap-%d' % n,
+               'start_time': _stamp(_DAY * (n + 1))}
+              for n in range(len(swaps)))]}
 
     def _server(self, server: Dict[str, Any]) -> Dict[str, Any]:
         if server['id'] in self.silent_servers:

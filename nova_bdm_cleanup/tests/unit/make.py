@@ -87,7 +87,7 @@ def snapshot(bdms: Iterable[model.Bdm] = (),
              missing: Iterable[str] = (),
              witness: model.WitnessAnswer = model.WitnessAnswer.KNOWN,
              sees_all: bool = True,
-             swap: Optional[model.Swap] = None,
+             swaps: Iterable[model.Swap] = (),
              roots: Iterable[model.Bdm] = (root(),),
              **about_server: Any) -> model.Snapshot:
     """One look.
@@ -98,7 +98,8 @@ def snapshot(bdms: Iterable[model.Bdm] = (),
     known: Mapping[str, Optional[model.Volume]] = {
         **{v.id: v for v in volumes}, **dict.fromkeys(missing)}
     return model.Snapshot(server(**about_server), (*roots, *bdms), known,
-                          tuple(attachments), witness, sees_all, swap)
+                          tuple(attachments), witness, sees_all,
+                          tuple(swaps))
 
 
 def deletions(plan: model.Plan) -> int:

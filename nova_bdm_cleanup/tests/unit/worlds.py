@@ -131,8 +131,11 @@ _carried = _kinds((6, 'of its volume'), (1, 'any'), (1, None),
 _servers = _kinds((8, make.server()), (1, make.server(keep=True)),
                   (1, make.server(locked_by_admin=True)))
 
-_swaps = _kinds((12, None), (1, model.Swap(make.ago(600))),
-                (1, model.Swap(make.ago(600), make.ago(590))))
+_UNENDED = model.Swap(make.ago(600))
+_FAILED = model.Swap(make.ago(600), make.ago(590))
+
+_swaps = _kinds((12, ()), (1, (_UNENDED,)), (1, (_FAILED,)),
+                (1, (_UNENDED, model.Swap(make.ago(90000)))))
 
 _OTHERS = {'server_id': make.OTHER_SERVER}
 _RESERVED = {'status': 'reserved', 'connected': False}
@@ -250,7 +253,7 @@ def worlds(draw):
         hosts={i: make.OTHER_HOST for n, i in enumerate(ATTACHMENTS)
                if away >> n & 1})
     world.server = draw(_servers)
-    world.swap = draw(_swaps)
+    world.swaps = draw(_swaps)
     return world
 
 
@@ -278,7 +281,7 @@ def look(world, witness=WitnessAnswer.KNOWN, hidden=(), unlisted=()):
          for i, v in volumes.items()},
         tuple(a for a in attachments if a.id not in unlisted
               and not (hidden and a.volume_id in hidden)),
-        witness=witness, sees_all=hidden is None, swap=world.swap)
+        witness=witness, sees_all=hidden is None, swaps=world.swaps)
 
 
 @st.composite

@@ -84,8 +84,8 @@ class World:
         self.reused: Set[str] = set()
         #: Volumes of which nobody can tell who needs them.
         self.undecided: Set[str] = set()
-        #: Nova's last swap of volumes, where it did not end well.
-        self.swap: Optional[model.Swap] = None
+        #: Nova's swaps of volumes that did not end well.
+        self.swaps: Tuple[model.Swap, ...] = ()
         #: Volumes whose lock is held.
         self.guarded: Set[str] = set()
         #: Volumes that Cinder was told to take from the server.
@@ -266,9 +266,9 @@ class Host:
         with self._world.call('witnesses'):
             return ([self._world.witnesses] if self._world.witnesses else [])
 
-    def swap(self) -> Optional[model.Swap]:
-        with self._world.call('swap'):
-            return self._world.swap
+    def swaps(self) -> Tuple[model.Swap, ...]:
+        with self._world.call('swaps'):
+            return self._world.swaps
 
     def is_off(self) -> bool:
         with self._world.call('is-off'):

@@ -174,7 +174,7 @@ class LookTest(CleanerTestCase):
     def test_observe_mode_reports_only(self):
         world = broken()
         self.assertEqual(frozenset(), self.clean(world, observe=True))
-        self.assertEqual([('look',), ('server',), ('swap',)],
+        self.assertEqual([('look',), ('server',), ('swaps',)],
                          world.timeline)
         self.assertEqual(8, self.log.output.count('(observe-mode)'))
         self.assertFalse(os.path.exists(self.path))
@@ -237,7 +237,7 @@ class SoftRebootTest(CleanerTestCase):
         world = broken()
         dangling = {'bdm-2', 'bdm-3', 'bdm-4', 'bdm-5', 'bdm-6', 'bdm-9'}
         self.assertEqual(dangling, self.clean(world, soft=True))
-        look = ['look', 'server', 'swap']
+        look = ['look', 'server', 'swaps']
         self.assertEqual([*look, 'bdms', *look],
                          world.calls)
         self.assertEqual(8, self.log.output.count('(soft-reboot)'))
@@ -388,7 +388,7 @@ class StartTest(CleanerTestCase):
     def test_observing_needs_no_lock(self):
         world = self.stopped(broken())
         self.assertEqual(frozenset(), self.clean(world, observe=True))
-        self.assertEqual([('look',), ('server',), ('is-off',), ('swap',)],
+        self.assertEqual([('look',), ('server',), ('is-off',), ('swaps',)],
                          world.timeline)
         self.assertEqual(8, self.log.output.count('(observe-mode)'))
 
@@ -681,26 +681,26 @@ class ActTest(CleanerTestCase):
         self.assertIn('nothing to undo', removed)
 
     def test_a_swap_is_asked_for_only_where_it_matters(self):
-        for bdms, swap, expected in (
-                ([make.root(), disk(4)], None, ['power-off', 'destroy']),
-                ([make.root(), disk(4)], model.Swap(make.ago(60)), []),
-                ([make.root()], model.Swap(make.ago(60)), [])):
+        for bdms, swaps, expected in (
+                ([make.root(), disk(4)], (), ['power-off', 'destroy']),
+                ([make.root(), disk(4)], (model.Swap(make.ago(60)),), []),
+                ([make.root()], (model.Swap(make.ago(60)),), [])):
             world = fakes.World(bdms, [volume(4, status='available'),
                                        volume(7)], [record(7)])
-            world.swap = swap
+            world.swaps = swaps
             path = os.path.join(self.tempdir(), 'j')
             self.clean(world, path=path)
             self.assertEqual(expected, [
                 c for c in world.calls if c in expected], world.calls)
-            self.assertIn('swap', world.calls)
-            self.assertEqual(bool(swap), bool(self.lines(
+            self.assertIn('swaps', world.calls)
+            self.assertEqual(bool(swaps), bool(self.lines(
                 event='kept', reason='swap-interrupted')))
-            if swap:
+            if swaps:
                 self.assertEqual([], world.changes)
         world = fakes.World([make.root(), disk(4)],
                             [volume(4, status='available')], [record(4)])
         self.clean(world)
-        self.assertNotIn('swap', world.calls)
+        self.assertNotIn('swaps', world.calls)
 
     def test_stale_attachment_of_a_deleted_mapping(self):
         # Somebody deleted the row in the database, or a cleanup died.
@@ -1298,7 +1298,7 @@ class PropertiesTest(CleanerTestCase):
         volumes += [world.volumes[b.volume_id] for b in world.rows.values()
                     if b.volume_id in world.volumes]
         return (any(b.is_root for b in world.rows.values())
-                and world.swap is None
+                and not world.swaps
                 and not world.server.locked_by_admin
                 and all(not v.is_migrating and v.status in KNOWN
                         and v.status != 'detaching'

@@ -49,8 +49,8 @@ class ServersTest(base.FleetCase):
         self.assertEqual('compute 2.1', self.cloud.requests[-1].headers[
             'OpenStack-API-Version'])
 
-    def test_a_swap_of_volumes(self) -> None:
-        self.assertIsNone(self.nova().swap(self.alpha))
+    def test_swaps_of_volumes(self) -> None:
+        self.assertEqual((), self.nova().swaps(self.alpha))
         for events, unended in (
                 ([], True),
                 ([{'result': None, 'finish_time': None}], True),
@@ -58,8 +58,19 @@ class ServersTest(base.FleetCase):
                  True),
                 ([{'result': 'Success',
                    'finish_time': '2026-03-14T02:30:00'}], False)):
-            self.cloud.swaps[self.alpha] = events
-            self.assertEqual(unended, bool(self.nova().swap(self.alpha)))
+            self.cloud.swaps[self.alpha] = [events]
+            self.assertEqual(unended, bool(self.nova().swaps(self.alpha)))
+
+    def test_swaps_of_volumes_before_the_last(self) -> None:
+        ended = [{'result': 'Success', 'finish_time': '2026-03-14T02:30:00'}]
+        self.cloud.swaps[self.alpha] = [ended, [], ended, []]
+        later, earlier = self.nova().swaps(self.alpha)
+        self.assertLess(earlier.began, later.began)
+        # Since 2.58 Nova gives the actions in pages.
+        self.assertEqual(
+            ['compute 2.1'], [r.headers['OpenStack-API-Version']
+                              for r in self.cloud.requests
+                              if r.path.endswith('/os-instance-actions')])
 
     def test_any_other_404_is_no_answer(self) -> None:
         self.cloud.on('GET .*/servers/', lambda: wire.page(404))

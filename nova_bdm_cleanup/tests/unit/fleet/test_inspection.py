@@ -67,7 +67,7 @@ class InspectorTest(InspectorCase):
             'by the swap', self.alpha, self.cloud.volume('new', 'in-use'))
         self.assertEqual({'volume-available', 'stale-attachment'},
                          set(self.reasons(self.alpha)))
-        self.cloud.swaps[self.alpha] = []
+        self.cloud.swaps[self.alpha] = [[]]
         self.assertEqual(['swap-interrupted'] * 2, self.reasons(self.alpha))
 
     def test_two_mappings_of_one_disk(self) -> None:

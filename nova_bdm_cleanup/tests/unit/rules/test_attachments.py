@@ -73,7 +73,7 @@ STALE_ROWS = (
     ('connected without a mapping is deleted',
      beside_a_healthy_disk(STALE), Reason.STALE_ATTACHMENT, True),
     ('connected by a swap that has not ended stays',
-     beside_a_healthy_disk(STALE, swap=model.Swap(make.ago(60))),
+     beside_a_healthy_disk(STALE, swaps=[model.Swap(make.ago(60))]),
      Reason.SWAP_INTERRUPTED, False),
     ('connected but not attached without a mapping is deleted',
      beside_a_healthy_disk(dataclasses.replace(STALE, status='attaching')),

@@ -628,7 +628,7 @@ class SwapTest(base.TestCase):
                           attached_at=make.ago(7199))
 
     def decide(self, old=None, new=NEW, host=make.HOST, bdm=None,
-               swap=SWAP, **about_new):
+               swaps=(SWAP,), **about_new):
         """By default: a mapping of an ``available`` volume, and the new
         volume, attached.
         """
@@ -638,7 +638,7 @@ class SwapTest(base.TestCase):
             old = make.volume(status='available')
         return decide(make.snapshot(
             [bdm or make.bdm()], [*volumes, old] if old else volumes, [new],
-            missing=() if old else ['volume-1'], swap=swap,
+            missing=() if old else ['volume-1'], swaps=swaps,
             roots=() if bdm and bdm.is_root else (make.root(),)))
 
     def assert_kept(self, plan):
@@ -663,7 +663,7 @@ class SwapTest(base.TestCase):
             self.assertIn(words, finding.explanation)
 
     def test_without_a_swap_they_go(self):
-        self.assertEqual(2, len(self.decide(swap=None).due))
+        self.assertEqual(2, len(self.decide(swaps=()).due))
 
     def test_what_that_swap_cannot_have_made_does_not_count(self):
         for plan in (
@@ -674,11 +674,63 @@ class SwapTest(base.TestCase):
                 self.decide(new=dataclasses.replace(
                     self.NEW, attached_at=make.ago(86400))),
                 # It failed, and the attachment is newer.
-                self.decide(swap=model.Swap(make.ago(20000),
-                                            make.ago(19999)))):
+                self.decide(swaps=[model.Swap(make.ago(20000),
+                                              make.ago(19999))])):
             self.assertIn(Reason.VOLUME_AVAILABLE,
                           [f.reason for f in plan.due])
             self.assertNotIn(Reason.SWAP_INTERRUPTED, reasons(plan))
+
+    def test_any_of_them_counts(self):
+        # One before it failed, and one after it died as well.
+        failed = model.Swap(make.ago(20000), make.ago(19999))
+        died = model.Swap(make.ago(600))
+        for others in ([failed], [died], [failed, died]):
+            for swaps in ([self.SWAP, *others], [*others, self.SWAP]):
+                self.assert_kept(self.decide(swaps=swaps))
+
+    def test_no_later_swap_is_the_end_of_one(self):
+        # It waited for its turn, while others were begun and ended.
+        waited = dataclasses.replace(self.NEW, attached_at=make.ago(60))
+        for later in (model.Swap(make.ago(7199)),
+                      model.Swap(make.ago(7199), make.ago(3600))):
+            self.assert_kept(self.decide(new=waited,
+                                         swaps=[later, self.SWAP]))
+
+    def test_a_swap_that_failed_ends_when_it_says_so(self):
+        # By the grace period two clocks may differ.
+        swap = model.Swap(make.ago(7200), make.ago(5000))
+        for age, kept in ((7501, False), (7500, True), (4700, True),
+                          (4699, False)):
+            plan = self.decide(swaps=[swap], new=dataclasses.replace(
+                self.NEW, attached_at=make.ago(age)))
+            self.assertEqual(kept, not plan.due, age)
+
+    def test_one_swap_must_have_met_both_sides(self):
+        # The mapping is older than the second one only, which failed before
+        # the attachment was made.
+        bdm = make.bdm(created_at=make.ago(3600))
+        second = model.Swap(make.ago(3000), make.ago(2999))
+        plan = self.decide(bdm=bdm, swaps=[self.SWAP, second])
+        self.assertEqual([Reason.VOLUME_AVAILABLE],
+                         [f.reason for f in plan.due])
+        self.assertIn(Reason.SWAP_INTERRUPTED, reasons(plan))
+        self.assert_kept(self.decide(
+            bdm=bdm, swaps=[self.SWAP, model.Swap(second.began)],
+            new=dataclasses.replace(self.NEW, attached_at=make.ago(2990))))
+
+    def test_two_disks_of_which_both_swaps_died(self):
+        early = make.attachment(id='attachment-3', volume_id='volume-3',
+                                attached_at=make.ago(50000))
+        plan = decide(make.snapshot(
+            [make.bdm(), make.bdm(uuid='bdm-4', volume_id='volume-4',
+                                  attachment_id='attachment-4')],
+            [make.volume(status='available'),
+             make.volume(id='volume-4', status='available'),
+             make.volume(id='volume-2'), make.volume(id='volume-3')],
+            [self.NEW, early],
+            swaps=[self.SWAP, model.Swap(make.ago(50000))]))
+        self.assertEqual([Reason.SWAP_INTERRUPTED] * 4, reasons(plan))
+        self.assertEqual((), plan.due)
 
     def test_a_mapping_that_is_newer_than_the_swap_goes(self):
         [finding] = self.decide(bdm=make.bdm(created_at=make.ago(600))).due
@@ -688,17 +740,17 @@ class SwapTest(base.TestCase):
         # Somebody has rolled back the state of the old volume.
         plan = decide(make.snapshot(
             [make.bdm()], [make.volume(), make.volume(id='volume-2')],
-            [make.attachment(), self.NEW], swap=self.SWAP))
+            [make.attachment(), self.NEW], swaps=[self.SWAP]))
         self.assertEqual([Reason.HEALTHY, Reason.SWAP_INTERRUPTED],
                          reasons(plan))
         self.assertEqual((), plan.due)
 
     def test_it_is_asked_for_only_where_it_matters(self):
-        self.assertTrue(rules.needs_swap(make.snapshot(
+        self.assertTrue(rules.needs_swaps(make.snapshot(
             [make.bdm()], attachments=[make.attachment(), self.NEW])))
         for attachments in ([make.attachment()], [make.attachment(
                 id='attachment-2', status='reserved', connected=False)]):
-            self.assertFalse(rules.needs_swap(make.snapshot(
+            self.assertFalse(rules.needs_swaps(make.snapshot(
                 [make.bdm()], attachments=attachments)))
 
     def test_how_it_ended(self):

@@ -53,6 +53,11 @@ def taken(plan):
             if f.reason is not Reason.DUPLICATE_MAPPING]
 
 
+def asked_for(plan):
+    """What the tables would have removed, whatever withholds it."""
+    return {(f.bdm, f.attachment) for f in plan.findings if f.action}
+
+
 def deleted(plan):
     """Every attachment that a plan deletes."""
     return list(itertools.chain.from_iterable(
@@ -184,7 +189,7 @@ class DecidePropertiesTest(base.TestCase):
     @of_any_look
     def test_never_a_disk_of_a_swap_that_has_not_ended(self, look, policy):
         seen = look[1]
-        hypothesis.assume(seen.swap)
+        hypothesis.assume(seen.swaps)
         carried = {b.attachment_id for b in seen.bdms}
         left = [a for a in seen.attachments if a.id not in carried
                 and a.server_id == make.SERVER and not foreign(
@@ -199,7 +204,26 @@ class DecidePropertiesTest(base.TestCase):
             self.assertEqual([], [
                 f for f in taken(plan)
                 if f.bdm.created_at is None
-                or f.bdm.created_at <= seen.swap.began])
+                or any(f.bdm.created_at <= s.began for s in seen.swaps)])
+
+    @worlds.profile()
+    @hypothesis.given(worlds.looks(), worlds.policies, st.data())
+    def test_another_swap_that_has_not_ended_keeps_more(
+            self, look, policy, data):
+        ages = st.integers(0, 2000)
+        seen = dataclasses.replace(look[1], attachments=tuple(
+            dataclasses.replace(a, attached_at=make.ago(data.draw(ages)))
+            for a in look[1].attachments))
+        began = data.draw(ages)
+        swap = model.Swap(make.ago(began), data.draw(st.one_of(
+            st.none(), st.integers(0, began).map(make.ago))))
+        before = asked_for(decide(seen, policy))
+        for swaps in ((*seen.swaps, swap), (swap, *seen.swaps)):
+            after = asked_for(decide(
+                dataclasses.replace(seen, swaps=swaps), policy))
+            self.assertLessEqual(after, before)
+            self.assertLessEqual(after, asked_for(decide(
+                dataclasses.replace(seen, swaps=(swap,)), policy)))
 
     @of_any_look
     def test_missing_only_when_it_is(self, look, policy):
@@ -311,7 +335,7 @@ class DecidePropertiesTest(base.TestCase):
         after = {f.bdm for f in removals(decide(more, policy))}
         # Those of a swap that has not ended keep what it may have met.
         self.assertLessEqual(after, before)
-        if seen.swap is None:
+        if not seen.swaps:
             self.assertEqual(before, after)
 
     @worlds.profile()
