@@ -365,7 +365,8 @@ def half_shelved(t: Trial, c: client_mod.Client) -> str:
     t.equal('rows', rows(answer, 'Volume', 'Reason'), sorted([
         (t.volumes['B'], 'volume-missing'),
         *((t.volumes[name], 'reserved-only') for name in reserved)]))
-    c.bdm(ADMIN, 'clean', '--yes', server)
+    expect(c.bdm(ADMIN, 'clean', '--yes', '--stuck-after', '0', server),
+           REPAIRED)
     t.cloud.action(server, {'os-stop': None})
     t.cloud.wait_server(server)
     connector = c.connector()

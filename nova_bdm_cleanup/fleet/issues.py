@@ -139,6 +139,22 @@ class Issue:
                 and REMEDIES[self.reason] is Remedy.CLEAN)
 
     @property
+    def is_for_later(self) -> bool:
+        """Each reboot deletes some of these attachments."""
+        return (self.reason is Reason.STALE_ATTACHMENT
+                and self.withheld is Reason.OVER_LIMIT)
+
+    @property
+    def stops_a_reboot(self) -> bool:
+        """A person must look before the server is rebooted for others' sake.
+
+        Not where the reboot changes nothing, or is what tells.
+        """
+        return (self.remedy is Remedy.PERSON and not self.is_for_reboot
+                and not self.is_for_later
+                and self.reason is not Reason.RESERVED_ONLY)
+
+    @property
     def what_to_do(self) -> str:
         """One line for the operator."""
         if self.remedy is Remedy.RELEASE:
@@ -247,6 +263,9 @@ def issues_of(seen: Inspection, legacy: bool = False) -> Tuple[Issue, ...]:
         as others can
     """
     found = [issue_of(f, seen) for f in seen.findings]
+    if any(i.stops_a_reboot for i in found):
+        found = [dataclasses.replace(i, instead=Remedy.PERSON)
+                 if i.remedy is Remedy.CLEAN else i for i in found]
     if legacy:
         found += [dataclasses.replace(
             issue_of(f, seen), reason=FleetReason.LEGACY_RECORD,

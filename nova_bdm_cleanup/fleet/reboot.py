@@ -23,6 +23,7 @@ from nova_bdm_cleanup.fleet import inspection
 from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.fleet.issues import issues_of
 from nova_bdm_cleanup.fleet.issues import Remedy
+from nova_bdm_cleanup.model import Reason
 
 #: The states in which Nova accepts a hard reboot.
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
@@ -39,6 +40,8 @@ class RebootPlan:
     issues: Tuple[Issue, ...]
     #: What it cannot release, but another command can.
     others: Tuple[Issue, ...] = ()
+    #: What another one removes.
+    later: Tuple[Issue, ...] = ()
     #: Why it must not be done; empty: it may.
     refusals: Tuple[str, ...] = ()
 
@@ -47,6 +50,9 @@ def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
     """What a hard reboot would do at a server, and whether it may."""
     server = seen.server
     issues = issues_of(seen)
+    due = tuple(i for i in issues if i.is_for_reboot)
+    others = tuple(i for i in issues if not i.is_for_reboot and (
+        i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY))
     refusals = []
     if server.is_busy:
         refusals.append('it is changing (%s)'
@@ -60,12 +66,12 @@ def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
     refusals += [
         '%s of volume %s: %s; a person must look at it first' % (
             i.withheld or i.reason, i.volume, i.explanation)
-        for i in issues if i.remedy is Remedy.PERSON]
-    return RebootPlan(server,
-                tuple(i for i in issues if i.is_for_reboot),
-                tuple(i for i in issues if i.remedy is Remedy.RELEASE
-                      and not i.is_for_reboot),
-                tuple(refusals))
+        for i in issues if i.stops_a_reboot
+        # A reboot for nothing would not end it.
+        or i.remedy is Remedy.PERSON and not due]
+    return RebootPlan(server, due, others, tuple(
+        i for i in issues if i.is_for_later and i not in others),
+        tuple(refusals))
 
 
 class Rebooter:

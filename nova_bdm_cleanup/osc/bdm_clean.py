@@ -145,6 +145,9 @@ class CleanBdm(base.BdmCommand, command.Lister):
             self.note('Server %s: a reboot does not release volume %s (%s): '
                       '%s', server.id, issue.volume, issue.reason,
                       issue.what_to_do)
+        if plan.later:
+            self.note('Server %s: %d more stale attachments are left to later '
+                      'reboots (over-limit)', server.id, len(plan.later))
         if not plan.issues:
             self.note('Server %s: there is nothing to clean', server.id)
             return

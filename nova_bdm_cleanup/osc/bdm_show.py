@@ -121,4 +121,7 @@ def _would(finding: Finding) -> str:
         return 'removes the mapping'
     if finding.action is not None:
         return 'deletes the attachment'
+    if finding.reason is Reason.DUPLICATE_MAPPING:
+        # The API does not show whether it was connected.
+        return 'removes it if Nova never connected it'
     return 'keeps it'

@@ -26,6 +26,7 @@ import uuid
 
 import fixtures
 from nova.cmd import manage
+from oslo_utils import uuidutils
 
 from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.fleet.issues import REMEDIES
@@ -420,7 +421,8 @@ class HalfShelvedTest(StuckCase):
 
             # The plugin takes the mapping that dangles, and nothing else.
             self.begin()
-            self.bdm('clean', server.id, '--yes')
+            code, _ = self.bdm('clean', server.id, '--yes', *LONG_AGO)
+            self.assertEqual(ExitCode.REPAIRED, code, self.stderr.getvalue())
             view = self.look(server)
             self.assert_gone(view, lost)
             for volume in reserved:
@@ -439,6 +441,31 @@ class HalfShelvedTest(StuckCase):
             for volume in (server.root, data):
                 self.assert_healthy(view, volume)
             self.assertEqual({}, self.actions(server))
+
+
+class MappingTooManyTest(StuckCase):
+    """The API does not show whether Nova has connected a mapping."""
+
+    def test_clean_tells(self):
+        for connected, expected in ((False, ExitCode.REPAIRED),
+                                    (True, ExitCode.PARTLY)):
+            server = self.server(scenario.BOOT_DISK)
+            volume, = server.volumes
+            self.leave_mapping(
+                server, volume, datetime.timedelta(days=1),
+                attachment_id=uuidutils.generate_uuid(),
+                connection_info=self.cloud.row(
+                    server, volume).connection_info if connected else None)
+            _, rows = self.bdm('audit', '--server', server.id,
+                               '--all-projects', '--thorough')
+            self.assertEqual(['duplicate-mapping'],
+                             [row['Reason'] for row in rows])
+            self.begin()
+            code, _ = self.bdm('clean', server.id, '--yes')
+            self.assertEqual(expected, code, self.stderr.getvalue())
+            view = self.look(server)
+            self.assertTrue(view.has_disk(volume))
+            self.assertEqual([], self.calls(volume))
 
 
 class PrintedActionsTest(StuckCase):

@@ -19,7 +19,9 @@ from typing import Any, List, Optional
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.fleet import inspection
 from nova_bdm_cleanup.fleet import reboot
+from nova_bdm_cleanup.fleet.issues import Remedy
 from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.fleet import base
 
@@ -91,6 +93,47 @@ class LookTest(RebootCase):
         plan = self.look()
         self.assertEqual([second], [i.volume for i in plan.others])
         self.assertEqual((), plan.refusals)
+
+    def half_shelve(self) -> str:
+        """Have Nova forget half way that it has connected a disk."""
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.volumes[second]['status'] = 'reserved'
+        self.cloud.attachments[loopback.uid('attachment of second')].update(
+            status='reserved', connection_info={})
+        return second
+
+    def test_what_only_reserves_does_not_stop_it(self) -> None:
+        second = self.half_shelve()
+        plan = self.look()
+        self.assertEqual(
+            ([self.disk], [(second, Reason.RESERVED_ONLY)], ()),
+            ([i.volume for i in plan.issues],
+             [(i.volume, i.reason) for i in plan.others], plan.refusals))
+
+    def test_what_only_reserves_is_no_reason_to_reboot(self) -> None:
+        self.cloud.mappings[self.alpha].clear()
+        second = self.half_shelve()
+        why, = self.look().refusals
+        self.assertIn('reserved-only of volume %s' % second, why)
+
+    def test_a_mapping_too_many_is_for_the_reboot_to_tell(self) -> None:
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.mapping(self.alpha, second, loopback.uid('lost'))
+        plan = self.look()
+        self.assertEqual(
+            {(self.disk, Reason.VOLUME_AVAILABLE, Remedy.CLEAN),
+             (second, Reason.DUPLICATE_MAPPING, Remedy.PERSON)},
+            {(i.volume, i.reason, i.remedy) for i in plan.issues})
+        self.assertEqual((), plan.refusals)
+
+    def test_what_is_left_to_later_reboots(self) -> None:
+        for number in range(10):
+            self.cloud.attachment(
+                'stale-%d' % number, self.alpha,
+                self.cloud.volume('stale-%d' % number, 'in-use'))
+        plan = self.look()
+        self.assertEqual((9, 2, ()), (len(plan.issues), len(plan.later),
+                                      plan.refusals))
 
     def test_unknown_server(self) -> None:
         self.assertRaises(errors.BadInput, self.rebooter().look,

@@ -186,10 +186,50 @@ class CleanBdmTest(commandcase.CommandCase):
                                                      '--yes'))
         self.assertEqual(0, self.cloud.asked('POST'))
 
+    def test_more_attachments_than_one_reboot_deletes(self) -> None:
+        stale = sorted(self.cloud.attachment(
+            'stale-%d' % n, self.alpha,
+            self.cloud.volume('stale-%d' % n, 'in-use')) for n in range(10))
+
+        def reboot() -> None:
+            for attachment in stale[:8]:
+                del self.cloud.attachments[attachment]
+            del stale[:8]
+
+        self.cloud.on('POST .*/action', reboot)
+        code, rows = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual((ExitCode.PARTLY, ['removed'] * 8),
+                         (code, [r['Result'] for r in rows]))
+        self.assertIn('2 more stale attachments are left', self.log.output)
+        code, rows = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual((ExitCode.REPAIRED, ['removed'] * 2),
+                         (code, [r['Result'] for r in rows]))
+
+    def test_a_mapping_too_many(self) -> None:
+        """Only the reboot tells whether Nova has ever connected it."""
+        self.cloud.mapping(self.alpha, self.disk, loopback.uid('lost'))
+        _, (row,) = self.bdm('audit', '--server', 'alpha', '--thorough')
+        self.assertEqual(
+            ('duplicate-mapping', 'look: openstack bdm show ' + self.alpha),
+            (row['Reason'], row['Action']))
+        _, rows = self.bdm('show', 'alpha')
+        self.assertIn('removes it if Nova never connected it',
+                      [r['Hard Reboot'] for r in rows])
+        for reboot, code, result in (
+                (lambda: None, ExitCode.PARTLY, 'still there'),
+                (lambda: self.cloud.mappings[self.alpha].pop() and None,
+                 ExitCode.REPAIRED, 'removed')):
+            self.cloud.on('POST .*/action', reboot)
+            found, (row,) = self.bdm('clean', 'alpha', '--yes')
+            self.assertEqual((code, result), (found, row['Result']))
+
     def test_a_person_must_look(self) -> None:
         self.break_volume()
         self.cloud.attachment('twin', self.alpha, self.cloud.attach(
             self.alpha, 'second disk'))
+        _, rows = self.bdm('audit', '--server', 'alpha')
+        self.assertEqual({'look: openstack bdm show ' + self.alpha},
+                         {r['Action'] for r in rows})
         code, _ = self.bdm('clean', 'alpha', 'beta', '--yes')
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertIn('duplicate-attachment', self.stderr.getvalue())
