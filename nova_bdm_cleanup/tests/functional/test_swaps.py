@@ -142,6 +142,19 @@ class InterruptedSwapTest(scenario.ScenarioTestCase, commands.Commands):
                 self.assertEqual((ExitCode.REPAIRED, 'os-roll_detaching'),
                                  (code, row['Call']), row)
                 self.assert_kept(server, old, new, *after)
+                self.free(server, new)
+                # Either direction, as the runbook has it.
+                if 'owner' in values:
+                    self.cloud.start(server)
+                    kept, gone = old, new
+                else:
+                    self.cloud.detach(server, old)
+                    self.cloud.attach(server, new)
+                    self.cloud.start(server)
+                    kept, gone = new, old
+                view = self.look(server)
+                self.assert_healthy(view, kept)
+                self.assert_gone(view, gone)
 
     def test_only_novas_row_is_missing(self):
         for kind, end in (('single', self.forward), ('single', self.back),
@@ -169,14 +182,18 @@ class InterruptedSwapTest(scenario.ScenarioTestCase, commands.Commands):
                 self.assert_finding(server, volume, (
                     'ERROR', 'kept', 'swap-interrupted'))
             self.assert_told(server, new)
-            # What the runbook says: the server off, and nothing left on the
-            # host, before Cinder is told.
-            self.cloud.stop(server)
-            del self.cloud.nova.connected[server.host][new]
-            attachment, = self.cloud.attachments(new)
-            self.cloud.cinder.client(self.cloud.admin).attachments.delete(
-                attachment.id)
+            self.free(server, new)
             end(server, old, new)
+
+    def free(self, server: fixture.Server, new: str) -> None:
+        """The runbook's first steps: the server off, and nothing left on the
+        host, before Cinder is told.
+        """
+        self.cloud.stop(server)
+        self.cloud.nova.connected[server.host].pop(new, None)
+        attachment, = self.cloud.attachments(new)
+        self.cloud.cinder.client(self.cloud.admin).attachments.delete(
+            attachment.id)
 
     def test_others_after_it(self):
         """The disks of a server are retyped in turn: what came of the others
