@@ -72,6 +72,9 @@ state_path = {state}
 # for; Cinder is quick here.
 block_device_allocate_retries_interval = 0
 block_device_allocate_retries = 1000
+# A nova-compute that some test keeps from telling that it is alive must not
+# be taken for dead: the next test of the class could make no server.
+service_down_time = 2000000000
 [libvirt]
 # The fake libvirt detaches at once but never tells, so this is slept.
 device_detach_timeout = 1
