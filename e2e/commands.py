@@ -365,8 +365,11 @@ def half_shelved(t: Trial, c: client_mod.Client) -> str:
     t.equal('rows', rows(answer, 'Volume', 'Reason'), sorted([
         (t.volumes['B'], 'volume-missing'),
         *((t.volumes[name], 'reserved-only') for name in reserved)]))
-    expect(c.bdm(ADMIN, 'clean', '--yes', '--stuck-after', '0', server),
-           REPAIRED)
+    # If the back end gives out no volume that is only reserved, the reboot
+    # fails once the mapping is gone.
+    answer = c.bdm(ADMIN, 'clean', '--yes', '--stuck-after', '0', server)
+    t.equal('rows', rows(answer, 'Volume', 'Result'),
+            [(t.volumes['B'], 'removed')])
     t.cloud.action(server, {'os-stop': None})
     t.cloud.wait_server(server)
     connector = c.connector()
