@@ -20,7 +20,7 @@ a boot, since two boots differ by more than it.
 from __future__ import annotations
 
 # First: its import of Nova decides whether this process may use eventlet.
-from benchmarks import cloud as clouds  # isort: skip
+from benchmarks import sizes  # isort: skip
 
 import argparse
 import collections
@@ -41,9 +41,7 @@ QUESTION = 'what does the boot of a host with many guests cost?'
 
 PLUGIN, STOCK, SHARE = 'plugin', 'stock', 'share'
 _TRIGGERS = 'hard_reboot,start,host_boot'
-_NOVA: dict[str, dict[str, Any]] = {
-    'quota': {'instances': -1, 'cores': -1, 'ram': -1},
-    'DEFAULT': {'resume_guests_state_on_host_boot': True}}
+_NOVA = {'DEFAULT': {'resume_guests_state_on_host_boot': True}}
 
 
 class Hosts:
@@ -57,7 +55,6 @@ class Hosts:
     def __init__(self, cloud: fixture.Cloud, servers: int,
                  volumes: int) -> None:
         self._cloud = cloud
-        report.progress(f'making {servers} servers with {volumes} volumes')
         first = cloud.server(*[Disk(at_boot=True)] * volumes)
         self._servers = [first, *cloud.copies(first, servers - 1)]
         #: Seconds, by what was measured.
@@ -128,41 +125,18 @@ def show(result: report.Report, cases: dict[int, Hosts]) -> None:
 
 
 def main() -> None:
-    parser = report.arguments(QUESTION)
-    parser.add_argument('--servers', type=int, nargs='+', default=[10, 100],
-                        metavar='N', help='how many guests a host has')
-    parser.add_argument('--volumes', type=int, default=3,
-                        help='how many volumes each of them has')
-    parser.add_argument('--rounds', type=int, default=5,
-                        help='how often everything is measured')
-    _run(parser.parse_args())
+    _run(sizes.arguments(QUESTION, rounds=5).parse_args())
 
 
 def _run(options: argparse.Namespace) -> None:
-    result = None
-    cases: dict[int, Hosts] = {}
-    for servers in options.servers:
-        # A host of its own for each number of guests.
-        with clouds.running(_NOVA, triggers=_TRIGGERS) as cloud:
-            result = result or report.Report(
-                'boot', QUESTION, options.json, cinder=cloud.cinder.version)
-            case = Hosts(cloud, servers, options.volumes)
-            for number in range(options.rounds + 1):
-                report.progress(f'{servers} servers, round {number} of '
-                                f'{options.rounds}')
-                case.measure(number)
-                if not number:
-                    # What is done for the first time takes longer.
-                    case.forget()
-            cases[servers] = case
-    assert result is not None
-    report.progress('')
+    cases = {}
+    for servers, result, case in sizes.measured(  # noqa: B007
+            'boot', QUESTION, options, Hosts, _NOVA, triggers=_TRIGGERS):
+        cases[servers] = case
     show(result, cases)
     for servers, case in cases.items():
-        most = 2 + -(-servers * options.volumes // 60)
-        result.goal(f'requests for {servers} servers, at most {most}',
-                    str(max(case.requests[PLUGIN])),
-                    max(case.requests[PLUGIN]) <= most)
+        sizes.expect_requests(result, servers, options.volumes,
+                              case.requests[PLUGIN])
     result.end()
 
 

@@ -20,7 +20,7 @@ all of them; Cinder is in another one.
 from __future__ import annotations
 
 # First: its import of Nova decides whether this process may use eventlet.
-from benchmarks import cloud as clouds  # isort: skip
+from benchmarks import sizes  # isort: skip
 
 import argparse
 import collections
@@ -29,7 +29,6 @@ import gc
 import itertools
 import pathlib
 import time
-from typing import Any
 
 from nova import context as nova_context
 from nova import objects
@@ -49,8 +48,6 @@ QUESTION = 'what does the periodic audit of a host cost?'
 
 ROUND, LOOP = 'round', 'a look for each server'
 _INTERVAL = 3600
-_NOVA: dict[str, dict[str, Any]] = {
-    'quota': {'instances': -1, 'cores': -1, 'ram': -1}}
 
 
 class Node:
@@ -64,7 +61,6 @@ class Node:
     def __init__(self, cloud: fixture.Cloud, servers: int,
                  volumes: int) -> None:
         self._cloud = cloud
-        report.progress(f'making {servers} servers with {volumes} volumes')
         first = cloud.server(*[Disk(at_boot=True)] * volumes)
         cloud.copies(first, servers - 1)
         self.servers = servers
@@ -151,44 +147,23 @@ def measure_memory(result: report.Report, case: Node, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = report.arguments(QUESTION)
-    parser.add_argument('--servers', type=int, nargs='+', default=[10, 100],
-                        metavar='N', help='how many servers the host has')
-    parser.add_argument('--volumes', type=int, default=3,
-                        help='how many volumes each of them has')
-    parser.add_argument('--rounds', type=int, default=7,
-                        help='how often everything is measured')
+    parser = sizes.arguments(QUESTION, rounds=7)
     parser.add_argument('--memory', type=int, default=50,
                         help='how many rounds memory is watched for')
     _run(parser.parse_args())
 
 
 def _run(options: argparse.Namespace) -> None:
-    result = None
     cases = []
-    for servers in options.servers:
-        # A host of its own for each number of servers.
-        with clouds.running(_NOVA, audit_interval=_INTERVAL) as cloud:
-            result = result or report.Report(
-                'node', QUESTION, options.json, cinder=cloud.cinder.version)
-            case = Node(cloud, servers, options.volumes)
-            for number in range(options.rounds + 1):
-                report.progress(f'{servers} servers, round {number} of '
-                                f'{options.rounds}')
-                case.measure(number)
-                if not number:
-                    # What is done for the first time takes longer.
-                    case.forget()
-            cases.append(case)
-            if servers == max(options.servers):
-                measure_memory(result, case, options.memory)
-    assert result is not None
+    for servers, result, case in sizes.measured(
+            'node', QUESTION, options, Node, {}, audit_interval=_INTERVAL):
+        cases.append(case)
+        if servers == max(options.servers):
+            measure_memory(result, case, options.memory)
     show(result, cases)
     for case in cases:
-        most = 2 + -(-case.servers * options.volumes // 60)
-        result.goal(f'requests for {case.servers} servers, at most {most}',
-                    str(max(case.requests[ROUND])),
-                    max(case.requests[ROUND]) <= most)
+        sizes.expect_requests(result, case.servers, options.volumes,
+                              case.requests[ROUND])
     result.end()
 
 

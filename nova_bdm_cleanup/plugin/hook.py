@@ -380,12 +380,9 @@ def _booting(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def init_host(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # It may take a while, and somebody may ask meanwhile.
-        watching.announce(_names)
-        with boot.of(self, options.host_boot_timeout(CONF)):
-            result = original(self, *args, **kwargs)
         watching.begin(self, _names, can_sweep())
-        return result
+        with boot.of(self, options.host_boot_timeout(CONF)):
+            return original(self, *args, **kwargs)
 
     return init_host
 

@@ -115,20 +115,11 @@ class Watcher:
         return Schedule(self._manager.host, options.audit_interval(CONF))
 
 
-def announce(names: Sequence[str]) -> None:
+def begin(manager: Any, names: Sequence[str], can_sweep: bool) -> None:
     """nova-compute is about to start.  Raises nothing.
 
-    :param names: of the triggers that are installed
-    """
-    try:
-        Presence(CONF, names).record()
-    except Exception:
-        LOG.exception('bdm-cleanup: "nova-bdm-cleanup status" does not know '
-                      'of this start')
-
-
-def begin(manager: Any, names: Sequence[str], can_sweep: bool) -> None:
-    """nova-compute has started.  Raises nothing.
+    Nova runs no periodic task before it has started; but it may bring many
+    servers back first, and somebody may ask for its status meanwhile.
 
     :param manager: the ComputeManager
     :param names: of the triggers that are installed
