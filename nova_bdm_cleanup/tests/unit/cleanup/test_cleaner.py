@@ -1363,6 +1363,20 @@ class LimitTest(CleanerTestCase):
         self.assertEqual({'bdm-3'}, self.clean(
             dangling(3), max_removals_per_hour=3))
 
+    def test_more_stale_attachments_than_an_hour_may_have(self):
+        def stale(*numbers):
+            return fakes.World([make.root()], [volume(n) for n in numbers],
+                               [record(n) for n in numbers])
+
+        self.clean(stale(1, 2), max_removals_per_hour=3)
+        world = stale(3, 4)
+        self.clean(world, max_removals_per_hour=3)
+        self.assertEqual([], world.changes)
+        self.assertEqual(2, self.log.output.count('(over-limit)'))
+        world = stale(5)
+        self.clean(world, max_removals_per_hour=3)
+        self.assertEqual({}, world.attachments)
+
     def test_the_time_is_over_before_the_first_disk(self):
         world = broken()
         world.meanwhile['power-off'] = lambda: setattr(self, 'time', 60.0)

@@ -101,6 +101,13 @@ class ConfirmTest(base.TestCase):
         self.assertOnlyTheStaleOneIsLeft(self.confirm(
             volumes={'volume-1': make.volume(), 'volume-9': VOLUME_9}))
 
+    def test_another_reason_to_do_the_same(self):
+        self.first = decide(dataclasses.replace(
+            self.look, attachments=(STALE,)))
+        self.assertOnlyTheStaleOneIsLeft(self.confirm(
+            attachments=(STALE,),
+            volumes={'volume-1': None, 'volume-9': VOLUME_9}))
+
     def test_another_attachment_in_the_mapping(self):
         # A swap or "nova-manage volume_attachment refresh" came in between.
         self.assertOnlyTheStaleOneIsLeft(
