@@ -442,7 +442,9 @@ class Cinder:
         self._check(attachment)
         world.drop(attachment_id)
         world.told.add(attachment.volume_id)
-        if attachment.connected or tell_back_end:
+        # Cinder takes what is only reserved for never connected.
+        if tell_back_end or (attachment.connected
+                             and attachment.status != 'reserved'):
             world.mapped.discard(attachment_id)
         return True
 

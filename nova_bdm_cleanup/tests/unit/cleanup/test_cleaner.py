@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -337,12 +338,14 @@ class StartTest(CleanerTestCase):
         self.assertFalse(os.path.exists(self.path))
 
     def test_somebody_works_on_the_server_for_too_long(self):
-        world = self.stopped(broken())
-        world.failing['lock'] = TimedOut('the lock: too long')
-        self.assertEqual(frozenset(), self.clean(world))
-        self.assertEqual([], world.changes)
-        self.assertEqual(8, self.log.output.count(
-            'not acted on (timed-out): the lock: too long'))
+        for trigger, told in ((triggers.START, 8),
+                              (triggers.HOST_BOOT, 8 + 6)):
+            world = self.stopped(broken())
+            world.failing['lock'] = TimedOut('the lock: too long')
+            self.assertEqual(frozenset(), self.clean(world, trigger=trigger))
+            self.assertEqual([], world.changes)
+            self.assertEqual(told, self.log.output.count(
+                'not acted on (timed-out): the lock: too long'))
         self.assertFalse(os.path.exists(self.path))
 
     def test_a_guest_that_runs_is_left_alone(self):
@@ -1041,13 +1044,16 @@ class FailureTest(CleanerTestCase):
         self.assertEqual([('power-off',)], world.changes)
 
     def test_a_sibling_that_changed_and_cinder_is_not_told(self):
-        world = fakes.World(
-            [make.root(), disk(4), disk(4, uuid='bdm-5')],
-            [volume(4, status='available')], [record(4)])
-        world.meanwhile['bdms'] = lambda: world.rows.update({
-            'bdm-4': disk(4, has_connection_info=False)})
-        self.assertEqual(frozenset(), self.clean(world))
-        self.assertEqual([('power-off',)], world.changes)
+        # With another attachment it is still the first of the two.
+        for changed, withheld in (({'has_connection_info': False}, set()),
+                                  ({'attachment_id': 'other'}, {'bdm-5'})):
+            world = fakes.World(
+                [make.root(), disk(4), disk(4, uuid='bdm-5')],
+                [volume(4, status='available')], [record(4)])
+            world.meanwhile['bdms'] = functools.partial(
+                world.rows.update, {'bdm-4': disk(4, **changed)})
+            self.assertEqual(withheld, self.clean(world))
+            self.assertEqual([('power-off',)], world.changes)
 
     def test_who_needs_the_disk_is_undecided(self):
         """Then nothing is disconnected, nor is anybody told; yet."""
