@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutants of the decision tables, and of what they are told."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.mutants.mutant import Mutant
+
+_MAPPINGS = 'rules/mappings.py'
+_ATTACHMENTS = 'rules/attachments.py'
+_GUARDS = 'rules/guards.py'
+_DECISION = 'rules/decision.py'
+_WORLD = 'rules/world.py'
+
+MUTANTS = (
+
+    # What a mapping is found to be
+
+    Mutant('young-attach-removed',
+           'An attach that has only just begun loses its mapping.',
+           _MAPPINGS, (
+               ('lambda m: not m.bdm.has_connection_info and m.is_young,',
+                'lambda m: False,'),)),
+
+    Mutant('migration-ignored',
+           'A volume that Cinder is migrating loses its mapping.',
+           _MAPPINGS, (
+               ('lambda m: m.is_migrating, (', 'lambda m: False, ('),)),
+
+    Mutant('busy-volume-judged',
+           'A volume with which Cinder is busy, or which it lost control of, '
+           'is judged as one that is in use.',
+           _MAPPINGS, (
+               ('lambda m: m.status not in KNOWN, (', 'lambda m: False, ('),)),
+
+    Mutant('in-flight-volume-removed',
+           'A volume that is just being attached or detached loses its '
+           'mapping.',
+           _MAPPINGS, (
+               ('Keep(Reason.OPERATION_IN_FLIGHT),\n'
+                "            'the volume is {it.status}'),",
+                'Remove(Reason.VOLUME_AVAILABLE),\n'
+                "            'the volume is {it.status}'),"),)),
+
+    Mutant('duplicate-that-serves-removed',
+           'Of two mappings that the guest may use either, one goes.',
+           _MAPPINGS, (
+               ('return (not self.bdm.has_connection_info\n'
+                '                and not self.is_multiattach\n'
+                '                and all(',
+                'return (not self.is_multiattach\n'
+                '                and all('),)),
+
+    Mutant('attachment-mismatch-removed',
+           'A disk that another attachment than the mapping\'s own may serve '
+           'is taken away.',
+           _MAPPINGS, (
+               ('Keep(Reason.ATTACHMENT_MISMATCH),',
+                'Remove(Reason.ATTACHED_ELSEWHERE),'),)),
+
+    # Which of the dangling mappings are kept all the same
+
+    Mutant('swap-ignored',
+           'After a swap of volumes that died, a mapping goes although the '
+           'guest may run with the new volume.',
+           _MAPPINGS, (('lambda d: d.swapped_to,', 'lambda d: (),'),)),
+
+    Mutant('root-removed',
+           'A server loses its root disk.',
+           _MAPPINGS, (
+               ('lambda d: [b for b in d.siblings if b.is_root],',
+                'lambda d: [],'),)),
+
+    Mutant('sibling-that-is-kept-ignored',
+           'A volume is disconnected of which another mapping is kept.',
+           _MAPPINGS, (('lambda d: d.kept,', 'lambda d: (),'),)),
+
+    Mutant('cinder-told-with-the-first-mapping',
+           'Of several mappings of a volume, one is still there when Cinder '
+           'may give the volume away.',
+           _MAPPINGS, (
+               ('if not ours or self._bdm is not self.siblings[-1]:',
+                'if not ours:'),)),
+
+    # What becomes of an attachment that no mapping names
+
+    Mutant('foreign-attachment-deleted',
+           'Another project\'s attachment of its own volume is deleted.',
+           _ATTACHMENTS, (('lambda a: a.is_foreign,', 'lambda a: False,'),)),
+
+    Mutant('stale-while-a-volume-moves',
+           'The second attachment of a detach, a migration or a swap that '
+           'goes on is deleted.',
+           _ATTACHMENTS, (
+               ('lambda a: a.server_is_moving,', 'lambda a: False,'),)),
+
+    Mutant('new-volume-of-a-swap-deleted',
+           'The attachment goes through which the guest runs after a swap '
+           'that died.',
+           _ATTACHMENTS, (
+               ('lambda a: a.is_swapped_to,', 'lambda a: False,'),)),
+
+    Mutant('stale-while-an-attach-connects',
+           'The attachment of an attach or a move goes that has got as far as '
+           'the back end.',
+           _ATTACHMENTS, (
+               ('lambda a: not (a.attachment.connected or '
+                'a.attachment.is_legacy),',
+                'lambda a: False,'),)),
+
+    Mutant('second-attachment-of-this-host-deleted',
+           'An attachment goes that connects this host just as the one in '
+           'order does, and the back end takes the disk from both.',
+           _ATTACHMENTS, (
+               ('                and _short(self.host) != _short(here)\n',
+                ''),)),
+
+    Mutant('disconnected-here-for-another-host',
+           'A device of this host goes for an attachment that connects '
+           'another one.',
+           _ATTACHMENTS, (
+               ('not self.bdms\n'
+                '                and self.host == self._world.server.host)',
+                'not self.bdms)'),)),
+
+    # Why an action is not carried out
+
+    Mutant('mark-ignored',
+           'What its owner marked to be kept is removed.',
+           _GUARDS, (
+               ('lambda a: a.volume_is_kept or a.server_is_kept,',
+                'lambda a: False,'),)),
+
+    Mutant('witness-ignored',
+           'A wrong region says politely that all is gone, and is believed.',
+           _GUARDS, (
+               ('a.plan.witness is WitnessAnswer.REFUTED\n'
+                '                   and a.plan.misses_a_volume',
+                'False'),)),
+
+    Mutant('removals-of-a-server-without-limit',
+           'A server loses more disks at once than the operator allows.',
+           _GUARDS, (
+               ('self._mappings > self._world.policy.max_removals',
+                'False'),)),
+
+    # Two looks compared
+
+    Mutant('second-look-without-the-reason',
+           'A disk goes although the second look found something else about '
+           'it.',
+           _DECISION, (
+               ('        finding.reason,\n        finding.volume_id,',
+                '        finding.volume_id,'),)),
+
+    Mutant('second-look-without-the-attachments',
+           'A disk goes although somebody attached or detached it between the '
+           'two looks.',
+           _DECISION, (
+               ('frozenset(map(_attachment_identity, action.attachments))\n'
+                '        if isinstance(action, RemoveBdm) else action,',
+                'type(action),'),)),
+
+    Mutant('second-look-without-what-it-withholds',
+           'A disk goes although the second look would have left it.',
+           _DECISION, (
+               ('(f.withheld, f.obstacle) for f', "(None, '') for f"),)),
+
+    # What the tables are told
+
+    Mutant('migration-is-no-move',
+           'The second attachment of a volume that Cinder migrates is '
+           'deleted.',
+           _WORLD, (
+               ('(v.status in _MOVING or v.is_migrating)',
+                'v.status in _MOVING'),)),
+)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The planted faults can be planted, and what looks for them is understood.
+
+Whoever changes the code that a mutant changes takes the mutant along, or puts
+another one in its place.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import pathlib
+import sys
+import unittest
+
+import testscenarios
+from testtools import matchers
+
+from nova_bdm_cleanup.tests import mutants
+from nova_bdm_cleanup.tests.mutants import __main__ as command
+from nova_bdm_cleanup.tests.mutants import finders
+from nova_bdm_cleanup.tests.mutants.mutant import Misplaced
+from nova_bdm_cleanup.tests.mutants.mutant import Mutant
+from nova_bdm_cleanup.tests.unit import base
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[2]
+
+
+class EachMutantTest(base.TestCase):
+
+    scenarios = [(mutant.name, {'mutant': mutant})
+                 for mutant in mutants.MUTANTS]
+
+    def test_it_can_be_planted(self):
+        source = (PACKAGE / self.mutant.path).read_text(encoding='utf-8')
+        changed = self.mutant.apply(source)
+        self.assertNotEqual(ast.dump(ast.parse(source)),
+                            ast.dump(ast.parse(changed)))
+
+
+class MutantsTest(base.TestCase):
+
+    def test_each_has_a_name_of_its_own(self):
+        names = collections.Counter(m.name for m in mutants.MUTANTS)
+        self.assertEqual([], [n for n, number in names.items() if number > 1])
+
+    def test_a_text_that_is_not_there_once(self):
+        for source in ('other', 'old old'):
+            error = self.assertRaises(
+                Misplaced, Mutant('some-name', 'Harm.', 'rules/x.py',
+                                  (('old', 'new'),)).apply, source)
+            self.assertThat(str(error), matchers.MatchesAll(
+                matchers.Contains('some-name'),
+                matchers.Contains('rules/x.py')))
+
+    def test_one_edit_after_the_other(self):
+        self.assertEqual('3', Mutant('name', 'Harm.', 'x.py', (
+            ('1', '2'), ('2', '3'))).apply('1'))
+
+
+class FindersTest(base.TestCase):
+
+    def read(self, name, output):
+        return finders.FINDERS[name].read(output)
+
+    def test_what_the_search_has_found(self):
+        self.assertEqual(
+            'cinder-told-last (one disk)',
+            self.read('search', 'scenario: one disk\n'
+                      'broken: cinder-told-last\n1. ...\n'))
+        self.assertIsNone(self.read('search', 'Traceback ...\n'))
+
+    def test_what_a_unit_test_has_found(self):
+        self.assertEqual(
+            'rules.test_x.XTest.test_y', self.read(
+                'unit', '..F\n=====\nFAIL: test_y (nova_bdm_cleanup.tests.'
+                'unit.rules.test_x.XTest.test_y)\n-----\n'))
+
+    def test_tests_that_cannot_be_loaded_find_nothing(self):
+        self.assertIsNone(self.read(
+            'unit', 'ERROR: nova_bdm_cleanup.tests.unit.test_x '
+            '(unittest.loader._FailedTest.nova_bdm_cleanup.tests.unit)\n'))
+
+    def test_the_unit_tests_are_there(self):
+        loader = unittest.TestLoader()
+        arguments = finders.FINDERS['unit'].arguments('')
+        loader.loadTestsFromNames(arguments[3:])
+        self.assertEqual([], loader.errors)
+
+    def test_the_unit_tests_of_a_part(self):
+        of = finders.FINDERS['unit'].arguments
+        self.assertThat(of('plugin/host.py')[-1],
+                        matchers.EndsWith('plugin.test_addresses'))
+        self.assertEqual([], of('store/journal.py'))
+        self.assertEqual(set(), {
+            module for part in ('rules/x.py', 'cleanup/x.py', 'plugin/x.py')
+            for module in of(part)} - set(of('')))
+
+
+class HuntTest(base.TestCase):
+
+    MUTANT = Mutant('less-safe', 'Harm.', 'version.py',
+                    (('VERSION = ', 'MUTATED = '),))
+
+    def finder(self, program, limit=60.0):
+        return finders.Finder(
+            'somebody', limit, lambda path: ['-c', program],
+            finders.FINDERS['search'].read)
+
+    def hunt(self, *by, mutant=MUTANT):
+        return command.hunt(mutant, sys.executable, by)
+
+    def test_found(self):
+        result = self.hunt(self.finder(
+            'from nova_bdm_cleanup import version\n'
+            'print("broken: the version")\n'
+            'raise SystemExit(version.MUTATED)'))
+        self.assertTrue(result.is_good)
+        self.assertEqual('somebody: the version', str(result))
+
+    def test_not_found_by_the_first(self):
+        result = self.hunt(self.finder('pass'), self.finder(
+            'print("broken: the version"); raise SystemExit(1)'))
+        self.assertTrue(result.is_good)
+
+    def test_found_by_nobody(self):
+        result = self.hunt(self.finder('pass'))
+        self.assertFalse(result.is_good)
+        self.assertEqual('nobody finds it', str(result))
+
+    def test_what_goes_wrong_is_no_find(self):
+        result = self.hunt(self.finder('raise KeyError("a bug")'))
+        self.assertFalse(result.is_good)
+        self.assertIn("KeyError: 'a bug'", str(result))
+
+    def test_what_hangs_is_no_find(self):
+        result = self.hunt(self.finder(
+            'import time; time.sleep(600)', limit=0.1))
+        self.assertFalse(result.is_good)
+        self.assertIn('took longer than 0.1 s', str(result))
+
+    def test_where_nothing_is_planted_nothing_may_be_found(self):
+        self.assertTrue(self.hunt(
+            self.finder('pass'), mutant=command.ORIGINAL).is_good)
+        self.assertFalse(self.hunt(
+            self.finder('print("broken: all"); raise SystemExit(1)'),
+            mutant=command.ORIGINAL).is_good)
+
+
+class TableTest(base.TestCase):
+
+    RESULTS = (
+        command.Result(HuntTest.MUTANT, 1.2, 'search', 'some property'),
+        command.Result(Mutant('m', 'Harm.', 'x.py', ()), 12.3,
+                       troubles=['unit took longer than 9 s']))
+
+    def test_in_columns(self):
+        self.assertEqual([
+            'MUTANT     FOUND BY                                    SECONDS',
+            'less-safe  search: some property                             1',
+            'm          nobody finds it; unit took longer than 9 s       12'],
+            list(command.table(self.RESULTS)))
+
+    def test_for_the_documentation(self):
+        lines = '\n'.join(command.rst(self.RESULTS))
+        self.assertIn('   * - **less-safe** Harm. ``version.py``\n'
+                      '     - search: some property\n'
+                      '     - 1\n', lines)
+        self.assertLessEqual(max(map(len, lines.split('\n'))), 79)
