@@ -25,10 +25,12 @@ Only the standard library is used: this runs before anything is installed.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -45,34 +47,20 @@ FUNCTIONAL = 'nova_bdm_cleanup/tests/functional'
 REQUIREMENTS = ('requirements.txt', 'test-requirements.txt')
 CINDER = 'cinder-29'
 NEWEST_NOVA = 34
-
-#: Run by the interpreter that has stestr: its own account of the last run.
-COUNT = """
-import subprocess, sys
-import subunit, testtools
-tests = []
-run = testtools.StreamToDict(tests.append)
-run.startTestRun()
-last = subprocess.Popen([sys.executable, '-m', 'stestr', 'last', '--subunit'],
-                        stdout=subprocess.PIPE)
-subunit.ByteStreamToStreamResult(last.stdout, 'output').run(run)
-last.wait()
-run.stopTestRun()
-outcome = [test['status'] for test in tests]
-passed = sum(outcome.count(name) for name in ('success', 'xfail'))
-skipped = outcome.count('skip')
-print(passed, len(outcome) - passed - skipped, skipped)
-"""
+FOLLOWER = ROOT / 'tools' / 'follow_tests.py'
+#: How long tests that are interrupted may take, in seconds.
+GRACE = 15.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What one run of stestr said."""
+    """What one suite said."""
 
+    title: str
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    #: The exit code of ``stestr run``.
+    #: The exit code.
     code: int = 0
 
     @property
@@ -82,7 +70,7 @@ class Result:
 
 def unit(python: str, arguments: list[str]) -> Result:
     """Run the unit tests in a virtual environment of some interpreter."""
-    return _stestr(_unit_environment(python), UNIT, arguments, {})
+    return _stestr('unit', _unit_environment(python), UNIT, arguments, {})
 
 
 def functional(nova: int, threads: bool, arguments: list[str]) -> Result:
@@ -99,7 +87,8 @@ def functional(nova: int, threads: bool, arguments: list[str]) -> Result:
     # Each worker has a Nova and a Cinder of its own in its memory.
     workers = min(4, os.cpu_count() or 1)
     return _stestr(
-        python, FUNCTIONAL, [f'--concurrency={workers}', *arguments],
+        f'functional with Nova {nova}', python, FUNCTIONAL,
+        [f'--concurrency={workers}', *arguments],
         {'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true' if threads else 'false',
          # Nova's own deprecations are not ours to mend.
          'PYTHONWARNINGS': 'ignore'})
@@ -146,33 +135,38 @@ def _run(command: list[str]) -> None:
             + done.stdout)
 
 
-def _stestr(python: pathlib.Path, tests: str, arguments: list[str],
-            variables: dict[str, str]) -> Result:
-    stestr = [str(python), '-m', 'stestr']
+def _stestr(title: str, python: pathlib.Path, tests: str,
+            arguments: list[str], variables: dict[str, str]) -> Result:
     # stestr's workers run what PYTHON names, should somebody have set it.
-    environment = {**os.environ, **variables, 'PYTHON': str(python)}
-    before = _runs_so_far()
-    code = subprocess.run(
-        [*stestr, '--test-path', tests, 'run', *arguments],
-        stdin=subprocess.DEVNULL, cwd=ROOT, env=environment).returncode
-    if _runs_so_far() == before:
-        # It stopped before the first test, at an import error for example.
-        return Result(code=code)
-    counts = subprocess.run(
-        [str(python), '-c', COUNT], stdin=subprocess.DEVNULL, cwd=ROOT,
-        capture_output=True, text=True)
-    if counts.returncode:
-        sys.stderr.write(counts.stderr)
-        return Result(code=counts.returncode)
-    passed, failed, skipped = map(int, counts.stdout.split())
-    return Result(passed, failed, skipped, code)
+    code, counts = _child(
+        [str(python), str(FOLLOWER), title, '--test-path', tests, 'run',
+         '--subunit', *arguments], {**variables, 'PYTHON': str(python)})
+    return Result(title, **json.loads(counts or '{}'), code=code)
 
 
-def _runs_so_far() -> str:
-    """The number that stestr's repository gives to the next run."""
-    with contextlib.suppress(FileNotFoundError):
-        return (ROOT / '.stestr' / 'next-stream').read_text(encoding='ascii')
-    return ''
+def _child(command: list[str], variables: dict[str, str]) -> tuple[int, str]:
+    """Run a command whose stderr is for people.
+
+    It gets a process group of its own: whoever it started has to go with it.
+
+    :returns: its exit code, and what it wrote to its stdout
+    """
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=sys.stdout, cwd=ROOT, env={**os.environ, **variables},
+        text=True, start_new_session=True)
+    try:
+        output, _ = child.communicate()
+    except KeyboardInterrupt:
+        # Tests remove what they made; they have as long as Cinder has.
+        os.killpg(child.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.communicate(timeout=GRACE)
+        raise
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    return child.returncode, output
 
 
 def _arguments() -> argparse.Namespace:
@@ -203,24 +197,26 @@ def _raise_interrupt(signum: int, frame: object) -> None:
 def main() -> int:
     arguments = _arguments()
     both = not arguments.unit and arguments.functional is None
+    suites: list[Callable[[], Result]] = []
+    if arguments.unit or both:
+        suites.append(lambda: unit(arguments.python, arguments.stestr))
+    if arguments.functional is not None or both:
+        suites.append(lambda: functional(
+            arguments.functional or NEWEST_NOVA, arguments.threads,
+            arguments.stestr))
+
     results = []
-
-    def record(name: str, begun: float, result: Result) -> None:
-        results.append((result, (
-            f'{name}: {result.passed} passed, {result.failed} failed, '
-            f'{result.skipped} skipped in {time.monotonic() - begun:.0f} s')))
-
     # A polite kill has to clean up just like Ctrl-C.
-    signal.signal(signal.SIGTERM, _raise_interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _raise_interrupt)
     try:
-        if arguments.unit or both:
+        for suite in suites:
             begun = time.monotonic()
-            record('unit', begun, unit(arguments.python, arguments.stestr))
-        if arguments.functional is not None or both:
-            begun = time.monotonic()
-            nova = arguments.functional or NEWEST_NOVA
-            record(f'functional with Nova {nova}', begun, functional(
-                nova, arguments.threads, arguments.stestr))
+            result = suite()
+            results.append(result)
+            print(f'{result.title}: {result.passed} passed, '
+                  f'{result.failed} failed, {result.skipped} skipped '
+                  f'in {time.monotonic() - begun:.0f} s', flush=True)
     except environments.EnvironmentFailure as failure:
         print(failure, file=sys.stderr)
         return 1
@@ -228,13 +224,12 @@ def main() -> int:
         print('interrupted', file=sys.stderr)
         return 130
 
-    for _, line in results:
-        print(line)
-    if not any(result.passed + result.failed for result, _ in results):
+    passed = sum(result.passed for result in results)
+    failed = sum(result.failed for result in results)
+    if not passed + failed:
         print('No test ran.', file=sys.stderr)
-    print(f'{sum(result.passed for result, _ in results)} passed, '
-          f'{sum(result.failed for result, _ in results)} failed')
-    return 0 if all(result.is_good for result, _ in results) else 1
+    print(f'{passed} passed, {failed} failed')
+    return 0 if all(result.is_good for result in results) else 1
 
 
 if __name__ == '__main__':
