@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people, Nova, Cinder and neighbours do, in the steps of the real ones.
+
+Nova's API does its part in a process of its own and leaves the rest to the
+nova-compute of the server's host, which does it under the server's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+import contextlib
+import json
+from typing import Any, Optional
+
+from nova import exception
+from nova.compute import task_states
+from nova.compute import vm_states
+
+from nova_bdm_cleanup.plugin import sweeping
+from nova_bdm_cleanup.plugin.node import NovaNode
+from nova_bdm_cleanup.tests.simulation import cinder as model
+from nova_bdm_cleanup.tests.simulation.compute import HostFailure
+from nova_bdm_cleanup.tests.simulation.compute import Manager26
+from nova_bdm_cleanup.tests.simulation.nova import Context
+from nova_bdm_cleanup.tests.simulation.nova import Instance
+from nova_bdm_cleanup.tests.simulation.nova import RowObject
+from nova_bdm_cleanup.tests.simulation.world import connection
+from nova_bdm_cleanup.tests.simulation.world import HERE
+from nova_bdm_cleanup.tests.simulation.world import hours_ago
+from nova_bdm_cleanup.tests.simulation.world import Row
+from nova_bdm_cleanup.tests.simulation.world import Server
+from nova_bdm_cleanup.tests.simulation.world import SwapAction
+from nova_bdm_cleanup.tests.simulation.world import THERE
+from nova_bdm_cleanup.tests.simulation.world import World
+
+#: From which task states Nova's API takes a hard reboot.
+REBOOTABLE = (None, task_states.REBOOTING, task_states.REBOOT_PENDING,
+              task_states.REBOOT_STARTED, task_states.REBOOTING_HARD)
+#: And from which states of the server.
+_HARD = vm_states.ALLOW_HARD_REBOOT
+
+#: The processes that can be killed, and the others.
+COMPUTE, API, CINDER = 'nova-compute', 'nova-api', 'cinder'
+
+
+class Cloud:
+    """Nova, Cinder and those who use them.
+
+    :param world: the model
+    :param manager: Nova on the host with the plugin
+    """
+
+    def __init__(self, world: World, manager: Manager26) -> None:
+        self.world = world
+        self.manager = manager
+        self._other = Manager26(world, THERE)
+        world.scheduler.on_kill = self._on_kill
+
+    def begin(self, name: str, func: Callable[..., object], *arguments: Any,
+              process: str = API) -> None:
+        """Somebody begins with something."""
+        self.world.scheduler.spawn(name, process, lambda: func(*arguments))
+
+    def _cast(self, name: str, host: str,
+              func: Callable[[], object]) -> None:
+        """Leave something to a nova-compute; it may be starting just now."""
+        world = self.world
+
+        def carry_out() -> None:
+            world.scheduler.sees('up')
+            if host == HERE and not world.is_up:
+                world.scheduler.wait('for nova-compute', lambda: world.is_up)
+            func()
+
+        world.scheduler.spawn(
+            name, COMPUTE if host == HERE else 'other nova-compute', carry_out)
+
+    def _manager(self, host: str) -> Manager26:
+        return self.manager if host == HERE else self._other
+
+    def _instance(self, server: str) -> Instance:
+        return Instance(self.world, self.world.server(server))
+
+    # nova-compute
+
+    def _on_kill(self, process: str) -> None:
+        """Guests live on; what the process had in memory is gone."""
+        self.world.forget_memory()
+        sweeping._going_on.clear()
+        self.begin('nova-compute, again', self.start_compute, process=COMPUTE)
+
+    def start_compute(self) -> None:
+        self.manager.init_host()
+        self.world.scheduler.changes('up')
+        self.world.is_up = True
+
+    def lose_power(self) -> None:
+        """The host goes down, and comes up without guests and devices."""
+        here = self.world.here
+        here.devices.clear()
+        for guest in here.guests.values():
+            guest.is_running = False
+        self.world.forget_memory()
+
+    # What users ask for
+
+    def reboot(self, server: str, how: str = 'HARD') -> None:
+        world = self.world
+        world.step(f'asks for a {how.lower()} reboot of {server}')
+        there = world.server(server)
+        if there.task_state not in REBOOTABLE or there.vm_state not in _HARD:
+            return
+        if how == 'SOFT' and (there.vm_state != vm_states.ACTIVE
+                              or there.task_state is not None):
+            return
+        world.change_server(server, task_state=(
+            task_states.REBOOTING if how == 'SOFT'
+            else task_states.REBOOTING_HARD))
+        instance = self._instance(server)
+        self._cast(f'{how.lower()} reboot of {server}', there.host, lambda:
+                   self._manager(there.host).reboot_instance(
+                       Context(world), instance, how))
+
+    def start(self, server: str) -> None:
+        world = self.world
+        world.step(f'asks to start {server}')
+        there = world.server(server)
+        if (there.task_state is not None
+                or there.vm_state != vm_states.STOPPED):
+            return
+        world.change_server(server, task_state=task_states.POWERING_ON)
+        instance = self._instance(server)
+        self._cast(f'start of {server}', there.host, lambda: self._manager(
+            there.host).start_instance(Context(world), instance))
+
+    def sweep(self, server: str, seen: Iterable[tuple[str, str]]) -> None:
+        """What the periodic task does for one server."""
+        node = NovaNode(self.manager, Context(self.world))
+        list(node.servers())
+        node.sweep(server, set(seen))
+
+    def reset_task_state(self, server: str) -> None:
+        """``nova reset-state --active`` by an administrator."""
+        self.world.step(f'resets the state of {server}')
+        self.world.change_server(server, task_state=None)
+
+    def lock_and_unlock(self, server: str) -> None:
+        """``openstack server lock`` by an administrator, and unlock."""
+        self.world.step(f'locks {server} as an administrator')
+        self.world.change_server(server, locked_by='admin')
+        self.world.step(f'unlocks {server}')
+        self.world.change_server(server, locked_by=None)
+
+    # Attaching and detaching
+
+    def attach(self, server: str, volume: str) -> None:
+        """``openstack server add volume``."""
+        world, there = self.world, self.world.server(server)
+        world.step(f'asks to attach {volume} to {server}')
+        if there.task_state is not None or world.row_of(server, volume):
+            return
+        # nova-compute finds the name, while the API waits for it.
+        with world.lock(server):
+            world.step(f'makes a row of {volume} for {server}')
+            if world.row_of(server, volume):
+                return
+            made = world.add_row(server, volume)
+        row = RowObject(world, made)
+        world.step(f'reserves {volume} for {server}')
+        try:
+            attachment = world.cinder.reserve(volume, server)
+        except model.CinderError:
+            row.destroy()
+            return
+        row.save(attachment_id=attachment)
+        self._cast(f'attach of {volume} to {server}', there.host,
+                   lambda: self._attach(server, row))
+
+    def _attach(self, server: str, row: RowObject) -> None:
+        world, there = self.world, self.world.server(server)
+        volume = row.volume_id
+        manager = self._manager(there.host)
+        world.busy.add(volume)
+        with world.lock(server), self._guarded(there.host):
+            attachment = row.attachment_id
+            world.step(f'has Cinder let {there.host} in to {volume}')
+            try:
+                number = world.cinder.connect(attachment, there.host)
+                info = json.loads(connection(volume, number))
+                manager.driver.attach_volume(None, info, there,
+                                             row.device_name)
+                row.save(connection_info=json.dumps(info))
+                world.step(f'tells Cinder that {volume} is attached')
+                world.cinder.complete(attachment)
+            except (HostFailure, model.CinderError, exception.BDMNotFound):
+                with contextlib.suppress(model.CinderError):
+                    world.cinder.delete(attachment)
+                row.destroy()
+            else:
+                world.attached[server, volume] = True
+        world.busy.discard(volume)
+
+    def detach(self, server: str, volume: str) -> None:
+        """``openstack server remove volume``."""
+        world, there = self.world, self.world.server(server)
+        world.step(f'asks to detach {volume} from {server}')
+        row = world.row_of(server, volume)
+        if row is None or there.task_state is not None:
+            return
+        try:
+            world.cinder.begin_detaching(volume)
+        except model.CinderError:
+            return
+        self._cast(f'detach of {volume} from {server}', there.host,
+                   lambda: self._detach(server, volume))
+
+    def _detach(self, server: str, volume: str) -> None:
+        world, there = self.world, self.world.server(server)
+        world.busy.add(volume)
+        with world.lock(server), self._guarded(there.host):
+            world.step(f'reads the row of {volume}')
+            row = world.row_of(server, volume)
+            if row is not None and row.connection_info is not None:
+                self._manager(there.host).driver.detach_volume(
+                    None, json.loads(row.connection_info), there,
+                    row.device_name)
+                world.step(f'has Cinder delete {row.attachment_id}')
+                with contextlib.suppress(model.CinderError):
+                    world.cinder.delete(row.attachment_id or '')
+                world.attached[server, volume] = False
+                RowObject(world, row).destroy()
+        world.busy.discard(volume)
+
+    def swap(self, server: str, old: str, new: str) -> None:
+        """``PUT /servers/X/os-volume_attachments/OLD``."""
+        world, there = self.world, self.world.server(server)
+        world.step(f'asks to swap {old} of {server} for {new}')
+        row = world.row_of(server, old)
+        if row is None or there.task_state is not None:
+            return
+        try:
+            world.cinder.begin_detaching(old)
+        except model.CinderError:
+            return
+        world.step(f'reserves {new} for {server}')
+        try:
+            attachment = world.cinder.reserve(new, server)
+        except model.CinderError:
+            world.cinder.roll_detaching(old)
+            return
+        action = SwapAction(world.serial(), server, hours_ago(0))
+        world.scheduler.changes('swaps')
+        world.swaps.append(action)
+        self._cast(f'swap of {old} for {new}', there.host,
+                   lambda: self._swap(server, old, new, attachment, action))
+
+    def _swap(self, server: str, old: str, new: str, attachment: str,
+              action: SwapAction) -> None:
+        world, there = self.world, self.world.server(server)
+        world.busy |= {old, new}
+        with world.lock(server):
+            world.step(f'reads the row of {old}')
+            row = world.row_of(server, old)
+            action.result = 'Error'
+            if row is not None and row.connection_info is not None:
+                self._swap_disk(there, row, new, attachment)
+                action.result = 'Success'
+            world.scheduler.changes('swaps')
+            action.finish_time = hours_ago(0)
+        world.busy -= {old, new}
+
+    def _swap_disk(self, there: Server, row: Row, new: str,
+                   attachment: str) -> None:
+        world, server = self.world, there.uuid
+        world.step(f'has Cinder let {there.host} in to {new}')
+        number = world.cinder.connect(attachment, there.host)
+        info = json.loads(connection(new, number))
+        former = row.attachment_id or ''
+        try:
+            self._manager(there.host).driver.swap_volume(
+                None, json.loads(row.connection_info or ''), info, there,
+                row.device_name)
+        except HostFailure:
+            # The guest has just been switched off, or never had the disk.
+            world.step(f'gives up the swap for {new}')
+            world.cinder.roll_detaching(row.volume_id or '')
+            world.cinder.delete(attachment)
+            return
+        world.step(f'tells Cinder that {new} is attached')
+        world.cinder.complete(attachment)
+        world.step(f'has Cinder delete {former}')
+        world.cinder.delete(former)
+        RowObject(world, row).save(
+            volume_id=new, attachment_id=attachment,
+            connection_info=json.dumps(info))
+        world.attached[server, new] = True
+
+    def _guarded(self, host: str) -> contextlib.AbstractContextManager[bool]:
+        return self.world.lock(
+            'os-brick' if host == HERE else 'os-brick elsewhere')
+
+    # Moves of a neighbour
+
+    def move_in(self, server: str) -> None:
+        """A live migration to this host, as far as disks matter."""
+        self._move(server, THERE, HERE)
+
+    def move_out(self, server: str) -> None:
+        self._move(server, HERE, THERE)
+
+    def _move(self, server: str, source: str, target: str) -> None:
+        world, there = self.world, self.world.server(server)
+        world.step(f'asks to migrate {server} to {target}')
+        if there.task_state is not None:
+            return
+        world.change_server(server, task_state=task_states.MIGRATING)
+        world.scheduler.changes('migrations')
+        world.migrations[server] = source, target
+        former = {}
+        for row in world.volumes_of(server):
+            volume = row.volume_id or ''
+            world.step(f'connects {volume} on {target}')
+            attachment = world.cinder.reserve(volume, server)
+            number = world.cinder.connect(attachment, target)
+            world.scheduler.changes(f'units of {target}')
+            world.hosts[target].devices.setdefault(number, set()).add(server)
+            former[row.uuid] = row.attachment_id, row.number
+            RowObject(world, row).save(
+                attachment_id=attachment,
+                connection_info=connection(volume, number))
+        world.step(f'the guest of {server} goes on on {target}')
+        world.scheduler.changes('guests', f'guest of {server}')
+        guest = world.hosts[source].guests.pop(server)
+        for row in world.volumes_of(server):
+            guest.disks[row.device_name].number = row.number or 0
+        world.hosts[target].guests[server] = guest
+        for row in world.volumes_of(server):
+            attachment, number = former[row.uuid]
+            world.step(f'disconnects {row.volume_id} on {source}')
+            world.scheduler.changes(f'units of {source}')
+            world.hosts[source].devices.pop(number, None)
+            world.cinder.delete(attachment or '')
+            world.cinder.complete(row.attachment_id or '')
+        world.step(f'{server} is on {target} now')
+        world.change_server(server, host=target, node=target, task_state=None)
+        world.scheduler.changes('migrations')
+        del world.migrations[server]
+
+    # What happens to volumes without Nova
+
+    def delete_volume(self, volume: str) -> None:
+        world = self.world
+        world.step(f'deletes volume {volume}')
+        with contextlib.suppress(model.CinderError):
+            world.cinder.begin_deleting(volume)
+            world.step(f'volume {volume} is gone')
+            world.cinder.delete_volume(volume)
+
+    def give_away(self, volume: str, project: str) -> None:
+        self.world.step(f'gives volume {volume} to {project}')
+        with contextlib.suppress(model.CinderError):
+            self.world.cinder.transfer(volume, project)
+
+    def reset_and_back(self, volume: str) -> None:
+        """An administrator plays with the state of a volume."""
+        world = self.world
+        world.step(f'resets {volume} to available')
+        before = world.cinder.volumes[volume].status
+        world.cinder.reset_status(volume, 'available')
+        world.step(f'resets {volume} to {before}')
+        if volume in world.cinder.volumes:
+            world.cinder.reset_status(volume, before)
+
+    def force_detach(self, volume: str, attachment: str) -> None:
+        self.world.step(f'forces {attachment} off')
+        with contextlib.suppress(model.CinderError):
+            self.world.cinder.force_detach(volume, attachment, HERE)
+
+    def write_attachment(self, volume: str, server: str,
+                         host: Optional[str] = None) -> None:
+        """A tenant makes an attachment of his own volume for any server."""
+        world = self.world
+        world.step(f'writes an attachment of {volume} for {server}')
+        world.disturbed.add(volume)
+        with contextlib.suppress(model.CinderError):
+            attachment = world.cinder.reserve(volume, server)
+            if host:
+                world.step(f'gives it a connector of {host}')
+                world.cinder.connect(attachment, host)
+
+    # How it ends
+
+    def quiet_reboot(self, server: str) -> None:
+        """Nothing else happens, and the owner reboots once more."""
+        there = self.world.server(server)
+        if there.task_state not in REBOOTABLE or there.vm_state not in _HARD:
+            self.world.broken('can-be-rebooted-again', f'{server} is '
+                              f'{there.vm_state}, {there.task_state}')
+        self.world.change_server(
+            server, task_state=task_states.REBOOTING_HARD)
+        self.manager.reboot_instance(
+            Context(self.world), self._instance(server), 'HARD')
+

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's objects over the rows of the model: what ``nova.objects`` offers.
+
+What is read is a copy, as from a database: who holds one does not see what
+others write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import dataclasses
+from typing import Any, Optional
+
+from nova import exception
+
+from nova_bdm_cleanup.tests.simulation import properties
+from nova_bdm_cleanup.tests.simulation.world import Row
+from nova_bdm_cleanup.tests.simulation.world import Server
+from nova_bdm_cleanup.tests.simulation.world import SwapAction
+from nova_bdm_cleanup.tests.simulation.world import World
+
+BEFORE, AFTER = 'fails', 'fails, although it is done'
+
+
+class DatabaseFailure(Exception):
+    """Nova's database, or the conductor before it, did not answer."""
+
+
+class Context:
+    """A request's context."""
+
+    request_id = 'request'
+    auth_token = None
+    global_id = None
+
+    def __init__(self, world: World, read_deleted: str = 'no') -> None:
+        self.world = world
+        self.read_deleted = read_deleted
+
+    def elevated(self, read_deleted: Optional[str] = None) -> Context:
+        return Context(self.world, read_deleted or self.read_deleted)
+
+
+class Instance:
+    """An instance object."""
+
+    def __init__(self, world: World, server: Server) -> None:
+        values = {**vars(server), 'metadata': dict(server.metadata)}
+        self.__dict__.update(values, _world=world, _saved=dict(values))
+
+    @staticmethod
+    def get_by_uuid(context: Context, uuid: str,
+                    expected_attrs: Sequence[str] = ()) -> Instance:
+        world = context.world
+        _read(world, f'reads server {uuid}')
+        if uuid not in world.servers:
+            raise exception.InstanceNotFound(instance_id=uuid)
+        return Instance(world, world.server(uuid))
+
+    def save(self, expected_task_state: Any = ()) -> None:
+        values: Mapping[str, Any] = self.__dict__
+        changed = {name: values[name] for name, old in values['_saved'].items()
+                   if values[name] != old}
+        world: World = values['_world']
+        fault = world.step('writes ' + (', '.join(
+            f'{name}={value}' for name, value in changed.items())
+            or 'nothing new') + f' to server {values["uuid"]}', BEFORE, AFTER)
+        if fault == BEFORE:
+            raise DatabaseFailure(fault)
+        server = world.server(values['uuid'])
+        expected = ([expected_task_state] if isinstance(
+            expected_task_state, (str, type(None)))
+            else list(expected_task_state))
+        if expected and server.task_state not in expected:
+            raise exception.UnexpectedTaskStateError(
+                instance_uuid=server.uuid,
+                expected={'task_state': expected},
+                actual={'task_state': server.task_state})
+        world.change_server(server.uuid, **changed)
+        values['_saved'].update(changed)
+        if fault:
+            raise DatabaseFailure(fault)
+
+
+class RowObject:
+    """A block device mapping object."""
+
+    #: What the journal keeps of it.
+    fields = ('uuid', 'instance_uuid', 'volume_id', 'attachment_id',
+              'device_name', 'boot_index', 'created_at')
+
+    def __init__(self, world: World, row: Row) -> None:
+        self._world = world
+        self._row = row
+        self.__dict__.update(row.__dict__)
+
+    @property
+    def is_volume(self) -> bool:
+        return bool(self._row.destination_type == 'volume')
+
+    def obj_attr_is_set(self, name: str) -> bool:
+        return True
+
+    def destroy(self) -> None:
+        row = self._row
+        fault = self._world.step(
+            f'deletes the row of {row.volume_id}', BEFORE, AFTER)
+        if fault == BEFORE:
+            raise DatabaseFailure(fault)
+        if not row.deleted:
+            properties.destroying(self._world, row)
+            self._world.delete_row(row)
+        if fault:
+            raise DatabaseFailure(fault)
+
+    def save(self, **values: Any) -> None:
+        """Write what is given; the row may be gone."""
+        self._world.step(
+            f'writes the row of {self._row.volume_id}')
+        if self._row.deleted:
+            raise exception.BDMNotFound(id=self._row.uuid)
+        self._world.change_row(self._row, **values)
+        self.__dict__.update(values)
+
+
+class Mappings:
+    """A list of them, and ``BlockDeviceMappingList``."""
+
+    def __init__(self, world: World, rows: Iterable[Row]) -> None:
+        self.objects = [RowObject(world, row) for row in rows]
+
+    def __iter__(self) -> Iterator[RowObject]:
+        return iter(self.objects)
+
+    @staticmethod
+    def get_by_instance_uuid(context: Context, uuid: str) -> Mappings:
+        world = context.world
+        _read(world, f'reads the rows of {uuid}')
+        if context.read_deleted != 'yes':
+            return Mappings(world, world.rows_of(uuid))
+        return Mappings(world, world.rows_where(
+            lambda row: row.instance_uuid == uuid))
+
+    @staticmethod
+    def get_by_instance_uuids(context: Context,
+                              uuids: Collection[str]) -> Mappings:
+        world = context.world
+        _read(world, 'reads the rows of ' + ', '.join(sorted(uuids)))
+        return Mappings(world, (
+            row for uuid in uuids for row in world.rows_of(uuid)))
+
+    @staticmethod
+    def get_by_volume(context: Context, volume: str) -> Mappings:
+        world = context.world
+        _read(world, f'reads all rows of volume {volume}')
+        rows = world.rows_where(
+            lambda row: row.volume_id == volume and not row.deleted)
+        if not rows:
+            raise exception.VolumeBDMNotFound(volume_id=volume)
+        return Mappings(world, rows)
+
+
+class Instances:
+    """``InstanceList``."""
+
+    @staticmethod
+    def get_by_host(context: Context, host: str,
+                    expected_attrs: Sequence[str] = ()) -> list[Instance]:
+        world = context.world
+        _read(world, 'reads the servers of the host')
+        return [Instance(world, server) for server in world.of_host(host)]
+
+    @staticmethod
+    def get_uuids_by_host(context: Context, host: str) -> list[str]:
+        return [i.__dict__['uuid']
+                for i in Instances.get_by_host(context, host)]
+
+    @staticmethod
+    def get_by_filters(context: Context, filters: Mapping[str, Any],
+                       **_: Any) -> list[Instance]:
+        world = context.world
+        _read(world, 'reads all servers')
+        return [Instance(world, world.server(s)) for s in world.servers]
+
+
+@dataclasses.dataclass
+class Migration:
+    instance_uuid: str
+
+
+class Migrations:
+    """``MigrationList``."""
+
+    @staticmethod
+    def get_in_progress_by_host_and_node(context: Context, host: str,
+                                         node: str) -> list[Migration]:
+        world = context.world
+        _read(world, 'reads the migrations of the host')
+        world.scheduler.sees('migrations')
+        return [Migration(server) for server, ends in world.migrations.items()
+                if host in ends]
+
+
+@dataclasses.dataclass
+class Action:
+    id: int
+    start_time: Any
+    action: str = 'swap_volume'
+
+
+class Actions:
+    """``InstanceActionList``."""
+
+    @staticmethod
+    def get_by_instance_uuid(context: Context, uuid: str) -> list[Action]:
+        world = context.world
+        _read(world, 'reads the actions of the server')
+        world.scheduler.sees('swaps')
+        return [Action(s.id, s.start_time) for s in world.swaps
+                if s.instance_uuid == uuid]
+
+
+class Events:
+    """``InstanceActionEventList``."""
+
+    @staticmethod
+    def get_by_action(context: Context, number: int) -> list[SwapAction]:
+        return [s for s in context.world.swaps if s.id == number]
+
+
+class Event:
+    """``InstanceActionEvent``: what is told is looked at by nobody here."""
+
+    @staticmethod
+    def event_start(*_: Any, **__: Any) -> None:
+        pass
+
+    event_finish = event_start
+
+
+def _read(world: World, words: str) -> None:
+    if world.step(words, BEFORE, question=words):
+        raise DatabaseFailure(words)
+
+
+class Objects:
+    """What stands for the module ``nova.objects``."""
+
+    Instance = Instance
+    InstanceList = Instances
+    BlockDeviceMappingList = Mappings
+    MigrationList = Migrations
+    InstanceActionList = Actions
+    InstanceActionEventList = Events
+    InstanceActionEvent = Event

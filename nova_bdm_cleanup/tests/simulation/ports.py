@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the plugin sees instead of the real things: Cinder's API, the kernel,
+its own journal, the clock, and what there is one of for each thread.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import sys
+import traceback
+from typing import Any, Optional, TypeVar
+from unittest import mock
+import urllib.parse
+
+from nova_bdm_cleanup import cinder
+from nova_bdm_cleanup import errors
+from nova_bdm_cleanup import options
+from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.deadline import NotBegun
+from nova_bdm_cleanup.deadline import TimedOut
+from nova_bdm_cleanup.plugin import access
+from nova_bdm_cleanup.plugin import boot
+from nova_bdm_cleanup.plugin import cleaning
+from nova_bdm_cleanup.plugin import hook
+from nova_bdm_cleanup.plugin import host
+from nova_bdm_cleanup.plugin import locks
+from nova_bdm_cleanup.plugin import neighbours
+from nova_bdm_cleanup.plugin import node
+from nova_bdm_cleanup.plugin import swaps
+from nova_bdm_cleanup.plugin import sweeping
+from nova_bdm_cleanup.plugin import watching
+from nova_bdm_cleanup.tests.simulation import cinder as model
+from nova_bdm_cleanup.tests.simulation import compute
+from nova_bdm_cleanup.tests.simulation import properties
+from nova_bdm_cleanup.tests.simulation.nova import DatabaseFailure
+from nova_bdm_cleanup.tests.simulation.nova import Objects
+from nova_bdm_cleanup.tests.simulation.scheduler import Broken
+from nova_bdm_cleanup.tests.simulation.world import HERE
+from nova_bdm_cleanup.tests.simulation.world import hours_ago
+from nova_bdm_cleanup.tests.simulation.world import World
+
+T = TypeVar('T')
+
+#: How a request can go wrong: the plugin gets no answer; Cinder does it and
+#: the answer is lost; Cinder does it when nobody waits for it any more.
+REFUSED, LOST, LATE = 'is refused', 'loses its answer', 'is answered too late'
+
+
+class Deadline:
+    """Time that goes by only where a fault says so."""
+
+    def __init__(self, seconds: float, option: str = 'timeout') -> None:
+        self.remaining = seconds
+
+    def expire(self) -> None:
+        self.remaining = 0.0
+
+    def is_left(self, share: float) -> bool:
+        return bool(self.remaining)
+
+    def check(self, what: str) -> None:
+        if not self.remaining:
+            raise NotBegun(what)
+
+    def exceeded(self, what: str) -> TimedOut:
+        self.expire()
+        return TimedOut(what)
+
+    def call(self, what: str, func: Callable[[], T]) -> T:
+        self.check(what)
+        return func()
+
+
+class Api:
+    """Cinder's API as ``nova_bdm_cleanup.api`` gives it."""
+
+    advice = cinder.NOVA_CONF
+    name = 'Cinder'
+    is_bounded = True
+
+    def __init__(self, world: World, deadline: Deadline) -> None:
+        self._world = world
+        self._deadline = deadline
+
+    def in_time(self, what: str, func: Callable[[], T]) -> T:
+        return self._deadline.call(what, func)
+
+    def get(self, path: str, query: Optional[Mapping[str, str]] = None,
+            microversion: Optional[str] = None) -> Any:
+        if self._world.step(f'asks Cinder for {path}', REFUSED,
+                            question='Cinder'):
+            raise errors.Unreachable('Cinder does not answer')
+        parts = [urllib.parse.unquote(p) for p in path.split('/')[1:]]
+        try:
+            if parts[0] == 'volumes':
+                return self._volumes(parts[1:], query or {})
+            return self._attachments(parts[1:], query or {})
+        except model.NotFound as exc:
+            raise errors.NotFound(str(exc), 404) from None
+
+    def _volumes(self, parts: Sequence[str],
+                 query: Mapping[str, str]) -> Mapping[str, Any]:
+        there = self._world.cinder
+        if parts and parts[0] != 'detail':
+            return {'volume': self._volume(there.volume(parts[0]))}
+        wanted = ast.literal_eval(query['id'])
+        self._world.scheduler.sees(*(f'volume {v}' for v in wanted))
+        return {'volumes': [self._volume(there.volume(v)) for v in wanted
+                            if v in there.volumes]}
+
+    def _volume(self, volume: model.Volume) -> Mapping[str, Any]:
+        return {
+            'id': volume.id, 'status': volume.status,
+            'os-vol-tenant-attr:tenant_id': volume.project,
+            'multiattach': volume.multiattach,
+            'migration_status': volume.migration_status,
+            'metadata': {'bdm_cleanup': 'keep'} if volume.keep else {},
+            'updated_at': hours_ago(volume.age).isoformat(),
+            'attachments': [
+                {'server_id': a.server, 'attachment_id': a.id,
+                 'host_name': a.host}
+                for a in self._world.cinder.of_volume(volume.id)
+                if a.status == 'attached']}
+
+    def _attachments(self, parts: Sequence[str],
+                     query: Mapping[str, str]) -> Mapping[str, Any]:
+        there = self._world.cinder
+        if parts and parts[0] != 'detail':
+            return {'attachment': self._attachment(
+                there.attachment(parts[0]))}
+        found = there.of_server(query['instance_id'])
+        if 'project_id' in query:
+            found = [a for a in found if there.volumes[a.volume].project
+                     == query['project_id']]
+        if 'volume_id' in query:
+            found = [a for a in found if a.volume == query['volume_id']]
+        if 'marker' in query:
+            ids = [a.id for a in found]
+            found = found[ids.index(query['marker']) + 1:] \
+                if query['marker'] in ids else []
+        found = found[int(query.get('offset', 0)):]
+        return {'attachments': [self._attachment(a) for a in found
+                                ][:int(query.get('limit', 1000))]}
+
+    def _attachment(self, attachment: model.Attachment) -> Mapping[str, Any]:
+        return {
+            'id': attachment.id, 'volume_id': attachment.volume,
+            'instance': attachment.server, 'status': attachment.status,
+            'connection_info': {'target_lun': attachment.number}
+            if attachment.host and not attachment.is_legacy else {}}
+
+    def delete(self, path: str) -> Any:
+        attachment = urllib.parse.unquote(path.rpartition('/')[2])
+
+        def delete() -> None:
+            properties.telling(self._world, attachment)
+            self._world.cinder.delete(attachment)
+
+        self._change(f'tells Cinder to delete {attachment}', delete)
+        return {'attachments': []}
+
+    def post(self, path: str, body: Mapping[str, Any],
+             success: int = 202) -> Any:
+        kind, subject, _ = path.split('/')[1:]
+        if kind == 'attachments':
+            self._change(f'tells Cinder that {subject} is complete',
+                         lambda: self._world.cinder.complete(subject))
+        else:
+            values = body['os-force_detach']
+            attachment = values['attachment_id']
+
+            def detach() -> None:
+                properties.telling(self._world, attachment)
+                self._world.cinder.force_detach(
+                    subject, attachment, values['connector']['host'])
+
+            self._change(f'has Cinder force {subject} off the host', detach)
+
+    def _change(self, words: str, change: Callable[[], None]) -> None:
+        fault = self._world.step(words, REFUSED, LOST, LATE)
+        if fault == REFUSED:
+            raise errors.BadAnswer('Cinder answered 500', 500)
+        if fault == LATE:
+            self._deadline.expire()
+            self._world.scheduler.spawn(
+                'Cinder, late', 'cinder',
+                lambda: self._do_late(words, change))
+            raise TimedOut(words)
+        try:
+            change()
+        except model.NotFound as exc:
+            raise errors.NotFound(str(exc), 404) from None
+        if fault:
+            raise errors.Unreachable('the answer was lost')
+
+    def _do_late(self, words: str, change: Callable[[], None]) -> None:
+        self._world.step(words)
+        with contextlib.suppress(model.CinderError):
+            change()
+
+
+class Journal:
+    """What the plugin writes down."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def begin(self, record: Mapping[str, Any], charges: Sequence[Any], *,
+              server: str) -> Entry:
+        if self._world.step('writes its plan to the journal', compute.BEFORE):
+            raise OSError('no space left on device')
+        self._world.scheduler.changes('journal')
+        kept: dict[str, Any] = {'plan': record, 'steps': []}
+        self._world.entries.append(kept)
+        return Entry(kept)
+
+
+class Entry:
+    """An entry of it."""
+
+    id = 'entry'
+
+    def __init__(self, kept: dict[str, Any]) -> None:
+        self._kept = kept
+
+    def step(self, name: str, outcome: str, **subject: Any) -> None:
+        self._kept['steps'].append((name, outcome, subject))
+
+    def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
+        self._kept['outcome'] = outcome
+
+
+class Stage:
+    """Where the run that goes on is.  The plugin is installed on it."""
+
+    def __init__(self) -> None:
+        self.world: World = None
+        self._installed: Optional[tuple[int, Sequence[str]]] = None
+        #: Nova's ComputeManager, with the hooks on it.
+        self._manager: type[compute.Manager26] = compute.Manager26
+
+    def manager(self, release: int, triggers: Sequence[str]
+                ) -> compute.Manager26:
+        """Nova on the host with the plugin.
+
+        :param release: Nova's
+        :param triggers: when to clean up; "sweep" lets starts wait for sweeps
+        """
+        if self._installed != (release, triggers):
+            hook.uninstall()
+            base = compute.MANAGERS[release]
+            # A class of its own, since the hooks are put on it.
+            self._manager = type('ComputeManager', (base,), {
+                name: value for cls in reversed(base.__mro__[:-1])
+                for name, value in vars(cls).items()
+                if not name.startswith('__')})
+            hook.nova_manager.ComputeManager = self._manager
+            hook.install([t for t in triggers if t != 'sweep'],
+                         sweeps='sweep' in triggers)
+            self._installed = release, triggers
+        return self._manager(self.world, HERE)
+
+
+class Devices:
+    """The kernel's devices, as ``plugin.devices`` sees them."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def of(self, connection_info: Mapping[str, Any]) -> dict[str, str]:
+        self._stage.world.scheduler.sees('units of here')
+        number = compute.number_of(connection_info)
+        return ({compute.path_of(number): str(number)}
+                if number in self._stage.world.here.devices else {})
+
+    def left(self, before: Mapping[str, str]) -> frozenset[str]:
+        self._stage.world.scheduler.sees('units of here')
+        return frozenset(name for name, number in before.items()
+                         if int(number) in self._stage.world.here.devices)
+
+    def advice(self, names: Any, identities: Any) -> str:
+        return 'still there: ' + ', '.join(names)
+
+
+class Local:
+    """What each thread has of its own."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.__dict__['_stage'] = stage
+
+    def _values(self) -> dict[str, Any]:
+        actor = self.__dict__['_stage'].world.scheduler.current
+        found: dict[str, Any] = actor.local.setdefault(id(self), {})
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values()[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._values()[name] = value
+
+
+class Event:
+    """``threading.Event`` for actors."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._is_set = False
+
+    def set(self) -> None:
+        self._stage.world.scheduler.changes('sweeps')
+        self._is_set = True
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        self._stage.world.scheduler.sees('sweeps')
+        return self._stage.world.scheduler.wait(
+            'for a sweep', lambda: self._is_set, is_patient=timeout is None)
+
+
+class Guard:
+    """os-brick's lock."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    @contextlib.contextmanager
+    def guard_connection(self, volume: Mapping[str, Any]) -> Iterator[None]:
+        if not volume['shared_targets']:
+            yield
+            return
+        with self._stage.world.lock('os-brick'):
+            yield
+
+
+def _marked(stage: Stage, clean: Callable[..., Any]) -> Callable[..., Any]:
+    """The cleanup, during which calls may go wrong."""
+
+    def marked(*arguments: Any) -> Any:
+        actor = stage.world.scheduler.current
+        assert actor is not None
+        actor.is_cleaning = True
+        try:
+            return clean(*arguments)
+        finally:
+            actor.is_cleaning = False
+
+    return marked
+
+
+def _suspect(original: Callable[[object], str]) -> Callable[[object], str]:
+    """The plugin survives whatever is raised, and so would hide what is wrong
+    with the model, or with itself.
+    """
+
+    def masked(error: object) -> str:
+        if isinstance(error, (ArithmeticError, AssertionError, AttributeError,
+                              ImportError, LookupError, NameError, TypeError,
+                              ValueError)):
+            raise Broken('nothing-is-wrong-with-the-code', ''.join(
+                traceback.format_exception(error)))
+        return original(error)
+
+    return masked
+
+
+def _complain(*_: Any, **__: Any) -> None:
+    error = sys.exc_info()[1]
+    if not isinstance(error, (DatabaseFailure, compute.HostFailure)):
+        raise Broken('nothing-is-wrong-with-the-code', ''.join(
+            traceback.format_exception(error)))
+
+
+def _hold(stage: Stage) -> Callable[..., Any]:
+    @contextlib.contextmanager
+    def hold(name: str, deadline: Deadline) -> Iterator[None]:
+        with stage.world.lock(name, is_patient=False) as got:
+            if not got:
+                raise deadline.exceeded(f'waiting for the lock {name}')
+            yield
+
+    return hold
+
+
+@contextlib.contextmanager
+def plugged_in() -> Iterator[Stage]:
+    """Have the plugin see the model, until the end."""
+    stage = Stage()
+
+    def connected(context: Any, instance: Any, deadline: Any, budget: Any,
+                  ahead: Any = None) -> cinder.Cinder:
+        return cinder.Cinder(Api(stage.world, deadline), sees_all=True,
+                             ahead=ahead)
+
+    seen: Sequence[tuple[Any, str, Any]] = (
+        (host, 'objects', Objects), (hook, 'objects', Objects),
+        (boot, 'objects', Objects), (node, 'objects', Objects),
+        (neighbours, 'objects', Objects), (swaps, 'objects', Objects),
+        (hook, '_current', Local(stage)), (boot, '_this_thread', Local(stage)),
+        (hook.nova_manager, 'ComputeManager', compute.Manager26),
+        (watching, 'begin', lambda *_: None),
+        (loglines, 'masked', _suspect(loglines.masked)),
+        (hook.LOG, 'exception', _complain),
+        (node.LOG, 'exception', _complain),
+        (cleaning, 'clean', _marked(stage, cleaning.clean)),
+        (cleaning, 'Deadline', Deadline),
+        (cleaning, 'Journal', lambda *_: Journal(stage.world)),
+        (access, 'cinder_for', connected),
+        (access, 'context_for', lambda context, instance: context),
+        (options, 'policy', lambda conf: stage.world.policy),
+        (host, 'brick_utils', Guard(stage)), (host, 'devices', Devices(stage)),
+        (locks, 'hold', _hold(stage)), (sweeping, '_going_on', {}),
+        (sweeping, 'threading', mock.Mock(Event=lambda: Event(stage))))
+    with contextlib.ExitStack() as stack:
+        for module, name, value in seen:
+            stack.enter_context(mock.patch.object(module, name, value))
+        try:
+            yield stage
+        finally:
+            hook.uninstall()

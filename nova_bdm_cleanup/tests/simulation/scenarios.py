@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who meets whom.
+
+Each scenario sets up the same small cloud: a server with two healthy disks, of
+which one is to stay, and with one that dangles; and a neighbour with a disk of
+its own.  Then something brings the server back, while others do something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+
+from nova.compute import power_state
+from nova.compute import vm_states
+
+from nova_bdm_cleanup.tests.simulation.actors import CINDER
+from nova_bdm_cleanup.tests.simulation.actors import Cloud
+from nova_bdm_cleanup.tests.simulation.actors import COMPUTE
+from nova_bdm_cleanup.tests.simulation.world import OWNER
+from nova_bdm_cleanup.tests.simulation.world import THERE
+
+#: The server that comes back, one beside it, and one on another host.
+SERVER, NEIGHBOUR, STRANGER = 'server', 'neighbour', 'stranger'
+#: Its healthy disk, the one that dangles, and the neighbour's.
+HEALTHY, DANGLING, THEIRS = 'H', 'X', 'N'
+#: A volume that nobody has, and another project.
+FREE, OTHERS = 'F', 'other-project'
+
+Setup = Callable[[Cloud], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """A scene, and those who play in it."""
+
+    name: str
+    words: str
+    setup: Setup
+    triggers: Sequence[str] = ('hard_reboot',)
+    release: int = 34
+    #: How often somebody comes between, by default: twice where that makes
+    #: less than 10,000 schedules.
+    preemptions: int = 1
+    #: How many kills and faults there are with one of them.
+    mischiefs: int = 1
+    #: How many work beside each other: the more, the longer it takes.
+    weight: int = 1
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+# The scene
+
+
+def _scene(cloud: Cloud, is_running: bool = True) -> None:
+    world = cloud.world
+    state = vm_states.ACTIVE if is_running else vm_states.STOPPED
+    world.add_server(SERVER, vm_state=state)
+    world.add_server(NEIGHBOUR)
+    world.add_server(STRANGER, host=THERE)
+    world.add_disk(SERVER, HEALTHY)
+    world.add_disk(SERVER, DANGLING)
+    world.add_disk(NEIGHBOUR, THEIRS)
+    world.cinder.create_volume(FREE, OWNER)
+
+
+def _missing(cloud: Cloud) -> None:
+    """The volume was deleted behind Nova's back."""
+    cloud.world.cinder.delete_volume(DANGLING)
+
+
+def _available(cloud: Cloud) -> None:
+    """It was detached behind Nova's back."""
+    row = cloud.world.row_of(SERVER, DANGLING)
+    assert row is not None and row.attachment_id is not None
+    cloud.world.cinder.delete(row.attachment_id)
+
+
+def _elsewhere(cloud: Cloud) -> None:
+    """And it was given to a server on another host."""
+    _available(cloud)
+    cloud.world.add_disk(STRANGER, DANGLING)
+
+
+def _beside(cloud: Cloud) -> None:
+    """And it was given to the neighbour."""
+    _available(cloud)
+    cloud.world.add_disk(NEIGHBOUR, DANGLING)
+
+
+def _reset(cloud: Cloud) -> None:
+    """Somebody set its state to available, and left its attachment."""
+    cloud.world.cinder.reset_status(DANGLING, 'available')
+
+
+def _stale(cloud: Cloud) -> None:
+    """Nova's row is gone, and Cinder's attachment is not."""
+    row = cloud.world.row_of(SERVER, DANGLING)
+    assert row is not None
+    cloud.world.delete_row(row)
+
+
+KINDS: dict[str, Setup] = {
+    'missing': _missing, 'available': _available, 'elsewhere': _elsewhere,
+    'beside': _beside, 'reset': _reset, 'stale': _stale}
+
+#: What the sweep has seen of each before, and told.
+_REASONS = {'missing': 'volume-missing', 'available': 'volume-available',
+            'elsewhere': 'attached-elsewhere', 'beside': 'attached-elsewhere',
+            'reset': 'volume-available'}
+
+
+# What brings the server back
+
+
+def _hard(cloud: Cloud, kind: str) -> None:
+    cloud.begin('owner', cloud.reboot, SERVER)
+
+
+def _soft(cloud: Cloud, kind: str) -> None:
+    cloud.begin('owner', cloud.reboot, SERVER, 'SOFT')
+
+
+def _hanging(cloud: Cloud, kind: str) -> None:
+    cloud.world.hanging.add(SERVER)
+    _soft(cloud, kind)
+
+
+def _start(cloud: Cloud, kind: str) -> None:
+    cloud.begin('owner', cloud.start, SERVER)
+
+
+def _boot(cloud: Cloud, kind: str) -> None:
+    cloud.world.resumes_guests = True
+    cloud.lose_power()
+    cloud.begin('nova-compute', cloud.start_compute, process=COMPUTE)
+
+
+def _sweep(cloud: Cloud, kind: str) -> None:
+    row = cloud.world.row_of(SERVER, DANGLING)
+    assert row is not None
+    cloud.begin('the audit', cloud.sweep, SERVER,
+                [(row.uuid, _REASONS[kind])], process=COMPUTE)
+
+
+#: How each begins, whether the server runs before, and the plugin's triggers.
+WAYS: dict[str, tuple[Callable[[Cloud, str], None], bool, Sequence[str]]] = {
+    'reboot': (_hard, True, ('hard_reboot',)),
+    'soft': (_soft, True, ('hard_reboot',)),
+    'hanging': (_hanging, True, ('hard_reboot',)),
+    'start': (_start, False, ('hard_reboot', 'start')),
+    'boot': (_boot, True, ('hard_reboot', 'start', 'host_boot')),
+    'sweep': (_sweep, False, ('hard_reboot', 'sweep'))}
+
+
+# Who comes between
+
+
+def _attach(cloud: Cloud) -> None:
+    """Another volume is attached to the server."""
+    cloud.begin('somebody', cloud.attach, SERVER, FREE)
+
+
+def _attach_again(cloud: Cloud) -> None:
+    """The volume that dangles is attached to the server again."""
+    cloud.begin('somebody', cloud.attach, SERVER, DANGLING)
+
+
+def _detach(cloud: Cloud) -> None:
+    """The healthy disk is detached."""
+    cloud.begin('somebody', cloud.detach, SERVER, HEALTHY)
+
+
+def _detach_dangling(cloud: Cloud) -> None:
+    """The disk that dangles is detached."""
+    cloud.begin('somebody', cloud.detach, SERVER, DANGLING)
+
+
+def _swap(cloud: Cloud) -> None:
+    """The healthy disk is swapped for another one."""
+    cloud.begin('Cinder', cloud.swap, SERVER, HEALTHY, FREE)
+
+
+def _delete(cloud: Cloud) -> None:
+    """The volume that dangles is deleted."""
+    cloud.begin('somebody', cloud.delete_volume, DANGLING, process=CINDER)
+
+
+def _delete_and_reuse(cloud: Cloud) -> None:
+    """It is deleted, and the neighbour gets a volume at its number."""
+    _delete(cloud)
+    _neighbour_attaches(cloud)
+
+
+def _neighbour_attaches(cloud: Cloud) -> None:
+    """The neighbour gets another volume, at the lowest free number."""
+    cloud.begin('neighbour', cloud.attach, NEIGHBOUR, FREE)
+
+
+def _neighbour_takes(cloud: Cloud) -> None:
+    """The neighbour gets the volume that dangles."""
+    cloud.begin('neighbour', cloud.attach, NEIGHBOUR, DANGLING)
+
+
+def _stranger_takes(cloud: Cloud) -> None:
+    """A server on another host gets the volume that dangles."""
+    cloud.begin('stranger', cloud.attach, STRANGER, DANGLING)
+
+
+def _neighbour_swaps(cloud: Cloud) -> None:
+    """The neighbour swaps its volume, for one at the lowest free number."""
+    cloud.begin('Cinder', cloud.swap, NEIGHBOUR, THEIRS, FREE)
+
+
+def _neighbour_leaves(cloud: Cloud) -> None:
+    """The neighbour moves to the other host."""
+    cloud.begin('admin', cloud.move_out, NEIGHBOUR, process='conductor')
+
+
+def _somebody_comes(cloud: Cloud) -> None:
+    """A server moves here from the other host, with a disk."""
+    cloud.world.add_disk(STRANGER, FREE)
+    cloud.begin('admin', cloud.move_in, STRANGER, process='conductor')
+
+
+def _gives_away(cloud: Cloud) -> None:
+    """The volume that dangles is given to another project."""
+    cloud.begin('somebody', cloud.give_away, DANGLING, OTHERS)
+
+
+def _resets(cloud: Cloud) -> None:
+    """An administrator plays with the state of the volume that dangles."""
+    cloud.begin('admin', cloud.reset_and_back, DANGLING)
+
+
+def _forces(cloud: Cloud) -> None:
+    """An administrator forces what is left of it off the host."""
+    row = cloud.world.row_of(SERVER, DANGLING)
+    assert row is not None and row.attachment_id is not None
+    cloud.begin('admin', cloud.force_detach, DANGLING, row.attachment_id)
+
+
+def _reboots_again(cloud: Cloud) -> None:
+    """The owner asks for another reboot."""
+    cloud.begin('owner again', cloud.reboot, SERVER)
+
+
+def _starts(cloud: Cloud) -> None:
+    """The owner starts the server."""
+    cloud.begin('owner', cloud.start, SERVER)
+
+
+def _locks(cloud: Cloud) -> None:
+    """An administrator locks the server, and unlocks it."""
+    cloud.begin('admin', cloud.lock_and_unlock, SERVER)
+
+
+def _resets_task(cloud: Cloud) -> None:
+    """An administrator resets the state of the server."""
+    cloud.begin('admin', cloud.reset_task_state, SERVER)
+
+
+def _tenant_writes(cloud: Cloud) -> None:
+    """A tenant writes an attachment of the volume for the server."""
+    cloud.begin('tenant', cloud.write_attachment, DANGLING, SERVER)
+
+
+def _foreign_writes(cloud: Cloud) -> None:
+    """Another project writes one of its own volume, with our host in it."""
+    cloud.world.cinder.create_volume('O', OTHERS)
+    cloud.begin('tenant', cloud.write_attachment, 'O', SERVER, 'here')
+
+
+def _compose(way: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
+    begin, is_running, _ = WAYS[way]
+    _scene(cloud, is_running)
+    KINDS[kind](cloud)
+    begin(cloud, kind)
+    if other is not None:
+        other(cloud)
+    if way == 'boot':
+        cloud.world.servers[SERVER].power_state = power_state.RUNNING
+
+
+#: The ways, the kinds and the others that meet; 26: with that Nova, too.
+_MEETINGS: Sequence[tuple[str, str, str | None, bool]] = (
+    *((way, kind, None, True) for way in ('reboot',)
+      for kind in KINDS),
+    *((way, kind, None, False) for way in ('start', 'boot')
+      for kind in KINDS),
+    *(('sweep', kind, None, False) for kind in KINDS if kind != 'stale'),
+    ('soft', 'available', None, False),
+    ('hanging', 'available', None, True),
+    ('hanging', 'missing', 'neighbour-attaches', False),
+    ('hanging', 'available', 'delete', False),
+    ('reboot', 'missing', 'attach', True),
+    ('reboot', 'available', 'attach-again', True),
+    ('reboot', 'available', 'detach', False),
+    ('reboot', 'reset', 'detach-dangling', False),
+    ('reboot', 'missing', 'swap', False),
+    ('reboot', 'available', 'delete', True),
+    ('reboot', 'available', 'delete-and-reuse', False),
+    ('reboot', 'missing', 'neighbour-attaches', False),
+    ('reboot', 'available', 'neighbour-takes', False),
+    ('reboot', 'available', 'stranger-takes', False),
+    ('reboot', 'missing', 'neighbour-swaps', False),
+    ('reboot', 'missing', 'neighbour-leaves', False),
+    ('reboot', 'missing', 'somebody-comes', False),
+    ('reboot', 'available', 'gives-away', False),
+    ('reboot', 'reset', 'resets', False),
+    ('reboot', 'reset', 'forces', False),
+    ('reboot', 'available', 'reboots-again', False),
+    ('reboot', 'available', 'locks', False),
+    ('reboot', 'available', 'resets-task', False),
+    ('reboot', 'available', 'tenant-writes', False),
+    ('reboot', 'missing', 'foreign-writes', False),
+    ('reboot', 'stale', 'attach', False),
+    ('reboot', 'stale', 'neighbour-attaches', False),
+    ('start', 'available', 'attach-again', False),
+    ('start', 'missing', 'neighbour-attaches', False),
+    ('start', 'available', 'stranger-takes', False),
+    ('start', 'available', 'delete', False),
+    ('boot', 'missing', 'neighbour-attaches', False),
+    ('boot', 'available', 'stranger-takes', False),
+    ('boot', 'available', 'delete', False),
+    ('sweep', 'available', 'starts', False),
+    ('sweep', 'missing', 'starts', False),
+    ('sweep', 'available', 'attach-again', False),
+    ('sweep', 'missing', 'neighbour-attaches', False),
+    ('sweep', 'available', 'stranger-takes', False),
+    ('sweep', 'available', 'delete', False),
+    ('sweep', 'available', 'reboots-again', False),
+    ('sweep', 'missing', 'somebody-comes', False),
+)
+
+#: Of these there are more than 10,000 schedules with two preemptions.
+_LONG: Sequence[str] = ('delete-and-reuse',)
+
+_OTHERS = {
+    name.replace('_', '-').strip('-'): value
+    for name, value in list(globals().items())
+    if callable(value) and name in (
+        '_attach', '_attach_again', '_detach', '_detach_dangling', '_swap',
+        '_delete', '_delete_and_reuse', '_neighbour_attaches',
+        '_neighbour_takes', '_stranger_takes', '_neighbour_swaps',
+        '_neighbour_leaves', '_somebody_comes', '_gives_away', '_resets',
+        '_forces', '_reboots_again', '_starts', '_locks', '_resets_task',
+        '_tenant_writes', '_foreign_writes')}
+
+
+def _fill() -> None:
+    for way, kind, other, has_old in _MEETINGS:
+        setup = _OTHERS[other] if other else None
+        name = '-'.join(filter(None, (way, kind, other)))
+        words = ' '.join(filter(None, (
+            f'{way}:', KINDS[kind].__doc__, setup and setup.__doc__)))
+        for release in (34, 26) if has_old else (34,):
+            full = name if release == 34 else f'{name}-nova{release}'
+            SCENARIOS[full] = Scenario(
+                full, words, functools.partial(_compose, way, kind, setup),
+                tuple(WAYS[way][2]), release,
+                preemptions=1 if other in _LONG else 2,
+                mischiefs=0 if other in _LONG else 1,
+                weight=1 + (setup is not None) + (other in _LONG))
+
+
+_fill()

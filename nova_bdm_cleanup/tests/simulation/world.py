@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model of Nova's database and of the hosts, and all of it together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
+import datetime
+import json
+from typing import Any, Optional
+
+from nova.compute import power_state
+from nova.compute import vm_states
+
+from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.tests.simulation import cinder as model
+from nova_bdm_cleanup.tests.simulation.scheduler import Broken
+from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
+
+#: The host that the plugin is on, and another one.
+HERE, THERE = 'here', 'there'
+
+#: Whose servers these are.
+OWNER = 'project'
+
+
+def hours_ago(hours: float) -> datetime.datetime:
+    return (datetime.datetime.now(datetime.timezone.utc)
+            - datetime.timedelta(hours=hours))
+
+
+def now() -> datetime.datetime:
+    return hours_ago(0)
+
+
+@dataclasses.dataclass
+class Server:
+    """A row of Nova's instances."""
+
+    uuid: str
+    host: str = HERE
+    node: str = HERE
+    project_id: str = OWNER
+    vm_state: str = vm_states.ACTIVE
+    task_state: Optional[str] = None
+    power_state: int = power_state.RUNNING
+    locked_by: Optional[str] = None
+    metadata: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Row:
+    """A row of Nova's block device mappings."""
+
+    uuid: str
+    instance_uuid: str
+    volume_id: Optional[str]
+    attachment_id: Optional[str] = None
+    connection_info: Optional[str] = None
+    device_name: str = '/dev/vdb'
+    boot_index: Optional[int] = None
+    source_type: str = 'volume'
+    destination_type: str = 'volume'
+    tag: Optional[str] = None
+    deleted: bool = False
+    created_at: datetime.datetime = dataclasses.field(default_factory=now)
+    deleted_at: Optional[datetime.datetime] = None
+
+    @property
+    def is_connected(self) -> bool:
+        return self.connection_info is not None
+
+    @property
+    def number(self) -> Optional[int]:
+        if self.connection_info is None:
+            return None
+        data: dict[str, Any] = json.loads(self.connection_info)['data']
+        return int(data['target_lun'])
+
+
+def connection(volume: str, number: int) -> str:
+    """What Nova writes down of a disk that it has connected."""
+    return json.dumps({
+        'driver_volume_type': 'iscsi', 'serial': volume,
+        'data': {'target_iqn': model.TARGET, 'target_lun': number,
+                 'target_portal': '192.0.2.1:3260', 'volume_id': volume}})
+
+
+@dataclasses.dataclass
+class Disk:
+    """A disk in the definition of a guest."""
+
+    serial: str
+    number: int
+
+
+@dataclasses.dataclass
+class Guest:
+    """What libvirt knows of a server.  One that runs has all disks open."""
+
+    is_running: bool = False
+    #: By the name of the device in the guest.
+    disks: dict[str, Disk] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Host:
+    """The kernel and libvirt of a host."""
+
+    #: The devices that are there by their number, and the servers that they
+    #: were connected for.
+    devices: dict[int, set[str]] = dataclasses.field(default_factory=dict)
+    guests: dict[str, Guest] = dataclasses.field(default_factory=dict)
+    sees: Callable[..., None] = dataclasses.field(
+        default=lambda *keys: None, repr=False)
+
+    def users(self, number: int) -> list[str]:
+        """The servers whose guests have a device open."""
+        self.sees('guests', *(f'guest of {s}' for s in self.guests))
+        return [server for server, guest in self.guests.items()
+                if guest.is_running and any(
+                    d.number == number for d in guest.disks.values())]
+
+
+@dataclasses.dataclass
+class SwapAction:
+    """A swap of volumes, as Nova's instance actions show it."""
+
+    id: int
+    instance_uuid: str
+    start_time: datetime.datetime
+    #: Result and end of its event, once it is over.
+    result: Optional[str] = None
+    finish_time: Optional[datetime.datetime] = None
+
+
+class World:
+    """Everything there is.
+
+    :param scheduler: lets actors take turns
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        scheduler.fingerprint = self.fingerprint
+        self.cinder = model.Cinder(scheduler.sees, scheduler.changes)
+        self.hosts = {name: Host(sees=scheduler.sees)
+                      for name in (HERE, THERE)}
+        self.servers: dict[str, Server] = {}
+        self.rows: dict[str, Row] = {}
+        self.swaps: list[SwapAction] = []
+        #: By server, between which hosts it moves.
+        self.migrations: dict[str, tuple[str, str]] = {}
+        #: In the memory of the nova-compute of a host.
+        self.locks: dict[str, object] = {}
+        self.is_up = True
+        #: ``resume_guests_state_on_host_boot``.
+        self.resumes_guests = False
+        #: A first look was not answered.  Then Nova does what it would do
+        #: without the plugin, as it is promised.
+        self.is_blind = False
+        self.policy = Policy()
+        #: What the plugin wrote to its journal, by entry.
+        self.entries: list[dict[str, Any]] = []
+        #: Guests that do not answer to a soft reboot.
+        self.hanging: set[str] = set()
+        #: Volumes on which Nova is working for somebody else, and those of
+        #: which such an operation died half way.
+        self.busy: set[str] = set()
+        self.disturbed: set[str] = set()
+        #: By server and volume: what was attached while the scenario ran, and
+        #: whether it still is.
+        self.attached: dict[tuple[str, str], bool] = {}
+        self._serial = 0
+
+    def serial(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    @property
+    def here(self) -> Host:
+        return self.hosts[HERE]
+
+    def step(self, words: str, *faults: str,
+             question: str = '') -> Optional[str]:
+        """Let others go on before something happens."""
+        actor = self.scheduler.current
+        fault = self.scheduler.step(
+            words, faults if actor is not None and actor.is_cleaning else (),
+            question)
+        if fault and question and not self.entries:
+            self.is_blind = True
+        return fault
+
+    def fingerprint(self) -> object:
+        """What there is, and nobody's memory."""
+        young = hours_ago(1)
+        return repr((
+            self.cinder.volumes, self.cinder.attachments,
+            self.cinder.back_end.exports, self.hosts, self.servers,
+            [(r.uuid, r.volume_id, r.attachment_id, r.connection_info,
+              r.device_name, r.deleted, r.created_at > young)
+             for r in self.rows.values()],
+            [(s.instance_uuid, s.result, s.start_time > young)
+             for s in self.swaps],
+            self.migrations, sorted(self.locks), self.is_up,
+            sorted(self.hanging), sorted(self.busy), sorted(self.disturbed),
+            self.attached, self.is_blind, [(e['steps'], e['plan']['actions'])
+                            for e in self.entries]))
+
+    def broken(self, name: str, text: str) -> None:
+        raise Broken(name, text)
+
+    def server(self, uuid: str) -> Server:
+        self.scheduler.sees(f'server {uuid}')
+        return self.servers[uuid]
+
+    def change_server(self, uuid: str, **values: Any) -> None:
+        self.scheduler.changes(f'server {uuid}')
+        for name, value in values.items():
+            setattr(self.servers[uuid], name, value)
+
+    def of_host(self, host: str) -> list[Server]:
+        self.scheduler.sees(*(f'server {uuid}' for uuid in self.servers))
+        return [s for s in self.servers.values() if s.host == host]
+
+    # Nova's rows
+
+    def rows_of(self, server: str) -> list[Row]:
+        self.scheduler.sees(f'rows of {server}')
+        return [r for r in self.rows.values()
+                if r.instance_uuid == server and not r.deleted]
+
+    def volumes_of(self, server: str) -> list[Row]:
+        return [r for r in self.rows_of(server) if r.volume_id]
+
+    def row_of(self, server: str, volume: str) -> Optional[Row]:
+        return next((r for r in self.rows_of(server)
+                     if r.volume_id == volume), None)
+
+    def add_row(self, server: str, volume: Optional[str],
+                **values: Any) -> Row:
+        names = {r.device_name for r in self.rows_of(server)}
+        values.setdefault('device_name', next(
+            f'/dev/vd{c}' for c in 'bcdefghij' if f'/dev/vd{c}' not in names))
+        self.scheduler.changes(f'rows of {server}')
+        row = Row(f'row-{self.serial()}', server, volume, **values)
+        self.rows[row.uuid] = row
+        return row
+
+    def rows_where(self, holds: Callable[[Row], bool]) -> list[Row]:
+        """Also those that are deleted."""
+        self.scheduler.sees(*(f'rows of {uuid}' for uuid in self.servers))
+        return [r for r in self.rows.values() if holds(r)]
+
+    def change_row(self, row: Row, **values: Any) -> None:
+        self.scheduler.changes(f'rows of {row.instance_uuid}')
+        for name, value in values.items():
+            setattr(row, name, value)
+
+    def delete_row(self, row: Row) -> None:
+        self.change_row(row, deleted=True, deleted_at=now())
+
+    # Locks of nova-compute
+
+    @contextlib.contextmanager
+    def lock(self, name: str, is_patient: bool = True) -> Iterator[bool]:
+        """Hold a lock; yields whether it could be had in time."""
+        holder = object()
+        self.scheduler.changes(f'lock {name}')
+        got = self.scheduler.wait(
+            f'for the lock {name}', lambda: name not in self.locks,
+            is_patient)
+        if got:
+            self.locks[name] = holder
+        try:
+            yield got
+        finally:
+            # The lock of a process that was killed is gone already.
+            self.scheduler.changes(f'lock {name}')
+            if self.locks.get(name) is holder:
+                del self.locks[name]
+
+    def forget_memory(self) -> None:
+        """nova-compute of this host is killed."""
+        self.locks.clear()
+        self.is_up = False
+        self.disturbed |= self.busy
+        self.busy.clear()
+
+    # The scene
+
+    def add_server(self, uuid: str, **values: Any) -> Server:
+        server = self.servers[uuid] = Server(uuid, **values)
+        self.hosts[server.host].guests[uuid] = Guest(
+            is_running=server.vm_state == vm_states.ACTIVE)
+        if server.vm_state != vm_states.ACTIVE:
+            server.power_state = power_state.SHUTDOWN
+        self.add_row(uuid, None, device_name='/dev/vda', boot_index=0,
+                     source_type='image', destination_type='local',
+                     created_at=hours_ago(24))
+        return server
+
+    def add_disk(self, server: str, volume: str,
+                 project: Optional[str] = None, **values: Any) -> Row:
+        """A volume that was attached a day ago."""
+        there = self.servers[server]
+        if volume not in self.cinder.volumes:
+            self.cinder.create_volume(volume, project or there.project_id)
+        attachment = self.cinder.reserve(volume, server)
+        number = self.cinder.connect(attachment, there.host)
+        self.cinder.complete(attachment)
+        self.cinder.volumes[volume].age = 24.0
+        row = self.add_row(
+            server, volume, attachment_id=attachment,
+            connection_info=connection(volume, number),
+            created_at=hours_ago(24), **values)
+        host = self.hosts[there.host]
+        guest = host.guests[server]
+        if guest.is_running:
+            host.devices.setdefault(number, set()).add(server)
+        guest.disks[row.device_name] = Disk(volume, number)
+        return row
+
+    def pass_time(self, hours: float = 24.0) -> None:
+        """Nothing that happened so far is new any more."""
+        earlier = datetime.timedelta(hours=hours)
+        for row in self.rows.values():
+            row.created_at -= earlier
+            if row.deleted_at is not None:
+                row.deleted_at -= earlier
+        for volume in self.cinder.volumes.values():
+            volume.age += hours
+        for swap in self.swaps:
+            swap.start_time -= earlier
+            if swap.finish_time is not None:
+                swap.finish_time -= earlier
