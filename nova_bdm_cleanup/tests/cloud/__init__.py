@@ -41,6 +41,8 @@ The modules:
     The cloud: makes servers and volumes, breaks and reboots them, looks.
 ``server``
     What a server is asked to have.
+``template``
+    Copies of servers and volumes, for whoever wants many of them.
 ``scenarios``
     Ways to break one, with what the plugin is to do about it; add yours.
 ``snapshot``
@@ -60,6 +62,8 @@ The modules:
     Nova's own test harness with a real nova.conf, API server and Cinder.
 ``nova_compute``
     nova-compute alone, in a process of its own, up to its manager.
+``messages``
+    Has RPC messages arrive at once.
 ``cinder_server``, ``cinder_driver``
     The child process; they run in an environment that has Cinder.
 ``standin``, ``web``

@@ -21,6 +21,7 @@ however it comes about; then it removes its state directory.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -76,10 +77,14 @@ from oslo_service import wsgi  # noqa: E402
 import sqlalchemy  # noqa: E402
 
 from nova_bdm_cleanup.tests.cloud import identity  # noqa: E402
+from nova_bdm_cleanup.tests.cloud import messages  # noqa: E402
 
 CONF = cfg.CONF
 BACK_END = 'lab'
 MULTIATTACH_TYPE = 'multiattach'
+#: In seconds, and in connections.
+_FOR_EVER = 1 << 20
+_MANY = 1 << 10
 
 _CONFIGURATION = """\
 [DEFAULT]
@@ -111,6 +116,8 @@ volume_driver = nova_bdm_cleanup.tests.cloud.cinder_driver.RecordingDriver
 volume_backend_name = {back_end}
 [database]
 connection = sqlite:///{state}/cinder.sqlite?timeout=30
+# Nobody reads it after a power failure.
+sqlite_synchronous = false
 max_pool_size = 20
 max_overflow = 30
 [oslo_concurrency]
@@ -148,11 +155,15 @@ def write_configuration(state: pathlib.Path, identity_url: str,
     return path
 
 
-def prepare_database(path: pathlib.Path) -> None:
-    """Create the tables and make SQLite bear concurrent writers."""
+def prepare_database(path: pathlib.Path) -> sqlite3.Connection:
+    """Create the tables and make SQLite bear concurrent writers.
+
+    :returns: a connection to be kept open: whenever the last one is closed,
+        SQLite writes its journal back, and Cinder keeps none between requests
+    """
     migration.db_sync()
-    with sqlite3.connect(path) as connection:
-        connection.execute('PRAGMA journal_mode=WAL')
+    kept = sqlite3.connect(path)
+    kept.execute('PRAGMA journal_mode=WAL')
 
     # A transaction that reads first and writes later fails at once, without
     # any waiting, when another one has written in between; Cinder answers
@@ -165,6 +176,8 @@ def prepare_database(path: pathlib.Path) -> None:
         if statement == 'BEGIN':
             statement = 'BEGIN IMMEDIATE'
         return statement, parameters
+
+    return kept
 
 
 def start_services() -> None:
@@ -186,8 +199,11 @@ def serve() -> int:
     :returns: the port
     """
     application = wsgi.Loader(CONF).load_app('osapi_volume')
+    # Connections are kept for as long as the client wants: one that is closed
+    # here just when the next request comes looks like a fault of Cinder.
     server = cheroot.Server(('127.0.0.1', 0), application, numthreads=10,
-                            request_queue_size=128)
+                            request_queue_size=128, timeout=_FOR_EVER)
+    server.keep_alive_conn_limit = _MANY
     server.prepare()
     threading.Thread(target=server.serve, daemon=True).start()
     return server.bind_addr[1]
@@ -209,13 +225,15 @@ def main() -> None:
     logging.setup(CONF, 'cinder')
     cinder_config.set_middleware_defaults()
     os_brick.setup(CONF)
-    prepare_database(arguments.state / 'cinder.sqlite')
+    messages.hurry()
+    database = prepare_database(arguments.state / 'cinder.sqlite')
     start_services()
     port = serve()
     print(json.dumps({'port': port, 'version': version.version_string(),
                       'seconds': round(time.monotonic() - started, 2)}),
           flush=True)
-    threading.Event().wait()
+    with contextlib.closing(database):
+        threading.Event().wait()
 
 
 if __name__ == '__main__':

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import inspect
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -30,7 +31,6 @@ from xml.etree import ElementTree
 # Nova's harness first, for it may monkey patch what the others import.
 from nova_bdm_cleanup.tests.cloud import nova  # isort: skip
 
-from cinderclient import exceptions as cinder_exceptions
 import fixtures
 from nova import objects
 from nova.network import model as network_model
@@ -40,6 +40,7 @@ import requests
 from nova_bdm_cleanup.tests.cloud import cinder as cinder_module
 from nova_bdm_cleanup.tests.cloud import identity
 from nova_bdm_cleanup.tests.cloud import standin
+from nova_bdm_cleanup.tests.cloud import template
 from nova_bdm_cleanup.tests.cloud.proxy import Proxy
 from nova_bdm_cleanup.tests.cloud.recorder import BACK_END
 from nova_bdm_cleanup.tests.cloud.recorder import CINDER
@@ -66,6 +67,10 @@ _COPIED = ('user_id', 'project_id', 'image_ref', 'launch_index', 'host',
 _NOT_COPIED = ('id', 'uuid', 'instance', 'instance_uuid', 'created_at',
                'updated_at', 'deleted', 'deleted_at')
 TIMEOUT = 60
+#: A server with more disks is not worth a template.
+_COPIED_DISKS = 3
+_volume_templates: dict[Any, template.VolumeTemplate] = {}
+_server_templates: dict[Any, template.ServerTemplate] = {}
 
 
 class APIError(Exception):
@@ -109,6 +114,13 @@ class Cloud(fixtures.Fixture):
             section: dict(values)
             for section, values in (nova_options or {}).items()}
         self._volume_filters = tuple(volume_filters)
+        #: Whether Nova's and Cinder's APIs make every server and volume;
+        #: otherwise most are copies of those that they made first.
+        self.through_api = True
+        self._introduce()
+
+    def _introduce(self) -> None:
+        """Have users whom nobody has seen before."""
         unique = uuid.uuid4().hex[:12]
         #: The user whose servers these are.
         self.owner = identity.Caller('owner', f'project-{unique}')
@@ -164,9 +176,62 @@ class Cloud(fixtures.Fixture):
             self.addCleanup(hook.uninstall)
         for host in self.hosts:
             self.nova.start_compute(host)
-        self._cinder_admin = self.cinder.client(self.admin)
+        self._introduce_to_cinder()
         # The service token gets Cinder to do what only Nova should.
         self._cinder_nova = self.cinder.client(identity.NOVA, service=True)
+
+    def _introduce_to_cinder(self) -> None:
+        self._cinder_admin = self.cinder.client(self.admin)
+
+    # -- beginning anew ----------------------------------------------------
+
+    def keep(self) -> None:
+        """Remember how the cloud is now: as :meth:`reset` makes it again."""
+        self._kept = self.nova.keep_databases()
+
+    def reset(self, restart: bool = False) -> None:
+        """Make the cloud what it was when :meth:`keep` was called.
+
+        Nova's databases are those of then.  There is no server on a host, no
+        volume in any Cinder, nothing in the logs, no rule in the proxy and
+        no hook in the recorder; the users are new and the plugin is as it was
+        configured.  What a nova-compute keeps in its memory stays, unless it
+        is started anew.
+
+        :param restart: start every nova-compute anew
+        """
+        if self._plugin:
+            self.switch_plugin_off()
+        self.nova.remove_domains()
+        self.nova.restore_databases(self._kept)
+        cinder_module.empty_all()
+        self.find_cinder()
+        self.proxy.clear()
+        self.proxy.latency = 0.0
+        for directory in (*self.nova.directory().glob('*-*-*'),
+                          self.state / 'stores'):
+            shutil.rmtree(directory, ignore_errors=True)
+        self._introduce()
+        self._introduce_to_cinder()
+        if self._plugin:
+            self.switch_plugin_on()
+        if restart:
+            for host in self.hosts:
+                self.restart_compute(host)
+        os.truncate(self.state / 'nova.log', 0)
+        self.forget()
+        self._assert_empty()
+
+    def _assert_empty(self) -> None:
+        """Check that nothing is left of what somebody made."""
+        for host in self.hosts:
+            assert not self.nova.domains(host), host
+        with self.nova.database('cell1') as database:
+            servers = database.execute('SELECT uuid FROM instances')
+            assert not servers.fetchall()
+        with self.cinder.database() as cinder:
+            assert not cinder.execute('SELECT id FROM volumes').fetchall()
+        assert not any(self.nova.connected.values())
 
     # -- making things -----------------------------------------------------
 
@@ -182,8 +247,16 @@ class Cloud(fixtures.Fixture):
         :param snapshot: make it from this snapshot
         :returns: its id
         """
-        return self._finish_volume(self._begin_volume(
-            name, owner, multiattach, image, snapshot), owner)
+        if self.through_api or owner or image or snapshot:
+            return self._finish_volume(self._begin_volume(
+                name, owner, multiattach, image, snapshot), owner)
+        key = self.cinder.url, multiattach
+        if key not in _volume_templates:
+            volume = self._finish_volume(self._begin_volume(
+                multiattach=multiattach))
+            _volume_templates[key] = template.of_volume(self, volume)
+            self.cinder.erase(volume)
+        return _volume_templates[key].make(self, name)
 
     def _begin_volume(self, name: str = '',
                       owner: identity.Caller | None = None,
@@ -223,7 +296,41 @@ class Cloud(fixtures.Fixture):
         :param host: where to run it, if it matters
         :param owner: whose it is, if not the owner's
         """
-        owner = owner or self.owner
+        if (self.through_api or owner or len(disks) > _COPIED_DISKS
+                or any(disk.volume or disk.source != 'volume'
+                       for disk in disks)):
+            return self._make_server(disks, root, name, host,
+                                     owner or self.owner)
+        wanted = (tuple(dataclasses.replace(disk, name='') for disk in disks),
+                  root, host or self.hosts[0])
+        # Volumes name their type, whose id every Cinder makes up by itself.
+        key = self.cinder.url, wanted
+        if key not in _server_templates:
+            _server_templates[key] = self._make_template(*wanted)
+        return _server_templates[key].make(
+            self, name, [disk.name or f'{name}-{number}'
+                         for number, disk in enumerate(disks, 1)])
+
+    def _make_template(self, disks: Sequence[Disk], root: str, host: str
+                       ) -> template.ServerTemplate:
+        """Have a server made, write down what there is of it and leave
+        nothing else of it.
+        """
+        before = self.nova.keep_databases()
+        server = self._make_server(disks, root, 'template', host, self.owner)
+        made = template.of_server(self, server)
+        self.nova.restore_databases(before)
+        self.nova.remove_domain(host, server.id)
+        shutil.rmtree(self.nova.directory(server.id), ignore_errors=True)
+        for volume in (server.root, *server.volumes):
+            if volume:
+                self.nova.connected[host].pop(volume, None)
+                self.cinder.erase(volume)
+        return made
+
+    def _make_server(self, disks: Sequence[Disk], root: str, name: str,
+                     host: str | None, owner: identity.Caller) -> Server:
+        """Make a server through the API."""
         mappings: list[dict[str, Any]] = []
         # All are begun before any is waited for.
         root_volume = None
@@ -366,7 +473,7 @@ class Cloud(fixtures.Fixture):
         """Delete a volume behind Nova's back, its attachment first."""
         self.lose_attachment(server, volume)
         self._cinder_admin.volumes.delete(volume)
-        self.cinder.wait_deleted(self._cinder_admin, volume)
+        self.cinder.wait_deleted(volume)
 
     def reset_status(self, volume: str, status: str = 'available') -> None:
         """Set the status of a volume by hand; its attachments stay."""
@@ -689,15 +796,17 @@ class Cloud(fixtures.Fixture):
             status=each.status, is_connected=bool(each.connection_info))
             for each in found)
 
-    def _volume(self, volume: str) -> Volume | None:
-        try:
-            found = self._cinder_admin.volumes.get(volume)
-        except cinder_exceptions.NotFound:
-            return None
-        return Volume(
+    def _volumes(self) -> dict[str, Volume]:
+        """Every volume, by id."""
+        attachments = self._attachments()
+        return {found.id: Volume(
             id=found.id, name=found.name, status=found.status,
             is_multiattach=found.multiattach, metadata=found.metadata,
-            attachments=self.attachments(volume))
+            attachments=tuple(
+                attachment for attachment in attachments
+                if attachment.volume_id == found.id))
+            for found in self._cinder_admin.volumes.list(
+                search_opts={'all_tenants': 1})}
 
     def look(self, server: Server, *volumes: str) -> Snapshot:
         """Ask everybody about a server.
@@ -707,7 +816,11 @@ class Cloud(fixtures.Fixture):
         shown = self._show(server.id)
         rows = [self._block_device(row)
                 for row in self.nova.block_devices(server.id)]
-        attachments = self._attachments(instance_id=server.id)
+        every = self._volumes()
+        attachments = tuple(
+            attachment for volume in every.values()
+            for attachment in volume.attachments
+            if attachment.server_id == server.id)
         domain = next((domain for domain in self.nova.domains(server.host)
                        if domain.UUIDString() == server.id), None)
         named = dict.fromkeys(
@@ -722,7 +835,7 @@ class Cloud(fixtures.Fixture):
             is_running=bool(domain and domain.isActive()),
             block_devices=tuple(row for row in rows if not row.deleted),
             removed_block_devices=tuple(row for row in rows if row.deleted),
-            volumes={volume: self._volume(volume) for volume in named},
+            volumes={volume: every.get(volume) for volume in named},
             attachments=attachments,
             disks=_disks(domain.XMLDesc(0)) if domain else (),
             connected=tuple(self.nova.connected[server.host]),
@@ -744,18 +857,17 @@ class Cloud(fixtures.Fixture):
             tag=row.tag, delete_on_termination=row.delete_on_termination,
             deleted=bool(row.deleted))
 
-    def _actions(self, server: Server) -> Iterable[
-            ActionEvent]:
-        path = f'/servers/{server.id}/os-instance-actions'
-        for action in reversed(self.request(
-                'GET', path, by=self.admin)['instanceActions']):
-            request_id = action['request_id']
-            detail = self.request('GET', f'{path}/{request_id}',
-                                  by=self.admin)['instanceAction']
-            for event in reversed(detail['events']):
-                yield ActionEvent(
-                    action['action'], event['event'], event['result'],
-                    request_id)
+    def _actions(self, server: Server) -> Iterable[ActionEvent]:
+        """What the API shows, from where it has it: that is cheaper."""
+        context = self.nova.context()
+        actions = objects.InstanceActionList.get_by_instance_uuid(
+            context, server.id)
+        for action in reversed(actions):
+            events = objects.InstanceActionEventList.get_by_action(
+                context, action.id)
+            for event in reversed(events):
+                yield ActionEvent(action.action, event.event, event.result,
+                                  action.request_id)
 
     def timeline(self, *subjects: str) -> list[Event]:
         """Everybody's steps since :meth:`forget`, in order of time.

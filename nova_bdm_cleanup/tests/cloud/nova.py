@@ -25,9 +25,11 @@ from __future__ import annotations
 from nova.tests.functional.libvirt import base  # isort: skip
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import logging
 import pathlib
+import sqlite3
 import sys
 from typing import Any
 from unittest import mock
@@ -42,14 +44,17 @@ from nova import service_auth
 from nova.api import wsgi
 import nova.api.auth
 import nova.config
+from nova.db.api import api as api_db
 from nova.tests.fixtures import libvirt as fake_libvirt
 from nova.virt.libvirt import utils as libvirt_utils
 from nova.volume import cinder as nova_cinder
 from os_brick.initiator.connectors import iscsi
 from oslo_concurrency import processutils
 from oslo_log import formatters
+from placement import db_api as placement_db
 
 from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import messages
 from nova_bdm_cleanup.tests.cloud import web
 from nova_bdm_cleanup.tests.cloud.recorder import ASK
 from nova_bdm_cleanup.tests.cloud.recorder import GUEST
@@ -61,6 +66,9 @@ CONF = nova.conf.CONF
 #: The tests' requests; Nova 25 knows it.
 MICROVERSION = '2.89'
 DEVICE_PREFIX = '/dev/disk/by-id/volume-'
+DATABASES = ('api', 'cell0', 'cell1', 'placement')
+
+messages.hurry()
 
 # The harness replaces it by a function that invents contexts.
 _create_context = nova.api.auth.NovaKeystoneContext.__dict__['_create_context']
@@ -327,7 +335,41 @@ class Harness(base.ServersTestBase):
 
         self._patch(cinderclient.SessionClient, 'request', request)
 
-    # -- the database ------------------------------------------------------
+    # -- the databases -----------------------------------------------------
+
+    @contextlib.contextmanager
+    def database(self, name: str) -> Iterator[sqlite3.Connection]:
+        """One of Nova's databases: ``api``, ``cell0``, ``cell1`` or
+        ``placement``.
+        """
+        if name == 'api':
+            engine = api_db.get_engine()
+        elif name == 'placement':
+            engine = placement_db.get_placement_engine()
+        else:
+            with nova_context.target_cell(
+                    nova_context.get_admin_context(),
+                    self.cell_mappings[name]) as context:
+                engine = context.db_connection.writer.get_engine()
+        with contextlib.closing(engine.raw_connection()) as connection:
+            yield connection.driver_connection
+
+    def keep_databases(self) -> dict[str, sqlite3.Connection]:
+        """Copies of all databases as they are now."""
+        copies = {}
+        for name in DATABASES:
+            copies[name] = sqlite3.connect(':memory:',
+                                           check_same_thread=False)
+            with self.database(name) as database:
+                database.backup(copies[name])
+        return copies
+
+    def restore_databases(self, copies: Mapping[str, sqlite3.Connection]
+                          ) -> None:
+        """Put all databases back to where they were."""
+        for name, copy in copies.items():
+            with self.database(name) as database:
+                copy.backup(database)
 
     def context(self, **options: Any) -> nova_context.RequestContext:
         """A context for the cell of the servers, an administrator's."""
@@ -349,10 +391,32 @@ class Harness(base.ServersTestBase):
 
     # -- libvirt -----------------------------------------------------------
 
+    def directory(self, server_id: str = '') -> pathlib.Path:
+        """Where the libvirt driver keeps the files of guests, or of one."""
+        return pathlib.Path(CONF.instances_path, server_id)
+
+    def connection(self, host: str) -> Any:
+        """A connection to the libvirt of a host."""
+        return self.computes[host].driver._host.get_connection()
+
     def domains(self, host: str) -> list[Any]:
         """The domains that are defined on a host, running or not."""
-        connection = self.computes[host].driver._host.get_connection()
-        return list(connection._vms.values())
+        return list(self.connection(host)._vms.values())
+
+    def remove_domain(self, host: str, server_id: str) -> None:
+        """Have a domain no more, as if it had never been there."""
+        connection = self.connection(host)
+        domain = connection.lookupByUUIDString(server_id)
+        connection._mark_not_running(domain)
+        connection._undefine(domain)
+
+    def remove_domains(self) -> None:
+        """Have no domain on any host, nor a connection to a volume."""
+        for host in self.computes:
+            self.connection(host)._vms.clear()
+            self.connection(host)._running_vms.clear()
+        self.connected.clear()
+        self.disconnects.clear()
 
 
 def _with_serials(describe: Callable[..., str]) -> Callable[..., str]:

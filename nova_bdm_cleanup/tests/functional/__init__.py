@@ -11,6 +11,25 @@
 # under the License.
 """Tests of the plugin in a real Nova."""
 
+from __future__ import annotations
+
+import os
+import unittest
+
 # Before anything else, whichever test is asked for: it may monkey patch the
 # standard library, and decides so for the whole process.
 import nova.tests.functional  # noqa: F401
+import testtools
+
+
+def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite,
+               pattern: str | None) -> unittest.TestSuite:
+    """Have the classes that can share a cloud follow one another."""
+    found = loader.discover(os.path.dirname(__file__), pattern or 'test*.py')
+    return unittest.TestSuite(
+        sorted(testtools.iterate_tests(found), key=_cloud_of))
+
+
+def _cloud_of(test: unittest.TestCase | unittest.TestSuite) -> str:
+    arguments = getattr(test, 'cloud_arguments', None)
+    return repr(arguments()) if arguments else ''

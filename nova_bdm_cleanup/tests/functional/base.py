@@ -22,26 +22,35 @@ from testtools import content
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.cloud import snapshot
+from nova_bdm_cleanup.tests.functional import clouds
 
 
 class FunctionalTestCase(testtools.TestCase):
-    """A test with a cloud of its own in ``self.cloud``.
+    """A test with a cloud in ``self.cloud`` that looks new.
 
-    Nova is new for every test, Cinder is shared by those of a process.
+    No test sees what another one left: see :mod:`.clouds`.
     """
 
     #: The arguments of the cloud; a test may also call :meth:`start_cloud`
     #: itself, with its own, after setting this to None.
     CLOUD: ClassVar[dict[str, Any] | None] = {}
+    #: Whether every server and volume is made through the API, and none is a
+    #: copy of such a one.
+    THROUGH_API: ClassVar[bool] = False
+
+    @classmethod
+    def cloud_arguments(cls) -> dict[str, Any] | None:
+        return cls.CLOUD
 
     def setUp(self) -> None:
         super().setUp()
-        if self.CLOUD is not None:
-            self.start_cloud(**self.CLOUD)
+        arguments = self.cloud_arguments()
+        if arguments is not None:
+            self.start_cloud(**arguments)
 
     def start_cloud(self, **arguments: Any) -> fixture.Cloud:
-        self.cloud = fixture.Cloud(**arguments)
-        self.useFixture(self.cloud)
+        self.cloud = clouds.get(type(self), arguments)
+        self.cloud.through_api = self.THROUGH_API
         # Nova's log is what one wants to see of a failed test.
         self.addOnException(self._keep_log)
         return self.cloud

@@ -99,13 +99,8 @@ class TimeLimit(fixtures.Fixture):
 
 
 class ScenarioTestCase(base.FunctionalTestCase):
-    """Tests that share the cloud of their class, with the plugin in it.
+    """Tests of the plugin, each with a store of its own."""
 
-    Starting a cloud takes longer than most scenarios do.  Each test makes
-    servers of its own and has a store of its own.
-    """
-
-    CLOUD = None
     #: The arguments of the cloud, besides the plugin.
     ARGUMENTS: ClassVar[dict[str, Any]] = {}
     #: How :meth:`reboot` brings a server back: the scenarios of the reboot are
@@ -114,11 +109,9 @@ class ScenarioTestCase(base.FunctionalTestCase):
     TRIGGER: ClassVar[str] = 'hard_reboot'
     #: What Nova calls it in the instance actions.
     ACTION: ClassVar[str | None] = 'reboot'
-    _shared: ClassVar[fixture.Cloud]
 
     @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
+    def cloud_arguments(cls) -> dict[str, Any]:
         arguments: dict[str, Any] = {
             'plugin': True, 'nova_options': NO_QUOTAS, **cls.ARGUMENTS}
         if cls.TRIGGER != 'hard_reboot':
@@ -127,18 +120,14 @@ class ScenarioTestCase(base.FunctionalTestCase):
             arguments['plugin_options'] = {
                 'triggers': 'hard_reboot,start,host_boot',
                 **arguments.get('plugin_options', {})}
-        cls._shared = fixture.Cloud(**arguments)
-        cls._shared.setUp()
-        cls.addClassCleanup(cls._shared.cleanUp)
+        return arguments
 
     def setUp(self) -> None:
         super().setUp()
-        self.cloud = self._shared
         self._began = time.time()
         self._log_begins = len(self.cloud.log())
         #: Cinder as Nova sees it, not through the proxy.
         self.cinder = self.cloud.cinder.client(identity.NOVA, service=True)
-        self.addOnException(self._keep_log)
         self.addCleanup(self._mend)
         self.store_path = (self.cloud.state / 'stores' / uuid.uuid4().hex
                              / 'store.sqlite')

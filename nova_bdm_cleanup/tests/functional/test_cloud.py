@@ -28,7 +28,12 @@ from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.functional import base
 
 
-class HealthyTest(base.FunctionalTestCase):
+class _CloudTestCase(base.FunctionalTestCase):
+
+    THROUGH_API = True
+
+
+class HealthyTest(_CloudTestCase):
 
     def test_hard_reboot_keeps_volumes(self):
         server = self.cloud.server(
@@ -92,7 +97,7 @@ class HealthyTest(base.FunctionalTestCase):
         self.assertEqual(2, len(self.cloud.attachments(volume)))
 
 
-class IdentityTest(base.FunctionalTestCase):
+class IdentityTest(_CloudTestCase):
 
     def test_strangers_see_nothing(self):
         server = self.cloud.server(fixture.Disk())
@@ -131,7 +136,7 @@ class IdentityTest(base.FunctionalTestCase):
             impostor.volumes.list()
 
 
-class ConfigurationTest(base.FunctionalTestCase):
+class ConfigurationTest(_CloudTestCase):
 
     CLOUD = None
 
@@ -158,7 +163,7 @@ class ConfigurationTest(base.FunctionalTestCase):
             self.assertEqual(host, info['data']['initiator_host'])
 
 
-class BreakTest(base.FunctionalTestCase):
+class BreakTest(_CloudTestCase):
 
     def test_lose_attachment(self):
         server = self.cloud.server(fixture.Disk(), fixture.Disk())
@@ -251,7 +256,7 @@ class BreakTest(base.FunctionalTestCase):
         self.cloud.lose_attachment(server, volume)
 
 
-class CrashTest(base.FunctionalTestCase):
+class CrashTest(_CloudTestCase):
 
     def test_restart_resumes_a_reboot(self):
         server = self.cloud.server(fixture.Disk())
@@ -280,7 +285,7 @@ class CrashTest(base.FunctionalTestCase):
         self.assert_healthy(view, volume)
 
 
-class ProxyTest(base.FunctionalTestCase):
+class ProxyTest(_CloudTestCase):
 
     def setUp(self):
         super().setUp()
@@ -327,7 +332,7 @@ class ProxyTest(base.FunctionalTestCase):
         self.cloud.proxy.on('DELETE', '/volumes/', proxy.lose_answer())
         self.assertRaises(ksa_exceptions.ConnectFailure,
                           self.client.volumes.delete, self.volume)
-        self.cloud.cinder.wait_deleted(self.client, self.volume)
+        self.cloud.cinder.wait_deleted(self.volume)
 
     def test_hang_ends_with_the_cloud(self):
         rule = self.cloud.proxy.on('GET', '/volumes/', self.cloud.proxy.hang)
@@ -358,3 +363,92 @@ class ProxyTest(base.FunctionalTestCase):
             lambda: order.append(len(self.cloud.proxy.requests))))
         self.client.volumes.get(self.volume)
         self.assertEqual([1], order)
+
+
+class AnewTest(_CloudTestCase):
+    """What every test relies upon: copies, and a cloud that looks new."""
+
+    CLOUD = {'plugin': True, 'hosts': ('compute1', 'compute2')}
+    DISKS = (fixture.Disk(tag='data'), fixture.Disk(at_boot=True),
+             fixture.Disk(multiattach=True))
+
+    def _described(self, server: fixture.Server) -> str:
+        """Everything about a server, in words that fit its copies too."""
+        view = self.cloud.look(server)
+        words = {server.id: 'server',
+                 self.cloud.domain(server).name(): 'guest'}
+        for row in view.block_devices:
+            words[row.uuid] = f'row {row.device}'
+            if row.volume_id:
+                words[row.volume_id] = f'volume {row.device}'
+                words[row.attachment_id] = f'attachment {row.device}'
+        for action in view.actions:
+            words[action.request_id] = 'request'
+        described = [
+            *map(repr, (*view.block_devices, *view.disks, *view.attachments,
+                        *view.actions, *view.volumes.values())),
+            view.status, str(view.is_running),
+            *self.cloud.domain(server).XMLDesc(0).splitlines()]
+        text = '\n'.join(described)
+        for name, word in words.items():
+            text = text.replace(name, word)
+        # Cinder gives no order to what was made at once.
+        return '\n'.join(sorted(text.splitlines()))
+
+    def test_copies_are_like_originals(self):
+        for root in ('image', 'volume'):
+            made = []
+            for self.cloud.through_api in (True, False):
+                made.append(self.cloud.server(*self.DISKS, root=root,
+                                              host='compute2'))
+            original, copy = made
+            self.assertEqual(self._described(original),
+                             self._described(copy))
+            view = self.cloud.look(copy)
+            for volume in copy.volumes:
+                self.assert_healthy(view, volume)
+
+    def test_copies_bear_what_originals_do(self):
+        self.cloud.through_api = False
+        server = self.cloud.server(*self.DISKS)
+        self.cloud.reboot(server)
+        self.cloud.stop(server)
+        self.cloud.start(server)
+        volume = self.cloud.volume()
+        self.cloud.attach(server, volume)
+        view = self.cloud.look(server)
+        for each in (*server.volumes, volume):
+            self.assert_healthy(view, each)
+
+    def test_nothing_is_left(self):
+        before = self.cloud.owner
+        server = self.cloud.server(*self.DISKS)
+        self.cloud.stop(server)
+        self.cloud.leave_attachment(server, self.cloud.volume())
+        self.cloud.proxy.on('*', '', proxy.status(500))
+        self.cloud.proxy.latency = 0.1
+        self.cloud.lose_cinder()
+        self.cloud.recorder.before(recorder.GUEST, 'power on', recorder.crash)
+        self.cloud.cinder.break_driver('create_export')
+        self.cloud.switch_plugin_off()
+        self.cloud.reset(restart=True)
+
+        self.assertNotEqual(before, self.cloud.owner)
+        for table in ('volumes', 'volume_attachment'):
+            with self.cloud.cinder.database() as database:
+                self.assertEqual([], database.execute(
+                    f'SELECT * FROM {table}').fetchall())  # noqa: S608
+        self.assertEqual([], self.cloud.request(
+            'GET', '/servers?all_tenants=1', by=self.cloud.admin)['servers'])
+        for host in self.cloud.hosts:
+            self.assertEqual([], self.cloud.nova.domains(host))
+        self.assertEqual([], self.cloud.timeline())
+        self.assertEqual([], self.cloud.cinder.driver_calls())
+        server = self.cloud.server(*self.DISKS)
+        lost, *kept = server.volumes
+        self.cloud.lose_attachment(server, lost)
+        self.cloud.reboot(server)
+        view = self.cloud.look(server)
+        self.assert_gone(view, lost)
+        for volume in kept:
+            self.assert_healthy(view, volume)

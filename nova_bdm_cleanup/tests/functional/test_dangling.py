@@ -198,6 +198,7 @@ class ResumedDanglingTest(scenario.Resumed, DanglingTest):
 class GivenAwayTest(scenario.ScenarioTestCase):
     """The volume belongs to another server now."""
 
+    THROUGH_API = True
     ARGUMENTS = {'hosts': ('compute1', 'compute2')}
 
     def _check(self, multiattach: bool, other_host: str) -> None:
@@ -256,6 +257,7 @@ class GivenAwayTest(scenario.ScenarioTestCase):
 class StartedGivenAwayTest(scenario.Started, GivenAwayTest):
     """The same, by stop and start."""
 
+    THROUGH_API = False
     test_single_on_the_same_host = None
     test_multiattach_on_another_host = None
 
@@ -263,5 +265,6 @@ class StartedGivenAwayTest(scenario.Started, GivenAwayTest):
 class ResumedGivenAwayTest(scenario.Resumed, GivenAwayTest):
     """The same, when the host boots."""
 
+    THROUGH_API = False
     test_single_on_the_same_host = None
     test_multiattach_on_another_host = None

@@ -23,6 +23,8 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 class DeviceMetadataTest(scenario.ScenarioTestCase):
 
+    THROUGH_API = True
+
     def tags(self, server):
         """The tags that the metadata service shows to the guest."""
         instance = objects.Instance.get_by_uuid(

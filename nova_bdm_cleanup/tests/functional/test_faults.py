@@ -377,7 +377,7 @@ class BackEndTest(scenario.ScenarioTestCase):
         def delete():
             self._delete_behind_our_back()
             self.cinder.volumes.delete(self.lost)
-            self.cloud.cinder.wait_deleted(self.cinder, self.lost)
+            self.cloud.cinder.wait_deleted(self.lost)
 
         self.begin()
         self.cloud.proxy.on('DELETE', '/attachments/', proxy.before(delete))

@@ -19,10 +19,9 @@ what became of it.
 
 from __future__ import annotations
 
-import time
+import threading
 
-from keystoneauth1 import loading as ks_loading
-from oslo_config import cfg
+import fixtures
 
 from nova_bdm_cleanup.tests.cloud import cinder
 from nova_bdm_cleanup.tests.cloud import identity
@@ -30,9 +29,19 @@ from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.cloud import standin
 from nova_bdm_cleanup.tests.functional import scenario
 
-CONF = cfg.CONF
 
-CONF = cfg.CONF
+class _Answering(threading.Event):
+    """Cleared: nobody gets a token, and the time of who asks is over."""
+
+    def __init__(self, limit: scenario.TimeLimit) -> None:
+        super().__init__()
+        self._limit = limit
+        self.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self.is_set():
+            self._limit.run_out()
+        return super().wait(timeout)
 
 
 class HangingKeystoneTest(scenario.ScenarioTestCase):
@@ -49,25 +58,26 @@ class HangingKeystoneTest(scenario.ScenarioTestCase):
                 'username': identity.NOVA.user,
                 'password': standin.PASSWORD, 'user_domain_id': 'default',
                 'project_id': identity.NOVA.project}}}
-        # Last of all, when the configuration has been reset.
-        cls.addClassCleanup(cls._forget_options)
         super().setUpClass()
-
-    @staticmethod
-    def _forget_options() -> None:
-        """Nobody after this has to have a password in ``[cinder]``."""
-        CONF.unregister_opts(
-            ks_loading.get_auth_plugin_conf_options('password'),
-            group='cinder')
 
     def setUp(self):
         super().setUp()
         self.keystone = cinder.shared_stand_in()
+        self.useFixture(fixtures.MockPatchObject(
+            self.keystone, 'answering',
+            _Answering(self.useFixture(scenario.TimeLimit()))))
         self.keystone.expires_at = self.keystone.LONG_AGO
         self.addCleanup(self._mend_keystone)
+        self._others = threading.enumerate()
         self.made = self.server(*[scenario.BOOT_DISK] * 2)
         self.lost, self.kept = self.made.volumes
         self.cloud.reset_status(self.lost)
+
+    def _left_behind(self) -> list[threading.Thread]:
+        """Who still waits for an answer, without anybody waiting for them."""
+        return [thread for thread in threading.enumerate()
+                if thread.name == 'bdm-cleanup'
+                and thread not in self._others]
 
     def _mend_keystone(self):
         self.keystone.expires_at = self.keystone.NEVER
@@ -79,7 +89,6 @@ class HangingKeystoneTest(scenario.ScenarioTestCase):
         self.assert_healthy(view, self.kept)
 
     def test_token_for_a_deletion(self):
-        self.set_options(timeout=10)
         self.begin()
         self.cloud.recorder.before(recorder.HOST, 'disconnect',
                                    self.keystone.answering.clear,
@@ -89,19 +98,15 @@ class HangingKeystoneTest(scenario.ScenarioTestCase):
         self.assertEqual([], self.requests('DELETE'))
         self.keystone.answering.set()
         # Somebody may still be there who has waited all the time.
-        deadline = time.monotonic() + 5
-        while time.monotonic() < deadline:
-            self.assertEqual([], self.requests('DELETE'))
-            time.sleep(0.1)
+        self.wait_until(lambda: not self._left_behind())
+        self.assertEqual([], self.requests('DELETE'))
         view = self.look(self.made)
         self.assertEqual(1, len(view.attachments_of(self.lost)))
         self.assert_healthy(view, self.kept)
-        self.set_options(timeout=60)
         view = self.reboot(self.made)
         self.assert_gone(view, self.lost)
 
     def test_token_for_the_first_question(self):
-        self.set_options(timeout=3)
         self.keystone.answering.clear()
         self.begin()
         self.cloud.reboot(self.made)

@@ -43,12 +43,8 @@ class StuckCase(scenario.ScenarioTestCase, commands.Commands):
     def setUp(self) -> None:
         super().setUp()
         self.volumes = self.cloud._cinder_nova.volumes
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        super().setUpClass()
         # What shows that this Nova and this Cinder belong together.
-        cls._witness = cls._shared.server(scenario.BOOT_DISK, name='witness')
+        self.witness = self.server(scenario.BOOT_DISK, name='witness')
 
     def release(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         code, (row,) = self.bdm('release', *arguments, *LONG_AGO, '--yes')
@@ -150,11 +146,11 @@ class AttachedByHandTest(StuckCase):
                          (self.status(volume), self.calls(volume)))
 
     def test_server_that_has_the_disk(self):
-        volume = self._witness.volumes[0]
+        volume = self.witness.volumes[0]
         attachment, = self.cloud.attachments(volume)
         self.assert_refused('nothing to release', attachment.id,
                             '--connector', 'none')
-        self.assert_healthy(self.cloud.look(self._witness), volume)
+        self.assert_healthy(self.cloud.look(self.witness), volume)
 
 
 class ContradictedTest(StuckCase):
@@ -568,7 +564,7 @@ class PrintedActionsTest(StuckCase):
         self.cloud.leave_attachment(server, duplicate)
         row = self.cloud.row(server, crossed)
         row.attachment_id = self.cloud.row(
-            self._witness, self._witness.volumes[0]).attachment_id
+            self.witness, self.witness.volumes[0]).attachment_id
         row.save()
         nobodys = self.cloud.volume()
         self.call_in_use(nobodys)

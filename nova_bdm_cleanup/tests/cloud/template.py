@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers and volumes that are made once and then copied.
+
+Nova and Cinder take about a second of work for a server with two volumes,
+and the tests want more than a thousand of them.  A copy is what the API left
+in every place when it made the original, under other names: Nova's and
+Cinder's rows, the guest, its files and the connections of its host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+import dataclasses
+import datetime
+import sqlite3
+from typing import Any, TYPE_CHECKING
+import uuid
+
+from nova_bdm_cleanup.tests.cloud.server import Server
+
+if TYPE_CHECKING:
+    from nova_bdm_cleanup.tests.cloud import fixture
+
+#: Where a row names its server: table and column, by database.
+_OF_SERVER = {
+    'cell1': (('instances', 'uuid'), ('instance_extra', 'instance_uuid'),
+              ('instance_info_caches', 'instance_uuid'),
+              ('instance_system_metadata', 'instance_uuid'),
+              ('instance_metadata', 'instance_uuid'),
+              ('instance_id_mappings', 'uuid'),
+              ('instance_actions', 'instance_uuid'),
+              ('block_device_mapping', 'instance_uuid')),
+    'api': (('instance_mappings', 'instance_uuid'),
+            ('request_specs', 'instance_uuid'))}
+#: The same for a volume, in Cinder.
+OF_VOLUME = (('volumes', 'id'), ('volume_attachment', 'volume_id'),
+              ('volume_admin_metadata', 'volume_id'),
+              ('volume_glance_metadata', 'volume_id'))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of some table."""
+
+    table: str
+    values: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class VolumeTemplate:
+    """What there is of one volume.
+
+    :ivar project: whose it is
+    :ivar rows: Cinder's
+    """
+
+    id: str
+    project: str
+    rows: tuple[Row, ...]
+
+    def make(self, cloud: fixture.Cloud, name: str) -> str:
+        """Make a copy; returns its id."""
+        copy = str(uuid.uuid4())
+        names = {self.id: copy, self.project: cloud.owner.project}
+        with cloud.cinder.database() as database:
+            _insert(database, self.rows, names, display_name=name)
+        return copy
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerTemplate:
+    """What there is of one server.
+
+    :ivar project: whose it is
+    :ivar guest: the definition of the guest
+    :ivar guest_name: what libvirt calls it
+    :ivar files: in the directory of the guest
+    :ivar connected: the volumes that its host was connected to for it
+    :ivar nova: Nova's rows, by database
+    :ivar cinder: Cinder's rows
+    """
+
+    server: Server
+    project: str
+    guest: str
+    guest_name: str
+    files: tuple[str, ...]
+    connected: tuple[str, ...]
+    nova: Mapping[str, tuple[Row, ...]]
+    cinder: tuple[Row, ...]
+
+    def make(self, cloud: fixture.Cloud, name: str,
+             volume_names: Iterable[str]) -> Server:
+        """Make a copy.
+
+        :param volume_names: what its volumes are called, in their order
+        """
+        names = {self.project: cloud.owner.project}
+        for row in (*self.nova['cell1'], *self.cinder):
+            if row.table in ('instances', 'block_device_mapping'):
+                names[row.values['uuid']] = str(uuid.uuid4())
+            elif row.table in ('volumes', 'volume_attachment'):
+                names[row.values['id']] = str(uuid.uuid4())
+        copy = dataclasses.replace(
+            self.server, id=names[self.server.id], name=name,
+            root=names.get(self.server.root or ''),
+            volumes=tuple(names[volume] for volume in self.server.volumes))
+        titles = {copy.root: f'{name}-root',
+                  **dict(zip(copy.volumes, volume_names))}
+
+        for key, rows in self.nova.items():
+            with cloud.nova.database(key) as database:
+                _insert(database, rows, names, display_name=name)
+        with cloud.cinder.database() as database:
+            _insert(database, self.cinder, names, titles=titles)
+
+        names[self.guest_name] = cloud.nova.instance(copy.id).name
+        guest = cloud.nova.connection(copy.host).defineXML(
+            _renamed(self.guest, names))
+        guest.create()
+        directory = cloud.nova.directory(copy.id)
+        for file in self.files:
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / file).touch()
+        for volume in self.connected:
+            cloud.nova.connected[copy.host][names[volume]] += 1
+        return copy
+
+
+def of_volume(cloud: fixture.Cloud, volume: str) -> VolumeTemplate:
+    """Write down what there is of a volume."""
+    with cloud.cinder.database() as database:
+        return VolumeTemplate(volume, cloud.owner.project,
+                              tuple(_of_volume(database, volume)))
+
+
+def of_server(cloud: fixture.Cloud, server: Server) -> ServerTemplate:
+    """Write down what there is of a server, which its API has just made."""
+    nova = {}
+    for key, columns in _OF_SERVER.items():
+        with cloud.nova.database(key) as database:
+            nova[key] = tuple(
+                row for table, column in columns
+                for row in _rows(database, table, column, server.id))
+    volumes = [volume for volume in (server.root, *server.volumes) if volume]
+    with cloud.cinder.database() as database:
+        cinder = tuple(row for volume in volumes
+                       for row in _of_volume(database, volume))
+    with cloud.nova.database('cell1') as database:
+        nova['cell1'] += tuple(
+            event for action in nova['cell1']
+            if action.table == 'instance_actions'
+            for event in _rows(database, 'instance_actions_events',
+                               'action_id', action.values['id']))
+    guest = cloud.domain(server)
+    connected = cloud.nova.connected[server.host]
+    directory = cloud.nova.directory(server.id)
+    return ServerTemplate(
+        server, cloud.owner.project, guest.XMLDesc(0), guest.name(),
+        tuple(path.name for path in directory.glob('*')),
+        tuple(volume for volume in volumes if volume in connected),
+        nova, cinder)
+
+
+def _of_volume(database: sqlite3.Connection, volume: str) -> list[Row]:
+    return [row for table, column in OF_VOLUME
+            for row in _rows(database, table, column, volume)]
+
+
+def _rows(database: sqlite3.Connection, table: str, column: str, value: str
+          ) -> list[Row]:
+    found = database.execute(
+        f'SELECT * FROM {table} WHERE {column} = ?',  # noqa: S608
+        (value,))
+    columns = [each[0] for each in found.description]
+    return [Row(table, dict(zip(columns, values))) for values in found]
+
+
+def _insert(database: sqlite3.Connection, rows: Iterable[Row],
+            names: Mapping[str, str], display_name: str | None = None,
+            titles: Mapping[str | None, str] | None = None) -> None:
+    """Insert rows that are as new as if they had just been made.
+
+    :param names: what stands for what in all of their texts
+    :param display_name: of the server or volume
+    :param titles: the same for several volumes, by id
+    """
+    now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+    actions: dict[int, int | None] = {}
+    for number, row in enumerate(rows):
+        # No two are of the same moment: Cinder sorts by it.
+        moment = (now + datetime.timedelta(microseconds=number)).strftime(
+            '%Y-%m-%d %H:%M:%S.%f')
+        values: dict[str, Any] = {
+            name: moment if _is_moment(name) and value
+            else _renamed(value, names) if isinstance(value, str) else value
+            for name, value in row.values.items()}
+        # Numbers are given by the database.
+        old = values.pop('id') if isinstance(values.get('id'), int) else None
+        if 'action_id' in values:
+            values['action_id'] = actions[values['action_id']]
+        if 'display_name' in values:
+            values['display_name'] = \
+                titles[values['id']] if titles else display_name
+        inserted = database.execute(
+            f'INSERT INTO {row.table} ({", ".join(values)}) '  # noqa: S608
+            f'VALUES ({", ".join("?" * len(values))})',
+            tuple(values.values()))
+        if row.table == 'instance_actions' and old is not None:
+            actions[old] = inserted.lastrowid
+
+
+def _is_moment(column: str) -> bool:
+    return column.endswith('_at') or column == 'attach_time'
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    for old, new in names.items():
+        text = text.replace(old, new)
+    return text
