@@ -14,7 +14,10 @@
 """nova-compute dies between any two steps; the next reboot finishes.
 
 Whatever the server was before, and also when the plugin is switched off in
-between: stock Nova reboots, stops and starts the server at any moment.
+between: stock Nova reboots, stops and starts the server at any moment.  Here
+every moment is met by a server that runs, and every way to go on by some of
+them; what was before, the moments and the ways to go on are combined in full
+where nothing is real, in ``tests/simulation``.
 """
 
 from __future__ import annotations
@@ -218,12 +221,26 @@ class _Moments:
 class CrashTest(_Moments, _CrashTestCase):
     """Of a server that runs."""
 
+    #: How it goes on.  Every way follows a crash with everything in place,
+    #: one in the middle and one with nothing but Cinder left.
+    FINISHES = {
+        'test_before_the_first_look': '_again',
+        'test_before_the_plan_is_recorded': '_resume',
+        'test_before_the_reboot_is_claimed': '_without_the_plugin',
+        'test_before_power_off': '_resume',
+        'test_before_the_second_look': '_again',
+        'test_before_disconnect': '_without_the_plugin',
+        'test_before_the_row_is_removed': '_resume',
+        'test_before_the_removal_is_reported': '_again',
+        'test_before_cinder_is_told': '_without_the_plugin',
+        'test_between_two_actions': '_resume',
+        'test_before_the_entry_is_finished': '_again'}
+
     def _check(self, crash_at: Any, plan: bool = True) -> None:
-        for finish in (self._again, self._resume, self._without_the_plugin):
-            self._break()
-            self._crash(crash_at, plan)
-            finish()
-            self.assert_finished()
+        self._break()
+        self._crash(crash_at, plan)
+        getattr(self, self.FINISHES[self._testMethodName])()
+        self.assert_finished()
 
     def test_in_novas_own_reboot(self):
         # By then the entry is complete.
@@ -240,19 +257,29 @@ class CrashTest(_Moments, _CrashTestCase):
         self.assertEqual(1, len(self.journal()))
 
 
-class ErrorCrashTest(_Moments, _CrashTestCase):
+class ErrorCrashTest(_CrashTestCase):
     """Of a server in ERROR, which nova-compute does not take up again."""
 
-    def _check(self, crash_at: Any, plan: bool = True) -> None:
-        for restart in (False, True):
-            self._break()
-            self._set_state('error')
-            self._crash(crash_at, plan)
-            if restart:
-                self.cloud.restart_compute()
-            # Its owner may reboot it again, without an administrator's help.
-            self.cloud.reboot(self.made)
-            self.assert_finished()
+    def _check(self, crash_at: Any, restart: bool, plan: bool = True) -> None:
+        self._break()
+        self._set_state('error')
+        self._crash(crash_at, plan)
+        if restart:
+            self.cloud.restart_compute()
+        # Its owner may reboot it again, without an administrator's help.
+        self.cloud.reboot(self.made)
+        self.assert_finished()
+
+    def test_before_the_plan_is_recorded(self):
+        self._check(self._before_call(Journal, 'begin'), restart=True,
+                    plan=False)
+
+    def test_before_disconnect(self):
+        self._check(self._before(recorder.HOST, 'disconnect', self.lost),
+                    restart=False)
+
+    def test_before_cinder_is_told(self):
+        self._check(self._before(recorder.ASK, 'DELETE'), restart=True)
 
 
 class StartedCrashTest(_Moments, scenario.Started, _CrashTestCase):
@@ -263,6 +290,11 @@ class StartedCrashTest(_Moments, scenario.Started, _CrashTestCase):
 
     SECOND_LOOK = 2
     test_before_power_off = None
+    # Nothing has changed by then, as little as before the first look or
+    # before the disconnect.
+    test_before_the_plan_is_recorded = None
+    test_before_the_reboot_is_claimed = None
+    test_before_the_second_look = None
 
     def _check(self, crash_at: Any, plan: bool = True) -> None:
         self._break()
@@ -279,6 +311,10 @@ class ResumedCrashTest(_Moments, scenario.Resumed, _CrashTestCase):
     test_before_power_off = None
     # There is one action only.
     test_between_two_actions = None
+    # As with a start.
+    test_before_the_plan_is_recorded = None
+    test_before_the_reboot_is_claimed = None
+    test_before_the_second_look = None
 
     def _check(self, crash_at: Any, plan: bool = True) -> None:
         self._break()
