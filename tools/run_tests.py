@@ -18,6 +18,7 @@ tests with Nova 34.  What stands after ``--`` goes to ``stestr run``::
     python3 tools/run_tests.py
     python3 tools/run_tests.py --unit -- unit.rules
     python3 tools/run_tests.py --functional 26 -- --concurrency 1
+    python3 tools/run_tests.py --rig
 
 Only the standard library is used: this runs before anything is installed.
 """
@@ -44,6 +45,8 @@ import environments
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNIT = 'nova_bdm_cleanup/tests/unit'
 FUNCTIONAL = 'nova_bdm_cleanup/tests/functional'
+#: What the functional tests stand on; nothing of it is in the plugin.
+RIG = 'nova_bdm_cleanup/tests/rig'
 REQUIREMENTS = ('requirements.txt', 'test-requirements.txt')
 CINDER = 'cinder-29'
 NEWEST_NOVA = 34
@@ -73,13 +76,15 @@ def unit(python: str, arguments: list[str]) -> Result:
     return _stestr('unit', _unit_environment(python), UNIT, arguments, {})
 
 
-def functional(nova: int, threads: bool, arguments: list[str]) -> Result:
+def functional(nova: int, threads: bool, arguments: list[str],
+               tests: str = FUNCTIONAL) -> Result:
     """Run the functional tests with one Nova.
 
     :param nova: its major version
     :param threads: have Nova use native threads and not eventlet; only
         Nova 34 and later can
     :param arguments: more arguments for ``stestr run``
+    :param tests: others that need a Nova, instead of these
     """
     # The tests would build it themselves, several at a time and silently.
     environments.interpreter(CINDER)
@@ -87,7 +92,7 @@ def functional(nova: int, threads: bool, arguments: list[str]) -> Result:
     # Each worker has a Nova and a Cinder of its own in its memory.
     workers = min(4, os.cpu_count() or 1)
     return _stestr(
-        f'functional with Nova {nova}', python, FUNCTIONAL,
+        f'{pathlib.Path(tests).name} with Nova {nova}', python, tests,
         [f'--concurrency={workers}', *arguments],
         {'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true' if threads else 'false',
          # Nova's own deprecations are not ours to mend.
@@ -181,6 +186,9 @@ def _arguments() -> argparse.Namespace:
                             name.partition('-')[2]
                             for name in environments.names()
                             if name.startswith('nova-')))
+    parser.add_argument('--rig', action='store_true',
+                        help='only the tests of the cloud that the functional '
+                        'tests run in, and of the demonstration')
     parser.add_argument('--threads', action='store_true',
                         help='have Nova use native threads, not eventlet')
     parser.add_argument('--python', default=sys.executable,
@@ -196,7 +204,8 @@ def _raise_interrupt(signum: int, frame: object) -> None:
 
 def main() -> int:
     arguments = _arguments()
-    both = not arguments.unit and arguments.functional is None
+    both = not (arguments.unit or arguments.rig
+                or arguments.functional is not None)
     suites: list[Callable[[], Result]] = []
     if arguments.unit or both:
         suites.append(lambda: unit(arguments.python, arguments.stestr))
@@ -204,6 +213,9 @@ def main() -> int:
         suites.append(lambda: functional(
             arguments.functional or NEWEST_NOVA, arguments.threads,
             arguments.stestr))
+    if arguments.rig:
+        suites.append(lambda: functional(
+            NEWEST_NOVA, arguments.threads, arguments.stestr, RIG))
 
     results = []
     # A polite kill has to clean up just like Ctrl-C.
