@@ -31,6 +31,7 @@ from nova_bdm_cleanup.cinder import Cinder
 from nova_bdm_cleanup.cinder import MICROVERSION
 from nova_bdm_cleanup.cinder import NOVA_CONF
 from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cleanup.ports import CinderPort
 from nova_bdm_cleanup.deadline import Deadline
 from nova_bdm_cleanup.tests.unit import base
 from nova_bdm_cleanup.tests.unit import make
@@ -941,6 +942,22 @@ class ChangeTest(CinderTestCase):
     def test_force_detach_of_a_volume_that_is_gone(self):
         self.cloud.volumes.clear()
         self.assertIs(False, self.detach())
+
+    def test_a_cleanup_only_takes_attachments_away(self):
+        """It deletes no volume, and sets the state of none."""
+        asking = {'sees_all', 'look', 'knows_any'}
+        self.assertEqual(
+            {'delete_attachment', 'force_detach'},
+            {name for name in vars(CinderPort)
+             if not name.startswith('_')} - asking)
+        self.cinder().delete_attachment('attachment-1', complete=True)
+        self.detach()
+        self.assertEqual(
+            [('DELETE', '/attachments/attachment-1', []),
+             ('POST', '/attachments/attachment-1/action', ['os-complete']),
+             ('POST', '/volumes/volume-1/action', ['os-force_detach'])],
+            sorted((r.method, r.path, list(r.body or {}))
+                   for r in self.cloud.requests))
 
     def test_a_service_token_is_wanted(self):
         for status, kind in ((409, 'conflictingRequest'),

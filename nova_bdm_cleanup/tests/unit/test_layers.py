@@ -17,6 +17,7 @@ which reads the text; here a process shows it.
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -35,6 +36,9 @@ EDGES = ('plugin', 'cli', 'osc', 'tests')
 FOREIGN = ('nova', 'os_brick', 'os_vif', 'cinder', 'cliff', 'osc_lib',
            'openstackclient', 'openstack', 'oslo_upgradecheck', 'eventlet',
            'greenlet', 'sqlalchemy')
+
+#: What speaks to Nova's database without Nova's objects.
+DATABASES = ('nova.db.', 'oslo_db.', 'sqlalchemy.', 'pymysql.', 'MySQLdb.')
 
 
 def modules():
@@ -75,3 +79,28 @@ class BlockedTest(base.TestCase):
                  'PYTHONDONTWRITEBYTECODE': '1'},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(0, result.returncode, result.stderr)
+
+
+class DatabaseTest(base.TestCase):
+    """Nova's database is touched through Nova's objects only."""
+
+    def test_nobody_imports_what_speaks_to_a_database_of_novas(self):
+        for directory, names, files in os.walk(PACKAGE):
+            names[:] = [n for n in names if n not in ('__pycache__', 'tests')]
+            for file in files:
+                if file.endswith('.py'):
+                    self.check(os.path.join(directory, file))
+
+    def check(self, path):
+        with open(path, encoding='utf-8') as source:
+            tree = ast.parse(source.read())
+        for node in ast.walk(tree):
+            imported = []
+            if isinstance(node, ast.Import):
+                imported = [each.name for each in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                imported = ['%s.%s' % (node.module, each.name)
+                            for each in node.names]
+            for name in imported:
+                self.assertFalse(
+                    (name + '.').startswith(DATABASES), (path, name))
