@@ -11,6 +11,8 @@
 # under the License.
 """``.. decision-table:: module.NAME`` shows a table of the rules, and
 ``.. metric-table:: module.NAME`` one of what Prometheus is told.
+``.. property-table:: FILE`` shows the properties of the search, of a file that
+only Nova's own environment could import.
 
 The rows come from the code that does it, so that the documentation says what
 the code does, in its order and in its words.
@@ -18,7 +20,10 @@ the code does, in its order and in its words.
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterable, Sequence
 import importlib
+import pathlib
 from typing import Any
 
 from docutils.parsers.rst.directives.tables import ListTable
@@ -27,29 +32,63 @@ from docutils.statemachine import StringList
 #: Of the columns, by their number.
 _WIDTHS = {2: [64, 36], 3: [26, 44, 30]}
 
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 
-class CodeTable(ListTable):
+
+class _Table(ListTable):
     """Has docutils make a list-table of the rows."""
 
     required_arguments = 1
     optional_arguments = 0
     has_content = False
 
+    def show(self, source: str, widths: Sequence[int],
+             rows: Iterable[Sequence[str]]) -> list[Any]:
+        """Make the table.
+
+        :param source: where the rows are from, for complaints
+        :param rows: the first one is the header
+        """
+        self.content = StringList(
+            ['%s - %s' % (' ' if number else '*', cell)
+             for row in rows for number, cell in enumerate(row)],
+            source=source)
+        self.options['header-rows'] = 1
+        self.options.setdefault('widths', list(widths))
+        self.arguments = []
+        return super().run()
+
+
+class CodeTable(_Table):
+    """Of a table in the code."""
+
     def run(self) -> list[Any]:
         [name] = self.arguments
         module, _, variable = name.rpartition('.')
         table = getattr(importlib.import_module(module), variable)
-        self.content = StringList(
-            ['%s - %s' % (' ' if number else '*', cell)
-             for row in (table.header, *table.lines())
-             for number, cell in enumerate(row)], source=name)
-        self.options['header-rows'] = 1
-        self.options.setdefault('widths', _WIDTHS[len(table.header)])
-        self.arguments = []
-        return super().run()
+        return self.show(name, _WIDTHS[len(table.header)],
+                         (table.header, *table.lines()))
+
+
+class PropertyTable(_Table):
+    """Of ``PROPERTIES``, read and not imported."""
+
+    def run(self) -> list[Any]:
+        [name] = self.arguments
+        tree = ast.parse((_ROOT / name).read_text(encoding='utf-8'))
+        [value] = [node.value for node in tree.body
+                   if isinstance(node, ast.Assign)
+                   and ast.unparse(node.targets[0]) == 'PROPERTIES']
+        self.state.document.settings.record_dependencies.add(
+            str(_ROOT / name))
+        return self.show(name, (32, 68), [
+            ('Property', 'What it says'),
+            *((f'``{key}``', words)
+              for key, words in ast.literal_eval(value).items())])
 
 
 def setup(app: Any) -> dict[str, Any]:
     for name in ('decision-table', 'metric-table'):
         app.add_directive(name, CodeTable)
+    app.add_directive('property-table', PropertyTable)
     return {'parallel_read_safe': True, 'parallel_write_safe': True}
