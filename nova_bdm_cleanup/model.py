@@ -369,6 +369,9 @@ class Finding:
     withheld: Optional[Reason] = None
     #: The same in plain words, where the reason alone does not say it.
     obstacle: str = ''
+    #: The disk is connected when the guest comes back, as far as its mapping
+    #: is still there: another decision than what becomes of the mapping.
+    connects: bool = True
 
     @property
     def volume_id(self) -> Optional[str]:
@@ -391,6 +394,16 @@ class Finding:
         """The action will be carried out."""
         return self.action is not None and self.withheld is None
 
+
+#: What doubts Cinder, and the operator's own word: the disk is connected as if
+#: nobody had looked.
+_CONNECTS = frozenset((
+    Reason.OBSERVE_MODE,
+    Reason.OPTED_OUT,
+    Reason.NOT_SELECTED,
+    Reason.CINDER_SUSPECT,
+    Reason.OVER_LIMIT,
+))
 
 #: How many attachments of one kind are told one by one.
 _TOLD = 4
@@ -417,6 +430,15 @@ class Plan:
     def removals(self) -> int:
         """How many mappings are to be removed."""
         return len(self.dangling)
+
+    @property
+    def left_out(self) -> Mapping[str, Finding]:
+        """What must not be connected when the guest comes back, by the uuid
+        of the mapping.
+        """
+        return {f.bdm.uuid: f for f in self.findings
+                if f.bdm is not None and not f.connects
+                and f.withheld not in _CONNECTS}
 
     def withhold(self, why: Reason, kind: Optional[Type[Action]] = None,
                  obstacle: str = '') -> Plan:

@@ -85,6 +85,8 @@ class Actions:
         self._stopped: Set[Optional[str]] = set()
         #: How many actions are complete.
         self.completed = 0
+        #: The mappings that are gone, by their uuid.
+        self.removed: Set[str] = set()
         #: What counts towards the hourly limits: rather one too many.
         self.removals = 0
         self.deletions = 0
@@ -204,6 +206,7 @@ class Actions:
         self._step(finding, 'destroy',
                    functools.partial(self._host.destroy, bdm),
                    bdm=bdm.uuid, volume=bdm.volume_id)
+        self.removed.add(bdm.uuid)
 
     def _release(self, finding: Finding, action: DeleteAttachment,
                  guards: contextlib.ExitStack) -> None:

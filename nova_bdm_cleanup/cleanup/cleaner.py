@@ -105,6 +105,10 @@ class Cleaner:
         self._deadline = deadline
         self._seen = seen
         self._now = now
+        #: What must not be connected, by the last look that was answered.
+        self._left_out: Dict[str, Finding] = {}
+        #: The mappings of which an hour has had enough.
+        self._over_limit: FrozenSet[str] = frozenset()
         #: Whether it was said that Cinder has too many attachments.
         self._is_cut = False
         #: What kept Cinder from being asked, the last time that it was tried.
@@ -119,8 +123,8 @@ class Cleaner:
 
         :param server: the server as known without asking anybody
         :param bdms: all its block device mappings
-        :returns: the uuids of the mappings that Nova must not connect any
-            more: those that both looks find dangling, removed by now or not
+        :returns: the uuids of the mappings that Nova must not connect, whether
+            they are removed by now or not
         """
         plan = self._look(server, bdms)
         with contextlib.ExitStack() as locks:
@@ -134,7 +138,11 @@ class Cleaner:
                     # Whatever was going on then is over now.
                     plan = self._look(server)
             self._audit.plan(plan)
-            return self._act(plan, server) if plan.due else frozenset()
+            removed = self._act(plan, server) if plan.due else frozenset()
+        if not self._trigger.gives_way:
+            self._audit.left_out_of_guest(
+                f for uuid, f in self._left_out.items() if uuid not in removed)
+        return removed.union(self._left_out)
 
     def report(self, server: Server, bdms: Sequence[Bdm]) -> FrozenSet[str]:
         """Find the same in a soft reboot, and change nothing.
@@ -142,12 +150,12 @@ class Cleaner:
         The virt driver turns the soft reboot of a guest that hangs into a hard
         one, and would connect again what a cleanup would have removed.
 
-        :returns: the uuids of the mappings that a cleanup would have removed
+        :returns: the uuids of the mappings that the driver must not connect
         """
         plan = self._look(server, bdms)
         again = self._look_again(plan, server) if plan.due else plan
         self._audit.plan(again.withhold(Reason.SOFT_REBOOT))
-        return again.dangling
+        return frozenset(self._left_out)
 
     def _look(self, server: Server,
               bdms: Optional[Sequence[Bdm]] = None) -> Plan:
@@ -180,16 +188,30 @@ class Cleaner:
                             WitnessAnswer.KNOWN, self._cinder.sees_all)
         plan = self._decide(snapshot)
         if not plan.due:
-            return plan
+            return self._whole(plan)
         current = self._host.server()
-        if current is None:
-            return plan.withhold(self._trigger.lost)
-        if not (self._trigger.switches_off or self._host.is_off()):
-            return plan.withhold(Reason.GUEST_RUNNING)
-        return self._decide(dataclasses.replace(
-            snapshot, server=current,
+        is_off = self._trigger.switches_off or self._host.is_off()
+        plan = self._decide(dataclasses.replace(
+            snapshot, server=current or server,
             witness=self._ask(lambda: self._witness(snapshot)),
             swaps=self._host.swaps() if rules.needs_swaps(snapshot) else ()))
+        # Nova may bring the server back in these cases, too.
+        if current is None:
+            plan = plan.withhold(self._trigger.lost)
+        elif not is_off:
+            plan = plan.withhold(Reason.GUEST_RUNNING)
+        return self._whole(plan)
+
+    def _whole(self, plan: Plan) -> Plan:
+        """A look that was answered in all says what is not connected.
+
+        Not connecting is taken back by the next reboot, and connecting is
+        not: if a later look is not answered, this one holds.
+        """
+        if not self._policy.observe:
+            self._left_out = {uuid: f for uuid, f in plan.left_out.items()
+                              if uuid not in self._over_limit}
+        return plan
 
     def _decide(self, snapshot: Snapshot) -> Plan:
         plan = rules.decide(snapshot, self._policy, self._now())
@@ -225,6 +247,10 @@ class Cleaner:
         return rules.confirm(first, second)
 
     def _act(self, plan: Plan, server: Server) -> FrozenSet[str]:
+        """Carry a plan out.
+
+        :returns: the uuids of the mappings that are gone
+        """
         begun = time.monotonic()
         deletions = _DELETIONS % server.project
         limit = self._policy.max_removals_per_hour
@@ -246,7 +272,7 @@ class Cleaner:
 
         acting = actions.Actions(self._host, self._cinder, entry,
                                  self._audit, self._trigger, self._deadline)
-        dangling = self._act_in_order(acting, plan, server)
+        self._act_in_order(acting, plan, server)
         left = len(plan.due) - acting.completed
         acting.finish('done' if not left else
                       'partly' if acting.completed or acting.removals else
@@ -254,28 +280,25 @@ class Cleaner:
                                   deletions: acting.deletions})
         self._audit.finished(acting.completed, left,
                              time.monotonic() - begun, entry.id)
-        return dangling
+        return frozenset(acting.removed)
 
     def _act_on_the_rest(self, plan: Plan, server: Server,
                          kind: Type[Action]) -> FrozenSet[str]:
         """Act, but on nothing of a kind of which an hour has had enough."""
         withheld = plan.withhold(Reason.OVER_LIMIT, kind)
+        self._over_limit = plan.dangling - withheld.dangling
+        self._whole(withheld)
         self._audit.plan(Plan(tuple(
             after for before, after in zip(plan.findings, withheld.findings)
             if before.is_due and not after.is_due)))
         return self._act(withheld, server) if withheld.due else frozenset()
 
     def _act_in_order(self, acting: actions.Actions, plan: Plan,
-                      server: Server) -> FrozenSet[str]:
-        """What both looks find dangling, however far its chain comes.
-
-        The driver would disconnect such a disk without asking who uses its
-        address by now, and connect again what is not this server's any more.
-        """
+                      server: Server) -> None:
         try:
             acting.power_off()
         except actions.StepFailed:
-            return frozenset()
+            return
         again = self._look_again(plan, server)
         acting.record('second-look', 'done', agreed=len(again.due))
         self._audit.plan(Plan(tuple(
@@ -295,7 +318,6 @@ class Cleaner:
                 acting.carry_out(finding)
             except actions.StepFailed:
                 continue
-        return again.dangling
 
     def _record(self, plan: Plan) -> Dict[str, Any]:
         """What the journal keeps: all that explaining and undoing needs."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging as levels
 import re
-from typing import Any, Optional
+from typing import Any, Iterable, Optional
 
 from oslo_log import log as logging
 from oslo_utils import strutils
@@ -136,6 +136,15 @@ class LogLines:
             text = 'the attachment is gone from Cinder'
         self._tally.removed(finding.reason, self._trigger.name)
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
+
+    def left_out_of_guest(self, findings: Iterable[model.Finding]) -> None:
+        """Their mappings are kept, and their disks are not connected."""
+        for finding in findings:
+            self._line(levels.WARNING, 'not-connected', finding.reason,
+                       '%s; the mapping is still there, and the guest comes '
+                       'back without the disk: as long as Cinder shows no '
+                       'attachment of this server, the disk may be '
+                       'somebody else\'s' % finding.explanation, finding)
 
     def failed(self, finding: Optional[model.Finding], reason: Reason,
                step: str, error: object) -> None:

@@ -35,7 +35,6 @@ from cinderclient import exceptions as cinder_exceptions
 from nova import exception
 from nova import objects
 from nova import version as nova_version
-from nova.compute import instance_actions
 from nova.compute import task_states
 from nova.compute import vm_states
 from nova.virt import block_device
@@ -62,6 +61,7 @@ from nova_bdm_cleanup.plugin import addresses
 from nova_bdm_cleanup.plugin import devices
 from nova_bdm_cleanup.plugin import guests
 from nova_bdm_cleanup.plugin import locks
+from nova_bdm_cleanup.plugin import swaps
 from nova_bdm_cleanup.plugin.neighbours import Neighbours
 
 LOG = logging.getLogger(__name__)
@@ -149,15 +149,7 @@ class NovaHost:
         return self._neighbours.volumes(_PORTION)
 
     def swaps(self) -> Tuple[Swap, ...]:
-        found = (
-            Swap.of(action.start_time, (
-                (event.result, event.finish_time) for event in
-                objects.InstanceActionEventList.get_by_action(
-                    self._context, action.id)))
-            for action in objects.InstanceActionList.get_by_instance_uuid(
-                self._context, self._instance.uuid)
-            if action.action == instance_actions.SWAP_VOLUME)
-        return tuple(swap for swap in found if swap is not None)
+        return swaps.unfinished(self._context, self._instance.uuid)
 
     def used_by_others(self, volume_id: str) -> bool:
         return self._neighbours.have_volume(volume_id)

@@ -20,7 +20,16 @@ is done that would need one.
 from __future__ import annotations
 
 import datetime
-from typing import Any, FrozenSet, Iterator, List, Optional, Sequence, Set
+from typing import (
+    Any,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Set,
+)
 
 from nova import exception
 from nova import objects
@@ -29,6 +38,7 @@ from oslo_utils import timeutils
 
 from nova_bdm_cleanup.cleanup.ports import Undecided
 from nova_bdm_cleanup.plugin import addresses
+from nova_bdm_cleanup.plugin import swaps
 
 #: In these a server is on its way from one host to another, or its disks are
 #: being connected anew.
@@ -90,7 +100,8 @@ class Neighbours:
                      ours: FrozenSet[addresses.Address]) -> bool:
         """Whether a volume other than this has one of some addresses here.
 
-        :raises Undecided: when a server is moving to or from this host
+        :raises Undecided: when a server is moving to or from this host, or
+            swaps a volume
         """
         if not ours:
             return False
@@ -100,6 +111,7 @@ class Neighbours:
         moving = {uuid for uuid, server in here.items()
                   if server.task_state in _MOVING}
         moving |= set(self._migrating(here))
+        moving |= set(self._swapping(here.keys() - moving))
         rows = [row for row in
                 objects.BlockDeviceMappingList.get_by_instance_uuids(
                     self._context, sorted(moving | here.keys()))
@@ -111,8 +123,9 @@ class Neighbours:
         for row in rows:
             if row.instance_uuid in moving and _may_have_address(row):
                 raise Undecided(
-                    'server %s is moving, and nobody can tell which addresses '
-                    'its disks have on this host' % row.instance_uuid)
+                    'server %s is moving, or swaps a volume, and nobody can '
+                    'tell which addresses its disks have on this host'
+                    % row.instance_uuid)
         for row in settled:
             if _is_being_connected(row):
                 raise Undecided(
@@ -158,6 +171,18 @@ class Neighbours:
             if len(page) < _PAGE:
                 return
             marker = page[-1].uuid
+
+    def _swapping(self, servers: Iterable[str]) -> Iterator[str]:
+        """Servers with a swap of volumes that has not ended.
+
+        It takes hours, and Nova writes down last of all where the new disk is.
+        One whose end nobody recorded may have left a disk that no row names.
+        """
+        for uuid in servers:
+            if uuid != self._instance.uuid and any(
+                    swap.ended is None
+                    for swap in swaps.unfinished(self._context, uuid)):
+                yield uuid
 
     def _migrating(self, here: Any) -> Iterator[str]:
         """Servers with a migration between this host and another one."""

@@ -39,6 +39,7 @@ from nova_bdm_cleanup.model import IN_FLIGHT
 from nova_bdm_cleanup.model import Reason
 from nova_bdm_cleanup.model import RemoveBdm
 from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.model import WitnessAnswer
 from nova_bdm_cleanup.rules.table import enumerated
 from nova_bdm_cleanup.rules.table import first
 from nova_bdm_cleanup.rules.table import first_in_sections
@@ -354,6 +355,21 @@ class MappingFacts:
             if a is not self.own and a.status == 'attached')
 
     @property
+    def is_nobodys_here(self) -> bool:
+        """Cinder shows no attachment of the volume to this server at all, and
+        may give the volume, or its address, to somebody else.
+        """
+        if self.ours or self._listed or not all(
+                b.is_volume and not b.is_root for b in self._siblings):
+            return False
+        if self.own is not None and (
+                self.own.server_id == self._world.server.uuid):
+            return False  # It is attached, if not by this volume.
+        if self.volume is None:
+            return False  # Only a mapping that is to go has Cinder proved.
+        return self.status != 'in-use' or bool(self.other_servers)
+
+    @property
     def other_servers(self) -> FrozenSet[str]:
         """The servers besides this one in the volume's own list."""
         return frozenset(a.server_id for a in self._attached_to
@@ -506,6 +522,16 @@ class DanglingFacts:
             if not found[b.uuid].is_dangling]
 
     @property
+    def is_proved_missing(self) -> bool:
+        """The volume is gone, and Cinder was asked for a witness, which it is
+        together with the swaps.
+        """
+        snapshot = self._world.snapshot
+        return (self.found.volume is None and bool(snapshot.swaps)
+                and snapshot.witness is WitnessAnswer.KNOWN
+                and all(b.is_volume and not b.is_root for b in self.siblings))
+
+    @property
     def swapped_to(self) -> Sequence[Attachment]:
         """What may attach the new volume of an interrupted swap."""
         return [
@@ -549,12 +575,18 @@ def conclude(judged: MappingFacts, found: Mapping[str, MappingFacts],
         return Finding(
             judged.reason, judged.words, bdm=bdm,
             action=RemoveBdm(bdm, disconnect=False)
-            if isinstance(judged.row.outcome, Drop) else None)
+            if isinstance(judged.row.outcome, Drop) else None,
+            connects=not (bdm.has_connection_info and judged.names_a_volume
+                          and judged.is_nobodys_here))
     facts = DanglingFacts(bdm, found, world)
     row = first(DANGLING_MAPPINGS.rows, facts)
     if isinstance(row.outcome, Keep):
-        return Finding(row.outcome.reason, row.explain(facts), bdm=bdm)
+        return Finding(
+            row.outcome.reason, row.explain(facts), bdm=bdm,
+            connects=not (judged.is_nobodys_here or facts.is_proved_missing))
+    removes = row.outcome.removes
     return Finding(
         row.outcome.mapping(facts).reason, row.explain(facts), bdm=bdm,
-        action=RemoveBdm(bdm, facts.left_over) if row.outcome.removes
-        else None)
+        action=RemoveBdm(bdm, facts.left_over) if removes else None,
+        # Also where an attachment is left over of a volume that is available.
+        connects=not (removes or judged.is_nobodys_here))

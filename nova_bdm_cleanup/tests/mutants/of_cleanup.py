@@ -64,9 +64,9 @@ MUTANTS = (
     Mutant('running-guest-not-asked',
            'A guest that runs all the same loses its disk under its feet.',
            _CLEANER, (
-               ('if not (self._trigger.switches_off or '
-                'self._host.is_off()):',
-                'if False:'),)),
+               ('is_off = self._trigger.switches_off or '
+                'self._host.is_off()',
+                'is_off = True'),)),
 
     # The plan
 
@@ -86,8 +86,7 @@ MUTANTS = (
                 'self._audit,\n'
                 '            self._trigger, self._deadline)\n'
                 '        record = self._record(plan)\n'
-                '        dangling = self._act_in_order(acting, plan, '
-                'server)\n'
+                '        self._act_in_order(acting, plan, server)\n'
                 '        begun = time.monotonic()\n'
                 '        deletions = '),
                ('                self._record(plan),\n',
@@ -96,8 +95,7 @@ MUTANTS = (
                 'entry,\n'
                 '                                 self._audit, '
                 'self._trigger, self._deadline)\n'
-                '        dangling = self._act_in_order(acting, plan, '
-                'server)\n',
+                '        self._act_in_order(acting, plan, server)\n',
                 '        acting._entry = entry\n'),)),
 
     Mutant('removals-of-an-hour-without-limit',
@@ -117,7 +115,7 @@ MUTANTS = (
            'feet.',
            _CLEANER, (
                ('        except actions.StepFailed:\n'
-                '            return frozenset()\n',
+                '            return\n',
                 '        except actions.StepFailed:\n'
                 '            pass\n'),)),
 
@@ -130,8 +128,17 @@ MUTANTS = (
     Mutant('withheld-disks-not-named',
            'The driver connects a disk again of which the removal failed.',
            _CLEANER, (
-               ('                continue\n        return again.dangling\n',
-                '                continue\n        return frozenset()\n'),)),
+               ('        return removed.union(self._left_out)\n\n    def report',
+                '        return removed\n\n    def report'),)),
+
+    Mutant('second-look-without-an-answer',
+           'A disk that the first look proved to be nobody\'s is connected, '
+           'since nobody answered the second.',
+           _CLEANER, (
+               ('            return first.withhold(self._reason_of(exc))\n',
+                '            self._left_out = {}\n'
+                '            return first.withhold(self._reason_of(exc))\n'),
+           )),
 
     # The order of the steps
 

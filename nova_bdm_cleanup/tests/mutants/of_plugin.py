@@ -72,7 +72,7 @@ MUTANTS = (
 
     Mutant('swap-that-died-not-seen',
            'A swap that nova-compute never ended counts for nothing.',
-           _HOST, (
+           'plugin/swaps.py', (
                ('return tuple(swap for swap in found if swap is not None)',
                 'return tuple(s for s in found if s is not None and s.ended)'),
            )),
@@ -110,6 +110,12 @@ MUTANTS = (
            'The disk of a server goes that is not on this host yet.',
            _NEIGHBOURS, (
                ('        moving |= set(self._migrating(here))\n', ''),)),
+
+    Mutant('address-check-without-swaps',
+           'The new disk of a swap goes, which no row names before its end.',
+           _NEIGHBOURS, (
+               ('        moving |= set(self._swapping(here.keys() - moving))\n',
+                ''),)),
 
     Mutant('address-of-an-attach-ignored',
            'The disk goes that is just being connected for another server.',

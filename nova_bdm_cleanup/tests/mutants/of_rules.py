@@ -15,6 +15,14 @@ MUTANTS = (
 
     # What a mapping is found to be
 
+    Mutant('kept-disk-of-somebody-else-connected',
+           'The guest comes back with a volume that is just being attached to '
+           'another server.',
+           'rules/mappings.py', (
+               ("        return self.status != 'in-use' or "
+                'bool(self.other_servers)\n',
+                '        return False\n'),)),
+
     Mutant('young-attach-removed',
            'An attach that has only just begun loses its mapping.',
            _MAPPINGS, (

@@ -111,9 +111,8 @@ class Driver(LibvirtDriver):
 
     def _guest(self, instance: Any) -> Guest:
         self._world.scheduler.changes(f'guest of {instance.uuid}')
-        guest = self._world.hosts[self._name].guests.setdefault(
+        return self._world.hosts[self._name].guests.setdefault(
             instance.uuid, Guest())
-        return guest
 
     def get_volume_connector(self, instance: Any) -> dict[str, Any]:
         return {'host': self._name}

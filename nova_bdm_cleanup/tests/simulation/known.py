@@ -30,7 +30,18 @@ class Finding:
                 and re.fullmatch(self.scenarios, scenario) is not None)
 
 
-FINDINGS: tuple[Finding, ...] = ()
+FINDINGS: tuple[Finding, ...] = (
+    # A risk that the documentation names.  It would take os-brick's lock of
+    # the back end, and nothing tells whose a volume was that is gone.
+    Finding(
+        name='address-in-no-row',
+        words='a neighbour gets the address of the disk that is just being '
+        'disconnected, or nova-compute died in an attach of a neighbour '
+        'before it wrote the address down',
+        broken='healthy-disks-stay',
+        scenarios='.*-(neighbour-attaches|neighbour-swaps|somebody-comes'
+        '|delete-and-reuse)'),
+)
 
 
 def finding_of(scenario: str, broken: Broken) -> Optional[Finding]:

@@ -44,6 +44,12 @@ class Context:
 class Instance:
     """An instance object."""
 
+    uuid: str
+    host: str
+    vm_state: str
+    task_state: Optional[str]
+    power_state: int
+
     def __init__(self, world: World, server: Server) -> None:
         values = {**vars(server), 'metadata': dict(server.metadata)}
         self.__dict__.update(values, _world=world, _saved=dict(values))
@@ -84,6 +90,10 @@ class Instance:
 
 class RowObject:
     """A block device mapping object."""
+
+    volume_id: str
+    attachment_id: str
+    device_name: str
 
     #: What the journal keeps of it.
     fields = ('uuid', 'instance_uuid', 'volume_id', 'attachment_id',

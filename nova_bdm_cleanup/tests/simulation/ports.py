@@ -14,6 +14,8 @@ from typing import Any, Optional, TypeVar
 from unittest import mock
 import urllib.parse
 
+from nova.compute import manager as nova_manager
+
 from nova_bdm_cleanup import cinder
 from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import options
@@ -256,7 +258,7 @@ class Stage:
                 name: value for cls in reversed(base.__mro__[:-1])
                 for name, value in vars(cls).items()
                 if not name.startswith('__')})
-            hook.nova_manager.ComputeManager = self._manager
+            nova_manager.ComputeManager = self._manager
             hook.install([t for t in triggers if t != 'sweep'],
                          sweeps='sweep' in triggers)
             self._installed = release, triggers
@@ -362,7 +364,8 @@ def _suspect(original: Callable[[object], str]) -> Callable[[object], str]:
                               ImportError, LookupError, NameError, TypeError,
                               ValueError)):
             raise Broken('nothing-is-wrong-with-the-code', ''.join(
-                traceback.format_exception(error)))
+                traceback.format_exception(
+                    type(error), error, error.__traceback__)))
         return original(error)
 
     return masked
@@ -370,9 +373,11 @@ def _suspect(original: Callable[[object], str]) -> Callable[[object], str]:
 
 def _complain(*_: Any, **__: Any) -> None:
     error = sys.exc_info()[1]
+    assert error is not None
     if not isinstance(error, (DatabaseFailure, compute.HostFailure)):
         raise Broken('nothing-is-wrong-with-the-code', ''.join(
-            traceback.format_exception(error)))
+            traceback.format_exception(
+                    type(error), error, error.__traceback__)))
 
 
 def _hold(stage: Stage) -> Callable[..., Any]:
@@ -393,15 +398,15 @@ def plugged_in() -> Iterator[Stage]:
 
     def connected(context: Any, instance: Any, deadline: Any, budget: Any,
                   ahead: Any = None) -> cinder.Cinder:
-        return cinder.Cinder(Api(stage.world, deadline), sees_all=True,
-                             ahead=ahead)
+        api: Any = Api(stage.world, deadline)
+        return cinder.Cinder(api, sees_all=True, ahead=ahead)
 
     seen: Sequence[tuple[Any, str, Any]] = (
         (host, 'objects', Objects), (hook, 'objects', Objects),
         (boot, 'objects', Objects), (node, 'objects', Objects),
         (neighbours, 'objects', Objects), (swaps, 'objects', Objects),
         (hook, '_current', Local(stage)), (boot, '_this_thread', Local(stage)),
-        (hook.nova_manager, 'ComputeManager', compute.Manager26),
+        (nova_manager, 'ComputeManager', compute.Manager26),
         (watching, 'begin', lambda *_: None),
         (loglines, 'masked', _suspect(loglines.masked)),
         (hook.LOG, 'exception', _complain),

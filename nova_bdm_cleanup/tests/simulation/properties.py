@@ -166,9 +166,8 @@ def ended(world: World, server: str) -> None:
 
 def _disorder(world: World, server: str) -> Iterator[str]:
     there = world.servers[server]
-    if any(s.finish_time is None and s.instance_uuid == server
-           for s in world.swaps):
-        return  # Nobody knows which disk it has; a person has to look.
+    if any(s.finish_time is None for s in world.swaps):
+        return  # Nobody knows which disk is where; a person has to look.
     guest = world.hosts[there.host].guests[server]
     rows = [r for r in world.rows_of(server)
             if r.destination_type == 'volume']

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schedule as a person reads it: who did what, in order, and what is wrong.
-"""
+"""A schedule as a person reads it: who did what, and what is wrong."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
+import contextlib
 import logging
 
 from nova_bdm_cleanup.tests.simulation import properties

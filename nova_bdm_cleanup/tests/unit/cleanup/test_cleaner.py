@@ -66,6 +66,10 @@ def healthy():
         [record(1), record(2)])
 
 
+#: What dangles in the world below.
+DANGLING = frozenset(('bdm-2', 'bdm-3', 'bdm-4', 'bdm-5', 'bdm-6', 'bdm-9'))
+
+
 def broken():
     """One server with everything that can be cleaned up."""
     return fakes.World(
@@ -196,7 +200,7 @@ class LookTest(CleanerTestCase):
     def test_a_reboot_that_lost_the_race_changes_nothing(self):
         world = broken()
         world.rebooting = False
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual(DANGLING, self.clean(world))
         self.assertEqual(['look', 'server'], world.calls)
         self.assertEqual(8, self.log.output.count('(reboot-lost)'))
 
@@ -273,13 +277,14 @@ class SoftRebootTest(CleanerTestCase):
             lambda: world.set_status('volume-4', 'in-use'))
         self.assertEqual({'bdm-5'}, self.clean(world, soft=True))
 
-    def test_no_answer_and_nothing_is_withheld(self):
+    def test_no_answer_at_all_and_nothing_is_withheld(self):
         world = broken()
         world.failing['look'] = errors.Unreachable('no route')
         self.assertEqual(frozenset(), self.clean(world, soft=True))
         world = broken()
         world.failing['bdms'] = RuntimeError('conductor is away')
-        self.assertEqual(frozenset(), self.clean(world, soft=True))
+        # The first look was answered, and not connecting harms nobody.
+        self.assertEqual(DANGLING, self.clean(world, soft=True))
 
     def test_a_healthy_server_costs_one_look(self):
         world = healthy()
@@ -342,7 +347,7 @@ class StartTest(CleanerTestCase):
                               (triggers.HOST_BOOT, 8 + 6)):
             world = self.stopped(broken())
             world.failing['lock'] = TimedOut('the lock: too long')
-            self.assertEqual(frozenset(), self.clean(world, trigger=trigger))
+            self.assertEqual(DANGLING, self.clean(world, trigger=trigger))
             self.assertEqual([], world.changes)
             self.assertEqual(told, self.log.output.count(
                 'not acted on (timed-out): the lock: too long'))
@@ -351,7 +356,8 @@ class StartTest(CleanerTestCase):
     def test_a_guest_that_runs_is_left_alone(self):
         for trigger in (triggers.START, triggers.HOST_BOOT):
             world = broken()
-            self.assertEqual(frozenset(), self.clean(world, trigger=trigger))
+            # Should Nova start it all the same, then without these.
+            self.assertEqual(DANGLING, self.clean(world, trigger=trigger))
             self.assertEqual([], world.changes)
             self.assertIn('(guest-running)', self.log.output)
             self.assertFalse(os.path.exists(self.path))
@@ -364,7 +370,7 @@ class StartTest(CleanerTestCase):
                 world.running = True
 
             world.meanwhile[call] = run
-            self.assertEqual(frozenset(), self.clean(
+            self.assertEqual(DANGLING, self.clean(
                 world, path=os.path.join(self.tempdir(), 'j')))
             self.assertEqual([], world.changes)
 
@@ -379,7 +385,7 @@ class StartTest(CleanerTestCase):
     def test_a_start_that_is_no_longer_wanted(self):
         world = self.stopped(broken())
         world.rebooting = False
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual(DANGLING, self.clean(world))
         self.assertEqual(8, self.log.output.count('(start-lost)'))
         world = self.stopped(broken())
         world.failing['claim'] = RebootLost('too late')
@@ -537,7 +543,7 @@ class SweepTest(CleanerTestCase):
 
     def test_a_guest_that_runs_is_left_alone(self):
         world = broken()
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual(DANGLING, self.clean(world))
         self.assertEqual([], world.changes)
         self.assertIn('(guest-running)', self.log.output)
 
@@ -907,7 +913,8 @@ class SecondLookTest(CleanerTestCase):
     def test_a_mapping_with_another_attachment(self):
         self.meanwhile(lambda: self.world.rows.update({
             'bdm-4': disk(4, attachment_id='attachment-new')}))
-        self.assertEqual({'bdm-5'}, self.clean(self.world))
+        # What it dangles for is another thing, but it does.
+        self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(self.world))
 
     def test_a_stale_attachment_that_a_mapping_claims(self):
         self.meanwhile(lambda: self.world.rows.update({'bdm-7': disk(7)}))
@@ -916,7 +923,7 @@ class SecondLookTest(CleanerTestCase):
 
     def test_the_reboot_is_over(self):
         self.meanwhile(lambda: setattr(self.world, 'rebooting', False))
-        self.assertEqual(frozenset(), self.clean(self.world))
+        self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(self.world))
         self.assertEqual([('power-off',)], self.world.changes)
         self.assertEqual(3, self.log.output.count('(reboot-lost)'))
 
@@ -931,7 +938,7 @@ class SecondLookTest(CleanerTestCase):
                 (errors.Unreachable('no route'), 'cinder-unknown'),
                 (TimedOut('too late'), 'timed-out')):
             self.meanwhile(lambda e=error: self.world.failing.update(look=e))
-            self.assertEqual(frozenset(), self.clean(self.world))
+            self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(self.world))
             self.assertEqual([('power-off',)], self.world.changes)
             self.assertEqual(3, self.log.output.count('(%s)' % reason))
             [line] = self.lines(event='skipped', reason=reason)
@@ -941,12 +948,13 @@ class SecondLookTest(CleanerTestCase):
 
     def test_nova_gives_no_answer(self):
         self.world.failing['bdms'] = RuntimeError('conductor is away')
-        self.assertEqual(frozenset(), self.clean(self.world))
+        self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(self.world))
         self.assertEqual([('power-off',)], self.world.changes)
 
     def test_what_is_new_waits_for_the_next_time(self):
         self.meanwhile(lambda: self.world.rows.update({'bdm-2': disk(2)}))
-        self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(self.world))
+        # It is not removed, and not connected either.
+        self.assertEqual({'bdm-2', 'bdm-4', 'bdm-5'}, self.clean(self.world))
         self.assertIn('bdm-2', self.world.rows)
 
     def test_nothing_is_told_twice(self):
@@ -974,7 +982,7 @@ class FailureTest(CleanerTestCase):
     def test_power_off_fails_and_nothing_is_done(self):
         world = broken()
         world.failing['power-off'] = RuntimeError('libvirt is away')
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual(DANGLING, self.clean(world))
         self.assertEqual([('power-off', 'failed')], world.changes)
         [entry] = self.entries()
         self.assertEqual('nothing', entry.outcome)
@@ -1032,7 +1040,7 @@ class FailureTest(CleanerTestCase):
     def test_a_reboot_that_is_over_before_the_guest_goes_off(self):
         world = broken()
         world.meanwhile['claim'] = lambda: setattr(world, 'rebooting', False)
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual(DANGLING, self.clean(world))
         self.assertEqual([], world.changes)
         self.assertEqual(1, len(self.lines(reason='reboot-lost')))
 
@@ -1045,14 +1053,14 @@ class FailureTest(CleanerTestCase):
 
     def test_a_sibling_that_changed_and_cinder_is_not_told(self):
         # With another attachment it is still the first of the two.
-        for changed, withheld in (({'has_connection_info': False}, set()),
-                                  ({'attachment_id': 'other'}, {'bdm-5'})):
+        for changed in ({'has_connection_info': False},
+                        {'attachment_id': 'other'}):
             world = fakes.World(
                 [make.root(), disk(4), disk(4, uuid='bdm-5')],
                 [volume(4, status='available')], [record(4)])
             world.meanwhile['bdms'] = functools.partial(
                 world.rows.update, {'bdm-4': disk(4, **changed)})
-            self.assertEqual(withheld, self.clean(world))
+            self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(world))
             self.assertEqual([('power-off',)], world.changes)
 
     def test_who_needs_the_disk_is_undecided(self):
@@ -1085,7 +1093,7 @@ class FailureTest(CleanerTestCase):
         # Neutron does not answer: the guest must stay as stock leaves it.
         world = broken()
         world.failing['prepare'] = RuntimeError('no Neutron')
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual(DANGLING, self.clean(world))
         self.assertEqual([], world.changes)
         self.assertTrue(world.running)
         [line] = self.lines(event='failed', reason='step-failed')
@@ -1432,7 +1440,7 @@ class JournalTest(CleanerTestCase):
         os.mkdir(os.path.dirname(self.path))
         os.mkdir(self.path)
         world = broken()
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual(DANGLING, self.clean(world))
         self.assertEqual([], world.changes)
         self.assertEqual(8, self.log.output.count('(journal-unwritable)'))
         [line] = self.lines(event='unrecorded', reason='journal-unwritable')
@@ -1441,7 +1449,7 @@ class JournalTest(CleanerTestCase):
     def test_a_row_that_cannot_be_recorded_and_nothing_is_done(self):
         world = broken()
         world.meanwhile['server'] = lambda: world.rows.pop('bdm-2')
-        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual(DANGLING, self.clean(world))
         self.assertEqual([], world.changes)
 
     def test_a_journal_that_fails_half_way_leaves_no_disk_half_way(self):
