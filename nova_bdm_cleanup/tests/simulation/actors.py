@@ -38,9 +38,17 @@ REBOOTABLE = (None, task_states.REBOOTING, task_states.REBOOT_PENDING,
               task_states.REBOOT_STARTED, task_states.REBOOTING_HARD)
 #: And from which states of the server.
 _HARD = vm_states.ALLOW_HARD_REBOOT
+#: From which it attaches and detaches, of those that there are here.
+_ATTACHING = (vm_states.ACTIVE, vm_states.STOPPED)
 
 #: The processes that can be killed, and the others.
 COMPUTE, API, CINDER = 'nova-compute', 'nova-api', 'cinder'
+
+
+def _takes(server: Server, *states: str) -> bool:
+    """Whether Nova's API does what the owner of a server asks for."""
+    return (server.locked_by is None and server.task_state is None
+            and server.vm_state in states)
 
 
 class Cloud:
@@ -108,7 +116,8 @@ class Cloud:
         world = self.world
         world.step(f'asks for a {how.lower()} reboot of {server}')
         there = world.server(server)
-        if there.task_state not in REBOOTABLE or there.vm_state not in _HARD:
+        if (there.task_state not in REBOOTABLE or there.vm_state not in _HARD
+                or there.locked_by is not None):
             return
         if how == 'SOFT' and (there.vm_state != vm_states.ACTIVE
                               or there.task_state is not None):
@@ -125,8 +134,7 @@ class Cloud:
         world = self.world
         world.step(f'asks to start {server}')
         there = world.server(server)
-        if (there.task_state is not None
-                or there.vm_state != vm_states.STOPPED):
+        if not _takes(there, vm_states.STOPPED):
             return
         world.change_server(server, task_state=task_states.POWERING_ON)
         instance = self._instance(server)
@@ -142,7 +150,8 @@ class Cloud:
     def reset_task_state(self, server: str) -> None:
         """``nova reset-state --active`` by an administrator."""
         self.world.step(f'resets the state of {server}')
-        self.world.change_server(server, task_state=None)
+        self.world.change_server(server, vm_state=vm_states.ACTIVE,
+                                 task_state=None)
 
     def lock_and_unlock(self, server: str) -> None:
         """``openstack server lock`` by an administrator, and unlock."""
@@ -157,7 +166,7 @@ class Cloud:
         """``openstack server add volume``."""
         world, there = self.world, self.world.server(server)
         world.step(f'asks to attach {volume} to {server}')
-        if there.task_state is not None or world.row_of(server, volume):
+        if not _takes(there, *_ATTACHING) or self._has_rows(server, volume):
             return
         # nova-compute finds the name, while the API waits for it.
         with world.lock(server):
@@ -175,6 +184,14 @@ class Cloud:
         row.save(attachment_id=attachment)
         self._cast(f'attach of {volume} to {server}', there.host,
                    lambda: self._attach(server, row))
+
+    def _has_rows(self, server: str, volume: str) -> bool:
+        """Whether a mapping keeps Nova from attaching a volume."""
+        found = self.world.rows_where(
+            lambda row: row.volume_id == volume and not row.deleted)
+        there = self.world.cinder.volumes.get(volume)
+        return any(there is None or not there.multiattach
+                   or row.instance_uuid == server for row in found)
 
     def _attach(self, server: str, row: RowObject) -> None:
         world, there = self.world, self.world.server(server)
@@ -205,7 +222,7 @@ class Cloud:
         world, there = self.world, self.world.server(server)
         world.step(f'asks to detach {volume} from {server}')
         row = world.row_of(server, volume)
-        if row is None or there.task_state is not None:
+        if row is None or not _takes(there, *_ATTACHING):
             return
         try:
             world.cinder.begin_detaching(volume)
@@ -236,7 +253,10 @@ class Cloud:
         world, there = self.world, self.world.server(server)
         world.step(f'asks to swap {old} of {server} for {new}')
         row = world.row_of(server, old)
-        if row is None or there.task_state is not None:
+        # An administrator asks for it, or Cinder as one: no lock matters.
+        if (row is None or there.task_state is not None
+                or there.vm_state != vm_states.ACTIVE
+                or self._has_rows(server, new)):
             return
         try:
             world.cinder.begin_detaching(old)
@@ -320,14 +340,15 @@ class Cloud:
         for row in world.volumes_of(server):
             volume = row.volume_id or ''
             world.step(f'connects {volume} on {target}')
-            attachment = world.cinder.reserve(volume, server)
-            number = world.cinder.connect(attachment, target)
+            attachment = world.cinder.create(volume, server, target)
+            number = world.cinder.attachments[attachment].number or 0
             world.scheduler.changes(f'units of {target}')
             world.hosts[target].devices.setdefault(number, set()).add(server)
             former[row.uuid] = row.attachment_id, row.number
             RowObject(world, row).save(
                 attachment_id=attachment,
                 connection_info=connection(volume, number))
+            world.cinder.complete(attachment)
         world.step(f'the guest of {server} goes on on {target}')
         world.scheduler.changes('guests', f'guest of {server}')
         guest = world.hosts[source].guests.pop(server)
@@ -340,7 +361,6 @@ class Cloud:
             world.scheduler.changes(f'units of {source}')
             world.hosts[source].devices.pop(number, None)
             world.cinder.delete(attachment or '')
-            world.cinder.complete(row.attachment_id or '')
         world.step(f'{server} is on {target} now')
         world.change_server(server, host=target, node=target, task_state=None)
         world.scheduler.changes('migrations')

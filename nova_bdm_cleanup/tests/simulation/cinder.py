@@ -38,6 +38,8 @@ class Volume:
     project: str
     status: str = 'available'
     multiattach: bool = False
+    #: Cinder keeps this beside the status; resetting the latter leaves it.
+    is_attached: bool = False
     migration_status: Optional[str] = None
     keep: bool = False
     #: Hours ago that it last changed.
@@ -164,62 +166,79 @@ class Cinder:
     def reserve(self, volume: str, server: Optional[str]) -> str:
         """Make an attachment without a connector."""
         there = self.volume(volume)
-        is_its_own = any(a.server == server for a in self.of_volume(volume))
-        if not (there.status == 'available' or there.status == 'in-use' and (
-                there.multiattach or is_its_own)
-                or there.multiattach and there.status == 'reserved'):
+        if there.status == 'available' or (
+                there.status == 'in-use' and there.multiattach):
+            self._set(there, 'reserved')
+        elif there.status not in ('in-use', 'reserved') or not any(
+                a.server == server for a in self.of_volume(volume)):
+            # Only the same server gets another one, to move with.
             raise CinderError(f'volume {volume} is {there.status}')
         self._serial += 1
         made = Attachment(f'attachment-{self._serial}', volume, server)
         self._changes(f'volume {volume}', f'attachments of {server}')
         self.attachments[made.id] = made
-        if there.status != 'in-use' or there.multiattach:
-            self._set(there, 'reserved')
         return made.id
+
+    def create(self, volume: str, server: Optional[str], host: str) -> str:
+        """Make one with a connector, as for a server that moves."""
+        made = self.reserve(volume, server)
+        self._let_in(self.attachments[made], host)
+        return made
 
     def connect(self, attachment: str, host: str) -> int:
         """Give it a connector: the back end lets the host in."""
         there = self.attachment(attachment)
-        volume = self.volume(there.volume)
-        self._changes(f'volume {there.volume}')
+        others = self.of_volume(there.volume)
+        if (len(others) > 1 and any(a.host for a in others)
+                and not self.volume(there.volume).multiattach):
+            raise Conflict(f'volume {there.volume} is connected already')
+        return self._let_in(there, host)
+
+    def _let_in(self, there: Attachment, host: str) -> int:
         there.number = self.back_end.export(there.volume, host)
         there.host, there.status = host, 'attaching'
-        if volume.status != 'in-use' or volume.multiattach:
-            self._set(volume, 'attaching')
+        self._set(self.volume(there.volume), 'attaching', False)
         return there.number
 
     def complete(self, attachment: str) -> None:
         there = self.attachment(attachment)
         self._changes(f'volume {there.volume}')
         there.status = 'attached'
-        self._set(self.volume(there.volume), 'in-use')
+        self._set(self.volume(there.volume), 'in-use', True)
 
     def delete(self, attachment: str) -> None:
         """The back end is told first, and the volume's state follows."""
         there = self.attachment(attachment)
-        self._drop(there)
         # A record without a connector says nothing to the back end.
-        if there.host is not None and not any(
-                a.host == there.host for a in self.of_volume(there.volume)):
-            self.back_end.withdraw(there.volume, there.host)
+        if there.host is not None:
+            self._shut_out(there.volume, there.host)
+        self._drop(there)
         self._settle(there.volume)
 
+    def _shut_out(self, volume: str, host: str) -> None:
+        """As the driver for LVM does it: if several attachments of one host
+        are allowed, the host stays in for the others.
+        """
+        if not self.volume(volume).multiattach or sum(
+                a.host == host for a in self.of_volume(volume)) <= 1:
+            self.back_end.withdraw(volume, host)
+
     def _settle(self, volume: str) -> None:
-        there = self.volumes.get(volume)
-        if there is None or there.status in _KEPT or there.migration_status:
-            return
+        there = self.volume(volume)
         left = [a.status for a in self.of_volume(volume)]
-        self._set(there, next(
+        status = next(
             (status for record, status in (
                 ('attached', 'in-use'), ('attaching', 'attaching'),
-                ('reserved', 'reserved')) if record in left), 'available'))
+                ('reserved', 'reserved')) if record in left), 'available')
+        if not left and (there.status in _KEPT or there.migration_status):
+            status = there.status
+        self._set(there, status, 'attached' in left)
 
     def begin_detaching(self, volume: str) -> None:
         there = self.volume(volume)
         if there.migration_status:
             return
-        if there.status != 'in-use' or not any(
-                a.status == 'attached' for a in self.of_volume(volume)):
+        if there.status != 'in-use' or not there.is_attached:
             raise CinderError(f'volume {volume} is {there.status}')
         self._set(there, 'detaching')
 
@@ -230,17 +249,17 @@ class Cinder:
 
     def force_detach(self, volume: str, attachment: str, host: str) -> None:
         """Have the back end shut a host out, whatever the records say."""
-        there = self.attachment(attachment)
-        self.back_end.withdraw(volume, host)
-        self._drop(there)
-        self._settle(volume)
+        there = self.volume(volume)
+        self._shut_out(volume, host)
+        if attachment in self.attachments:
+            self._drop(self.attachments[attachment])
+        self._settle(there.id)
 
     # Volumes
 
     def begin_deleting(self, volume: str) -> None:
         there = self.volume(volume)
-        if there.status not in ('available', 'error') or any(
-                a.status == 'attached' for a in self.of_volume(volume)):
+        if there.status not in ('available', 'error') or there.is_attached:
             raise CinderError(f'volume {volume} is {there.status}')
         self._set(there, 'deleting')
 
@@ -253,14 +272,18 @@ class Cinder:
 
     def reset_status(self, volume: str, status: str) -> None:
         """An administrator writes another state, and nothing else."""
-        self._set(self.volume(volume), status)
+        there = self.volume(volume)
+        if status == 'deleting' or (
+                status == 'in-use' and not self.of_volume(volume)):
+            raise CinderError(f'volume {volume} cannot be {status}')
+        self._set(there, status)
 
     def reset_attached(self, volume: str) -> None:
         """The records go, too; the back end is not told."""
         there = self.volume(volume)
         for attachment in self.of_volume(volume):
             self._drop(attachment)
-        self._set(there, 'available')
+        self._set(there, 'available', False)
 
     def transfer(self, volume: str, project: str) -> None:
         there = self.volume(volume)
@@ -274,6 +297,9 @@ class Cinder:
                       f'attachments of {attachment.server}')
         del self.attachments[attachment.id]
 
-    def _set(self, volume: Volume, status: str) -> None:
+    def _set(self, volume: Volume, status: str,
+             is_attached: Optional[bool] = None) -> None:
         self._changes(f'volume {volume.id}')
         volume.status, volume.age = status, 0.0
+        if is_attached is not None:
+            volume.is_attached = is_attached
