@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts of calls to Cinder, and the two that they are given to.
+
+A call is a tuple of its name and its arguments.  Volumes, servers and
+attachments have short names in a script; each side has ids of its own.  What
+a call that makes an attachment returns is known by the name that it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import contextlib
+import dataclasses
+import json
+import random
+import sqlite3
+from typing import Optional
+import uuid
+
+from cinderclient import exceptions as cinder_exceptions
+
+from nova_bdm_cleanup.tests.cloud import cinder
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.simulation import cinder as model
+
+#: A volume that one server may have, and one that several may.
+ONE, MANY = 'one', 'many'
+VOLUMES = (ONE, MANY)
+#: It is there in no script.
+NOBODY = 'nobody'
+
+Call = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What there is of a volume."""
+
+    status: Optional[str]
+    project: Optional[str] = None
+    #: The name of each attachment, its status and server, and the host that
+    #: it lets in.
+    attachments: frozenset[tuple[str, str, str, Optional[str]]] = frozenset()
+    #: The hosts that the back end lets in.
+    hosts: frozenset[str] = frozenset()
+
+
+def _attached(name: str, volume: str, server: str, host: str) -> list[Call]:
+    return [('reserve', name, volume, server), ('connect', name, host),
+            ('complete', name)]
+
+
+#: By what each shows.
+SCRIPTS: Mapping[str, Sequence[Call]] = {
+    'attached, and detached': [
+        *_attached('a', ONE, 's', 'here'), ('begin_detaching', ONE),
+        ('delete', 'a')],
+    'a detach that is given up': [
+        ('roll_detaching', ONE), *_attached('a', ONE, 's', 'here'),
+        ('begin_detaching', ONE), ('begin_detaching', ONE),
+        ('roll_detaching', ONE), ('roll_detaching', ONE)],
+    'an attach that is given up': [
+        ('reserve', 'a', ONE, 's'), ('delete', 'a'),
+        ('reserve', 'b', ONE, 's'), ('connect', 'b', 'here'),
+        ('delete', 'b')],
+    'complete without a connector': [
+        ('reserve', 'a', ONE, 's'), ('complete', 'a'),
+        ('begin_detaching', ONE), ('delete', 'a')],
+    'connected twice': [
+        ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here'),
+        ('connect', 'a', 'here'), ('complete', 'a'), ('connect', 'a', 'here'),
+        ('begin_detaching', ONE), ('delete', 'a')],
+    'another server gets nothing': [
+        *_attached('a', ONE, 's', 'here'), ('reserve', 'b', ONE, 't'),
+        ('create', 'b', ONE, 't', 'there'), ('delete_volume', ONE),
+        ('transfer', ONE, 'other')],
+    'the same server once more': [
+        ('reserve', 'a', ONE, 's'), ('reserve', 'b', ONE, 's'),
+        ('reserve', 'c', ONE, 't'), ('connect', 'a', 'here'),
+        ('reserve', 'c', ONE, 's'), ('complete', 'a'),
+        ('reserve', 'c', ONE, 's'), ('connect', 'c', 'there'),
+        ('connect', 'b', 'here'), ('delete', 'c'), ('delete', 'a'),
+        ('delete', 'b')],
+    'a move to another host': [
+        *_attached('a', ONE, 's', 'here'),
+        ('create', 'b', ONE, 's', 'there'), ('begin_detaching', ONE),
+        ('complete', 'b'), ('delete', 'a'), ('begin_detaching', ONE)],
+    'a move that is given up': [
+        *_attached('a', ONE, 's', 'here'),
+        ('create', 'b', ONE, 's', 'there'), ('delete', 'b'),
+        ('begin_detaching', ONE)],
+    'twice to one host': [
+        *_attached('a', ONE, 's', 'here'), ('create', 'b', ONE, 's', 'here'),
+        ('complete', 'b'), ('delete', 'a'), ('delete', 'b')],
+    'two servers': [
+        *_attached('a', MANY, 's', 'here'), ('reserve', 'b', MANY, 't'),
+        ('begin_detaching', MANY), ('reserve', 'c', MANY, 'u'),
+        ('connect', 'b', 'there'), ('begin_detaching', MANY),
+        ('complete', 'b'), ('begin_detaching', MANY), ('delete', 'b'),
+        ('delete', 'a')],
+    'two servers of one host': [
+        *_attached('a', MANY, 's', 'here'), *_attached('b', MANY, 't', 'here'),
+        ('delete', 'a'), ('delete', 'b')],
+    'the second is only reserved': [
+        *_attached('a', MANY, 's', 'here'), ('reserve', 'b', MANY, 't'),
+        ('delete', 'b'), ('reserve', 'b', MANY, 's'), ('delete', 'a'),
+        ('reserve', 'c', MANY, 't'), ('delete', 'b')],
+    'set to available by hand': [
+        *_attached('a', ONE, 's', 'here'), ('reset', ONE, 'available'),
+        ('begin_detaching', ONE), ('delete_volume', ONE),
+        ('reserve', 'b', ONE, 't'), ('connect', 'b', 'there'),
+        ('reset', ONE, 'in-use'), ('begin_detaching', ONE), ('delete', 'a'),
+        ('connect', 'b', 'there')],
+    'given away with an attachment': [
+        *_attached('a', ONE, 's', 'here'), ('reset', ONE, 'available'),
+        ('transfer', ONE, 'other'), ('delete', 'a'),
+        ('transfer', ONE, 'third')],
+    'deleted with a reservation': [
+        ('reserve', 'a', ONE, 's'), ('delete_volume', ONE),
+        ('reset', ONE, 'available'), ('delete_volume', ONE),
+        ('delete', 'a')],
+    'deleted while a host is let in': [
+        ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here'),
+        ('reset', ONE, 'available'), ('delete_volume', ONE),
+        ('complete', 'a')],
+    'detached in the records only': [
+        *_attached('a', ONE, 's', 'here'), ('reset_attached', ONE),
+        ('reserve', 'b', ONE, 't'), ('reset_attached', ONE),
+        ('reset_attached', ONE), ('delete_volume', ONE)],
+    'what cannot be set by hand': [
+        ('reset', ONE, 'in-use'), ('reset', ONE, 'deleting'),
+        ('reserve', 'a', ONE, 's'), ('reset', ONE, 'in-use'),
+        ('begin_detaching', ONE), ('reset', ONE, 'detaching'),
+        ('roll_detaching', ONE), ('reset', ONE, 'reserved')],
+    'forced off': [
+        *_attached('a', ONE, 's', 'here'), ('force', ONE, 'a', 'here')],
+    'forced off half way': [
+        ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here'),
+        ('force', ONE, 'a', 'here')],
+    'one of two forced off': [
+        *_attached('a', MANY, 's', 'here'), ('reserve', 'b', MANY, 't'),
+        ('connect', 'b', 'there'), ('force', MANY, 'a', 'here'),
+        ('force', MANY, 'b', 'there')],
+    'forced off without an attachment': [
+        *_attached('a', ONE, 's', 'here'), ('reset_attached', ONE),
+        ('force', ONE, 'a', 'here'), ('reset', ONE, 'detaching'),
+        ('force', ONE, 'a', 'here')],
+    'nobody is there': [
+        ('reserve', 'a', NOBODY, 's'), ('connect', NOBODY, 'here'),
+        ('complete', NOBODY), ('delete', NOBODY),
+        ('begin_detaching', NOBODY), ('roll_detaching', NOBODY),
+        ('reset', NOBODY, 'available'), ('reset_attached', NOBODY),
+        ('transfer', NOBODY, 'other'), ('delete_volume', NOBODY),
+        ('create', 'a', NOBODY, 's', 'here'),
+        ('force', NOBODY, NOBODY, 'here')],
+}
+
+
+def drawn(dice: random.Random, length: int) -> list[Call]:
+    """A script of calls that are drawn."""
+    names = ['a', 'b', 'c']
+    servers = ['s', 't']
+    hosts = ['here', 'there']
+    calls: list[Call] = []
+    for _ in range(length):
+        volume = dice.choice(VOLUMES)
+        name, host = dice.choice(names), dice.choice(hosts)
+        calls.append(dice.choice([
+            ('reserve', name, volume, dice.choice(servers)),
+            ('reserve', name, volume, dice.choice(servers)),
+            ('create', name, volume, dice.choice(servers), host),
+            ('connect', name, host), ('connect', name, host),
+            ('complete', name), ('complete', name),
+            ('delete', name),
+            ('begin_detaching', volume), ('roll_detaching', volume),
+            ('reset', volume, dice.choice(['available', 'in-use'])),
+            ('force', volume, name, host), ('reset_attached', volume),
+            ('transfer', volume, dice.choice(['other', 'third'])),
+        ]))
+    # Once only: what comes after it has nothing to work on.
+    return [*calls, *(('delete_volume', volume) for volume in VOLUMES)]
+
+
+class Model:
+    """The calls on the model; each returns how it is refused, if it is."""
+
+    def __init__(self) -> None:
+        self._cinder = model.Cinder()
+        for volume in VOLUMES:
+            self._cinder.create_volume(volume, 'owner', volume == MANY)
+        self._ids: dict[str, str] = {}
+
+    def call(self, name: str, *arguments: str) -> Optional[int]:
+        try:
+            getattr(self, f'_{name}')(*arguments)
+        except model.CinderError as exc:
+            return exc.status
+        return None
+
+    def _id(self, name: str) -> str:
+        return self._ids.get(name, NOBODY)
+
+    def _reserve(self, name: str, volume: str, server: str) -> None:
+        self._ids[name] = self._cinder.reserve(volume, server)
+
+    def _create(self, name: str, volume: str, server: str,
+                host: str) -> None:
+        self._ids[name] = self._cinder.create(volume, server, host)
+
+    def _connect(self, name: str, host: str) -> None:
+        self._cinder.connect(self._id(name), host)
+
+    def _complete(self, name: str) -> None:
+        self._cinder.complete(self._id(name))
+
+    def _delete(self, name: str) -> None:
+        self._cinder.delete(self._id(name))
+
+    def _begin_detaching(self, volume: str) -> None:
+        self._cinder.begin_detaching(volume)
+
+    def _roll_detaching(self, volume: str) -> None:
+        self._cinder.roll_detaching(volume)
+
+    def _reset(self, volume: str, status: str) -> None:
+        self._cinder.reset_status(volume, status)
+
+    def _reset_attached(self, volume: str) -> None:
+        self._cinder.reset_attached(volume)
+
+    def _transfer(self, volume: str, project: str) -> None:
+        self._cinder.transfer(volume, project)
+
+    def _force(self, volume: str, name: str, host: str) -> None:
+        self._cinder.force_detach(volume, self._id(name), host)
+
+    def _delete_volume(self, volume: str) -> None:
+        self._cinder.begin_deleting(volume)
+        self._cinder.delete_volume(volume)
+
+    def state(self, volume: str) -> State:
+        there = self._cinder.volumes.get(volume)
+        hosts = frozenset(
+            host for host, units in self._cinder.back_end.exports.items()
+            if volume in units.values())
+        if there is None:
+            return State(None, hosts=hosts)
+        names = {value: name for name, value in self._ids.items()}
+        return State(there.status, there.project, frozenset(
+            (names.get(a.id, '?'), a.status, a.server, a.host)
+            for a in self._cinder.of_volume(volume)), hosts)
+
+
+class Real:
+    """The same calls on a real Cinder."""
+
+    def __init__(self, there: cinder.Cinder) -> None:
+        self._cinder = there
+        self._owner = identity.Caller('owner', f'project-{uuid.uuid4().hex}')
+        self._client = there.client(identity.NOVA, service=True)
+        owner = there.client(self._owner)
+        self._volumes = {
+            ONE: owner.volumes.create(1).id,
+            MANY: owner.volumes.create(
+                1, volume_type=cinder.MULTIATTACH_TYPE).id}
+        for volume in self._volumes.values():
+            there.wait(owner, volume, 'available')
+        self._names = {value: name for name, value in self._volumes.items()}
+        self._servers: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        #: Which volumes are let in to which hosts.
+        self._units: set[tuple[str, str]] = set()
+        #: How far the log of the back end has been read.
+        self._told = (there.state / 'driver.log').stat().st_size
+        #: The hosts of the attachments of each, when last looked at.
+        self._hosts: dict[str, list[Optional[str]]] = {
+            volume: [] for volume in VOLUMES}
+
+    def call(self, name: str, *arguments: str) -> Optional[int]:
+        refusal = None
+        try:
+            getattr(self, f'_{name}')(*arguments)
+        except cinder_exceptions.ClientException as exc:
+            refusal = exc.code
+        self._listen()
+        return refusal
+
+    def _listen(self) -> None:
+        """Do what the back end is told, as Cinder's own for LVM does it: it
+        keeps a host in that another attachment of a multiattach volume is for.
+        """
+        path = self._cinder.state / 'driver.log'
+        with open(path) as log:
+            log.seek(self._told)
+            calls = [json.loads(line) for line in log.readlines()]
+            self._told = log.tell()
+        for call in calls:
+            volume, host = self._names.get(call['volume']), call['host']
+            if call['call'] == 'initialize_connection':
+                self._units.add((volume, host))
+            elif call['call'] == 'terminate_connection' and not (
+                    volume == MANY and self._hosts[volume].count(host) > 1):
+                self._units.discard((volume, host))
+            elif call['call'] == 'delete_volume':
+                self._units = {u for u in self._units if u[0] != volume}
+
+    def _id(self, name: str) -> str:
+        return self._ids.get(name) or str(uuid.uuid4())
+
+    def _volume(self, volume: str) -> str:
+        return self._volumes.get(volume) or str(uuid.uuid4())
+
+    def _server(self, server: str) -> str:
+        return self._servers.setdefault(server, str(uuid.uuid4()))
+
+    @staticmethod
+    def _connector(host: str) -> dict[str, str]:
+        return {'host': host, 'ip': '192.0.2.1',
+                'initiator': f'iqn.2026-01.test:{host}'}
+
+    def _reserve(self, name: str, volume: str, server: str) -> None:
+        self._ids[name] = self._client.attachments.create(
+            self._volume(volume), None, self._server(server))['id']
+
+    def _create(self, name: str, volume: str, server: str,
+                host: str) -> None:
+        self._ids[name] = self._client.attachments.create(
+            self._volume(volume), self._connector(host),
+            self._server(server))['id']
+
+    def _connect(self, name: str, host: str) -> None:
+        self._client.attachments.update(
+            self._id(name), self._connector(host))
+
+    def _complete(self, name: str) -> None:
+        self._client.attachments.complete(self._id(name))
+
+    def _delete(self, name: str) -> None:
+        self._client.attachments.delete(self._id(name))
+
+    def _begin_detaching(self, volume: str) -> None:
+        self._client.volumes.begin_detaching(self._volume(volume))
+
+    def _roll_detaching(self, volume: str) -> None:
+        self._client.volumes.roll_detaching(self._volume(volume))
+
+    def _reset(self, volume: str, status: str) -> None:
+        self._client.volumes.reset_state(self._volume(volume), status)
+
+    def _reset_attached(self, volume: str) -> None:
+        self._client.volumes.reset_state(
+            self._volume(volume), 'available', attach_status='detached')
+
+    def _transfer(self, volume: str, project: str) -> None:
+        made = self._client.transfers.create(self._volume(volume))
+        caller = dataclasses.replace(self._owner, project=project)
+        self._cinder.client(caller).transfers.accept(
+            made.id, made.auth_key)
+
+    def _force(self, volume: str, name: str, host: str) -> None:
+        self._client.volumes._action(
+            'os-force_detach', self._volume(volume), {
+                'attachment_id': self._id(name),
+                'connector': self._connector(host)})
+
+    def _delete_volume(self, volume: str) -> None:
+        self._client.volumes.delete(self._volume(volume))
+        self._cinder.wait_deleted(self._client, self._volume(volume))
+
+    def state(self, volume: str) -> State:
+        hosts = frozenset(h for v, h in self._units if v == volume)
+        # Hundreds of looks; by the API, each would take 100 ms.
+        with contextlib.closing(sqlite3.connect(
+                self._cinder.state / 'cinder.sqlite', timeout=30)) as database:
+            found = database.execute(
+                'SELECT status, project_id FROM volumes WHERE id = ?'
+                ' AND NOT deleted', (self._volumes[volume],)).fetchone()
+            rows = database.execute(
+                'SELECT id, attach_status, instance_uuid, connector FROM'
+                ' volume_attachment WHERE volume_id = ? AND NOT deleted',
+                (self._volumes[volume],)).fetchall()
+        names = {value: name for name, value in self._ids.items()}
+        servers = {value: name for name, value in self._servers.items()}
+        attachments = frozenset(
+            (names.get(attachment, '?'), status, servers[server],
+             json.loads(connector)['host'] if connector else None)
+            for attachment, status, server, connector in rows)
+        self._hosts[volume] = [host for _, _, _, host in attachments]
+        if found is None:
+            return State(None, None, attachments, hosts)
+        status, project = found
+        return State(
+            status, 'owner' if project == self._owner.project else project,
+            attachments, hosts)

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts of what is asked of Nova, and the two that are asked.
+
+The model does what the actors of the search do; the plugin is on neither side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import time
+from typing import Any, Optional
+from unittest import mock
+
+from cinderclient import exceptions as cinder_exceptions
+from nova.compute import power_state
+from nova.compute import task_states
+from nova.compute import vm_states
+from nova.tests.fixtures import libvirt
+from nova.virt.libvirt import driver
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.simulation import actors
+from nova_bdm_cleanup.tests.simulation import compute
+from nova_bdm_cleanup.tests.simulation import world as worlds
+from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
+
+#: Two servers of one host, the volume of each, and one that is free.
+SERVER, NEIGHBOUR = 'server', 'neighbour'
+SERVERS: Mapping[str, str] = {SERVER: 'S', NEIGHBOUR: 'N'}
+FREE = 'F'
+
+#: What a host is called on the real side.
+HOSTS: Mapping[str, str] = {
+    'compute1': worlds.HERE, 'compute2': worlds.THERE}
+
+Call = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """What there is of a server."""
+
+    host: str
+    vm_state: str
+    task_state: Optional[str]
+    power_state: int
+    locked_by: Optional[str]
+    is_running: bool
+    #: By volume: the device, what Cinder says of the attachment, and whether
+    #: there is a connection.
+    rows: Mapping[Optional[str], tuple[str, Optional[str], bool]]
+    #: By device: the volume.
+    disks: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What there is."""
+
+    servers: Mapping[str, Server]
+    #: Status and attachments, of which each has a server, status and host.
+    volumes: Mapping[str, tuple[str, Sequence[tuple[str, ...]]]]
+    #: The volumes of which each host has the device.
+    devices: Mapping[str, frozenset[str]]
+
+    def parts(self) -> list[tuple[str, object]]:
+        """Each server, volume and host by its name, in the same order."""
+        parts: Sequence[Mapping[str, object]] = (
+            self.servers, self.volumes, self.devices)
+        return [item for part in parts for item in sorted(
+            part.items(), key=lambda item: item[0])]
+
+
+#: By what each shows.
+SCRIPTS: Mapping[str, Sequence[Call]] = {
+    'nova-compute, again': [
+        ('interrupt', SERVER), ('attach', SERVER, 'F'), ('soft', SERVER),
+        ('restart',), ('attach', SERVER, 'F'), ('lose_power',), ('restart',),
+        ('interrupt', SERVER), ('reboot', SERVER), ('reset_state', SERVER),
+        ('reboot', SERVER), ('stop', NEIGHBOUR), ('lose_power',),
+        ('interrupt', SERVER), ('restart',)],
+    'attach, detach, swap and what is refused': [
+        ('attach', SERVER, 'F'), ('attach', SERVER, 'F'),
+        ('attach', NEIGHBOUR, 'F'), ('reboot', SERVER), ('soft', SERVER),
+        ('detach', NEIGHBOUR, 'F'), ('detach', SERVER, 'S'),
+        ('detach', SERVER, 'S'), ('attach', SERVER, 'S'),
+        ('detach', SERVER, 'F'), ('swap', SERVER, 'S', 'N'),
+        ('swap', SERVER, 'S', 'F'), ('reboot', SERVER),
+        ('swap', SERVER, 'S', 'F'), ('attach', NEIGHBOUR, 'S')],
+    'stopped or locked, and what is asked then': [
+        ('start', SERVER), ('stop', SERVER), ('soft', SERVER),
+        ('swap', SERVER, 'S', 'F'), ('attach', SERVER, 'F'),
+        ('detach', SERVER, 'F'), ('start', SERVER), ('stop', SERVER),
+        ('reboot', SERVER), ('stop', SERVER), ('reset_state', SERVER),
+        ('reboot', SERVER), ('lock', SERVER), ('reboot', SERVER),
+        ('soft', SERVER), ('attach', SERVER, 'F'), ('detach', SERVER, 'S'),
+        ('swap', SERVER, 'S', 'F'), ('stop', SERVER), ('unlock', SERVER),
+        ('stop', SERVER), ('lock', SERVER), ('start', SERVER),
+        ('unlock', SERVER), ('start', SERVER)],
+    'what goes behind the back of Nova': [
+        ('lose', 'S'), ('detach', SERVER, 'S'), ('attach', NEIGHBOUR, 'S'),
+        ('attach', SERVER, 'S'), ('swap', SERVER, 'S', 'F'),
+        ('swap', NEIGHBOUR, 'N', 'S'), ('give_away', 'S'),
+        ('delete_volume', 'S'), ('detach', SERVER, 'S'),
+        ('attach', NEIGHBOUR, 'S'), ('swap', SERVER, 'S', 'F')],
+    'set to available by hand': [
+        ('reset', 'S', 'available'), ('attach', NEIGHBOUR, 'S'),
+        ('detach', SERVER, 'S'), ('delete_volume', 'S'), ('reboot', SERVER),
+        ('reset', 'S', 'in-use'), ('detach', SERVER, 'S'),
+        ('attach', NEIGHBOUR, 'S')],
+    'a move': [
+        ('move_out', SERVER), ('attach', SERVER, 'F'), ('reboot', SERVER),
+        ('move_in', SERVER), ('detach', SERVER, 'S')],
+}
+
+
+def _silent(who: str, what: str) -> None:
+    pass
+
+
+class Model:
+    """What is asked, by the actors of the search."""
+
+    def __init__(self) -> None:
+        self._scheduler = Scheduler({}, _silent)
+        self._world = worlds.World(self._scheduler)
+        self._cloud = actors.Cloud(
+            self._world, compute.Manager34(self._world, worlds.HERE))
+        for server, volume in SERVERS.items():
+            self._world.add_server(server)
+            self._world.add_disk(server, volume)
+        self._world.cinder.create_volume(FREE, worlds.OWNER)
+
+    def call(self, name: str, *arguments: str) -> None:
+        ask = getattr(self, f'_{name}', None) or getattr(self._cloud, name)
+        self._cloud.begin(name, ask, *arguments)
+        self._scheduler.run()
+
+    def _soft(self, server: str) -> None:
+        self._cloud.reboot(server, 'SOFT')
+
+    def _stop(self, server: str) -> None:
+        """A stop, of which no actor needs more than what it leaves."""
+        there = self._world.server(server)
+        if there.vm_state == vm_states.ACTIVE and there.locked_by is None:
+            self._world.change_server(
+                server, vm_state=vm_states.STOPPED,
+                power_state=power_state.SHUTDOWN)
+            self._world.hosts[there.host].guests[server].is_running = False
+
+    def _reset_state(self, server: str) -> None:
+        self._cloud.reset_task_state(server)
+
+    def _reset(self, volume: str, status: str) -> None:
+        self._world.cinder.reset_status(volume, status)
+
+    def _lose(self, volume: str) -> None:
+        for attachment in self._world.cinder.of_volume(volume):
+            self._world.cinder.delete(attachment.id)
+
+    def _give_away(self, volume: str) -> None:
+        self._cloud.give_away(volume, 'other')
+
+    def _interrupt(self, server: str) -> None:
+        self._world.change_server(
+            server, task_state=task_states.REBOOT_PENDING_HARD)
+
+    def _restart(self) -> None:
+        self._world.forget_memory()
+        self._cloud.start_compute()
+
+    def state(self) -> State:
+        there = self._world.cinder
+        return State(
+            {uuid: self._server(server)
+             for uuid, server in self._world.servers.items()},
+            {volume.id: (volume.status, sorted(
+                (a.server or '', a.status, a.host or '')
+                for a in there.of_volume(volume.id)))
+             for volume in there.volumes.values()},
+            {name: frozenset(self._volume(name, number)
+                             for number in host.devices)
+             for name, host in self._world.hosts.items()})
+
+    def _volume(self, host: str, number: int) -> str:
+        """The volume that a host reads by a number, or has read."""
+        return self._world.cinder.back_end.read(host, number) or next(
+            (row.volume_id or '' for row in self._world.rows.values()
+             if row.number == number), f'unit {number}')
+
+    def _server(self, server: worlds.Server) -> Server:
+        guest = self._world.hosts[server.host].guests[server.uuid]
+        known = self._world.cinder.attachments
+        return Server(
+            server.host, server.vm_state, server.task_state,
+            server.power_state, server.locked_by, guest.is_running,
+            {row.volume_id: (
+                row.device_name,
+                known[row.attachment_id].status
+                if row.attachment_id in known else None, row.is_connected)
+             for row in self._world.volumes_of(server.uuid)},
+            {name: self._volume(server.host, disk.number)
+             for name, disk in guest.disks.items()})
+
+
+def _copy(there: driver.LibvirtDriver, guest: Any, disk: str, conf: Any,
+          resize_to: int) -> None:
+    """A copy by libvirt; the fake one copies nothing, and ends the guest."""
+    guest.detach_device(guest.get_disk(disk), persistent=True)
+    guest.attach_device(conf, persistent=True, live=True)
+
+
+class Real:
+    """The same, asked of a real Nova."""
+
+    def __init__(self, cloud: fixture.Cloud) -> None:
+        self._cloud = cloud
+        self._admin = dataclasses.replace(
+            cloud.admin, project=cloud.owner.project)
+        self._cinder = cloud.cinder.client(cloud.admin)
+        self._servers = {
+            name: cloud.server(fixture.Disk(at_boot=True), name=name,
+                               host='compute1') for name in SERVERS}
+        self._volumes = {FREE: cloud.volume()}
+        for name, volume in SERVERS.items():
+            self._volumes[volume], = self._servers[name].volumes
+        self._names = {value: name for name, value in self._volumes.items()}
+        self._uuids = {s.id: name for name, s in self._servers.items()}
+
+    def call(self, name: str, *arguments: str) -> None:
+        """Ask; a refusal is seen by what does not change."""
+        try:
+            getattr(self, f'_{name}')(*(
+                self._servers.get(a) or self._volumes.get(a, a)
+                for a in arguments))
+        except fixture.APIError as exc:
+            assert exc.status < 500, exc
+        except cinder_exceptions.ClientException as exc:
+            assert exc.code < 500, exc
+
+    def _act(self, server: fixture.Server, action: str,
+             by_admin: bool = False, **values: Any) -> None:
+        self._cloud.request(
+            'POST', f'/servers/{server.id}/action',
+            {action: values or None},
+            by=self._cloud.admin if by_admin else None)
+
+    def _attach(self, server: fixture.Server, volume: str) -> None:
+        self._cloud.attach(server, volume)
+
+    def _detach(self, server: fixture.Server, volume: str) -> None:
+        self._cloud.detach(server, volume)
+
+    def _swap(self, server: fixture.Server, old: str, new: str) -> None:
+        path = f'/servers/{server.id}/os-volume_attachments/{old}'
+        # Later releases of Nova swap volumes for Cinder only.
+        self._cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
+            lambda body: {'volume': {**body['volume'],
+                                     'migration_status': 'migrating'}}),
+            nth=1)
+        try:
+            with mock.patch.object(driver.LibvirtDriver, '_swap_volume',
+                                   _copy):
+                self._cloud.request('PUT', path, {
+                    'volumeAttachment': {'volumeId': new}}, by=self._admin)
+        finally:
+            self._cloud.proxy.clear()
+
+    def _reboot(self, server: fixture.Server) -> None:
+        self._cloud.reboot(server)
+
+    def _soft(self, server: fixture.Server) -> None:
+        self._cloud.reboot(server, hard=False)
+
+    def _stop(self, server: fixture.Server) -> None:
+        self._cloud.stop(server)
+
+    def _start(self, server: fixture.Server) -> None:
+        self._cloud.start(server)
+
+    def _lock(self, server: fixture.Server) -> None:
+        self._act(server, 'lock', by_admin=True)
+
+    def _unlock(self, server: fixture.Server) -> None:
+        self._act(server, 'unlock', by_admin=True)
+
+    def _reset_state(self, server: fixture.Server) -> None:
+        self._act(server, 'os-resetState', by_admin=True, state='active')
+
+    def _reset(self, volume: str, status: str) -> None:
+        self._cloud.reset_status(volume, status)
+
+    def _lose(self, volume: str) -> None:
+        for server in self._servers.values():
+            self._cloud.lose_attachment(server, volume)
+
+    def _give_away(self, volume: str) -> None:
+        self._cloud.give_to_project(volume, self._cloud.stranger)
+
+    def _delete_volume(self, volume: str) -> None:
+        self._cinder.volumes.delete(volume)
+        self._cloud.cinder.wait_deleted(self._cinder, volume)
+
+    def _interrupt(self, server: fixture.Server) -> None:
+        self._cloud.interrupt_reboot(server)
+
+    def _lose_power(self) -> None:
+        for server in self._servers.values():
+            self._cloud.lose_power(server)
+        self._cloud.nova.connected['compute1'].clear()
+
+    def _restart(self) -> None:
+        self._cloud.restart_compute()
+
+    def _move_out(self, server: fixture.Server) -> None:
+        self._move(server, 'compute2')
+
+    def _move_in(self, server: fixture.Server) -> None:
+        self._move(server, 'compute1')
+
+    def _move(self, server: fixture.Server, host: str) -> None:
+        """A live migration."""
+        source = self._cloud.nova.instance(server.id).host
+
+        def migrate(domain: Any, target: str, params: Mapping[str, Any],
+                    flags: int) -> None:
+            self._connection(host).createXML(params['destination_xml'], 0)
+            self._domain(source, server).complete_job()
+
+        with mock.patch.object(libvirt.Domain, 'migrateToURI3', migrate):
+            self._act(server, 'os-migrateLive', by_admin=True, host=host,
+                      block_migration='auto')
+            until = time.monotonic() + fixture.TIMEOUT
+            while self._cloud.nova.instance(server.id).task_state:
+                assert time.monotonic() < until
+                time.sleep(0.1)
+
+    def _connection(self, host: str) -> Any:
+        return self._cloud.nova.computes[host].driver._host.get_connection()
+
+    def _domain(self, host: str, server: fixture.Server) -> Any:
+        return self._connection(host).lookupByUUIDString(server.id)
+
+    def state(self) -> State:
+        return State(
+            {name: self._server(server)
+             for name, server in self._servers.items()},
+            {name: self._volume(volume)
+             for name, volume in self._volumes.items()
+             if self._is_there(volume)},
+            {name: frozenset(
+                self._names[volume]
+                for volume in self._cloud.nova.connected[host]
+                if volume in self._names)
+             for host, name in HOSTS.items()})
+
+    def _is_there(self, volume: str) -> bool:
+        try:
+            self._cinder.volumes.get(volume)
+        except cinder_exceptions.NotFound:
+            return False
+        return True
+
+    def _volume(self, volume: str) -> tuple[str, Sequence[tuple[str, ...]]]:
+        found = self._cinder.attachments.list(detailed=True, search_opts={
+            'all_tenants': 1, 'volume_id': volume})
+        return self._cinder.volumes.get(volume).status, sorted(
+            (self._uuids[a.instance], a.status,
+             HOSTS.get((a.connection_info or {}).get('initiator_host'), ''))
+            for a in found)
+
+    def _server(self, server: fixture.Server) -> Server:
+        instance = self._cloud.nova.instance(server.id)
+        known = {a.id: a.status for a in self._cinder.attachments.list(
+            detailed=True, search_opts={
+                'all_tenants': 1, 'instance_id': server.id})}
+        guest = self._cloud.domain(
+            dataclasses.replace(server, host=instance.host))
+        return Server(
+            HOSTS[instance.host], instance.vm_state, instance.task_state,
+            instance.power_state, instance.locked_by, bool(guest.isActive()),
+            {self._names[row.volume_id]: (
+                row.device_name, known.get(row.attachment_id),
+                row.connection_info is not None)
+             for row in self._cloud.nova.block_devices(server.id)
+             if row.volume_id and not row.deleted},
+            {f'/dev/{disk.device}': self._names[disk.volume_id]
+             for disk in fixture._disks(guest.XMLDesc(0)) if disk.volume_id})
