@@ -206,8 +206,11 @@ class World:
              for s in self.swaps],
             self.migrations, sorted(self.locks), self.is_up,
             sorted(self.hanging), sorted(self.busy), sorted(self.disturbed),
-            self.attached, self.is_blind, [(e['steps'], e['plan']['actions'])
-                            for e in self.entries]))
+            self.attached, self.is_blind,
+            # A mapping in a plan says when it was made, to the microsecond.
+            [(e['steps'], [{**a, 'bdm': a.get('bdm', {}).get('uuid')}
+                           for a in e['plan']['actions']])
+             for e in self.entries]))
 
     def broken(self, name: str, text: str) -> None:
         raise Broken(name, text)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search finds what there is to find, and leaves out nothing else.
+
+No cloud is needed, but Nova's modules are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+from typing import Optional
+from unittest import mock
+
+# Nova's harness first, for it may monkey patch what the others import.
+from nova_bdm_cleanup.tests.functional import base  # isort: skip
+
+from oslo_config import cfg
+
+from nova_bdm_cleanup import options
+from nova_bdm_cleanup.tests.simulation import __main__ as command
+from nova_bdm_cleanup.tests.simulation import actors
+from nova_bdm_cleanup.tests.simulation import ports
+from nova_bdm_cleanup.tests.simulation import scenarios
+from nova_bdm_cleanup.tests.simulation import search
+from nova_bdm_cleanup.tests.simulation import story
+from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
+
+#: What there is at the ends of schedules, and the properties that are broken.
+Found = tuple[set[object], set[str]]
+
+
+def _two_count(cloud: actors.Cloud) -> None:
+    """Both read, and both write what they have read and one more."""
+    world = cloud.world
+    world.add_server(scenarios.SERVER)
+    done: list[str] = []
+
+    def count(name: str) -> None:
+        world.step('reads')
+        number = int(world.server(scenarios.SERVER).metadata.get('n', 0))
+        world.step('writes')
+        world.change_server(scenarios.SERVER, metadata={'n': str(number + 1)})
+        done.append(name)
+        if len(done) == 2 and not number:
+            world.broken('nothing-attached-is-lost', 'one was not counted')
+
+    cloud.begin('one', count, 'one')
+    cloud.begin('another', count, 'another')
+
+
+PLANTED = scenarios.Scenario('planted', 'Two count.', _two_count)
+
+
+class SearchTest(base.FunctionalTestCase):
+
+    CLOUD = None
+
+    def setUp(self) -> None:
+        super().setUp()
+        options.register_opts(cfg.CONF)
+        # A story switches the logs of the search off again, and they would
+        # stay off for the tests that follow.
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+
+    def find(self, scenario: scenarios.Scenario, bound: search.Bound,
+             seen: Optional[search.Seen]) -> Found:
+        ends: set[object] = set()
+        finish = search._end
+
+        def end(cloud: actors.Cloud, scheduler: Scheduler) -> object:
+            ends.add(cloud.world.fingerprint())
+            return finish(cloud, scheduler)
+
+        with ports.plugged_in() as stage, \
+                mock.patch.object(search, '_end', end):
+            broken = {run.broken.name for run in search.schedules(
+                stage, scenario, search.Bounds((bound,)), seen)
+                if run.broken}
+        return ends, broken
+
+    def test_planted(self):
+        """It takes somebody who comes between."""
+        for preemptions, expected in ((0, set()),
+                                      (1, {'nothing-attached-is-lost'})):
+            _, broken = self.find(PLANTED, search.Bound(preemptions, 0),
+                                  search.Seen())
+            self.assertEqual(expected, broken)
+
+    def test_nothing_else_is_left_out(self):
+        for name in ('reboot-missing', 'sweep-available',
+                     'reboot-available-stranger-takes'):
+            scenario = scenarios.SCENARIOS[name]
+            for bound in (search.Bound(1, 0), search.Bound(0, 1),
+                          search.Bound(2, 0)):
+                with self.subTest(scenario=name, bound=bound):
+                    self.assertEqual(
+                        self.find(scenario, bound, None),
+                        self.find(scenario, bound, search.Seen()))
+
+    def test_story_again(self):
+        """What a story says to type tells the same story."""
+        with ports.plugged_in() as stage:
+            run = next(run for run in search.schedules(
+                stage, PLANTED, search.Bounds((search.Bound(1, 0),)), None)
+                if run.broken)
+            told = story.tell(stage, PLANTED, run.choices)
+            self.assertIn('broken: nothing-attached-is-lost', told)
+            name, choices = re.search(
+                r'--replay (\S+) (\S+)$', told).groups()
+            self.assertEqual('planted', name)
+            self.assertEqual(told, story.tell(stage, PLANTED,
+                                              story.read(choices)))
+
+    def test_wrong_input(self):
+        for choices, expected in (
+                ('0:99', '0:99 is no schedule'),
+                ('nonsense', 'nonsense is no schedule')):
+            errors = io.StringIO()
+            with contextlib.redirect_stderr(errors):
+                self.assertEqual(2, command._replay(
+                    'reboot-missing', choices))
+            line, = errors.getvalue().splitlines()
+            self.assertIn(expected, line)
