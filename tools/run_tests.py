@@ -12,8 +12,9 @@
 # under the License.
 """Run the tests; whatever they need is installed first, under .environments.
 
-Without options: the unit tests with this interpreter, then the functional
-tests with Nova 34.  What stands after ``--`` goes to ``stestr run``::
+Without options: the unit tests with this interpreter, then the search, then
+the functional tests with Nova 34.  What stands after ``--`` goes to ``stestr
+run``, or with ``--search`` to the search::
 
     python3 tools/run_tests.py
     python3 tools/run_tests.py --unit -- unit.rules
@@ -34,6 +35,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -47,6 +49,7 @@ UNIT = 'nova_bdm_cleanup/tests/unit'
 FUNCTIONAL = 'nova_bdm_cleanup/tests/functional'
 #: What the functional tests stand on; nothing of it is in the plugin.
 RIG = 'nova_bdm_cleanup/tests/rig'
+SEARCH = 'nova_bdm_cleanup.tests.simulation'
 REQUIREMENTS = ('requirements.txt', 'test-requirements.txt')
 CINDER = 'cinder-29'
 NEWEST_NOVA = 34
@@ -97,6 +100,20 @@ def functional(nova: int, threads: bool, arguments: list[str],
         {'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true' if threads else 'false',
          # Nova's own deprecations are not ours to mend.
          'PYTHONWARNINGS': 'ignore'})
+
+
+def search(arguments: list[str]) -> Result:
+    """Search all schedules of the model.
+
+    :param arguments: more arguments for the search
+    """
+    python = environments.interpreter(f'nova-{NEWEST_NOVA}')
+    code, output = _child([str(python), '-m', SEARCH, *arguments], {})
+    told, _, counts = output.rstrip().rpartition('\n')
+    print(told, flush=True)
+    found = re.fullmatch(r'(\d+) passed, (\d+) failed', counts)
+    passed, failed = map(int, found.groups()) if found else (0, 0)
+    return Result('search', passed, failed, code=code)
 
 
 def _unit_environment(python: str) -> pathlib.Path:
@@ -176,10 +193,14 @@ def _child(command: list[str], variables: dict[str, str]) -> tuple[int, str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description='Run the unit tests, then the functional tests.',
-        epilog='What stands after -- goes to "stestr run".')
+        description='Run the unit tests, the search, and the functional '
+        'tests.',
+        epilog='What stands after -- goes to "stestr run", or with --search '
+        'to the search.')
     parser.add_argument('--unit', action='store_true',
                         help='only the unit tests')
+    parser.add_argument('--search', action='store_true',
+                        help='only the search')
     parser.add_argument('--functional', type=int, metavar='NN',
                         help='only the functional tests, with Nova NN; one '
                         'of: ' + ', '.join(
@@ -204,12 +225,15 @@ def _raise_interrupt(signum: int, frame: object) -> None:
 
 def main() -> int:
     arguments = _arguments()
-    both = not (arguments.unit or arguments.rig
-                or arguments.functional is not None)
+    whole = not (arguments.unit or arguments.rig or arguments.search
+                 or arguments.functional is not None)
     suites: list[Callable[[], Result]] = []
-    if arguments.unit or both:
+    if arguments.unit or whole:
         suites.append(lambda: unit(arguments.python, arguments.stestr))
-    if arguments.functional is not None or both:
+    if arguments.search or whole:
+        suites.append(lambda: search(
+            arguments.stestr if arguments.search else []))
+    if arguments.functional is not None or whole:
         suites.append(lambda: functional(
             arguments.functional or NEWEST_NOVA, arguments.threads,
             arguments.stestr))

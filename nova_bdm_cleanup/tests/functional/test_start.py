@@ -148,11 +148,14 @@ class StartTest(_StartTestCase):
         self.begin()
         self.cloud.start(self.made)
         view = self.look(self.made)
-        withheld, = self.audit(self.made)
+        withheld, left_out = self.audit(self.made)
         self.assertEqual(('WARNING', 'withheld', 'volume-available'),
                          (withheld.level, withheld.event, withheld.reason))
         self.assertIn('(guest-running)', withheld.text)
-        self.assert_dangling(view, self.lost)
+        self.assertEqual('not-connected', left_out.event)
+        self.assertIsNotNone(view.block_device(self.lost))
+        # Nova made the guest anew.
+        self.assertFalse(view.has_disk(self.lost))
         self.assertEqual([], self.journal())
         # As the line says.
         self.begin()
@@ -291,9 +294,10 @@ class AtTheSameTimeTest(_StartTestCase):
         self.useFixture(fixtures.MockPatchObject(
             locks, 'hold', lambda name, deadline: take(name, Deadline(2))))
         self.cloud.start(self.made)
-        withheld, = [line for line in self.audit(self.made)
-                     if line.volume == self.lost]
+        withheld, left_out = [line for line in self.audit(self.made)
+                              if line.volume == self.lost]
         self.assertEqual('withheld', withheld.event)
+        self.assertEqual('not-connected', left_out.event)
         self.assertIn("(timed-out): waiting for Nova's lock of the server "
                       'took longer than the 2 s', withheld.text)
         self.assertEqual([], self.journal())

@@ -40,8 +40,7 @@ class Scenario:
     setup: Setup
     triggers: Sequence[str] = ('hard_reboot',)
     release: int = 34
-    #: How often somebody comes between, by default: twice where that makes
-    #: less than 10,000 schedules.
+    #: How often somebody comes between, by default.
     preemptions: int = 1
     #: How many kills and faults there are with one of them.
     mischiefs: int = 1
@@ -336,7 +335,7 @@ _MEETINGS: Sequence[tuple[str, str, str | None, bool]] = (
     ('sweep', 'missing', 'somebody-comes', False),
 )
 
-#: Of these there are more than 10,000 schedules with two preemptions.
+#: With three others, kills and faults make too many schedules.
 _LONG: Sequence[str] = ('delete-and-reuse',)
 
 _OTHERS = {
@@ -362,7 +361,7 @@ def _fill() -> None:
             SCENARIOS[full] = Scenario(
                 full, words, functools.partial(_compose, way, kind, setup),
                 tuple(WAYS[way][2]), release,
-                preemptions=1 if other in _LONG else 2,
+                preemptions=1 if setup else 2,
                 mischiefs=0 if other in _LONG else 1,
                 weight=1 + (setup is not None) + (other in _LONG))
 
