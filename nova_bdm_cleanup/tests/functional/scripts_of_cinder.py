@@ -365,7 +365,7 @@ class Real:
 
     def _delete_volume(self, volume: str) -> None:
         self._client.volumes.delete(self._volume(volume))
-        self._cinder.wait_deleted(self._client, self._volume(volume))
+        self._cinder.wait_deleted(self._volume(volume))
 
     def state(self, volume: str) -> State:
         hosts = frozenset(h for v, h in self._units if v == volume)

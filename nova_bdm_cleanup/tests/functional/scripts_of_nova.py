@@ -301,7 +301,7 @@ class Real:
 
     def _delete_volume(self, volume: str) -> None:
         self._cinder.volumes.delete(volume)
-        self._cloud.cinder.wait_deleted(self._cinder, volume)
+        self._cloud.cinder.wait_deleted(volume)
 
     def _interrupt(self, server: fixture.Server) -> None:
         self._cloud.interrupt_reboot(server)

@@ -178,9 +178,11 @@ class InterruptedSwapTest(scenario.ScenarioTestCase, commands.Commands):
                  'in-use'),
                 (self.volume_status(old), self.volume_status(new)))
             self.assert_kept(server, old, new, *['swap-interrupted'] * 2)
-            for volume in (old, new):
-                self.assert_finding(server, volume, (
-                    'ERROR', 'kept', 'swap-interrupted'))
+            kept = ('ERROR', 'kept', 'swap-interrupted')
+            # Nobody attaches the old one to the server any more.
+            self.assert_finding(server, old, kept, (
+                'WARNING', 'not-connected', 'swap-interrupted'))
+            self.assert_finding(server, new, kept)
             self.assert_told(server, new)
             self.free(server, new)
             end(server, old, new)

@@ -128,7 +128,8 @@ MUTANTS = (
     Mutant('withheld-disks-not-named',
            'The driver connects a disk again of which the removal failed.',
            _CLEANER, (
-               ('        return removed.union(self._left_out)\n\n    def report',
+               ('        return removed.union(self._left_out)\n\n'
+                '    def report',
                 '        return removed\n\n    def report'),)),
 
     Mutant('second-look-without-an-answer',

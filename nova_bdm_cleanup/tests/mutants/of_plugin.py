@@ -114,8 +114,8 @@ MUTANTS = (
     Mutant('address-check-without-swaps',
            'The new disk of a swap goes, which no row names before its end.',
            _NEIGHBOURS, (
-               ('        moving |= set(self._swapping(here.keys() - moving))\n',
-                ''),)),
+               ('        moving |= set('
+                'self._swapping(here.keys() - moving))\n', ''),)),
 
     Mutant('address-of-an-attach-ignored',
            'The disk goes that is just being connected for another server.',
