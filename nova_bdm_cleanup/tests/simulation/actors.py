@@ -217,6 +217,47 @@ class Cloud:
                 world.attached[server, volume] = True
         world.busy.discard(volume)
 
+    def make_server(self, server: str, volume: str, host: str) -> None:
+        """``openstack server create`` with a volume that is there.
+
+        For this Nova does not ask whether another server lists the volume.
+        """
+        world = self.world
+        world.step(f'asks for server {server} with {volume}')
+        try:
+            attachment = world.cinder.reserve(volume, server)
+        except model.CinderError:
+            return
+        world.scheduler.changes(f'server {server}')
+        world.servers[server] = Server(
+            server, host='', vm_state=vm_states.BUILDING,
+            task_state=task_states.SCHEDULING)
+        row = RowObject(world, world.add_row(
+            server, volume, attachment_id=attachment))
+        self._cast(f'build of {server}', host,
+                   lambda: self._build(server, row, host))
+
+    def _build(self, server: str, row: RowObject, host: str) -> None:
+        world, volume = self.world, row.volume_id
+        world.busy.add(volume)
+        with world.lock(server):
+            world.step(f'begins to build {server}')
+            world.change_server(server, host=host, node=host,
+                                task_state=task_states.BLOCK_DEVICE_MAPPING)
+            with self._guarded(host):
+                world.step(f'has Cinder let {host} in to {volume}')
+                info = json.loads(connection(volume, world.cinder.connect(
+                    row.attachment_id, host)))
+                row.save(connection_info=json.dumps(info))
+                world.step(f'tells Cinder that {volume} is attached')
+                world.cinder.complete(row.attachment_id)
+            self._manager(host).driver.power_on(
+                self._instance(server), [(row.device_name, info)])
+            world.step(f'{server} is made')
+            world.change_server(server, vm_state=vm_states.ACTIVE,
+                                task_state=None)
+        world.busy.discard(volume)
+
     def detach(self, server: str, volume: str) -> None:
         """``openstack server remove volume``."""
         world, there = self.world, self.world.server(server)

@@ -349,6 +349,10 @@ class Manager26:
     def _init_instance(self, context: Any, instance: Any) -> None:
         if instance.vm_state == vm_states.ERROR:
             return
+        if instance.vm_state == vm_states.BUILDING:
+            instance.vm_state, instance.task_state = vm_states.ERROR, None
+            instance.save()
+            return
         is_running = self.driver.is_running(instance)
         task = instance.task_state
         if task in task_states.hard_reboot_states and (

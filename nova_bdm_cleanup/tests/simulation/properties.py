@@ -132,9 +132,9 @@ def telling(world: World, attachment: str) -> None:
         return
     if world.cinder.back_end.read(HERE, there.number) != there.volume:
         return
-    if any(a.volume == there.volume and a.host == HERE
-           and a.id != attachment for a in world.cinder.of_volume(
-               there.volume)):
+    if world.cinder.volumes[there.volume].multiattach and any(
+            a.host == HERE and a.id != attachment
+            for a in world.cinder.of_volume(there.volume)):
         return  # The back end keeps the host in for the other one.
     if server in world.here.devices.get(there.number, ()):
         world.broken('cinder-is-told-last', f'volume {there.volume} is taken '

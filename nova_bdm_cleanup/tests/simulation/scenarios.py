@@ -18,11 +18,14 @@ from nova.compute import vm_states
 from nova_bdm_cleanup.tests.simulation.actors import CINDER
 from nova_bdm_cleanup.tests.simulation.actors import Cloud
 from nova_bdm_cleanup.tests.simulation.actors import COMPUTE
+from nova_bdm_cleanup.tests.simulation.world import HERE
 from nova_bdm_cleanup.tests.simulation.world import OWNER
 from nova_bdm_cleanup.tests.simulation.world import THERE
 
 #: The server that comes back, one beside it, and one on another host.
 SERVER, NEIGHBOUR, STRANGER = 'server', 'neighbour', 'stranger'
+#: One that is made meanwhile.
+NEWCOMER = 'newcomer'
 #: Its healthy disk, the one that dangles, and the neighbour's.
 HEALTHY, DANGLING, THEIRS = 'H', 'X', 'N'
 #: A volume that nobody has, and another project.
@@ -200,13 +203,13 @@ def _neighbour_attaches(cloud: Cloud) -> None:
 
 
 def _neighbour_takes(cloud: Cloud) -> None:
-    """The neighbour gets the volume that dangles."""
-    cloud.begin('neighbour', cloud.attach, NEIGHBOUR, DANGLING)
+    """A server is made beside it, with the volume that dangles."""
+    cloud.begin('somebody', cloud.make_server, NEWCOMER, DANGLING, HERE)
 
 
 def _stranger_takes(cloud: Cloud) -> None:
-    """A server on another host gets the volume that dangles."""
-    cloud.begin('stranger', cloud.attach, STRANGER, DANGLING)
+    """A server is made on another host, with the volume that dangles."""
+    cloud.begin('somebody', cloud.make_server, NEWCOMER, DANGLING, THERE)
 
 
 def _neighbour_swaps(cloud: Cloud) -> None:

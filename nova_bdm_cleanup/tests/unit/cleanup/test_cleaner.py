@@ -201,7 +201,7 @@ class LookTest(CleanerTestCase):
         world = broken()
         world.rebooting = False
         self.assertEqual(DANGLING, self.clean(world))
-        self.assertEqual(['look', 'server'], world.calls)
+        self.assertEqual(['look', 'server', 'swaps'], world.calls)
         self.assertEqual(8, self.log.output.count('(reboot-lost)'))
 
     def test_a_server_whose_state_nobody_knows(self):
