@@ -93,6 +93,8 @@ class Cloud:
 
     def _on_kill(self, process: str) -> None:
         """Guests live on; what the process had in memory is gone."""
+        if not self.world.scheduler.was_cleaning:
+            self.world.died_in_nova = True
         self.world.forget_memory()
         sweeping._going_on.clear()
         self.begin('nova-compute, again', self.start_compute, process=COMPUTE)
@@ -454,6 +456,9 @@ class Cloud:
     def quiet_reboot(self, server: str) -> None:
         """Nothing else happens, and the owner reboots once more."""
         there = self.world.server(server)
+        if self.world.died_in_nova and there.vm_state == vm_states.ERROR:
+            # Nova takes up nothing of such a server: an administrator does.
+            self.world.change_server(server, task_state=None)
         if there.task_state not in REBOOTABLE or there.vm_state not in _HARD:
             self.world.broken('can-be-rebooted-again', f'{server} is '
                               f'{there.vm_state}, {there.task_state}')

@@ -131,6 +131,11 @@ def _hanging(cloud: Cloud, kind: str) -> None:
     _soft(cloud, kind)
 
 
+def _in_error(cloud: Cloud, kind: str) -> None:
+    cloud.world.servers[SERVER].vm_state = vm_states.ERROR
+    _hard(cloud, kind)
+
+
 def _start(cloud: Cloud, kind: str) -> None:
     cloud.begin('owner', cloud.start, SERVER)
 
@@ -153,6 +158,7 @@ WAYS: dict[str, tuple[Callable[[Cloud, str], None], bool, Sequence[str]]] = {
     'reboot': (_hard, True, ('hard_reboot',)),
     'soft': (_soft, True, ('hard_reboot',)),
     'hanging': (_hanging, True, ('hard_reboot',)),
+    'error': (_in_error, True, ('hard_reboot',)),
     'start': (_start, False, ('hard_reboot', 'start')),
     'boot': (_boot, True, ('hard_reboot', 'start', 'host_boot')),
     'sweep': (_sweep, False, ('hard_reboot', 'sweep'))}
@@ -291,7 +297,7 @@ def _compose(way: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
 _MEETINGS: Sequence[tuple[str, str, str | None, bool]] = (
     *((way, kind, None, True) for way in ('reboot',)
       for kind in KINDS),
-    *((way, kind, None, False) for way in ('start', 'boot')
+    *((way, kind, None, False) for way in ('error', 'start', 'boot')
       for kind in KINDS),
     *(('sweep', kind, None, False) for kind in KINDS if kind != 'stale'),
     ('soft', 'available', None, False),
@@ -321,6 +327,8 @@ _MEETINGS: Sequence[tuple[str, str, str | None, bool]] = (
     ('reboot', 'missing', 'foreign-writes', False),
     ('reboot', 'stale', 'attach', False),
     ('reboot', 'stale', 'neighbour-attaches', False),
+    ('error', 'available', 'reboots-again', False),
+    ('error', 'available', 'resets-task', False),
     ('start', 'available', 'attach-again', False),
     ('start', 'missing', 'neighbour-attaches', False),
     ('start', 'available', 'stranger-takes', False),

@@ -188,6 +188,8 @@ class Scheduler:
         self.fingerprint: Callable[[], object] = object
         #: From where others have gone on already.
         self.visited: set[object] = set()
+        #: What was killed was inside the cleanup.
+        self.was_cleaning = False
         #: Which processes can be killed.
         self.mortal: frozenset[str] = frozenset()
         #: Nothing may go wrong, and nobody comes between, any more.
@@ -431,6 +433,7 @@ class Scheduler:
         What it has not begun with is still in the queue, and is begun with
         when it is there again.
         """
+        self.was_cleaning = any(a.is_cleaning for a in self.actors)
         for actor in self.actors:
             if actor.process == process and actor.has_begun:
                 self._end(actor)

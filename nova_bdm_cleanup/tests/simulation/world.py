@@ -155,6 +155,8 @@ class World:
         #: In the memory of the nova-compute of a host.
         self.locks: dict[str, object] = {}
         self.is_up = True
+        #: nova-compute was killed in Nova's own part of something.
+        self.died_in_nova = False
         #: ``resume_guests_state_on_host_boot``.
         self.resumes_guests = False
         #: A first look was not answered.  Then Nova does what it would do
@@ -206,7 +208,7 @@ class World:
              for s in self.swaps],
             self.migrations, sorted(self.locks), self.is_up,
             sorted(self.hanging), sorted(self.busy), sorted(self.disturbed),
-            self.attached, self.is_blind,
+            self.attached, self.is_blind, self.died_in_nova,
             # A mapping in a plan says when it was made, to the microsecond.
             [(e['steps'], [{**a, 'bdm': a.get('bdm', {}).get('uuid')}
                            for a in e['plan']['actions']])
