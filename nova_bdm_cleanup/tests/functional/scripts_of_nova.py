@@ -126,6 +126,7 @@ class Model:
     def __init__(self) -> None:
         self._scheduler = Scheduler({}, _silent)
         self._world = worlds.World(self._scheduler)
+        self._world.resumes_guests = True
         self._cloud = actors.Cloud(
             self._world, compute.Manager34(self._world, worlds.HERE))
         for server, volume in SERVERS.items():

@@ -218,11 +218,14 @@ class StateTest(_HostBootTestCase):
         instance.task_state = 'suspending'
         instance.save()
         self.boot()
-        line, = self.audit(server)
+        line, left_out = self.audit(server)
         self.assertEqual(('withheld', 'volume-available'),
                          (line.event, line.reason))
         self.assertIn('(start-lost)', line.text)
-        self.assertTrue(self.cloud.look(server).has_disk(volume))
+        self.assertEqual('not-connected', left_out.event)
+        view = self.cloud.look(server)
+        self.assertIsNotNone(view.block_device(volume))
+        self.assertFalse(view.has_disk(volume))
         self.assertEqual([], self.journal())
 
     def test_a_stale_attachment_can_wait(self):

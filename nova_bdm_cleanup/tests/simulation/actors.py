@@ -155,12 +155,17 @@ class Cloud:
         self.world.change_server(server, vm_state=vm_states.ACTIVE,
                                  task_state=None)
 
-    def lock_and_unlock(self, server: str) -> None:
-        """``openstack server lock`` by an administrator, and unlock."""
+    def lock(self, server: str) -> None:
         self.world.step(f'locks {server} as an administrator')
         self.world.change_server(server, locked_by='admin')
+
+    def unlock(self, server: str) -> None:
         self.world.step(f'unlocks {server}')
         self.world.change_server(server, locked_by=None)
+
+    def lock_and_unlock(self, server: str) -> None:
+        self.lock(server)
+        self.unlock(server)
 
     # Attaching and detaching
 
