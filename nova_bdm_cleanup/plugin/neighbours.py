@@ -173,15 +173,10 @@ class Neighbours:
             marker = page[-1].uuid
 
     def _swapping(self, servers: Iterable[str]) -> Iterator[str]:
-        """Servers with a swap of volumes that has not ended.
-
-        It takes hours, and Nova writes down last of all where the new disk is.
-        One whose end nobody recorded may have left a disk that no row names.
-        """
+        """Servers with a swap of volumes that has not ended."""
         for uuid in servers:
-            if uuid != self._instance.uuid and any(
-                    swap.ended is None
-                    for swap in swaps.unfinished(self._context, uuid)):
+            if uuid != self._instance.uuid and swaps.may_hide_a_disk(
+                    self._context, uuid):
                 yield uuid
 
     def _migrating(self, here: Any) -> Iterator[str]:
