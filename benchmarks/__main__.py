@@ -1,15 +1,5 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-"""What the plugin and the audit cost and do: ``python3 benchmarks NAME``.
+# SPDX-License-Identifier: Apache-2.0
+"""What the plugin costs: ``python3 benchmarks NAME``.
 
 Each benchmark answers one question and runs in the environment of a real
 Nova, which is built at the first use.  What stands after the name goes to the
@@ -39,24 +29,19 @@ BENCHMARKS = {
     'dangling': 'a hard reboot with k dangling of n volumes, by phase',
     'boot': 'the boot of a host with many guests, with the plugin and '
             'without',
-    'node': 'the periodic audit of a host, and a loop over its servers',
-    'decide': 'the decision alone',
+    'crowded': 'what thousands of reservations of one volume cost the others',
     'loader': 'what an installed package adds to the start of nova-compute',
-    'fleet': 'an audit of a whole cloud, and the naive loop',
-    'hotspots': 'where the time of one healthy look goes',
-    'builtin': 'what a reboot does with Nova\'s own function and with the '
-               'plugin, as a page',
 }
 NOVA = 'nova-34'
 CINDER = 'cinder-29'
-#: These need no Cinder; building its environment takes a minute.
-WITHOUT_CINDER = ('decide', 'loader', 'fleet')
+#: What needs no Cinder; building its environment takes a minute.
+WITHOUT_CINDER = ('loader',)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog='benchmarks', formatter_class=argparse.RawTextHelpFormatter,
-        description='Measure what the plugin and the audit cost.',
+        description='Measure what the plugin costs.',
         epilog='\n'.join(f'{name:10}{text}'
                          for name, text in BENCHMARKS.items()))
     parser.add_argument('name', choices=BENCHMARKS, metavar='NAME',

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What a hard reboot with k dangling of n volumes costs, by phase.
 
 Each phase is measured twice: at the plugin's own interface, and inside it the
@@ -31,11 +21,10 @@ from nova import objects
 import requests
 
 from benchmarks import report
-from nova_bdm_cleanup import cinder
+from nova_bdm_cleanup.openstack import cinder
 from nova_bdm_cleanup.plugin import host
 from nova_bdm_cleanup.store import database
-from nova_bdm_cleanup.store.journal import Entry
-from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.journal import Entry, Journal
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud.server import Server
 

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What an installed package adds to the start of nova-compute.
 
 The package is installed into a directory of its own, so that the same Nova
@@ -160,7 +150,7 @@ def _show(result: report.Report,
                 found[DISABLED][0]['ours'] == [
                     'nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
                     'nova_bdm_cleanup.plugin.loader',
-                    'nova_bdm_cleanup.switch'])
+                    'nova_bdm_cleanup.plugin.switch'])
 
 
 if __name__ == '__main__':

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What a healthy hard reboot costs.
 
 The plugin, the function that Nova has built in since 28, and no cleanup at
@@ -29,12 +19,9 @@ import time
 from typing import Callable
 from urllib import parse
 
-from benchmarks import cloud as clouds
-from benchmarks import report
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.cloud.proxy import Proxy
-from nova_bdm_cleanup.tests.cloud.proxy import Request
+from benchmarks import cloud as clouds, report
+from nova_bdm_cleanup.tests.cloud import fixture, identity
+from nova_bdm_cleanup.tests.cloud.proxy import Proxy, Request
 from nova_bdm_cleanup.tests.cloud.server import Server
 
 QUESTION = 'what does a healthy hard reboot cost?'

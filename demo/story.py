@@ -1,15 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
+# SPDX-License-Identifier: Apache-2.0
 """The story: a server, what goes wrong with it, and a hard reboot."""
 
 from __future__ import annotations
@@ -29,10 +18,7 @@ from nova.compute import manager
 import screen as screens
 import verdict
 
-from nova_bdm_cleanup.tests.cloud import cinder
-from nova_bdm_cleanup.tests.cloud import recorder
-from nova_bdm_cleanup.tests.cloud import scenarios
-from nova_bdm_cleanup.tests.cloud import snapshot
+from nova_bdm_cleanup.tests.cloud import cinder, recorder, scenarios, snapshot
 
 _AUDIT = 'bdm-cleanup: '
 #: The server is on the first, whoever gets its volume on the second.

@@ -1,20 +1,10 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The APIs of the cloud as plain HTTP, through keystoneauth."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional
+from typing import Any
 
 from keystoneauth1 import session
 from keystoneauth1.identity import v3
@@ -49,8 +39,8 @@ def login(who: tuple[str, str]) -> session.Session:
 
 def call(service: str, method: str, path: str, body: Any = None,
          who: tuple[str, str] = TENANT,
-         headers: Optional[dict[str, str]] = None,
-         data: Optional[bytes] = None) -> Any:
+         headers: dict[str, str] | None = None,
+         data: bytes | None = None) -> Any:
     """One request; the parsed answer, or None when there is no body."""
     options: dict[str, Any] = {}
     if body is not None:

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """A Ceph of one monitor, one manager and one OSD on a sparse file."""
 
 from __future__ import annotations
@@ -18,8 +8,7 @@ import pathlib
 import subprocess
 from typing import Any
 
-from e2e import lab as lab_mod
-from e2e import processes
+from e2e import lab as lab_mod, processes
 
 OSD_UUID = '5c8a2b1e-3f77-4a5e-9d0a-7b6f4e1c9d03'
 

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The one command of the end-to-end tests."""
 
 from __future__ import annotations
@@ -19,14 +9,15 @@ import random
 import sys
 from typing import TYPE_CHECKING
 
-from e2e import lab as lab_mod
-from e2e import machine
+from e2e import lab as lab_mod, machine
 from e2e.devices import command as devices
 
 if TYPE_CHECKING:
-    from e2e import runner as runner_mod
-    from e2e import stack as stack_mod
-    from e2e import trial as trial_mod
+    from e2e import (
+        runner as runner_mod,
+        stack as stack_mod,
+        trial as trial_mod,
+    )
 
 SUITES = ('scenarios', 'faults', 'commands', 'monitoring', 'timing', 'soak')
 
@@ -110,8 +101,7 @@ def main() -> None:
 
 
 def _alerts() -> None:
-    from e2e import monitoring
-    from e2e import prometheus
+    from e2e import monitoring, prometheus
     missing = prometheus.missing()
     if missing:
         raise machine.Unfit(f'{" and ".join(missing)} are missing; '
@@ -173,12 +163,14 @@ def _run(args: argparse.Namespace, stack: 'stack_mod.Stack') -> int:
 
 def _run_trials(runner: 'runner_mod.Runner', plugin: bool,
                 suites: list[str]) -> None:
-    from e2e import client
-    from e2e import coming_back
-    from e2e import commands
-    from e2e import faults
-    from e2e import monitoring
-    from e2e import scenarios
+    from e2e import (
+        client,
+        coming_back,
+        commands,
+        faults,
+        monitoring,
+        scenarios,
+    )
     for suite, trials in (('scenarios',
                            scenarios.SCENARIOS + coming_back.SCENARIOS),
                           ('faults', faults.FAULTS),
@@ -198,8 +190,7 @@ def _run_trials(runner: 'runner_mod.Runner', plugin: bool,
 def _run_long(args: argparse.Namespace, runner: 'runner_mod.Runner',
               suites: list[str]) -> None:
     """What has its own idea of with and without the plugin."""
-    from e2e import soak
-    from e2e import timing
+    from e2e import soak, timing
 
     if 'timing' in suites and runner.wanted('healthy-reboots'):
         runner.nova_compute(True)
@@ -229,11 +220,7 @@ def _run_long(args: argparse.Namespace, runner: 'runner_mod.Runner',
 
 
 def _list() -> None:
-    from e2e import coming_back
-    from e2e import commands
-    from e2e import faults
-    from e2e import monitoring
-    from e2e import scenarios
+    from e2e import coming_back, commands, faults, monitoring, scenarios
     for one in (scenarios.SCENARIOS + coming_back.SCENARIOS + faults.FAULTS
                 + commands.COMMANDS + monitoring.MONITORING):
         print(f'{one.name:20} {one.title}')

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The operators' commands, as an operator has them.
 
 ``openstack bdm`` is installed from this checkout with its extra ``[cli]``
@@ -26,8 +16,7 @@ import pathlib
 import subprocess
 from typing import Any
 
-from e2e import lab as lab_mod
-from e2e import plugin as plugin_mod
+from e2e import lab as lab_mod, plugin as plugin_mod
 
 #: The names of clouds.yaml.
 ADMIN, MEMBER = 'e2e-admin', 'e2e-member'

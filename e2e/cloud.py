@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What people and programs do to servers and volumes in the tests."""
 
 from __future__ import annotations
@@ -16,14 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 import functools
 import time
-from typing import Any, Optional
+from typing import Any
 
-from e2e import api
-from e2e import guest
-from e2e import identity
-from e2e import lab as lab_mod
-from e2e import processes
-from e2e import stack as stack_mod
+from e2e import (
+    api,
+    guest,
+    identity,
+    lab as lab_mod,
+    processes,
+    stack as stack_mod,
+)
 
 #: What a compute node tells Cinder about itself.
 CONNECTOR = {
@@ -89,13 +81,13 @@ class Cloud:
         with (self.lab.volumes / f'volume-{volume}').open('r+b') as stream:
             stream.write(data)
 
-    def volume(self, volume: str) -> Optional[dict[str, Any]]:
+    def volume(self, volume: str) -> dict[str, Any] | None:
         answer = found(lambda: cinder('GET', f'/volumes/{volume}',
                                       who=api.ADMIN))
-        shown: Optional[dict[str, Any]] = answer and answer['volume']
+        shown: dict[str, Any] | None = answer and answer['volume']
         return shown
 
-    def wait_volume(self, volume: str, status: Optional[str],
+    def wait_volume(self, volume: str, status: str | None,
                     seconds: float = 60) -> None:
         """Wait for a status, or with None until the volume is gone."""
         def reached() -> bool:
@@ -208,13 +200,13 @@ class Cloud:
         processes.wait_until(idle, f'server {server}', seconds)
         return status
 
-    def guest_disks(self, server: str) -> Optional[tuple[int, ...]]:
+    def guest_disks(self, server: str) -> tuple[int, ...] | None:
         return guest.disks(self.lab.nova_state / 'instances' / server
                            / 'console.log')
 
     def wait_guest(self, server: str,
-                   disks: Optional[tuple[int, ...]] = None,
-                   seconds: float = 20) -> Optional[tuple[int, ...]]:
+                   disks: tuple[int, ...] | None = None,
+                   seconds: float = 20) -> tuple[int, ...] | None:
         """Wait for the guest to report (these disks); what it reported.
 
         Running into the limit is no error: what the guest says instead is

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Servers that come back in another way than a reboot.
 
 By stop and start, and when the host boots: its guests end without Nova, as
@@ -20,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Optional
 
-from e2e import faults
-from e2e import stack as stack_mod
+from e2e import faults, stack as stack_mod
 from e2e.scenarios import Scenario
 from e2e.trial import Trial
 
@@ -98,8 +87,8 @@ def _lose_power(t: Trial, *servers: str) -> None:
         stack_mod.virsh('destroy', server)
 
 
-def _check(t: Trial, server: str, other: Optional[str], reason: str,
-           status: str, stale: Optional[str] = None) -> str:
+def _check(t: Trial, server: str, other: str | None, reason: str,
+           status: str, stale: str | None = None) -> str:
     t.expect(server, 'ACTIVE', 'root A', attachments=' '.join(filter(
         None, ('root:attached A:attached', stale))))
     t.expect_audit('event=removing', f'reason={reason}')

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The operators' commands on the real APIs, with Keystone's real tokens.
 
 ``openstack bdm`` finds what is broken, explains it, has a hard reboot clean
@@ -20,17 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import json
-from typing import Any, Optional
+from typing import Any
 import uuid
 
-from e2e import client as client_mod
-from e2e import cloud as cloud_mod
-from e2e import lab as lab_mod
-from e2e.client import ADMIN
-from e2e.client import MEMBER
+from e2e import client as client_mod, cloud as cloud_mod, lab as lab_mod
+from e2e.client import ADMIN, MEMBER
 from e2e.scenarios import Scenario
-from e2e.trial import Failed
-from e2e.trial import Trial
+from e2e.trial import Failed, Trial
 
 COMMANDS: list[Scenario] = []
 
@@ -197,9 +183,8 @@ def clean_error(t: Trial, c: client_mod.Client) -> str:
              attachments='root:attached A:attached')
     t.compute.restart(plugin=True)
     plan = t.lab.run / 'plan.json'
-    plan.unlink(missing_ok=True)
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects', '--plan',
-                          str(plan)), FINDINGS)
+    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects'), FINDINGS)
+    plan.write_text(answer.output)
     t.equal('rows', rows(answer, 'Volume', 'Reason'),
             [(t.volumes['B'], 'volume-missing')])
     expect(c.bdm(ADMIN, 'clean', '--yes', '--plan', str(plan)), REPAIRED)
@@ -476,7 +461,7 @@ def _check_fails(t: Trial, c: client_mod.Client,
         raise Failed(f'{says!r} expected: {answer}')
 
 
-def _verdicts(answer: client_mod.Answer, name: Optional[str]) -> set[str]:
+def _verdicts(answer: client_mod.Answer, name: str | None) -> set[str]:
     """The results of all the checks, or of the one of that name."""
     return {_CODES[one['result']]
             for one in json.loads(answer.output)['checks']

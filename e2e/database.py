@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """MariaDB: brought up, filled with schemas, and read by the tests.
 
 The tests read Nova's rows through a user that may do nothing else; what is
@@ -20,11 +10,9 @@ from __future__ import annotations
 from concurrent import futures
 import datetime
 import subprocess
-from typing import Any, Optional
+from typing import Any
 
-from e2e import config
-from e2e import lab as lab_mod
-from e2e import processes
+from e2e import config, lab as lab_mod, processes
 
 DATABASES = ('keystone', 'glance', 'placement', 'nova_api', 'nova',
              'nova_cell0', 'cinder', 'cinder_empty', 'neutron')
@@ -140,7 +128,7 @@ def bdm_rows(server: str) -> list[dict[str, Any]]:
         'order by id', server)
 
 
-def deleted_at(server: str, volume: str) -> Optional[datetime.datetime]:
+def deleted_at(server: str, volume: str) -> datetime.datetime | None:
     """When Nova soft-deleted its row of a volume, to the second."""
     rows = query(
         'select deleted_at from block_device_mapping where instance_uuid = %s '

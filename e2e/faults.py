@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Faults on the real thing, in the middle of a cleanup.
 
 Every one begins with the same damage: the status of B was set to available by
@@ -26,14 +16,9 @@ import dataclasses
 import pathlib
 import subprocess
 
-from e2e import api
-from e2e import database
-from e2e import lab as lab_mod
-from e2e import processes
-from e2e import stack as stack_mod
+from e2e import api, database, lab as lab_mod, processes, stack as stack_mod
 from e2e.scenarios import Scenario
-from e2e.trial import Failed
-from e2e.trial import Trial
+from e2e.trial import Failed, Trial
 
 FAULTS: list[Scenario] = []
 
@@ -62,7 +47,7 @@ POINTS = (
     Point('row-gone', "Nova's row is gone",
           'nova.objects.block_device:BlockDeviceMapping.destroy:after'),
     Point('cinder-told', 'Cinder is told',
-          'nova_bdm_cleanup.cinder:Cinder.delete_attachment:after'),
+          'nova_bdm_cleanup.openstack.cinder:Cinder.delete_attachment:after'),
     Point('journal-closed', 'the journal entry is closed',
           'nova_bdm_cleanup.store.journal:Entry.finish:after'),
     Point('new-domain', 'Nova is about to define the new domain',
@@ -351,12 +336,16 @@ def journal_full(t: Trial) -> str:
         _fill(journal)
         t.cloud.reboot(server)
         t.expect_audit('WARNING', 'journal-unwritable')
+        t.expect_audit('WARNING', 'event=not-connected')
         t.expect_no_removal()
-        untouched(t, server)
+        # Cinder offers the volume to everybody.
+        t.expect(server, 'ACTIVE', 'root A B', inside='root A',
+                 attachments=f'{HEALTHY} B:attached X:attached')
     finally:
         subprocess.run(['umount', str(journal)], check=True)
     next_reboot_finishes(t, server)
-    return 'reboot succeeds, nothing changed; with space the next one cleans'
+    return ('reboot succeeds without the disk, nothing is removed; with space '
+            'the next one cleans up')
 
 
 def _fill(directory: pathlib.Path) -> None:

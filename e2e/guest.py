@@ -1,21 +1,10 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The guest: its boot sector (guest.S) and what it says on its console."""
 
 from __future__ import annotations
 
 import pathlib
 import re
-from typing import Optional
 
 SECTOR = 512
 
@@ -37,7 +26,7 @@ def boot_sector() -> bytes:
     return CODE.ljust(SECTOR - 2, b'\0') + b'\x55\xaa'
 
 
-def disks(console: pathlib.Path) -> Optional[tuple[int, ...]]:
+def disks(console: pathlib.Path) -> tuple[int, ...] | None:
     """The disks of the guest's last report, as sorted sizes in GiB.
 
     None when it has not reported since it was started.

@@ -1,24 +1,11 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Fill a new cloud: users, roles, endpoints, flavor, volume types."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from e2e import api
-from e2e import config
-from e2e import lab as lab_mod
-from e2e import processes
+from e2e import api, config, lab as lab_mod, processes
 
 ENDPOINTS = {
     'placement': 'http://127.0.0.1:8778',

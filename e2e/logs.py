@@ -1,21 +1,10 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Reading the services' logs: only what was written since a mark."""
 
 from __future__ import annotations
 
 import datetime
 import re
-from typing import Optional
 
 from e2e import lab as lab_mod
 
@@ -51,7 +40,7 @@ class Logs:
                 if all(word in line for word in words)]
 
     def first(self, service: str,
-              *words: str) -> Optional[datetime.datetime]:
+              *words: str) -> datetime.datetime | None:
         """When the first such line was written."""
         for line in self.lines(service, *words):
             stamp = _STAMP.match(line)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What Prometheus is told, and what it makes of it.
 
 First without a cloud: files with everything that there is an alert for, and
@@ -27,24 +17,17 @@ import pathlib
 import tempfile
 import time
 
-from e2e import client
-from e2e import lab as lab_mod
-from e2e import processes
-from e2e.prometheus import complaints
-from e2e.prometheus import Prometheus
+from e2e import client, lab as lab_mod, processes
+from e2e.prometheus import complaints, Prometheus
 from e2e.scenarios import Scenario
-from e2e.trial import Failed
-from e2e.trial import Trial
-from nova_bdm_cleanup import exposition
-from nova_bdm_cleanup import textfile
+from e2e.trial import Failed, Trial
+from nova_bdm_cleanup import prometheus as metric_files
 from nova_bdm_cleanup.cleanup.tally import Tally
+from nova_bdm_cleanup.fleet.audit_metrics import AuditMetrics
 from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.fleet.metrics import AuditMetrics
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.store.watch import Known
-from nova_bdm_cleanup.store.watch import Process
-from nova_bdm_cleanup.store.watch import Round
-from nova_bdm_cleanup.store.watch import Sighting
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.store.processes import Process
+from nova_bdm_cleanup.store.watch import Known, Round, Sighting
 from nova_bdm_cleanup.watch import metrics
 
 _HOUR, _DAY = 3600.0, 86400.0
@@ -77,7 +60,7 @@ def _node(bad: bool) -> metrics.State:
         [Reason.ROOT_VOLUME_DANGLING] if bad else [])]
     return metrics.State(
         moment=now - _HOUR * bad, process=Process(
-            lab_mod.HOST, now - 2 * _DAY, {}, '', {
+            lab_mod.HOST, 7, now - 2 * _DAY, '', {
                 'version': '0', 'nova_version': '26', 'mode': 'enforce',
                 'triggers': 'hard_reboot', 'audit_interval': _HOUR,
                 'max_removals_per_hour': 32}),
@@ -108,9 +91,9 @@ def _tell(prometheus: Prometheus, bad: bool) -> None:
 
 
 def _write(prometheus: Prometheus, name: str,
-           collector: exposition.Collector) -> None:
-    textfile.write(str(prometheus.textfiles / name),
-                   exposition.text(collector))
+           collector: metric_files.Collector) -> None:
+    metric_files.write(str(prometheus.textfiles / name),
+                       metric_files.text(collector))
 
 
 def _refuse(prometheus: Prometheus) -> None:

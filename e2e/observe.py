@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What everybody says about one server.
 
 That is Nova, Cinder, libvirt, the guest itself and the host.
@@ -20,11 +10,9 @@ from collections.abc import Mapping
 import dataclasses
 import os
 import re
-from typing import Any, Optional
+from typing import Any
 
-from e2e import cloud as cloud_mod
-from e2e import database
-from e2e import stack as stack_mod
+from e2e import cloud as cloud_mod, database, stack as stack_mod
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +25,9 @@ class View:
     #: Cinder attachments that name the server, as ``name:status``.
     attachments: tuple[str, ...]
     #: Disks of the libvirt domain; None where there is no running domain.
-    domain: Optional[tuple[str, ...]]
+    domain: tuple[str, ...] | None
     #: Disks that the guest reports itself; None where it is off.
-    guest: Optional[tuple[str, ...]]
+    guest: tuple[str, ...] | None
 
 
 class Observer:
@@ -73,7 +61,7 @@ class Observer:
             guest=self.guest(server) if running is not None else None,
         )
 
-    def domain(self, server: str) -> Optional[tuple[str, ...]]:
+    def domain(self, server: str) -> tuple[str, ...] | None:
         state = stack_mod.virsh('domstate', server)
         if state is None or state.strip() != 'running':
             return None
@@ -81,7 +69,7 @@ class Observer:
         return tuple(sorted(self._name(serial) for serial in re.findall(
             r'<serial>([0-9a-f-]{36})</serial>', xml)))
 
-    def guest(self, server: str) -> Optional[tuple[str, ...]]:
+    def guest(self, server: str) -> tuple[str, ...] | None:
         disks = self.cloud.guest_disks(server)
         if disks is None:
             return None

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The plugin under test.
 
 It is installed as its documentation says, and switched on in nova.conf and
@@ -21,13 +11,14 @@ from collections.abc import Mapping
 import pathlib
 import shutil
 import subprocess
-from typing import Optional
 
-from e2e import config
-from e2e import lab as lab_mod
-from e2e import logs as logs_mod
-from e2e import processes
-from e2e import stack as stack_mod
+from e2e import (
+    config,
+    lab as lab_mod,
+    logs as logs_mod,
+    processes,
+    stack as stack_mod,
+)
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 NAME = 'nova-bdm-cleanup'
@@ -97,7 +88,7 @@ class Compute:
 
     def restart(self, plugin: bool,
                 extra: Mapping[str, Mapping[str, str]] = {},
-                env: Optional[dict[str, str]] = None) -> None:
+                env: dict[str, str] | None = None) -> None:
         """Stop it, change nova.conf, start it, wait until it serves."""
         self.stack.procs.stop('nova-compute')
         self.configure(plugin, extra)
@@ -110,7 +101,7 @@ class Compute:
             sections.setdefault(GROUP, {})['enabled'] = 'true'
         config.write_nova(self.lab, sections)
 
-    def start(self, env: Optional[dict[str, str]] = None) -> None:
+    def start(self, env: dict[str, str] | None = None) -> None:
         logs = logs_mod.Logs(self.lab)
         self.stack.start('nova-compute', env)
         processes.wait_until(

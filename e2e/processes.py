@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The processes of the cloud: started, found again, stopped, killed.
 
 There is no init system.  A process is known by its id *and* its start time,
@@ -24,7 +14,6 @@ import pathlib
 import signal
 import subprocess
 import time
-from typing import Optional
 
 from e2e import lab as lab_mod
 
@@ -49,7 +38,7 @@ def wait_until(check: Callable[[], object], what: str, seconds: float = 60,
         time.sleep(pause)
 
 
-def _start_time(pid: int) -> Optional[str]:
+def _start_time(pid: int) -> str | None:
     """The kernel's start time of a live process, or None."""
     try:
         text = pathlib.Path(f'/proc/{pid}/stat').read_text()
@@ -71,7 +60,7 @@ class Processes:
     def _record(self, name: str) -> pathlib.Path:
         return self.lab.pids / name
 
-    def pid(self, name: str) -> Optional[int]:
+    def pid(self, name: str) -> int | None:
         """The id of the running process of that name."""
         try:
             pid, started = json.loads(self._record(name).read_text())
@@ -91,7 +80,7 @@ class Processes:
         return [p.name for p in records]
 
     def start(self, name: str, command: list[str],
-              env: Optional[dict[str, str]] = None) -> None:
+              env: dict[str, str] | None = None) -> None:
         """Start it in a session of its own, unless it runs already."""
         if self.is_running(name):
             return
@@ -131,7 +120,7 @@ class Processes:
         self._signal_group(self.pid(name), signal.SIGCONT)
 
     @staticmethod
-    def _signal_group(pid: Optional[int], number: int) -> None:
+    def _signal_group(pid: int | None, number: int) -> None:
         if pid is None:
             return
         try:

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Runs trials one after another and keeps what they leave when one fails."""
 
 from __future__ import annotations
@@ -19,12 +9,14 @@ import shutil
 import time
 import traceback
 
-from e2e import cloud as cloud_mod
-from e2e import logs as logs_mod
-from e2e import plugin as plugin_mod
-from e2e import results
-from e2e import stack as stack_mod
-from e2e import trial as trial_mod
+from e2e import (
+    cloud as cloud_mod,
+    logs as logs_mod,
+    plugin as plugin_mod,
+    results,
+    stack as stack_mod,
+    trial as trial_mod,
+)
 
 
 class Runner:

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """A soak: servers that are broken, rebooted, attached to and detached from
 at once, at random, for a while.
 
@@ -29,12 +19,8 @@ import random
 import threading
 import time
 import traceback
-from typing import Optional
 
-from e2e import cloud as cloud_mod
-from e2e import database
-from e2e import observe
-from e2e import stack as stack_mod
+from e2e import cloud as cloud_mod, database, observe, stack as stack_mod
 
 SERVERS = 3
 SIZES = (2, 3, 4, 5)
@@ -85,7 +71,7 @@ class Worker:
         self.cloud = cloud
         self.record = record
         self.steps = 0
-        self.failure: Optional[str] = None
+        self.failure: str | None = None
         self.root = cloud.create_volume(f'root-{number}', 1, bootable=True)
         self.volumes = [
             Volume(size, cloud.create_volume(f'{number}-{size}', size))
@@ -120,7 +106,7 @@ class Worker:
             getattr(self, name)(volume)
         self.check()
 
-    def _candidates(self, name: str) -> list[Optional[Volume]]:
+    def _candidates(self, name: str) -> list[Volume | None]:
         if name in NEEDS:
             return [v for v in self.volumes if v.state == NEEDS[name]]
         if name == 'soft_reboot' and any(

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The whole cloud: up in the right order, down without a trace."""
 
 from __future__ import annotations
@@ -20,12 +10,7 @@ import socket
 import subprocess
 import time
 
-from e2e import ceph
-from e2e import config
-from e2e import database
-from e2e import lab as lab_mod
-from e2e import machine
-from e2e import processes
+from e2e import ceph, config, database, lab as lab_mod, machine, processes
 
 DRIVERS = pathlib.Path(__file__).parent / 'cinder_driver'
 QEMU_CONF = pathlib.Path('/etc/libvirt/qemu.conf')
@@ -60,8 +45,7 @@ class Stack:
     def up(self) -> None:
         """Bring up what is not up; safe to call again."""
         # keystoneauth may just have been installed.
-        from e2e import api
-        from e2e import identity
+        from e2e import api, identity
         began = time.monotonic()
         if self.lab.directory.exists() and not self._filled.exists():
             # An earlier bring-up died half way; what it left is not filled

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """One trial: a scenario on one back end, with or without the plugin."""
 
 from __future__ import annotations
@@ -17,19 +7,21 @@ import datetime
 import json
 import pathlib
 import subprocess
-from typing import Any, Optional
+from typing import Any
 
-from e2e import api
-from e2e import client
-from e2e import cloud as cloud_mod
-from e2e import database
-from e2e import guest
-from e2e import lab as lab_mod
-from e2e import logs as logs_mod
-from e2e import observe
-from e2e import plugin as plugin_mod
-from e2e import processes
-from e2e import stack as stack_mod
+from e2e import (
+    api,
+    client,
+    cloud as cloud_mod,
+    database,
+    guest,
+    lab as lab_mod,
+    logs as logs_mod,
+    observe,
+    plugin as plugin_mod,
+    processes,
+    stack as stack_mod,
+)
 
 #: Short name of a volume to its size in GiB.  Guests tell disks by size.
 SIZES = {'root': 1, 'A': 2, 'B': 3, 'X': 4, 'other-root': 5, 'Y': 6}
@@ -160,8 +152,8 @@ class Trial:
     # -- looking -----------------------------------------------------------
 
     def expect(self, server: str, status: str, disks: str,
-               inside: Optional[str] = None,
-               attachments: Optional[str] = None,
+               inside: str | None = None,
+               attachments: str | None = None,
                off: bool = False) -> None:
         """The server must look like this from all sides.
 
@@ -173,7 +165,7 @@ class Trial:
         :param off: no guest may run
         """
         names = tuple(sorted(disks.split()))
-        running: Optional[tuple[str, ...]] = names
+        running: tuple[str, ...] | None = names
         if inside is not None:
             running = tuple(sorted(inside.split()))
         if off:
@@ -194,7 +186,7 @@ class Trial:
                          f'fault: {fault.get("message")}')
 
     def expect_volume(self, name: str, status: str,
-                      on_host: Optional[bool] = None) -> None:
+                      on_host: bool | None = None) -> None:
         """Cinder's status, and whether anything is left on the host."""
         volume = self.volumes[name]
         seen = self.observer.volume(volume)
@@ -222,7 +214,7 @@ class Trial:
         self.equal('removals in the log', lines, [])
 
     def expect_order(self, server: str, name: str,
-                     attachment: Optional[str] = None) -> None:
+                     attachment: str | None = None) -> None:
         """Guest off, host disconnected, Nova's row gone, Cinder told.
 
         Read off Nova's libvirt driver, Nova's database and Cinder's API; when
@@ -249,8 +241,8 @@ class Trial:
         self._expect_recorded_order(server, volume)
 
     @staticmethod
-    def _second(moment: Optional[datetime.datetime]
-                ) -> Optional[datetime.datetime]:
+    def _second(moment: datetime.datetime | None
+                ) -> datetime.datetime | None:
         return moment and moment.replace(microsecond=0)
 
     def _expect_recorded_order(self, server: str, volume: str) -> None:

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Check the installed package; run by the interpreter it is installed for.
 
 With an argument, also the entry points of the group of that name.
@@ -26,7 +16,7 @@ MODULE = 'nova_bdm_cleanup'
 GROUPS = ('os_vif', 'oslo.config.opts', 'console_scripts')
 #: What a nova-compute may import of ours where the plugin is disabled.
 LOADER = [MODULE, f'{MODULE}.plugin', f'{MODULE}.plugin.loader',
-          f'{MODULE}.switch']
+          f'{MODULE}.plugin.switch']
 
 
 def imports_when_disabled() -> list[str]:
@@ -47,7 +37,7 @@ def main() -> int:
         print('That is more than the loader.', file=sys.stderr)
         return 1
     # Only now, or it would have been counted.
-    from nova_bdm_cleanup.version import VERSION
+    from nova_bdm_cleanup import VERSION
 
     installed = metadata.version(NAME)
     print(f'version: {installed}')

@@ -1,27 +1,16 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """How Sphinx builds the documentation and the manual page."""
 
 import os
 import sys
 
-from nova_bdm_cleanup.version import VERSION
+from nova_bdm_cleanup import VERSION
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
 
 extensions = [
     'cliff.sphinxext',
     'code_tables',
-    'openstackdocstheme',
     'oslo_config.sphinxconfiggen',
     'oslo_config.sphinxext',
 ]
@@ -30,10 +19,21 @@ project = 'nova-bdm-cleanup'
 copyright = 'nova-bdm-cleanup developers'  # noqa: A001
 version = release = VERSION
 root_doc = 'index'
-pygments_style = 'native'
-html_theme = 'openstackdocs'
+# What a page shows without saying so is a log line or what a command prints.
+highlight_language = 'none'
+# Sphinx brings this theme along: a search, and nobody else's name.
+html_theme = 'alabaster'
 html_static_path = ['_static']
-html_theme_options = {'show_other_versions': False}
+html_sidebars = {
+    '**': ['about.html', 'searchfield.html', 'navigation.html']}
+html_theme_options = {
+    'body_max_width': 'none',
+    'description': 'Removes dangling block device mappings of Nova',
+    'fixed_sidebar': True,
+    'page_width': '1180px',
+    'show_powered_by': False,
+    'sidebar_width': '240px',
+}
 
 # The commands are those of "openstack".
 autoprogram_cliff_application = 'openstack'
@@ -42,10 +42,6 @@ man_pages = [
     ('guide/cli/nova-bdm-cleanup', 'nova-bdm-cleanup',
      'what the bdm-cleanup plugin of nova-compute did on this host', '', 1),
 ]
-
-openstackdocs_auto_name = False
-openstackdocs_auto_version = False
-openstackdocs_pdf_link = False
 
 config_generator_config_file = '../../etc/config-generator.conf'
 sample_config_basename = '_static/nova-bdm-cleanup'

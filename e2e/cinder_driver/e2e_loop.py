@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """A Cinder back end of sparse files shown as loop devices.
 
 Its connections are os-brick's and Nova's own kind ``local``: the path of a
@@ -26,11 +16,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from cinder import context
-from cinder import interface
-from cinder import objects
-from cinder.volume import configuration
-from cinder.volume import driver
+from cinder import context, interface, objects
+from cinder.volume import configuration, driver
 from oslo_concurrency import processutils
 from oslo_config import cfg
 from oslo_log import log as logging

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """One case: its volumes, targets and servers, and what it finds."""
 
 from __future__ import annotations
@@ -29,15 +19,9 @@ import uuid
 
 from nova.compute import manager as nova_manager
 from nova.db.main import api as db
-from os_brick.initiator.connectors import iscsi
-from os_brick.initiator.connectors import nvmeof
+from os_brick.initiator.connectors import iscsi, nvmeof
 
-from e2e.devices import compute_host
-from e2e.devices import kernel
-from e2e.devices import records
-from e2e.devices import steps
-from e2e.devices import storage
-from e2e.devices import volumes
+from e2e.devices import compute_host, kernel, records, steps, storage, volumes
 
 
 @dataclasses.dataclass
@@ -123,9 +107,9 @@ class Case:
         self.cinder.add(volume, project, encryption)
         return volume
 
-    def target(self, paths: int = 1) -> storage.Target:
-        """Make an iSCSI target."""
-        target = storage.Target(uuid.uuid4().hex[:8], paths)
+    def target(self, paths: int = 1, is_told: bool = True) -> storage.Target:
+        """Make an iSCSI target; see :class:`e2e.devices.storage.Target`."""
+        target = storage.Target(uuid.uuid4().hex[:8], paths, is_told)
         self._storage.append(target)
         return target
 
@@ -173,6 +157,31 @@ class Case:
         """Have the host connect a disk that is no server's."""
         status = self.nova(lambda: self.host.connect(disk.attached), 'none')
         assert not status, 'it was not connected:\n' + self._tail()
+
+    def discover(self) -> None:
+        """Look which targets there are, as an operator may."""
+        with records.changing():
+            subprocess.run(
+                ['iscsiadm', '-m', 'discovery', '-t', 'sendtargets', '-p',
+                 f'{storage.ADDRESSES[0]}:3260'], check=True,
+                capture_output=True)
+
+    def lose_power(self) -> None:
+        """What the host had in memory is gone; open-iscsi's records are not.
+
+        No guest runs and nothing of the case is connected any more.
+        """
+        for server in self._servers:
+            self.host.libvirt.stop(server)
+        for one in self._storage:
+            if isinstance(one, storage.Volume):
+                _remove_maps(one)
+        iqns = [one.iqn for one in self._storage
+                if isinstance(one, storage.Target)]
+        for iqn in iqns:
+            _quietly('iscsiadm', '-m', 'node', '-T', iqn, '-u')
+        self.expect(self.wait(lambda: not any(map(kernel.sessions, iqns))),
+                    'a session outlives the loss of power')
 
     # -- nova-compute ------------------------------------------------------
 
@@ -342,6 +351,7 @@ class Case:
                 _remove_maps(one)
                 with contextlib.suppress(OSError):
                     one.remove()
+        records.forget_discoveries()
 
 
 def events(logged: list[str]) -> str:

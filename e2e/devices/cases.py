@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The cases: how a disk comes to dangle, and what has to become of it.
 
 Each is a function of a :class:`e2e.devices.case.Case`; its docstring is its
@@ -30,11 +20,13 @@ import uuid
 from nova import objects
 from nova.compute import task_states
 
-from e2e.devices import case as case_module
-from e2e.devices import compute_host
-from e2e.devices import guests
-from e2e.devices import kernel
-from e2e.devices import storage
+from e2e.devices import (
+    case as case_module,
+    compute_host,
+    guests,
+    kernel,
+    storage,
+)
 
 Run = Callable[[case_module.Case], None]
 
@@ -51,12 +43,14 @@ class Described:
     :ivar run: the case
     :ivar multipath: whether Nova uses multipath
     :ivar disconnects: whether it must fail when nothing is disconnected
+    :ivar alone: whether no other case may run meanwhile
     :ivar weight: about how many seconds it takes, beside others
     """
 
     run: Run
     multipath: bool
     disconnects: bool
+    alone: bool
     weight: int
 
     @property
@@ -72,9 +66,9 @@ CASES: list[Described] = []
 
 
 def _case(multipath: bool = False, disconnects: bool = True,
-          weight: int = 30) -> Callable[[Run], Run]:
+          alone: bool = False, weight: int = 30) -> Callable[[Run], Run]:
     def register(run: Run) -> Run:
-        CASES.append(Described(run, multipath, disconnects, weight))
+        CASES.append(Described(run, multipath, disconnects, alone, weight))
         return run
     return register
 
@@ -342,8 +336,9 @@ def nvme_tcp_dead(case: case_module.Case) -> None:
     _clean(case, disk, server)
 
 
-def _encrypted(case: case_module.Case, provider: str) -> None:
-    volume = case.volume('a', megabytes=32, encryption={
+def _encrypted_disk(case: case_module.Case, provider: str, letter: str,
+                    project: str = 'project') -> case_module.Disk:
+    volume = case.volume(letter, project, megabytes=32, encryption={
         'provider': provider, 'cipher': 'aes-xts-plain64', 'key_size': 256,
         'control_location': 'front-end', 'encryption_key_id': _KEY_ID})
     # Beforehand, with a cheap derivation of the key: os-brick would take half
@@ -353,7 +348,11 @@ def _encrypted(case: case_module.Case, provider: str) -> None:
          {'luks': 'luks1', 'luks2': 'luks2'}[provider], '--key-file=-',
          '--pbkdf=pbkdf2', '--pbkdf-force-iterations=1000', volume.path],
         input=_KEY.encode(), check=True, capture_output=True)
-    disk = case.disk(volume=volume)
+    return case.disk(volume=volume, project=project)
+
+
+def _encrypted(case: case_module.Case, provider: str) -> None:
+    disk = _encrypted_disk(case, provider, 'a')
     server = case.server(disk)
     case.expect(bool(case.host.libvirt.secrets()) == (provider == 'luks'),
                 'the encryption is not what the case says')
@@ -384,9 +383,10 @@ def _expect_untouched(case: case_module.Case, neighbour: case_module.Disk,
 
     :param server: whose guest writes to it, if any
     """
-    case.fact('neighbour', neighbour.connected())
+    found = neighbour.connected()
+    case.fact('neighbour', found)
     case.expect(device in ('/dev/' + name for name in
-                           neighbour.connected().disks),
+                           (*found.disks, *found.maps)),
                 f'the neighbour no longer has {device}')
     case.expect(neighbour.volume.is_untouched(
         (guests.OFFSET, guests.mark(server)) if server else None),
@@ -561,6 +561,147 @@ def invented_connector(case: case_module.Case) -> None:
     case.expect(not case.cinder.of(invented), 'Cinder has what was invented')
     case.expect_idle(server, disks=1)
     _expect_untouched(case, neighbour, '', device)
+
+
+# -- what is not there, or not any more ------------------------------------
+
+
+@dataclasses.dataclass
+class _Neighbour:
+    """A server of another project with a disk that its guest writes to."""
+
+    disk: case_module.Disk
+    server: str = ''
+    device: str = ''
+
+    def start(self, case: case_module.Case) -> None:
+        """Have it run, for the first time or once more."""
+        if self.server:
+            case.reboot(self.server, 'none', quietly=True)
+        else:
+            self.server = case.server(self.disk, project='other')
+        self.device = self.disk.device()
+
+    def expect_writing(self, case: case_module.Case) -> None:
+        """Check that what it writes still arrives, and nothing else does."""
+        volume, mark = self.disk.volume, guests.mark(self.server)
+        with open(volume.path, 'r+b') as file:
+            file.seek(guests.OFFSET)
+            file.write(volume.letter.encode() * storage.BLOCK)
+        if not case.wait(lambda: volume.read(guests.OFFSET) == mark):
+            # Who reads a multipath device without a path may wait for ever.
+            case.expect(False, f'the guest of {volume.letter} no longer '
+                        f'writes: it has {self.disk.connected()}')
+            return
+        case.expect_running(self.server, 1)
+        _expect_untouched(case, self.disk, self.server, self.device)
+
+
+def _among_neighbours(case: case_module.Case, paths: int = 1
+                      ) -> tuple[case_module.Disk, str, list[_Neighbour]]:
+    """A disk and two neighbours, each with a target of its own, at the same
+    portals and with the same unit; Cinder tells the first portal only.
+    """
+    # All are there before the first is connected, which may discover them.
+    disk, *others = (
+        case.disk(letter, target=case.target(paths, is_told=False),
+                  project=project)
+        for letter, project in (('a', 'project'), ('n', 'other'),
+                                ('m', 'other')))
+    server = case.server(disk)
+    neighbours = [_Neighbour(other) for other in others]
+    for neighbour in neighbours:
+        neighbour.start(case)
+    return disk, server, neighbours
+
+
+def _expect_gone_alone(case: case_module.Case, disk: case_module.Disk,
+                       server: str, neighbours: list[_Neighbour]) -> None:
+    """The disk is gone, and no neighbour has lost anything."""
+    for neighbour in neighbours:
+        neighbour.expect_writing(case)
+    case.expect_gone(disk, server)
+    case.expect_idle(server)
+
+
+@_case(alone=True, weight=60)
+def one_discovery(case: case_module.Case) -> None:
+    """The target is gone, and an operator has discovered those of two
+    neighbours since; one path.
+    """
+    disk, server, neighbours = _among_neighbours(case)
+    disk.target.die()
+    case.cinder.lose(disk.attached)
+    case.discover()
+    case.look('before', disk)
+    case.reboot(server)
+    case.look('after', disk)
+    _expect_gone_alone(case, disk, server, neighbours)
+
+
+@_case(alone=True, weight=60)
+def second_disconnect(case: case_module.Case) -> None:
+    """Cinder refuses to delete the attachment at first; then the target is
+    gone, and an operator has discovered those of two neighbours; one path.
+    """
+    disk, server, neighbours = _among_neighbours(case)
+    case.cinder.volumes[disk.volume.id]['status'] = 'available'
+    case.cinder.refuse = 500
+    case.look('before', disk)
+    case.reboot(server)
+    case.look('after', disk)
+    case.cinder.refuse = None
+    disk.target.die()
+    case.discover()
+    case.reboot_next(server)
+    _expect_gone_alone(case, disk, server, neighbours)
+
+
+@_case(multipath=True, disconnects=False, alone=True, weight=90)
+def power_loss(case: case_module.Case) -> None:
+    """The host is back from a power loss, the target is gone, and the servers
+    of two neighbours are resumed; two paths.
+    """
+    disk, server, neighbours = _among_neighbours(case, paths=2)
+    case.look('before', disk)
+    case.lose_power()
+    disk.target.die()
+    case.cinder.lose(disk.attached)
+    for neighbour in neighbours:
+        neighbour.start(case)
+    case.reboot(server)
+    case.look('after', disk)
+    _expect_gone_alone(case, disk, server, neighbours)
+
+
+@_case(disconnects=False, alone=True, weight=60)
+def luks_name_reused(case: case_module.Case) -> None:
+    """LUKS 2; the host is back from a power loss, and a neighbour's encrypted
+    disk has the name that the lost one had.
+    """
+    disk = _encrypted_disk(case, 'luks2', 'a')
+    neighbour = _Neighbour(_encrypted_disk(case, 'luks2', 'n', 'other'))
+    server = case.server(disk)
+    neighbour.start(case)
+    case.look('before', disk)
+    former = disk.connected().disks
+    case.lose_power()
+    disk.target.die()
+    case.cinder.lose(disk.attached)
+    neighbour.start(case)
+    found = neighbour.disk.connected()
+    case.expect(found.disks == former,
+                f'the neighbour has {found.disks}, not {former}')
+    case.reboot(server)
+    case.look('after', disk)
+    case.fact('neighbour', neighbour.disk.connected())
+    case.expect(neighbour.disk.connected() == found,
+                f'the neighbour no longer has {found}')
+    source, = case.host.libvirt.disks(neighbour.server)
+    case.expect(os.path.exists(source), f'{source} is gone')
+    case.expect_running(neighbour.server, 1)
+    case.expect_gone(disk, server)
+    case.expect_idle(server)
 
 
 # -- killed between any two steps ------------------------------------------

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """nova-compute of the machine: Nova's own manager, driver and objects.
 
 What is not Nova's is small: libvirt is the fake one, Cinder that of
@@ -33,34 +23,32 @@ from unittest import mock
 import uuid
 
 from keystoneauth1 import loading as ks_loading
-from nova import config
-from nova import context as nova_context
-from nova import exception
-from nova import objects
-from nova import service_auth
-from nova.compute import manager as nova_manager
-from nova.compute import power_state
-from nova.compute import task_states
-from nova.compute import vm_states
+from nova import (
+    config,
+    context as nova_context,
+    exception,
+    objects,
+    service_auth,
+)
+from nova.compute import (
+    manager as nova_manager,
+    power_state,
+    task_states,
+    vm_states,
+)
 import nova.conf
-from nova.db.main import api as db
-from nova.db.main import models
+from nova.db.main import api as db, models
 from nova.network import model as network_model
 import nova.privsep
 import os_brick
 from os_brick import privileged as brick_privileged
 from os_brick.initiator.connectors import iscsi
-from oslo_log import formatters
-from oslo_log import log as logging
+from oslo_log import formatters, log as logging
 from oslo_privsep import priv_context
 import sqlalchemy
 
-from e2e.devices import fakes
-from e2e.devices import guests
-from e2e.devices import storage
-from e2e.devices import volumes
-from nova_bdm_cleanup import options
-from nova_bdm_cleanup.plugin import hook
+from e2e.devices import fakes, guests, storage, volumes
+from nova_bdm_cleanup.plugin import hook, options
 
 CONF = nova.conf.CONF
 HOST = 'compute1'

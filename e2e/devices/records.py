@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """open-iscsi's records of targets, which one process at a time may change.
 
 On a host the lock of os-brick sees to that.  Here each case has a lock path of
@@ -20,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 import fcntl
+import pathlib
+import subprocess
+
+#: Where open-iscsi keeps what it has discovered, a directory for each portal.
+_DISCOVERED = pathlib.Path('/etc/iscsi/send_targets')
 
 
 @contextlib.contextmanager
@@ -28,3 +23,13 @@ def changing() -> Iterator[None]:
     with open('/run/iscsi-records.lock', 'w') as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def forget_discoveries() -> None:
+    """Have open-iscsi know of no discovery, as on a new host."""
+    for path in _DISCOVERED.glob('*'):
+        with changing():
+            subprocess.run(
+                ['iscsiadm', '-m', 'discoverydb', '-t', 'sendtargets', '-p',
+                 path.name.replace(',', ':'), '-o', 'delete'], check=True,
+                capture_output=True)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The steps of a nova-compute that change something, so that it can be killed
 between any two of them.
 """
@@ -27,8 +17,7 @@ from cinderclient import client as cinderclient
 from nova import objects
 from oslo_concurrency import processutils
 
-from e2e.devices import fakes
-from e2e.devices import records
+from e2e.devices import fakes, records
 
 #: The commands that only ask, or whose loss nobody would notice.
 _ASKING = ('discovery', '--show', 'session', 'is_luks', 'isLuks', 'list',

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The storage that the machine connects to: its own kernel's targets.
 
 LIO for iSCSI and nvmet for NVMe/TCP, both driven through configfs, so that no
@@ -96,11 +86,15 @@ class Target:
 
     :param name: for its IQN
     :param paths: at how many portals it answers
+    :param is_told: whether Cinder tells them all, as some drivers do; the
+        others leave it to a discovery
     """
 
-    def __init__(self, name: str, paths: int = 1) -> None:
+    def __init__(self, name: str, paths: int = 1,
+                 is_told: bool = True) -> None:
         self.iqn = f'iqn.2010-10.org.openstack:{name}'
         self.portals = [f'{address}:3260' for address in ADDRESSES[:paths]]
+        self._is_told = is_told
         self._path = _TARGETS / 'iscsi' / self.iqn
         self._groups: list[pathlib.Path] = []
         self._luns: dict[int, Volume] = {}
@@ -157,7 +151,7 @@ class Target:
             'target_portal': self.portals[0], 'target_iqn': self.iqn,
             'target_lun': lun, 'volume_id': volume.id, 'discard': False,
             'access_mode': 'rw', 'encrypted': False}
-        if len(self.portals) > 1:
+        if len(self.portals) > 1 and self._is_told:
             data.update(
                 target_portals=self.portals,
                 target_iqns=[self.iqn] * len(self.portals),

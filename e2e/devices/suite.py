@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Runs the cases inside the machine; started by :mod:`e2e.devices.command`.
 
 All is imported once.  Each case is a process forked from this one, so that
@@ -21,7 +11,7 @@ from __future__ import annotations
 from nova.cmd import compute  # noqa: F401 isort: skip
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 import dataclasses
 import fnmatch
 import json
@@ -34,10 +24,7 @@ import time
 import traceback
 from typing import Any
 
-from e2e.devices import bystander
-from e2e.devices import case as case_module
-from e2e.devices import cases
-from e2e.devices import compute_host
+from e2e.devices import bystander, case as case_module, cases, compute_host
 
 #: Beside the working directory of each case: what the host gets to see.
 RESULTS = pathlib.Path('/run/suite/results')
@@ -112,15 +99,19 @@ def _run(wanted: list[cases.Described], manager: Any,
 
 
 def _next(waiting: Iterable[cases.Described],
-          running: Iterable[cases.Described]) -> cases.Described | None:
+          running: Collection[cases.Described]
+          ) -> cases.Described | None:
     """A case that can be begun.
 
     multipathd serves nobody while it waits for a path of one map, and os-brick
-    then does without multipath: only one such case at a time.
+    then does without multipath: only one such case at a time.  What a case
+    has discovered counts for all that is connected meanwhile: some run alone.
     """
     is_taken = any(one.multipath for one in running)
     return next((one for one in waiting
-                 if not (is_taken and one.multipath)), None)
+                 if not (is_taken and one.multipath)
+                 and not (running and one.alone)
+                 and not any(other.alone for other in running)), None)
 
 
 def _run_case(described: cases.Described, manager: Any,

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Stop nova-compute at one exact point: a hook of the tests.
 
 Python imports this module at its start when its directory is on PYTHONPATH.
@@ -32,7 +22,7 @@ from importlib import machinery
 import os
 import sys
 import types
-from typing import Optional, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,9 +72,9 @@ class _Finder:
         self.wanted = wanted
         self.then = then
 
-    def find_spec(self, name: str, path: Optional[Sequence[str]] = None,
-                  target: Optional[types.ModuleType] = None
-                  ) -> Optional[machinery.ModuleSpec]:
+    def find_spec(self, name: str, path: Sequence[str] | None = None,
+                  target: types.ModuleType | None = None
+                  ) -> machinery.ModuleSpec | None:
         if name != self.wanted:
             return None
         sys.meta_path.remove(self)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Carrying out what a plan asks for, in the one safe order.
 
 Guest off, host disconnected, Nova's row gone, Cinder told.  Cinder may give a
@@ -24,27 +14,36 @@ finished later.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import contextlib
 import functools
-from typing import Any, Callable, Mapping, Optional, Set, TypeVar
+from typing import Any, Callable, TypeVar
 
-from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.cleanup.ports import CinderPort
-from nova_bdm_cleanup.cleanup.ports import HostPort
-from nova_bdm_cleanup.cleanup.ports import RebootLost
+from nova_bdm_cleanup.cleanup.ports import (
+    CinderPort,
+    Claim,
+    HostPort,
+    RebootLost,
+    Undecided,
+)
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.deadline import Deadline
-from nova_bdm_cleanup.deadline import TimedOut
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.model import DeleteAttachment
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import RemoveBdm
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Bdm,
+    DeleteAttachment,
+    Finding,
+    Reason,
+    RemoveBdm,
+)
 from nova_bdm_cleanup.store.journal import Entry
 
 T = TypeVar('T')
+
+#: Why nothing had to be disconnected, in the journal.
+NOT_HERE = 'nothing of it is on this host'
 
 
 class StepFailed(Exception):
@@ -82,11 +81,11 @@ class Actions:
         self._recording = True
         # Volumes whose chain ended early: another mapping of such a volume
         # must not go on where the first one stopped.
-        self._stopped: Set[Optional[str]] = set()
+        self._stopped: set[str | None] = set()
         #: How many actions are complete.
         self.completed = 0
         #: The mappings that are gone, by their uuid.
-        self.removed: Set[str] = set()
+        self.removed: set[str] = set()
         #: What counts towards the hourly limits: rather one too many.
         self.removals = 0
         self.deletions = 0
@@ -134,7 +133,7 @@ class Actions:
                 self._release(finding, action, guards)
         self.completed += 1
 
-    def _may_begin(self, volume_id: Optional[str]) -> None:
+    def _may_begin(self, volume_id: str | None) -> None:
         self._deadline.check('the cleanup of this disk')
         if self._trigger.gives_way:
             self._host.claim()
@@ -250,10 +249,14 @@ class Actions:
             self._obstacle, disk), quiet=True)
         if obstacle:
             self._skip(finding, obstacle, **subject)
+        elif self._step(finding, 'disconnect',
+                        functools.partial(self._host.disconnect, disk),
+                        quiet=True, volume=disk.volume_id, **subject):
+            self.record('disconnect', 'done', volume=disk.volume_id, **subject)
         else:
-            self._step(finding, 'disconnect',
-                       functools.partial(self._host.disconnect, disk),
-                       volume=disk.volume_id, **subject)
+            # After a boot of the host, or where it was disconnected already.
+            self.record('disconnect', 'skipped', volume=disk.volume_id,
+                        detail=NOT_HERE, **subject)
 
     def _skip(self, finding: Finding, why: str, **subject: Any) -> None:
         self._audit.left(finding, why)
@@ -268,10 +271,19 @@ class Actions:
         """
         if self._host.used_by_others(bdm.volume_id or ''):
             return 'another server on this host uses the volume'
-        if self._host.is_reused(bdm):
+        if self._host.is_reused(bdm, self._is_attached):
             return ('another volume has its address on this host by now, so '
                     'nothing of it can be left here')
         return ''
+
+    def _is_attached(self, claim: Claim) -> bool:
+        attached = self._cinder.attaches(*claim)
+        if attached is None:
+            raise Undecided(
+                'Cinder does not tell whether volume %s, which has the same '
+                'address, is attached to server %s'
+                % (claim.volume_id, claim.server))
+        return attached
 
     def _delete(self, finding: Finding, attachment: Attachment) -> None:
         if attachment.is_legacy:
@@ -296,7 +308,7 @@ class Actions:
             raise NotAsked('no connector of this host: %s' % exc) from exc
         return self._cinder.force_detach(attachment, connector)
 
-    def _step(self, finding: Optional[Finding], name: str,
+    def _step(self, finding: Finding | None, name: str,
               func: Callable[[], T], quiet: bool = False,
               **subject: Any) -> T:
         """Do one step; record it, and audit it when it fails."""

@@ -1,61 +1,41 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Look, plan, look again, and act on what both looks agree on."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 import contextlib
 import dataclasses
 import datetime
 import time
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    FrozenSet,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-    TypeVar,
-)
+from typing import Any, Callable, TypeVar
 
-from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.cleanup import actions
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.cleanup import witness
-from nova_bdm_cleanup.cleanup.ports import CinderPort
-from nova_bdm_cleanup.cleanup.ports import HostPort
+from nova_bdm_cleanup.cleanup import actions, loglines, witness
+from nova_bdm_cleanup.cleanup.ports import CinderPort, HostPort
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.deadline import Deadline
-from nova_bdm_cleanup.deadline import TimedOut
-from nova_bdm_cleanup.model import Action
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.model import DeleteAttachment
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Plan
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import RemoveBdm
-from nova_bdm_cleanup.model import Server
-from nova_bdm_cleanup.model import Snapshot
-from nova_bdm_cleanup.model import WitnessAnswer
-from nova_bdm_cleanup.store.journal import Charge
-from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.store.journal import LimitReached
-from nova_bdm_cleanup.store.journal import REMOVALS
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
+from nova_bdm_cleanup.rules.facts import (
+    Action,
+    Attachment,
+    Bdm,
+    DeleteAttachment,
+    Finding,
+    Plan,
+    Policy,
+    Reason,
+    RemoveBdm,
+    Server,
+    Snapshot,
+    WitnessAnswer,
+)
+from nova_bdm_cleanup.store.journal import (
+    Charge,
+    Journal,
+    LimitReached,
+    REMOVALS,
+)
 
 T = TypeVar('T')
 
@@ -63,13 +43,6 @@ T = TypeVar('T')
 #: counted for each project, since its members make as many of these as they
 #: like.
 _DELETIONS = 'attachments of project %s'
-
-#: No stale attachment is begun with when less of the time is left than this
-#: share: the more of them a volume has, the longer Cinder takes for each.
-_WITHOUT_ATTACHMENTS = 2 / 3
-
-_CAN_WAIT = ('a third of the time is over, and stale attachments can wait: '
-             '%s')
 
 
 def _utcnow() -> datetime.datetime:
@@ -95,7 +68,7 @@ class Cleaner:
                  journal: Journal, audit: loglines.LogLines,
                  policy: Policy, trigger: Trigger, deadline: Deadline,
                  now: Callable[[], datetime.datetime] = _utcnow,
-                 seen: Optional[Collection[Tuple[str, str]]] = None) -> None:
+                 seen: Collection[tuple[str, str]] | None = None) -> None:
         self._host = host
         self._cinder = cinder
         self._journal = journal
@@ -106,17 +79,17 @@ class Cleaner:
         self._seen = seen
         self._now = now
         #: What must not be connected, by the last look that was answered.
-        self._left_out: Dict[str, Finding] = {}
+        self._left_out: dict[str, Finding] = {}
         #: The mappings of which an hour has had enough.
-        self._over_limit: FrozenSet[str] = frozenset()
+        self._over_limit: frozenset[str] = frozenset()
         #: Whether it was said that Cinder has too many attachments.
         self._is_cut = False
         #: What kept Cinder from being asked, the last time that it was tried.
-        self.unanswered: Optional[Exception] = None
+        self.unanswered: Exception | None = None
         #: Seconds spent on asking it.
         self.asking = 0.0
 
-    def clean(self, server: Server, bdms: Sequence[Bdm]) -> FrozenSet[str]:
+    def clean(self, server: Server, bdms: Sequence[Bdm]) -> frozenset[str]:
         """Find what is inconsistent at a server and remove what may be.
 
         Never raises because of Cinder, the host, Nova or the journal.
@@ -128,7 +101,7 @@ class Cleaner:
         """
         plan = self._look(server, bdms)
         with contextlib.ExitStack() as locks:
-            if plan.due and self._trigger.takes_lock:
+            if plan.due and not self._trigger.switches_off:
                 try:
                     locks.enter_context(self._host.lock())
                 except Exception as exc:
@@ -136,7 +109,7 @@ class Cleaner:
                                          obstacle=loglines.masked(exc))
                 else:
                     # Whatever was going on then is over now.
-                    plan = self._look(server)
+                    plan = self._look_again(plan, server)
             self._audit.plan(plan)
             removed = self._act(plan, server) if plan.due else frozenset()
         if not self._trigger.gives_way:
@@ -144,7 +117,7 @@ class Cleaner:
                 f for uuid, f in self._left_out.items() if uuid not in removed)
         return removed.union(self._left_out)
 
-    def report(self, server: Server, bdms: Sequence[Bdm]) -> FrozenSet[str]:
+    def report(self, server: Server, bdms: Sequence[Bdm]) -> frozenset[str]:
         """Find the same in a soft reboot, and change nothing.
 
         The virt driver turns the soft reboot of a guest that hangs into a hard
@@ -158,7 +131,7 @@ class Cleaner:
         return frozenset(self._left_out)
 
     def _look(self, server: Server,
-              bdms: Optional[Sequence[Bdm]] = None) -> Plan:
+              bdms: Sequence[Bdm] | None = None) -> Plan:
         """What is to be done for all that is known; nothing when unknown.
 
         :param bdms: its mappings, if they were read just now
@@ -216,7 +189,7 @@ class Cleaner:
     def _decide(self, snapshot: Snapshot) -> Plan:
         plan = rules.decide(snapshot, self._policy, self._now())
         if self._seen is not None:
-            return plan.of(self._seen)
+            return plan.of_those(self._seen)
         return plan if self._trigger.finds_stale else plan.of_mappings()
 
     def _ask(self, question: Callable[[], T]) -> T:
@@ -246,7 +219,7 @@ class Cleaner:
             return first.withhold(self._reason_of(exc))
         return rules.confirm(first, second)
 
-    def _act(self, plan: Plan, server: Server) -> FrozenSet[str]:
+    def _act(self, plan: Plan, server: Server) -> frozenset[str]:
         """Carry a plan out.
 
         :returns: the uuids of the mappings that are gone
@@ -283,7 +256,7 @@ class Cleaner:
         return frozenset(acting.removed)
 
     def _act_on_the_rest(self, plan: Plan, server: Server,
-                         kind: Type[Action]) -> FrozenSet[str]:
+                         kind: type[Action]) -> frozenset[str]:
         """Act, but on nothing of a kind of which an hour has had enough."""
         withheld = plan.withhold(Reason.OVER_LIMIT, kind)
         self._over_limit = plan.dangling - withheld.dangling
@@ -299,7 +272,9 @@ class Cleaner:
             acting.power_off()
         except actions.StepFailed:
             return
-        again = self._look_again(plan, server)
+        # Where the guest was off, both looks have been taken.
+        again = (self._look_again(plan, server)
+                 if self._trigger.switches_off else plan)
         acting.record('second-look', 'done', agreed=len(again.due))
         self._audit.plan(Plan(tuple(
             f for f, before in zip(again.findings, plan.findings)
@@ -307,19 +282,13 @@ class Cleaner:
         for finding in again.findings:
             if isinstance(finding.action, RemoveBdm) and not finding.is_due:
                 acting.leave(finding)
-        for number, finding in enumerate(again.due):
-            if isinstance(finding.action, DeleteAttachment) and (
-                    not self._deadline.is_left(_WITHOUT_ATTACHMENTS)):
-                self._audit.plan(Plan(again.due[number:]).withhold(
-                    Reason.TIMED_OUT,
-                    obstacle=_CAN_WAIT % self._trigger.next_try))
-                break
+        for finding in again.due:
             try:
                 acting.carry_out(finding)
             except actions.StepFailed:
                 continue
 
-    def _record(self, plan: Plan) -> Dict[str, Any]:
+    def _record(self, plan: Plan) -> dict[str, Any]:
         """What the journal keeps: all that explaining and undoing needs."""
         return dict(
             self._host.describe(), trigger=self._trigger.name,
@@ -327,8 +296,8 @@ class Cleaner:
             findings=[_finding_record(f)
                       for f in plan.summed_up().findings])
 
-    def _action_record(self, finding: Finding) -> Dict[str, Any]:
-        record: Dict[str, Any] = {'reason': str(finding.reason),
+    def _action_record(self, finding: Finding) -> dict[str, Any]:
+        record: dict[str, Any] = {'reason': str(finding.reason),
                                   'explanation': finding.explanation}
         action = finding.action
         if isinstance(action, RemoveBdm):
@@ -342,14 +311,14 @@ class Cleaner:
         return record
 
 
-def _attachment_record(attachment: Attachment) -> Dict[str, Any]:
+def _attachment_record(attachment: Attachment) -> dict[str, Any]:
     """Without the connection information, which may hold secrets."""
     return {'id': attachment.id, 'volume_id': attachment.volume_id,
             'server_id': attachment.server_id, 'status': attachment.status,
             'connected': attachment.connected}
 
 
-def _finding_record(finding: Finding) -> Dict[str, Any]:
+def _finding_record(finding: Finding) -> dict[str, Any]:
     return {'reason': str(finding.reason),
             'withheld': str(finding.withheld) if finding.withheld else None,
             'volume': finding.volume_id,

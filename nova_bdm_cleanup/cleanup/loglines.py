@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The audit lines: one per finding and per action, in a form to grep for.
 
 Every line reads ``bdm-cleanup: event=... reason=... volume=... attachment=...
@@ -19,18 +9,18 @@ No line carries connection information.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import logging as levels
 import re
-from typing import Any, Iterable, Optional
+from typing import Any
 
 from oslo_log import log as logging
 from oslo_utils import strutils
 
-from nova_bdm_cleanup import model
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.rules import guards
+from nova_bdm_cleanup.rules import facts, guards
+from nova_bdm_cleanup.rules.facts import Reason
 
 #: Log filters of operators name it, wherever this module is moved.
 LOG = logging.getLogger('nova_bdm_cleanup.audit')
@@ -66,14 +56,14 @@ class LogLines:
     :param tally: where it is counted what is logged
     """
 
-    def __init__(self, instance: Any, request_id: Optional[str],
-                 trigger: Trigger, tally: Optional[Tally] = None) -> None:
+    def __init__(self, instance: Any, request_id: str | None,
+                 trigger: Trigger, tally: Tally | None = None) -> None:
         self._instance = instance
         self._request_id = request_id
         self._trigger = trigger
         self._tally = tally or Tally()
 
-    def plan(self, plan: model.Plan) -> None:
+    def plan(self, plan: facts.Plan) -> None:
         """Every finding that is not acted on; healthy disks at DEBUG.
 
         Of many attachments only the first are told one by one.
@@ -89,11 +79,11 @@ class LogLines:
             else:
                 self._kept(finding)
 
-    def _kept(self, finding: model.Finding) -> None:
+    def _kept(self, finding: facts.Finding) -> None:
         self._line(_level(finding.reason), 'kept', finding.reason,
                    finding.explanation, finding)
 
-    def _withheld(self, finding: model.Finding) -> None:
+    def _withheld(self, finding: facts.Finding) -> None:
         why = finding.withheld or finding.reason
         self._line(
             levels.INFO if why in _CALM else levels.WARNING,
@@ -102,14 +92,14 @@ class LogLines:
                 finding.explanation, why,
                 finding.obstacle or guards.WORDS.get(why, why)), finding)
 
-    def removing(self, finding: model.Finding) -> None:
+    def removing(self, finding: facts.Finding) -> None:
         """An action is about to begin: what goes, and why."""
         if _is_row_only(finding):
             text = ("Removing block device mapping %s of volume '%s' from "
                     "Nova, and nothing else: %s" % (
                         finding.bdm.uuid if finding.bdm else '-',
                         finding.volume_id, finding.explanation))
-        elif isinstance(finding.action, model.RemoveBdm):
+        elif isinstance(finding.action, facts.RemoveBdm):
             # The words of Nova's own cleanup, for which operators have
             # searched their logs since 2023.2.
             text = ("Removing stale volume attachment %s from instance for "
@@ -124,12 +114,15 @@ class LogLines:
                                          finding.explanation))
         self._line(levels.INFO, 'removing', finding.reason, text, finding)
 
-    def removed(self, finding: model.Finding, entry: str) -> None:
-        """An action is complete; a mapping can be brought back."""
+    def removed(self, finding: facts.Finding, entry: str) -> None:
+        """An action is complete; most mappings can be brought back."""
         if _is_row_only(finding):
             text = ('the block device mapping is gone; the server has the '
                     'disk by another one, so there is nothing to undo')
-        elif isinstance(finding.action, model.RemoveBdm):
+        elif finding.reason is Reason.ATTACHED_ELSEWHERE:
+            text = ('the block device mapping is gone; the volume is attached '
+                    'to another server, so there is nothing to undo')
+        elif isinstance(finding.action, facts.RemoveBdm):
             text = ('the block device mapping is gone; to undo: '
                     'nova-bdm-cleanup journal undo %s' % entry)
         else:
@@ -137,16 +130,14 @@ class LogLines:
         self._tally.removed(finding.reason, self._trigger.name)
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
 
-    def left_out_of_guest(self, findings: Iterable[model.Finding]) -> None:
+    def left_out_of_guest(self, findings: Iterable[facts.Finding]) -> None:
         """Their mappings are kept, and their disks are not connected."""
         for finding in findings:
             self._line(levels.WARNING, 'not-connected', finding.reason,
-                       '%s; the mapping is still there, and the guest comes '
-                       'back without the disk: as long as Cinder shows no '
-                       'attachment of this server, the disk may be '
-                       'somebody else\'s' % finding.explanation, finding)
+                       '%s; the mapping is still there, and %s' % (
+                           finding.explanation, facts.WITHOUT_DISK), finding)
 
-    def failed(self, finding: Optional[model.Finding], reason: Reason,
+    def failed(self, finding: facts.Finding | None, reason: Reason,
                step: str, error: object) -> None:
         """A step failed; its chain stops and the next cleanup tries again."""
         self._count(reason)
@@ -175,13 +166,13 @@ class LogLines:
                    'can wait for; all but the first %d are left as they are'
                    % read)
 
-    def left(self, finding: model.Finding, why: str) -> None:
+    def left(self, finding: facts.Finding, why: str) -> None:
         """Nothing is disconnected from this host, and the rest is done."""
         self._line(levels.INFO, 'left', finding.reason,
                    '%s; nothing is disconnected from this host' % why,
                    finding)
 
-    def untidy(self, finding: model.Finding, error: object) -> None:
+    def untidy(self, finding: facts.Finding, error: object) -> None:
         """The mapping is gone; something that belonged to it may be left."""
         self._line(levels.WARNING, 'untidy', finding.reason,
                    'the mapping is gone, but not all that belonged to it '
@@ -193,7 +184,7 @@ class LogLines:
         self._line(levels.WARNING, 'unrecorded', Reason.JOURNAL_UNWRITABLE,
                    masked(error))
 
-    def unreported(self, finding: model.Finding, error: object) -> None:
+    def unreported(self, finding: facts.Finding, error: object) -> None:
         """The removal is complete; its instance action event is missing."""
         self._line(levels.INFO, 'unreported', finding.reason,
                    'no instance action event: %s' % masked(error), finding)
@@ -207,12 +198,12 @@ class LogLines:
 
     # Rounds of the periodic audit
 
-    def found(self, finding: model.Finding) -> None:
+    def found(self, finding: facts.Finding) -> None:
         """Something is there that was there a round ago, too."""
         self._line(_level(finding.reason), 'found', finding.reason,
                    finding.explanation, finding)
 
-    def gone(self, finding: model.Finding) -> None:
+    def gone(self, finding: facts.Finding) -> None:
         """What was found is no longer so."""
         self._line(levels.INFO, 'gone', finding.reason,
                    finding.explanation, finding)
@@ -220,6 +211,14 @@ class LogLines:
     def audited(self, summary: str) -> None:
         """The sum of a round."""
         self._line(levels.INFO, 'audited', None, summary)
+
+    def not_swept(self, why: str) -> None:
+        """So much was found at once that Cinder may be wrong."""
+        self._count(Reason.OVER_LIMIT)
+        self._line(levels.WARNING, 'not-swept', Reason.OVER_LIMIT,
+                   '%s: a restored database of Cinder looks like that; none '
+                   'of them is swept, and each is left to a reboot or start '
+                   'of its server' % why)
 
     def not_audited(self, reason: Reason, error: object, then: str,
                     is_new: bool) -> None:
@@ -235,8 +234,8 @@ class LogLines:
     def _count(self, reason: Reason, number: int = 1) -> None:
         self._tally.refused(reason, self._trigger.name, number)
 
-    def _line(self, level: int, event: str, reason: Optional[Reason],
-              text: str, finding: Optional[model.Finding] = None) -> None:
+    def _line(self, level: int, event: str, reason: Reason | None,
+              text: str, finding: facts.Finding | None = None) -> None:
         LOG.log(
             level,
             'bdm-cleanup: event=%(event)s reason=%(reason)s '
@@ -263,8 +262,8 @@ def _level(reason: Reason) -> int:
     return levels.WARNING
 
 
-def _is_row_only(finding: model.Finding) -> bool:
-    return (isinstance(finding.action, model.RemoveBdm)
+def _is_row_only(finding: facts.Finding) -> bool:
+    return (isinstance(finding.action, facts.RemoveBdm)
             and not finding.action.disconnect)
 
 

@@ -1,50 +1,39 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The two interfaces that the cleaner talks to: Cinder's and the host's."""
 
 from __future__ import annotations
 
-from typing import (
-    Any,
-    ContextManager,
-    Iterable,
-    Mapping,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-)
+from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from typing import Any, Callable, NamedTuple, Protocol
 
-from nova_bdm_cleanup.model import Answers
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Server
-from nova_bdm_cleanup.model import Swap
+from nova_bdm_cleanup.rules.facts import (
+    Answers,
+    Attachment,
+    Bdm,
+    Finding,
+    Server,
+    Swap,
+)
 
 
 class CinderPort(Protocol):
-    """Implemented by :class:`nova_bdm_cleanup.cinder.Cinder`."""
+    """Implemented by :class:`nova_bdm_cleanup.openstack.cinder.Cinder`."""
 
     @property
     def sees_all(self) -> bool:
         """Whether the credentials see every project."""
 
     def look(self, server_id: str, bdms: Sequence[Bdm],
-             project: Optional[str] = None) -> Answers:
+             project: str | None = None) -> Answers:
         """All that Cinder knows of one server's disks."""
 
     def knows_any(self, volume_ids: Sequence[str]) -> bool:
-        """Whether at least one of some volumes exists in this CinderPort."""
+        """Whether at least one of some volumes exists in this Cinder."""
+
+    def attaches(self, server_id: str, volume_id: str,
+                 attachment_id: str | None) -> bool | None:
+        """Whether a server has a volume; None: nobody can tell."""
 
     def delete_attachment(self, attachment_id: str,
                           complete: bool = False) -> bool:
@@ -60,7 +49,15 @@ class RebootLost(Exception):
 
 
 class Undecided(Exception):
-    """Nova's rows do not tell whether another server needs something."""
+    """Nobody can tell whether another server needs something."""
+
+
+class Claim(NamedTuple):
+    """What the mapping of another server says."""
+
+    server: str
+    volume_id: str
+    attachment_id: str | None
 
 
 class HostPort(Protocol):
@@ -68,22 +65,22 @@ class HostPort(Protocol):
 
     # What is so
 
-    def server(self) -> Optional[Server]:
+    def server(self) -> Server | None:
         """The server read anew; None when it is not this host's to clean."""
 
-    def bdms(self) -> Tuple[Bdm, ...]:
+    def bdms(self) -> tuple[Bdm, ...]:
         """All block device mappings of the server, read anew."""
 
-    def former(self, attachment: Attachment) -> Optional[Bdm]:
+    def former(self, attachment: Attachment) -> Bdm | None:
         """The deleted mapping that named an attachment, if there was one."""
 
-    def witnesses(self) -> Iterable[Sequence[str]]:
-        """The volumes of all other servers that Nova knows, in portions.
+    def witnesses(self) -> Iterable[str]:
+        """The volumes of all other servers that Nova knows.
 
         Those of this host come first.  The right Cinder knows most of them.
         """
 
-    def swaps(self) -> Tuple[Swap, ...]:
+    def swaps(self) -> tuple[Swap, ...]:
         """The swaps of volumes of the server that did not end well."""
 
     def used_by_others(self, volume_id: str) -> bool:
@@ -92,9 +89,12 @@ class HostPort(Protocol):
         :raises Undecided: when one has it that may be on its way
         """
 
-    def is_reused(self, bdm: Bdm) -> bool:
+    def is_reused(self, bdm: Bdm,
+                  is_attached: Callable[[Claim], bool]) -> bool:
         """Whether another volume has the disk's address on this host now.
 
+        :param is_attached: asks Cinder about the mapping that says so, which
+            may dangle itself
         :raises Undecided: when nobody can tell while servers are moving
         """
 
@@ -103,7 +103,7 @@ class HostPort(Protocol):
 
     # What is done
 
-    def lock(self) -> ContextManager[None]:
+    def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keep Nova from working on the server meanwhile.
 
         Only asked for where Nova does not hold this lock itself.
@@ -123,14 +123,17 @@ class HostPort(Protocol):
     def power_off(self) -> None:
         """Stop the guest and keep its definition."""
 
-    def guard(self, volume_id: str) -> ContextManager[None]:
+    def guard(self, volume_id: str) -> contextlib.AbstractContextManager[None]:
         """Keep Nova from connecting or disconnecting the volume's siblings.
 
         The lock that Nova takes for the same reason when it detaches.
         """
 
-    def disconnect(self, bdm: Bdm) -> None:
-        """Flush and remove from this host what a mapping connected."""
+    def disconnect(self, bdm: Bdm) -> bool:
+        """Flush and remove from this host what a mapping connected.
+
+        :returns: whether there was anything of it
+        """
 
     def undefine(self, bdm: Bdm) -> None:
         """Take a mapping's disk out of the definition of a guest that is off.

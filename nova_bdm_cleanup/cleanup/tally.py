@@ -1,24 +1,14 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What happened since nova-compute started, counted for those who watch."""
 
 from __future__ import annotations
 
 import collections
+from collections import Counter
 import threading
-from typing import Counter, Dict, Tuple
 
 #: A reason code and the name of a trigger.
-Key = Tuple[str, str]
+Key = tuple[str, str]
 
 
 class Tally:
@@ -29,7 +19,7 @@ class Tally:
         self._removals: Counter[Key] = collections.Counter()
         self._refusals: Counter[Key] = collections.Counter()
         self._looks: Counter[str] = collections.Counter()
-        self._seconds: Dict[str, float] = collections.defaultdict(float)
+        self._seconds: dict[str, float] = collections.defaultdict(float)
         self._requests: Counter[str] = collections.Counter()
 
     def removed(self, reason: str, trigger: str) -> None:
@@ -62,22 +52,22 @@ class Tally:
     # Copies, which do not change while they are read.
 
     @property
-    def removals(self) -> Dict[Key, int]:
+    def removals(self) -> dict[Key, int]:
         with self._lock:
             return dict(self._removals)
 
     @property
-    def refusals(self) -> Dict[Key, int]:
+    def refusals(self) -> dict[Key, int]:
         with self._lock:
             return dict(self._refusals)
 
     @property
-    def requests(self) -> Dict[str, int]:
+    def requests(self) -> dict[str, int]:
         with self._lock:
             return dict(self._requests)
 
     @property
-    def looks(self) -> Dict[str, Tuple[int, float]]:
+    def looks(self) -> dict[str, tuple[int, float]]:
         """By trigger, how many there were and how long they took."""
         with self._lock:
             return {trigger: (number, self._seconds[trigger])

@@ -1,22 +1,11 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What brings a cleanup about, and what it may do there."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import FrozenSet, Optional
 
-from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.rules.facts import Reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,22 +15,21 @@ class Trigger:
     #: For the journal.
     name: str
     #: Nova's task states in which a server is there.
-    states: FrozenSet[Optional[str]]
+    states: frozenset[str | None]
     #: Why nothing is done when it is in another one.
     lost: Reason
     #: What happens when nothing is done, for the log.
     goes_on: str
     #: What does what is left to be done, for the log.
     next_try: str
-    #: The guest is on as a rule and is switched off.  Elsewhere it is off, and
-    #: where that cannot be proved nothing is done.
+    #: The guest is on as a rule and is switched off, while Nova holds its lock
+    #: of the server.  Elsewhere the lock is taken, and where it cannot be
+    #: proved that the guest is off nothing is done.
     switches_off: bool = False
-    #: Nova does not hold its lock of the server.
-    takes_lock: bool = False
     #: Stale attachments are looked for, too.
     finds_stale: bool = True
     #: So many seconds are waited at most, whatever the options allow.
-    longest: Optional[float] = None
+    longest: float | None = None
     #: Only a server that is stopped, and only for as long as nobody wants it.
     #: It stays off, so that Nova does not define its guest anew.
     gives_way: bool = False
@@ -73,8 +61,7 @@ START = Trigger(
     states=frozenset(('powering-on', 'restoring')),
     lost=Reason.START_LOST,
     goes_on='the start goes on',
-    next_try='the next start tries again',
-    takes_lock=True)
+    next_try='the next start tries again')
 
 #: Nova marks the server in no way while it resumes it.
 HOST_BOOT = Trigger(
@@ -83,7 +70,6 @@ HOST_BOOT = Trigger(
     lost=Reason.START_LOST,
     goes_on='the server is resumed',
     next_try='the next cleanup of the server tries again',
-    takes_lock=True,
     finds_stale=False)
 
 #: A server that is off, in the background.  Whoever starts it meanwhile must
@@ -94,7 +80,6 @@ SWEEP = Trigger(
     lost=Reason.SWEEP_LOST,
     goes_on='the server stays off',
     next_try='the next round tries again',
-    takes_lock=True,
     finds_stale=False,
     longest=10.0,
     gives_way=True)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Whether the plugin can work on this host.
 
 In the manner of ``nova-status upgrade check``, and on the same library.  It
@@ -19,16 +9,14 @@ nova-compute.
 from __future__ import annotations
 
 import argparse
-from typing import Any, List
+from typing import Any
 
 from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
 
-from nova_bdm_cleanup import options
-from nova_bdm_cleanup.cli import checks
-from nova_bdm_cleanup.cli import novaconf
-from nova_bdm_cleanup.exitcodes import CommandError
-from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.cli import checks, novaconf
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
 
 def add_parser(subparsers: Any) -> None:
@@ -68,7 +56,7 @@ def _load(args: argparse.Namespace) -> cfg.ConfigOpts:
             ExitCode.REFUSED, 'Nova cannot be imported (%s): run this with '
             'the Python of nova-compute' % exc) from exc
     words = ['nova-compute']
-    files: List[str] = getattr(args, 'config_file', [])
+    files: list[str] = getattr(args, 'config_file', [])
     for name in getattr(args, 'config_dir', ()):
         words += ['--config-dir', name]
     conf: cfg.ConfigOpts = nova_config.CONF

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The checks of ``nova-bdm-cleanup check``.
 
 Each succeeds, or its details say what to set.  What a check needs of Nova it
@@ -22,28 +12,22 @@ from importlib import metadata
 import os
 import pathlib
 import time
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable
 
-from keystoneauth1 import exceptions as ksa_exceptions
-from keystoneauth1 import loading as ks_loading
+from keystoneauth1 import exceptions as ksa_exceptions, loading as ks_loading
 from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
-from oslo_upgradecheck.upgradecheck import Code
-from oslo_upgradecheck.upgradecheck import Result
+from oslo_upgradecheck.upgradecheck import Code, Result
 
-from nova_bdm_cleanup import answers
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup import options
-from nova_bdm_cleanup import terminal
-from nova_bdm_cleanup import textfile
-from nova_bdm_cleanup.api import Api
-from nova_bdm_cleanup.cinder import Cinder
-from nova_bdm_cleanup.cinder import MICROVERSION
-from nova_bdm_cleanup.cinder import NOVA_CONF
+from nova_bdm_cleanup import prometheus, terminal
+from nova_bdm_cleanup.files import FileError
+from nova_bdm_cleanup.openstack import answers, errors
+from nova_bdm_cleanup.openstack.api import Api
+from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.store.watch import Watch
-from nova_bdm_cleanup.switch import GROUP
 from nova_bdm_cleanup.watch import status
 from nova_bdm_cleanup.watch.status import State
 
@@ -63,7 +47,7 @@ def _guarded(check: Callable[[Any], Result]) -> Callable[[Any], Result]:
     def guarded(self: Any) -> Result:
         try:
             result = check(self)
-        except (errors.ApiError, textfile.TextfileError) as exc:
+        except (errors.ApiError, FileError) as exc:
             result = _failure(str(exc))
         except Exception as exc:
             result = _failure('%s: %s' % (type(exc).__name__, exc))
@@ -75,7 +59,7 @@ def _guarded(check: Callable[[Any], Result]) -> Callable[[Any], Result]:
     return guarded
 
 
-def _success(details: Optional[str] = None) -> Result:
+def _success(details: str | None = None) -> Result:
     return Result(Code.SUCCESS, details)
 
 
@@ -117,12 +101,12 @@ class Checks(upgradecheck.UpgradeCommands):
     @_guarded
     def nova(self) -> Result:
         """Whether Nova has what the plugin builds on."""
-        from nova_bdm_cleanup.plugin import hook
+        from nova_bdm_cleanup.plugin import fit
 
-        differences = hook.differences() + [
+        differences = fit.differences() + [
             '%s: %s' % (name, difference)
-            for name in options.triggers(self._conf)
-            for difference in hook.differences_for(name)]
+            for name in self._conf[GROUP].triggers
+            for difference in fit.differences_for(name)]
         if differences:
             return _failure(
                 'this Nova is not understood, and would be left as it is: %s'
@@ -156,10 +140,8 @@ class Checks(upgradecheck.UpgradeCommands):
     @_guarded
     def running(self) -> Result:
         """Whether it works in the nova-compute that runs by now."""
-        path, max_bytes = options.store(self._conf)
-        found = status.of(Watch(path, max_bytes, self._conf.host),
-                          Journal(path, max_bytes), self._conf.host,
-                          time.time())
+        path, _ = options.store(self._conf)
+        found = status.status_of(self._conf.host, path, time.time())
         if found.state is State.REFUSED:
             return _failure(found.why)
         if found.state is State.STALE:
@@ -169,9 +151,9 @@ class Checks(upgradecheck.UpgradeCommands):
     @_guarded
     def metrics_file(self) -> Result:
         """Whether the metrics can be written."""
-        path = options.metrics_file(self._conf)
+        path = self._conf[GROUP].metrics_file
         if path:
-            textfile.check(path)
+            prometheus.check(path)
         return _success()
 
     @_guarded
@@ -288,7 +270,7 @@ def _owner(path: pathlib.Path) -> int:
     return path.stat().st_uid
 
 
-def _version(text: str) -> Tuple[int, int]:
+def _version(text: str) -> tuple[int, int]:
     """A version as a pair, so that 3.9 is less than 3.44."""
     major, _, minor = text.partition('.')
     return int(major), int(minor)

@@ -1,33 +1,21 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """``nova-bdm-cleanup journal``: what was removed, and how to undo it."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 import datetime
 import json
 import re
 import time
-from typing import Any, Dict, List, Mapping
+from typing import Any
 
 from nova_bdm_cleanup import terminal
-from nova_bdm_cleanup.cli import novaconf
-from nova_bdm_cleanup.cli import undo
-from nova_bdm_cleanup.exitcodes import CommandError
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.store.journal import objects
-from nova_bdm_cleanup.store.journal import Recorded
+from nova_bdm_cleanup.cli import novaconf, undo
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.store.records import objects, Recorded, Records
+from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
 _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
 
@@ -64,11 +52,6 @@ def add_parser(subparsers: Any) -> None:
     _add_entry(undoing)
     undo.add_arguments(undoing)
 
-    exporting = _add_command(
-        commands, 'export', _export,
-        'one line of JSON for each entry, oldest first, for log shippers')
-    _add_filters(exporting)
-
 
 def _add_command(commands: Any, name: str, run: Any,
                  purpose: str) -> argparse.ArgumentParser:
@@ -84,7 +67,7 @@ def _add_command(commands: Any, name: str, run: Any,
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--server', metavar='UUID',
+    parser.add_argument('--server', metavar='UUID', type=spelling.identifier,
                         help='only the entries of this server')
     parser.add_argument(
         '--since', metavar='WHEN', type=_since, default=float('-inf'),
@@ -119,21 +102,20 @@ def _since(word: str) -> float:
             '2026-01-31T13:00' % word) from None
 
 
-def _journal(args: argparse.Namespace) -> Journal:
+def _records(args: argparse.Namespace) -> Records:
     path = args.journal or novaconf.store_path(novaconf.load(args))
-    # The size limits only who writes.
-    journal = Journal(path, 0)
-    if not journal.exists():
+    records = Records(path)
+    if not records.exists():
         raise CommandError(
             ExitCode.NOTHING,
             'there is no store at %s. Either nothing was removed on this '
             'host yet, or nova-compute keeps it elsewhere (--config-file, '
             '--journal)' % path)
-    return journal
+    return records
 
 
 def _find(args: argparse.Namespace) -> Recorded:
-    entry = _journal(args).find(args.entry)
+    entry = _records(args).find(args.entry)
     if entry is None:
         raise CommandError(ExitCode.NOTHING, 'the journal has no entry %s'
                            % terminal.clean(args.entry))
@@ -141,7 +123,7 @@ def _find(args: argparse.Namespace) -> Recorded:
 
 
 def _list(args: argparse.Namespace) -> int:
-    entries = _journal(args).entries(args.server, args.since)
+    entries = _records(args).entries(args.server, args.since)
     if args.json:
         _print_json([_as_dict(e) for e in entries])
     elif entries:
@@ -152,15 +134,6 @@ def _list(args: argparse.Namespace) -> int:
               e.record.get('trigger', _FIRST_TRIGGER),
               '%d of %d' % (e.carried_out, e.removals), e.outcome)
              for e in entries]))
-    return ExitCode.OK if entries else ExitCode.NOTHING
-
-
-def _export(args: argparse.Namespace) -> int:
-    # All is read before the first line is written: a reader that takes its
-    # time must not hold up nova-compute.
-    entries = _journal(args).entries(args.server, args.since)
-    for entry in entries:
-        print(json.dumps(_as_dict(entry)))
     return ExitCode.OK if entries else ExitCode.NOTHING
 
 
@@ -196,7 +169,7 @@ def _show(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _rows(action: Mapping[str, Any]) -> List[Dict[str, Any]]:
+def _rows(action: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The mapping and the attachments of an action, as they were."""
     return [
         {'%s %s' % (key.rstrip('s'), name): value
@@ -209,7 +182,7 @@ def _undo(args: argparse.Namespace) -> int:
     return undo.run(args, _find(args))
 
 
-def _as_dict(entry: Recorded) -> Dict[str, Any]:
+def _as_dict(entry: Recorded) -> dict[str, Any]:
     """What scripts read; its fields are documented and stay."""
     return {
         'entry': entry.id,

@@ -1,40 +1,31 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The command for the compute node: ``nova-bdm-cleanup``."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import io
 import os
 import sys
 import traceback
-from typing import Optional, Sequence
 
-from nova_bdm_cleanup import version
-from nova_bdm_cleanup.cli import check_command
-from nova_bdm_cleanup.cli import journal_command
-from nova_bdm_cleanup.cli import novaconf
-from nova_bdm_cleanup.cli import status_command
-from nova_bdm_cleanup.exitcodes import CommandError
-from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup import VERSION
+from nova_bdm_cleanup.cli import (
+    check_command,
+    journal_command,
+    novaconf,
+    status_command,
+)
 from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
 #: One module each, with ``add_parser(subparsers)``.  It sets the default
 #: ``run``, a function of the parsed arguments that returns the exit code.
 _COMMANDS = (check_command, journal_command, status_command)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
     :param argv: the arguments, by default those of the process
@@ -78,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         description='What the bdm-cleanup plugin of nova-compute did on this '
                     'host.')
     parser.add_argument('--version', action='version',
-                        version=version.VERSION)
+                        version=VERSION)
     parser.add_argument('--debug', action='store_true',
                         help='show where in the program an error happened')
     novaconf.add_arguments(parser)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """nova.conf as nova-compute reads it, with or without Nova at hand."""
 
 from __future__ import annotations
@@ -20,10 +10,9 @@ import socket
 
 from oslo_config import cfg
 
-from nova_bdm_cleanup import options
-from nova_bdm_cleanup.exitcodes import CommandError
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.switch import GROUP
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
 #: Where packages of Nova keep its state.
 _STATE_PATH = '/var/lib/nova'

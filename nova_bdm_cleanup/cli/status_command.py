@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """``nova-bdm-cleanup status``: the plugin in the nova-compute that runs."""
 
 from __future__ import annotations
@@ -16,17 +6,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
-from nova_bdm_cleanup import terminal
-from nova_bdm_cleanup import version
+from nova_bdm_cleanup import terminal, VERSION
 from nova_bdm_cleanup.cli import novaconf
-from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.store.watch import Process
+from nova_bdm_cleanup.store.processes import Process
 from nova_bdm_cleanup.store.watch import Round
-from nova_bdm_cleanup.store.watch import Watch
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.watch import status
 from nova_bdm_cleanup.watch.status import State
 
@@ -59,9 +46,7 @@ def _run(args: argparse.Namespace) -> int:
     path = novaconf.store_path(conf)
     now = time.time()
     try:
-        # The size limits only who writes.
-        found = status.of(Watch(path, 0, conf.host), Journal(path, 0),
-                          conf.host, now)
+        found = status.status_of(conf.host, path, now)
     except StoreError as exc:
         found = status.Status(State.CANNOT_TELL, str(exc), None, Round(), {},
                               0)
@@ -71,9 +56,9 @@ def _run(args: argparse.Namespace) -> int:
     return _CODES[found.state]
 
 
-def _lines(found: status.Status, host: str) -> List[Tuple[str, Any]]:
+def _lines(found: status.Status, host: str) -> list[tuple[str, Any]]:
     """What people read."""
-    lines: List[Tuple[str, Any]] = [
+    lines: list[tuple[str, Any]] = [
         ('Host', host),
         ('State', '%s: %s' % (found.state, found.why) if found.why
          else found.state)]
@@ -81,7 +66,7 @@ def _lines(found: status.Status, host: str) -> List[Tuple[str, Any]]:
         return lines
     facts = found.process.facts
     lines += [
-        ('Process', found.process.identity.get('pid')),
+        ('Process', found.process.pid),
         ('Since', terminal.moment(found.process.since) + ' UTC'),
         ('Plugin', _plugin(found.process)),
         ('Nova', facts.get('nova_version'))]
@@ -117,13 +102,13 @@ def _lines(found: status.Status, host: str) -> List[Tuple[str, Any]]:
 
 def _plugin(process: Process) -> str:
     running = str(process.facts.get('version'))
-    if running == version.VERSION:
+    if running == VERSION:
         return running
     return '%s; %s is installed: restart nova-compute' % (
-        running, version.VERSION)
+        running, VERSION)
 
 
-def _as_dict(found: status.Status) -> Dict[str, Any]:
+def _as_dict(found: status.Status) -> dict[str, Any]:
     """What scripts read; its fields are documented and stay."""
     process, last = found.process, found.last
     return {
@@ -131,7 +116,7 @@ def _as_dict(found: status.Status) -> Dict[str, Any]:
         'why': found.why,
         'process': process and {
             'host': process.host,
-            'pid': process.identity.get('pid'),
+            'pid': process.pid,
             'since': process.since,
             **process.facts},
         'removals_last_hour': found.removals_last_hour,

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What can be undone, and the supported commands that do it.
 
 Undoing a removal is attaching the volume again.  Nothing else that the plugin
@@ -18,17 +8,16 @@ does can be undone, and nothing else has to be.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 import dataclasses
 import shlex
-from typing import Any, List, Mapping, Sequence, Set, Tuple
+from typing import Any
 
 from nova_bdm_cleanup import terminal
-from nova_bdm_cleanup.exitcodes import CommandError
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.store.journal import INTERRUPTED
-from nova_bdm_cleanup.store.journal import objects
-from nova_bdm_cleanup.store.journal import Recorded
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.store.records import INTERRUPTED, objects, Recorded
+from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
 #: The lowest microversion that attaches a multiattach volume; the journal
 #: does not say which ones are.  It knows tags (2.49) as well.
@@ -36,6 +25,17 @@ _MICROVERSION = '2.60'
 
 #: The lowest that can ask for the deletion together with the server.
 _MICROVERSION_DELETE = '2.79'
+
+
+#: Why there is nothing to undo, of a mapping removed for such a reason.
+_NOTHING = {
+    str(Reason.DUPLICATE_MAPPING):
+        'the server has volume %s by another mapping',
+    str(Reason.ATTACHED_ELSEWHERE):
+        'volume %s was attached to another server and not to this one. To '
+        'attach it to this one again is for its owner to decide: of a '
+        'multiattach volume that would be a second writer',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Removal:
     doubt: str = ''
 
     @property
-    def lost(self) -> Tuple[str, ...]:
+    def lost(self) -> tuple[str, ...]:
         """What the mapping had and the API cannot ask for."""
         lost = []
         boot_index = self.bdm.get('boot_index')
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace, entry: Recorded) -> int:
 
 
 def examine(entry: Recorded
-            ) -> Tuple[List[Removal], Sequence[str]]:
+            ) -> tuple[list[Removal], Sequence[str]]:
     """What an entry removed, and sentences about what cannot be undone.
 
     :returns: the removals in the order of their device names, because a
@@ -129,9 +129,9 @@ def examine(entry: Recorded
     """
     removals, notes = [], []
     for action in objects(entry.record, 'actions'):
-        if action.get('reason') == str(Reason.DUPLICATE_MAPPING):
-            notes += ['Nothing to undo: the server has volume %s by another '
-                      'mapping' % bdm.get('volume_id')
+        nothing = _NOTHING.get(str(action.get('reason')))
+        if nothing:
+            notes += ['Nothing to undo: ' + nothing % bdm.get('volume_id')
                       for bdm in objects(action, 'bdm')]
         elif action.get('kind') == 'remove-bdm':
             for bdm in objects(action, 'bdm'):
@@ -150,7 +150,7 @@ def examine(entry: Recorded
 
 
 def _outcomes(entry: Recorded, step: str, key: str,
-              value: Any) -> Set[str]:
+              value: Any) -> set[str]:
     return {s.outcome for s in entry.steps
             if s.name == step and s.subject.get(key) == value}
 
@@ -176,24 +176,26 @@ def _removal(entry: Recorded, action: Mapping[str, Any],
     elif not bdm.get('volume_id'):
         doubt = 'the mapping named no volume'
     return Removal(
-        volume=str(bdm.get('volume_id')), bdm=bdm, doubt=doubt,
+        volume=spelling.identifier(str(bdm.get('volume_id'))),
+        bdm=bdm, doubt=doubt,
         why='%s: %s' % (action.get('reason'), action.get('explanation')))
 
 
-def _device_order(removal: Removal) -> Tuple[int, str]:
+def _device_order(removal: Removal) -> tuple[int, str]:
     # /dev/vdz comes before /dev/vdaa.
     name = str(removal.bdm.get('device_name') or '')
     return len(name), name
 
 
 def _named(removals: Sequence[Removal],
-           volumes: Sequence[str]) -> List[Removal]:
-    unknown = sorted(set(volumes) - {r.volume for r in removals})
+           volumes: Sequence[str]) -> list[Removal]:
+    wanted = set(map(spelling.identifier, volumes))
+    unknown = sorted(wanted - {r.volume for r in removals})
     if unknown:
         raise CommandError(
-            ExitCode.BAD_INPUT, 'the entry removed no mapping of volume %s'
-            % ', '.join(map(terminal.clean, unknown)))
-    return [r for r in removals if r.volume in volumes]
+            ExitCode.BAD_INPUT, 'the entry removed no mapping of volume %s '
+            'that could be undone' % ', '.join(map(terminal.clean, unknown)))
+    return [r for r in removals if r.volume in wanted]
 
 
 def _words(words: Sequence[str]) -> str:

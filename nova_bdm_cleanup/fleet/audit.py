@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Every inconsistency between Nova's and Cinder's records.
 
 Claims first, authority after: servers and the volumes they claim, then
@@ -20,36 +10,42 @@ the lists were read does not look orphaned.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import datetime
-from typing import Callable, FrozenSet, Iterator, List, Optional, Tuple
+import functools
+from typing import Callable, TypeVar
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.cinder import Cinder
-from nova_bdm_cleanup.fleet import compute
-from nova_bdm_cleanup.fleet import crosscheck
-from nova_bdm_cleanup.fleet import inspection
-from nova_bdm_cleanup.fleet.issues import AnyReason
-from nova_bdm_cleanup.fleet.issues import FleetReason
-from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.fleet.issues import issues_of
-from nova_bdm_cleanup.fleet.issues import record_words
-from nova_bdm_cleanup.fleet.issues import Sides
-from nova_bdm_cleanup.fleet.issues import volume_words
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import TAKEN
-from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.fleet import crosscheck, inspection
+from nova_bdm_cleanup.fleet.issues import (
+    AnyReason,
+    FleetReason,
+    Issue,
+    issues_of,
+    record_words,
+    Sides,
+    volume_words,
+)
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.cinder import Cinder
+from nova_bdm_cleanup.openstack.nova import ComputeServer, Nova
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Policy,
+    Reason,
+    TAKEN,
+    Volume,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
     """What is audited; by default the project of the credentials."""
 
-    servers: Tuple[str, ...] = ()
-    host: Optional[str] = None
-    project: Optional[str] = None
+    servers: tuple[str, ...] = ()
+    host: str | None = None
+    project: str | None = None
     all_projects: bool = False
     #: Compare the attachment ids of every server: a request for each.
     thorough: bool = False
@@ -64,8 +60,10 @@ class Scope:
 
 Progress = Callable[[str, int], None]
 
+Entry = TypeVar('Entry')
 
-class Audit:
+
+class FleetAudit:
     """One audit.
 
     :param nova: the compute API
@@ -77,10 +75,10 @@ class Audit:
     :param project: whose credentials these are
     """
 
-    def __init__(self, nova: compute.Compute, cinder: Cinder,
+    def __init__(self, nova: Nova, cinder: Cinder,
                  policy: Policy, scope: Scope, progress: Progress,
                  now: Callable[[], datetime.datetime],
-                 project: Optional[str]) -> None:
+                 project: str | None) -> None:
         self._nova = nova
         self._cinder = cinder
         self._policy = policy
@@ -94,9 +92,9 @@ class Audit:
             nova, cinder, policy, self._witness, now, project)
         self._unknown = 0
         #: The compute hosts of this Nova, where it tells them.
-        self.hosts: FrozenSet[str] = frozenset()
+        self.hosts: frozenset[str] = frozenset()
         #: Why the result is not the whole truth; empty: it is.
-        self.gaps: List[str] = []
+        self.gaps: list[str] = []
         #: Servers, volumes claimed by them, and attachments listed.
         self.size = (0, 0, 0)
         #: How many of the attachments are legacy records.
@@ -118,8 +116,7 @@ class Audit:
             elif self._scope.host:
                 yield from self._host(self._scope.host)
             else:
-                with crosscheck.CrossCheck() as books:
-                    yield from self._books(books)
+                yield from self._books(crosscheck.CrossCheck())
         except errors.OverBudget as exc:
             self.gaps.append(str(exc))
         if self._unknown:
@@ -128,37 +125,46 @@ class Audit:
 
     # Some servers
 
-    def _these(self, names: Tuple[str, ...]) -> Iterator[Issue]:
-        found: List[str] = []
-        gone: List[Issue] = []
+    def _these(self, names: tuple[str, ...]) -> Iterator[Issue]:
+        found: list[str] = []
+        gone: list[Issue] = []
         for name in names:
             try:
                 found.append(
                     self._nova.find(name, self._scope.all_projects).id)
             except errors.BadInput:
                 # Cinder may name it all the same.
-                left = (list(self._gone(name)) if self._scope.all_projects
-                        else [])
+                left = (list(self._gone(spelling.identifier(name)))
+                        if self._scope.all_projects else [])
                 if not left:
                     raise
                 gone += left
-        yield from self._judge_servers(iter(found))
+        yield from self._look_at_servers({server: () for server in found})
         yield from gone
 
     def _host(self, host: str) -> Iterator[Issue]:
         servers = [s for page in self._nova.servers(host=host) for s in page]
         if not servers:
             raise errors.BadInput('no server runs on host %s' % host)
-        yield from self._judge_servers(
-            s.id for s in servers if not self._is_unknown(s))
+        yield from self._look_at_servers({
+            s.id: () for s in servers if not self._is_unknown(s)})
 
     # The books
 
     def _books(self, books: crosscheck.CrossCheck) -> Iterator[Issue]:
-        servers_whole = self._whole(self._list_servers, books)
-        attachments_whole = self._whole(self._list_attachments, books)
-        volumes_whole = self._whole(self._list_volumes, books)
-        books.close_books()
+        has_servers = self._read(
+            'servers', self._nova.servers(self._scope.all_projects,
+                                          self._scope.project),
+            lambda page: books.add_servers(
+                s for s in page if not self._is_unknown(s)))
+        has_attachments = self._read(
+            'attachments', self._cinder.attachments(self._project),
+            books.add_attachments)
+        has_volumes = all(
+            self._read('volumes that are ' + status,
+                       self._cinder.volume_ids(status, self._project),
+                       functools.partial(books.add_volumes, status))
+            for status in TAKEN)
         self.size = books.size
         self.legacy = books.legacy
         if self._scope.project and books.is_empty and not (
@@ -167,81 +173,69 @@ class Audit:
             raise errors.BadInput('project %s has no servers and no volumes '
                                   'in use: is it the ID of a project?'
                                   % self._scope.project)
-        self._witness.known(self._books_witness(books))
+        self._witness.remember(self._books_witness(books))
         if self._witness() is False:
             # Everything would look dangling, and nothing would be.
             self.gaps.append(
                 'this Cinder knows none of the volumes that Nova names: is '
                 'it the Cinder of this region, or a restored database?')
             return
-        if attachments_whole and volumes_whole:
-            yield from self._judge_servers(
+        if has_attachments and has_volumes:
+            yield from self._look_at_servers(
                 books.suspects(self._scope.thorough, self._scope.legacy))
-        if servers_whole:
-            yield from self._judge_strangers(books.strangers())
-        if servers_whole and attachments_whole:
-            yield from self._judge_volumes(books.nobodys_volumes())
+        if has_servers:
+            yield from self._each('servers that Nova did not list', 'server',
+                                  books.strangers(), self._stranger)
+        if has_servers and has_attachments:
+            yield from self._each('volumes that nobody has', 'volume',
+                                  books.nobodys_volumes(), self._nobodys)
 
-    def _whole(self, read: Callable[[crosscheck.CrossCheck], None],
-               books: crosscheck.CrossCheck) -> bool:
-        """Read a list; whether it was read to its end."""
+    def _read(self, what: str, pages: Iterable[list[Entry]],
+              add: Callable[[list[Entry]], None]) -> bool:
+        """Read a list into the books; whether it was read to its end."""
+        count = 0
         try:
-            read(books)
+            for page in pages:
+                add(page)
+                count += len(page)
+                self._progress(what, count)
         except errors.Unanswered as exc:
             self.gaps.append(str(exc))
             return False
         return True
 
-    def _list_servers(self, books: crosscheck.CrossCheck) -> None:
-        count = 0
-        for page in self._nova.servers(self._scope.all_projects,
-                                       self._scope.project):
-            books.add_servers(s for s in page if not self._is_unknown(s))
-            count += len(page)
-            self._progress('servers', count)
-
-    def _list_attachments(self, books: crosscheck.CrossCheck) -> None:
-        count = 0
-        for page in self._cinder.attachments(self._project):
-            books.add_attachments(page)
-            count += len(page)
-            self._progress('attachments', count)
-
-    def _list_volumes(self, books: crosscheck.CrossCheck) -> None:
-        count = 0
-        for status in TAKEN:
-            for page in self._cinder.volume_ids(status, self._project):
-                books.add_volumes(page, status)
-                count += len(page)
-                self._progress('volumes', count)
-
     # Judging
 
-    def _judge_servers(self, server_ids: Iterator[str]) -> Iterator[Issue]:
-        for number, server_id in enumerate(server_ids, 1):
-            self._progress('second looks at servers', number)
+    def _each(self, what: str, kind: str, ids: Iterable[str],
+              look: Callable[[str], Iterable[Issue]]) -> Iterator[Issue]:
+        """Look at suspects one by one; what does not answer is a gap."""
+        for number, suspect in enumerate(ids, 1):
+            self._progress(what, number)
             try:
-                seen = self._inspector.inspect(server_id)
-                if seen is not None:
-                    yield from issues_of(seen, legacy=True)
-                else:
-                    yield from self._gone(server_id)
+                yield from look(suspect)
             except errors.Unanswered as exc:
-                self.gaps.append('server %s: %s' % (server_id, exc))
+                self.gaps.append('%s %s: %s' % (kind, suspect, exc))
 
-    def _judge_strangers(self, server_ids: Iterator[str]) -> Iterator[Issue]:
-        for number, server_id in enumerate(server_ids, 1):
-            self._progress('servers that Nova did not list', number)
-            try:
-                # It may have been created since, or wait for its reclaim.
-                if self._nova.server(server_id) is None:
-                    yield from self._gone(server_id)
-                    continue
-                seen = self._inspector.inspect(server_id)
-                if seen is not None:
-                    yield from issues_of(seen)
-            except errors.Unanswered as exc:
-                self.gaps.append('server %s: %s' % (server_id, exc))
+    def _look_at_servers(self, suspects: Mapping[str, Sequence[str]]
+                         ) -> Iterator[Issue]:
+        """Look at servers, each with the attachments that name it."""
+        def look(server_id: str) -> Iterable[Issue]:
+            seen = self._inspector.inspect(server_id, suspects[server_id])
+            if seen is None:
+                return self._gone(server_id)
+            return issues_of(seen, legacy=True)
+
+        return self._each('second looks at servers', 'server', suspects, look)
+
+    def _stranger(self, server_id: str) -> Iterable[Issue]:
+        """A server that Cinder names.
+
+        It may have been created since, or wait for its reclaim.
+        """
+        if self._nova.server(server_id) is None:
+            return self._gone(server_id)
+        seen = self._inspector.inspect(server_id)
+        return issues_of(seen) if seen else ()
 
     def _gone(self, server_id: str) -> Iterator[Issue]:
         """The attachments of a server that Nova does not know."""
@@ -252,7 +246,7 @@ class Audit:
                     attachment, volumes.get(attachment.volume_id))
 
     def _gone_issue(self, attachment: Attachment,
-                    volume: Optional[Volume]) -> Issue:
+                    volume: Volume | None) -> Issue:
         reason: AnyReason = FleetReason.SERVER_GONE
         explanation = 'Nova does not know server %s' % attachment.server_id
         if attachment.is_half_connected:
@@ -277,29 +271,20 @@ class Audit:
                 attachment.is_legacy
                 or attachment.status == 'attaching'
                 and not attachment.connected
-                or host is not None and host not in self.hosts
+                or host is not None
+                and not spelling.is_among(host, self.hosts)
                 or volume is None or volume.keep or volume.is_migrating
                 or volume.status not in (*TAKEN, 'available')))
 
-    def _judge_volumes(self, volume_ids: Iterator[str]) -> Iterator[Issue]:
-        for number, volume_id in enumerate(volume_ids, 1):
-            self._progress('volumes that nobody has', number)
-            try:
-                found = self._nobodys(volume_id)
-            except errors.Unanswered as exc:
-                self.gaps.append('volume %s: %s' % (volume_id, exc))
-                continue
-            if found is not None:
-                yield found
-
-    def _nobodys(self, volume_id: str) -> Optional[Issue]:
+    def _nobodys(self, volume_id: str) -> Iterable[Issue]:
+        """A volume that is taken, if nobody has it."""
         volume = self._cinder.volume(volume_id)
         if volume is None or volume.status not in TAKEN:
-            return None
+            return ()
         attachments = self._cinder.attachments_of(volume_id)
         if any(a.server_id for a in attachments) or (
                 attachments and volume.status == 'in-use'):
-            return None
+            return ()
         explanation = ('the volume is %s, and neither Nova nor an attachment '
                        'says by whom' % volume.status)
         reason: AnyReason = FleetReason.USED_BY_NOBODY
@@ -308,14 +293,14 @@ class Audit:
                 Reason.STUCK
                 if self._policy.is_stuck(volume.updated_at, self._now())
                 else Reason.OPERATION_IN_FLIGHT)
-        return Issue(reason=reason, explanation=explanation,
-                     volume=volume_id, since=volume.updated_at,
-                     sides=Sides(
-                         ('no server has a mapping of it',),
-                         volume_words(volume), tuple(
-                             record_words(a, volume) for a in attachments)),
-                     # Who had it, if anybody?
-                     needs_look=True)
+        return (Issue(
+            reason=reason, explanation=explanation, volume=volume_id,
+            since=volume.updated_at,
+            sides=Sides(
+                ('no server has a mapping of it',), volume_words(volume),
+                tuple(record_words(a, volume) for a in attachments)),
+            # Who had it, if anybody?
+            needs_look=True),)
 
     # Whether the answers can be believed
 
@@ -331,11 +316,11 @@ class Audit:
             self.gaps.append('the cells of these compute hosts do not '
                              'answer: %s' % ', '.join(hosts.silent))
 
-    def _is_unknown(self, server: compute.ComputeServer) -> bool:
+    def _is_unknown(self, server: ComputeServer) -> bool:
         self._unknown += server.is_unknown
         return server.is_unknown
 
-    def _books_witness(self, books: crosscheck.CrossCheck) -> Optional[bool]:
+    def _books_witness(self, books: crosscheck.CrossCheck) -> bool | None:
         if books.cinder_is_witnessed is not False:
             return books.cinder_is_witnessed
         # None of them is in use; does it know one of them at all?

@@ -1,66 +1,35 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Which call releases an attachment of a volume, and when none may."""
 
 from __future__ import annotations
 
-import datetime
-from typing import Optional, Sequence, Union
+from collections.abc import Sequence
 
-from nova_bdm_cleanup.fleet.compute import ComputeServer
-from nova_bdm_cleanup.fleet.compute import Disk
-from nova_bdm_cleanup.fleet.release_facts import Call
-from nova_bdm_cleanup.fleet.release_facts import Connector
-from nova_bdm_cleanup.fleet.release_facts import host_of
-from nova_bdm_cleanup.fleet.release_facts import Make
-from nova_bdm_cleanup.fleet.release_facts import NeverConnected
-from nova_bdm_cleanup.fleet.release_facts import Refuse
-from nova_bdm_cleanup.fleet.release_facts import ReleaseFacts
-from nova_bdm_cleanup.fleet.release_facts import wanted
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import TAKEN
-from nova_bdm_cleanup.model import Volume
-from nova_bdm_cleanup.rules.table import Row
-from nova_bdm_cleanup.rules.table import Table
+from nova_bdm_cleanup.fleet.held_volumes import HeldVolume, VOLUME_ROWS
+from nova_bdm_cleanup.fleet.release_facts import (
+    Call,
+    Outcome,
+    REFUSED,
+    ReleaseFacts,
+)
+from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Attachment
+from nova_bdm_cleanup.rules.table import Row, Table
 
-HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
+HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     ('The attachment', 'call'), (
 
-    # What Cinder would not check
-    Row('is of a volume marked ``bdm_cleanup=keep``',
-        lambda a: a.volume.keep,
-        Refuse(),
-        'the volume is marked bdm_cleanup=keep'),
-
-    Row('is of a volume that is being migrated',
-        lambda a: a.volume.is_migrating,
-        Refuse(),
-        'the volume is being migrated ({it.volume.migration_status})'),
-
-    Row('is of a volume in another state than ``in-use``, ``reserved``, '
-        '``attaching``, ``detaching``, ``available``',
-        lambda a: a.volume.status not in (*TAKEN, 'available'),
-        Refuse(),
-        'the volume is {it.volume.status}'),
+    *VOLUME_ROWS,
 
     Row('is, read again, of another volume',
         lambda a: a.attachment.volume_id != a.volume.id,
-        Refuse(),
+        REFUSED,
         'the attachment is of volume {it.attachment.volume_id}'),
 
     Row('names no server: an image store\'s or a backup\'s',
         lambda a: not a.attachment.server_id,
-        Refuse(),
+        REFUSED,
         'the attachment names no server: something else than Nova uses the '
         'volume'),
 
@@ -68,7 +37,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('is ``attached`` to a server that does not exist, on a host that is '
         'none of this Nova\'s compute hosts',
         lambda a: a.is_elsewhere,
-        Refuse(),
+        REFUSED,
         'host {it.host} is no compute host of this Nova: another Nova that '
         'uses the same Cinder may have server {it.attachment.server_id}'),
 
@@ -76,18 +45,18 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('names a server that does not exist, is not ``attached``, and its '
         'volume changed within ``--grace-period``',
         lambda a: not a.server and not a.is_attached and a.is_young,
-        Refuse(),
+        REFUSED,
         'the attachment is too new; its server may still be building'),
 
     # A server that exists
     Row('names a server that Nova is changing',
         lambda a: a.server and a.server.is_busy,
-        Refuse(),
+        REFUSED,
         'server {it.server.id} is changing ({it.task})'),
 
     Row('names a server marked ``bdm_cleanup=keep``',
         lambda a: a.server and a.server.keep,
-        Refuse(),
+        REFUSED,
         'server {it.server.id} is marked bdm_cleanup=keep'),
 
     # A mapping that was never connected, or is no more.  An attach leaves
@@ -96,14 +65,14 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('is not ``attached``, its server has a mapping of the volume, and '
         'another attachment serves it',
         lambda a: a.is_half_attached and a.server_is_served,
-        Refuse(),
+        REFUSED,
         'server {it.server.id} has the volume by another attachment: '
         'openstack bdm show {it.server.id}'),
 
     Row('is not ``attached``, its server has a mapping of the volume, which '
         'changed within ``--stuck-after``',
         lambda a: a.is_half_attached and not a.is_stuck,
-        Refuse(),
+        REFUSED,
         'the volume is being attached'),
 
     # Nova saves what it knows of a disk before the guest gets it, and tells
@@ -111,7 +80,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the guest has the disk',
         lambda a: a.is_unfinished and a.guest_has_it,
-        Make(Call.COMPLETE),
+        Outcome(Call.COMPLETE),
         'server {it.server.id} runs with the disk as {it.disk.device}, and '
         'its mapping names this attachment: only the last word to Cinder is '
         'missing'),
@@ -120,7 +89,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         'names it, and the server is stopped or its guest does not have the '
         'disk. Once the volume is ``in-use``, Nova can take it back',
         lambda a: a.is_unfinished and a.guest_has_it is False,
-        Make(Call.COMPLETE),
+        Outcome(Call.COMPLETE),
         'the mapping of server {it.server.id} names this attachment, but no '
         'guest has the disk. Once the volume is in use, Nova can take it '
         'back: openstack server remove volume {it.server.id} '
@@ -130,7 +99,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('is connected and not ``attached``, its server has a mapping that '
         'names it, and Nova does not tell what the guest has',
         lambda a: a.is_unfinished,
-        Refuse(),
+        REFUSED,
         'the mapping of server {it.server.id} names this attachment, and '
         'whether its guest has the disk is not known: look with "virsh '
         'domblklist {it.server.id}" on host {it.server.host}. Then complete '
@@ -145,7 +114,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         '``nova-manage volume_attachment refresh``, and detach it then if '
         'the server is not to have it',
         lambda a: a.is_half_attached,
-        Refuse(),
+        REFUSED,
         'server {it.server.id} has a mapping of the volume, and the '
         'attachment is only {it.attachment.status}: an attach or a move of '
         'the server ended half way. Stop the server and have Nova attach '
@@ -157,21 +126,21 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         'another attachment of it is not ``attached``',
         lambda a: a.is_out_of_step and (
             not a.is_stuck or a.unfinished_neighbours),
-        Refuse(),
+        REFUSED,
         'the volume is being attached'),
 
     Row('is ``attached``, its server has a mapping that names it or none, '
         'and the volume is ``attaching`` or ``reserved``: only its state is '
         'put right',
         lambda a: a.is_out_of_step and a.is_named_by_mapping,
-        Make(Call.COMPLETE),
+        Outcome(Call.COMPLETE),
         'server {it.server.id} has the volume, and nothing is under way, but '
         'the volume is {it.volume.status}'),
 
     Row('is of a server that has a mapping of the volume, which is not '
         '``detaching``',
         lambda a: a.server_has_mapping and not a.is_being_detached,
-        Refuse(),
+        REFUSED,
         'server {it.server.id} uses the volume; nothing to release'),
 
     # To a reboot a volume that is detaching is none of its business, and
@@ -179,33 +148,33 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('is ``attached``, its server exists, and the volume is ``detaching`` '
         'for less than ``--stuck-after``',
         lambda a: a.server and a.is_being_detached and not a.is_stuck,
-        Refuse(),
+        REFUSED,
         'the volume is being detached'),
 
     Row('is ``attached``, its server has a mapping of the volume, which is '
         '``detaching``',
         lambda a: a.server_has_mapping,
-        Make(Call.ROLL_DETACHING),
+        Outcome(Call.ROLL_DETACHING),
         'the detach failed in Nova, and server {it.server.id} still has the '
         'disk'),
 
     Row('is ``attached``, its server is locked and has no mapping of the '
         'volume, which is ``detaching``',
         lambda a: a.server and a.is_being_detached and a.server.locked,
-        Refuse(),
+        REFUSED,
         'server {it.server.id} is locked: an administrator may be at work'),
 
     Row('is ``attached``, its server has no mapping of the volume, which is '
         '``detaching``; the attachment is stale then',
         lambda a: a.server and a.is_being_detached,
-        Make(Call.ROLL_DETACHING),
+        Outcome(Call.ROLL_DETACHING),
         'the detach ended half way, and server {it.server.id} has no mapping '
         'of the volume; once the volume is in use again, the attachment is '
         'stale, and {it.way_out}'),
 
     Row('names a server that exists, and it is not certain that it is stale',
         lambda a: a.server and not a.is_stale,
-        Refuse(),
+        REFUSED,
         'server {it.server.id} exists, and it is not certain that the '
         'attachment is stale: openstack bdm show {it.server.id}'),
 
@@ -216,7 +185,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         'a host was let in is not asked where Cinder kept neither connector '
         'nor host, and ``--connector none`` says that none was',
         lambda a: a.server and a.server.host and a.was_connected,
-        Refuse(),
+        REFUSED,
         'host {it.server.host} may have the volume open; a hard reboot '
         'removes it in the safe order: openstack bdm clean {it.server.id}'
         '{it.or_never}'),
@@ -224,37 +193,37 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('is stale and was never connected, and its volume changed within '
         '``--grace-period``',
         lambda a: a.server and not a.was_connected and a.is_young,
-        Refuse(),
+        REFUSED,
         'the attachment is too new'),
 
     # Nobody uses it
     Row('is used by nobody, but another attachment of the volume, of a '
         'server that exists or of none, is not ``attached``',
         lambda a: a.unfinished_neighbours,
-        Refuse(),
+        REFUSED,
         '{it.why_unused}, but attachment {it.unfinished_neighbours[0].id} of '
         'the volume is {it.unfinished_neighbours[0].status}'),
 
     Row('is used by nobody, but another server has a mapping of the volume '
         'and (multiattach) no attachment of its own',
         lambda a: a.other_claims,
-        Refuse(),
+        REFUSED,
         '{it.why_unused}, but server {it.other_claims[0]} has a mapping of '
         'the volume'),
 
     # Who is wrong about one thing may be wrong about what is released, too.
     Row('is used by nobody, and ``--connector FILE`` is of another host than '
         'Cinder names',
-        lambda a: (a.connector_host and a.host
-                   and a.host != a.connector_host),
-        Refuse(),
-        '{it.why_unused}, but the connector is of host {it.connector_host} '
+        lambda a: (a.connector.host and a.host and spelling.host(a.host)
+                   != spelling.host(a.connector.host)),
+        REFUSED,
+        '{it.why_unused}, but the connector is of host {it.connector.host} '
         'and the attachment of host {it.host}'),
 
     Row('is used by nobody, ``--connector none`` is given, and the '
         'attachment is connected',
-        lambda a: a.says_never_connected and a.attachment.connected,
-        Refuse(),
+        lambda a: a.connector.is_none and a.attachment.connected,
+        REFUSED,
         '{it.why_unused}, but Cinder kept the connection of the attachment, '
         'so --connector none is not believed; leave it out'),
 
@@ -262,13 +231,13 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         'kept: the back end unmaps the volume',
         lambda a: (a.attachment.connected
                    and not a.attachment.is_half_connected),
-        Make(Call.DELETE),
+        Outcome(Call.DELETE),
         '{it.why_unused}'),
 
     Row('is used by nobody, and is connected, but only ``reserved``: Cinder '
         'is told that it is attached, and the back end unmaps the volume',
         lambda a: a.attachment.is_half_connected,
-        Make(Call.COMPLETE_AND_DELETE),
+        Outcome(Call.COMPLETE_AND_DELETE),
         '{it.why_unused}, and a host was let in, although the attachment is '
         'only reserved'),
 
@@ -276,8 +245,8 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('is used by nobody, only reserves the volume, and ``--connector '
         'FILE`` is not given: the back end is told nothing',
         lambda a: (a.attachment.status == 'reserved'
-                   and not a.connector_host),
-        Make(Call.DELETE),
+                   and not a.connector.host),
+        Outcome(Call.DELETE),
         '{it.why_unused}, and the attachment only reserves the volume; if a '
         'host has it mapped all the same, which Cinder would not show, give '
         'the connector of that host with --connector'),
@@ -286,7 +255,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         'connected',
         lambda a: not (a.attachment.is_legacy
                        or a.attachment.status == 'reserved'),
-        Refuse(),
+        REFUSED,
         '{it.why_unused}, but the attachment is {it.attachment.status} '
         'without a connection: what that means is not known'),
 
@@ -295,7 +264,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('is used by nobody, Cinder kept no connector of it, and the volume '
         'has other attachments',
         lambda a: a.neighbours,
-        Refuse(),
+        REFUSED,
         '{it.why_unused}, but Cinder kept no connector of it, and the volume '
         'has other attachments'),
 
@@ -303,14 +272,14 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
     Row('is used by nobody, ``--connector none`` is given, and Cinder names '
         'a host that had it',
         lambda a: a.is_said_unconnected and a.host,
-        Refuse(),
+        REFUSED,
         '{it.why_unused}, but Cinder says that host {it.host} had the '
         'volume, so --connector none is not believed; {it.wanted}'),
 
     Row('is used by nobody, ``--connector none`` is given, and the volume is '
         'multiattach: a host of another server may have it without a record',
         lambda a: a.is_said_unconnected and a.volume.multiattach,
-        Refuse(),
+        REFUSED,
         '{it.why_unused}, but the volume is multiattach, so --connector none '
         'is not believed; give the connector of a host'),
 
@@ -318,60 +287,49 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Union[Make, Refuse]]] = Table(
         '``--connector none`` says that no host ever had it: the record '
         'goes, and the back end is told nothing',
         lambda a: a.is_said_unconnected,
-        Make(Call.DELETE),
+        Outcome(Call.DELETE),
         '{it.why_unused}, and no host ever had the volume, says --connector '
         'none'),
 
     Row('is used by nobody, Cinder kept no connector of it, and '
         '``--connector FILE`` is not given',
-        lambda a: not a.connector_host,
-        Refuse(),
+        lambda a: not a.connector.host,
+        REFUSED,
         '{it.why_unused}, but {it.wanted}'),
 
     Row('is used by nobody, and Cinder kept no connector of it (before '
         'Queens, or a connection without a trace)',
         lambda a: True,
-        Make(Call.FORCE_DETACH),
+        Outcome(Call.FORCE_DETACH),
         '{it.why_unused}'),
 ))
 
 
-class HeldAttachment:
+class HeldAttachment(HeldVolume):
     """What the table may ask about one attachment of a volume."""
 
-    def __init__(self, attachment: Attachment, facts: ReleaseFacts,
-                 connector: Connector, policy: Policy,
-                 now: datetime.datetime) -> None:
-        self._facts = facts
-        self.volume: Volume = facts.volume
-        self.attachment: Attachment = attachment
-        #: The server that it names, if Nova knows it.
-        self.server: Optional[ComputeServer] = facts.servers.get(
-            attachment.server_id or '')
-        #: The host that it connects, where Cinder tells it.
-        self.host: Optional[str] = facts.volume.host_of(attachment.id)
-        #: The host of the connector that the operator gives.
-        self.connector_host: Optional[str] = host_of(connector)
-        #: The operator says that no host was let in.
-        self.says_never_connected: bool = connector is NeverConnected.YES
-        #: Nothing in Cinder shows that a host was.
-        self.is_said_unconnected: bool = (
-            self.says_never_connected and attachment.is_legacy)
-        self.is_attached: bool = attachment.status == 'attached'
-        #: Nothing has happened to its volume since.
-        self.is_young: bool = policy.is_young(facts.volume.updated_at, now)
-        self.is_stuck: bool = policy.is_stuck(facts.volume.updated_at, now)
-        #: The other attachments of the volume.
-        self.neighbours: Sequence[Attachment] = [
-            a for a in facts.attachments if a.id != attachment.id]
+    attachment: Attachment
 
-    @property
-    def is_elsewhere(self) -> bool:
-        """Another Nova may have its server."""
-        return (self.is_attached and self.server is None
-                and self.attachment.server_id is not None
-                and self.host is not None
-                and self.host not in self._facts.hosts)
+    def __init__(self, facts: ReleaseFacts, attachment: Attachment) -> None:
+        super().__init__(facts)
+        self._facts = facts
+        self.attachment = attachment
+        #: The server that it names, if Nova knows it.
+        self.server: ComputeServer | None = facts.servers.get(
+            attachment.server_id or '')
+        self.host = facts.volume.host_of(attachment.id)
+        #: The operator says that no host was let in, and nothing in Cinder
+        #: shows that one was.
+        self.is_said_unconnected: bool = (
+            self.connector.is_none and attachment.is_legacy)
+        self.is_attached: bool = attachment.status == 'attached'
+        self.neighbours = [
+            a for a in facts.attachments if a.id != attachment.id]
+        # It is connected where no compute host of this Nova is.
+        self.is_elsewhere = (
+            self.is_attached and self.server is None
+            and attachment.server_id is not None and self.host is not None
+            and not spelling.is_among(self.host, facts.hosts))
 
     @property
     def server_has_mapping(self) -> bool:
@@ -385,7 +343,7 @@ class HeldAttachment:
                 and not self.is_attached and not self.server.is_shelved)
 
     @property
-    def disk(self) -> Optional[Disk]:
+    def disk(self) -> Disk | None:
         """The mapping of its server, as the API shows it."""
         return self._facts.disks.get(self.attachment.server_id or '')
 
@@ -398,7 +356,7 @@ class HeldAttachment:
                 and not self.unfinished_neighbours)
 
     @property
-    def guest_has_it(self) -> Optional[bool]:
+    def guest_has_it(self) -> bool | None:
         return self._facts.guest_has_it(self.attachment.server_id)
 
     @property
@@ -435,7 +393,7 @@ class HeldAttachment:
         Who gives a connector says that its host was let in.
         """
         return bool(
-            self.connector_host or self.attachment.connected
+            self.connector.host or self.attachment.connected
             or self.attachment.is_legacy and (
                 self.host is not None or not self.is_said_unconnected))
 
@@ -484,7 +442,3 @@ class HeldAttachment:
         if self.server is None:
             return 'Nova does not know server %s' % self.attachment.server_id
         return 'server %s has no mapping of the volume' % self.server.id
-
-    @property
-    def wanted(self) -> str:
-        return wanted(self.host)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What is found in a cloud, and what to do about each kind of it."""
 
 from __future__ import annotations
@@ -16,13 +6,16 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-from typing import Dict, FrozenSet, Optional, Tuple, Union
+from typing import Union
 
 from nova_bdm_cleanup.fleet.inspection import Inspection
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Finding,
+    Reason,
+    Volume,
+    WITHOUT_DISK,
+)
 
 
 class FleetReason(str, enum.Enum):
@@ -58,7 +51,7 @@ class Remedy(str, enum.Enum):
 
 
 #: What to do, by reason; the runbook says more.
-REMEDIES: Dict[AnyReason, Remedy] = {
+REMEDIES: dict[AnyReason, Remedy] = {
     Reason.VOLUME_MISSING: Remedy.CLEAN,
     Reason.VOLUME_AVAILABLE: Remedy.CLEAN,
     Reason.ATTACHED_ELSEWHERE: Remedy.CLEAN,
@@ -82,7 +75,7 @@ REMEDIES: Dict[AnyReason, Remedy] = {
 }
 
 #: What is not shown unless it is asked for: it passes, or it is in order.
-QUIET: FrozenSet[AnyReason] = frozenset((
+QUIET: frozenset[AnyReason] = frozenset((
     Reason.ATTACH_IN_FLIGHT,
     Reason.OPERATION_IN_FLIGHT,
     Reason.VOLUME_BUSY,
@@ -94,10 +87,10 @@ QUIET: FrozenSet[AnyReason] = frozenset((
 class Sides:
     """What each side says of a finding, in words."""
 
-    nova: Tuple[str, ...] = ()
-    cinder: Tuple[str, ...] = ()
+    nova: tuple[str, ...] = ()
+    cinder: tuple[str, ...] = ()
     #: The attachment records.
-    records: Tuple[str, ...] = ()
+    records: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,19 +99,19 @@ class Issue:
 
     reason: AnyReason
     explanation: str
-    server: Optional[str] = None
-    server_name: Optional[str] = None
-    project: Optional[str] = None
-    host: Optional[str] = None
-    volume: Optional[str] = None
-    attachment: Optional[str] = None
-    device: Optional[str] = None
+    server: str | None = None
+    server_name: str | None = None
+    project: str | None = None
+    host: str | None = None
+    volume: str | None = None
+    attachment: str | None = None
+    device: str | None = None
     #: The volume has not changed since, so it is at least as old.
-    since: Optional[datetime.datetime] = None
+    since: datetime.datetime | None = None
     #: Why a hard reboot would not act on it although it is for it to do.
-    withheld: Optional[Reason] = None
+    withheld: Reason | None = None
     #: What is to be done instead of what is done for the reason as a rule.
-    instead: Optional[Remedy] = None
+    instead: Remedy | None = None
     #: The command shows what it needs to know before it can do anything.
     needs_look: bool = False
     #: For people; it is not part of what makes an issue.
@@ -174,7 +167,7 @@ class Issue:
         return str(self.remedy)
 
     @property
-    def key(self) -> Tuple[Optional[str], ...]:
+    def key(self) -> tuple[str | None, ...]:
         """What makes it the same issue in another look."""
         return (str(self.reason), self.server, self.volume, self.attachment)
 
@@ -182,8 +175,11 @@ class Issue:
 def issue_of(finding: Finding, seen: Inspection) -> Issue:
     """A finding of the rules as an issue."""
     volume = seen.volumes.get(finding.volume_id or '')
+    explanation = finding.explanation
+    if finding in seen.left_out:
+        explanation += '; a hard reboot keeps it, and ' + WITHOUT_DISK
     return Issue(
-        reason=finding.reason, explanation=finding.explanation,
+        reason=finding.reason, explanation=explanation,
         server=seen.server.id, server_name=seen.server.name,
         project=seen.server.project, host=seen.server.host,
         volume=finding.volume_id, attachment=finding.attachment_id,
@@ -193,7 +189,7 @@ def issue_of(finding: Finding, seen: Inspection) -> Issue:
 
 
 def _sides(finding: Finding, seen: Inspection,
-           volume: Optional[Volume]) -> Sides:
+           volume: Volume | None) -> Sides:
     server = seen.server
     nova = ['server is %s' % server.status]
     if server.task_state:
@@ -210,7 +206,7 @@ def _sides(finding: Finding, seen: Inspection,
         or finding.volume_id and a.volume_id == finding.volume_id))
 
 
-def volume_words(volume: Optional[Volume]) -> Tuple[str, ...]:
+def volume_words(volume: Volume | None) -> tuple[str, ...]:
     """What Cinder says of a volume."""
     if volume is None:
         return ('the volume does not exist, or is not shown',)
@@ -225,7 +221,7 @@ def volume_words(volume: Optional[Volume]) -> Tuple[str, ...]:
     return tuple(words)
 
 
-def record_words(attachment: Attachment, volume: Optional[Volume]) -> str:
+def record_words(attachment: Attachment, volume: Volume | None) -> str:
     """What Cinder says of an attachment."""
     host = volume.host_of(attachment.id) if volume else None
     return '%s: %s, %s, server %s%s' % (
@@ -234,7 +230,7 @@ def record_words(attachment: Attachment, volume: Optional[Volume]) -> str:
         attachment.server_id or '-', ', host %s' % host if host else '')
 
 
-def _instead(finding: Finding, seen: Inspection) -> Optional[Remedy]:
+def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
     """The lightest that is safe, where it is another than as a rule."""
     attachment = finding.attachment
     if (finding.reason is Reason.STALE_ATTACHMENT and attachment
@@ -245,18 +241,16 @@ def _instead(finding: Finding, seen: Inspection) -> Optional[Remedy]:
     if finding.reason is Reason.DUPLICATE_MAPPING and not finding.action:
         return Remedy.PERSON
     if finding.reason is Reason.STUCK:
-        volume = seen.volumes.get(finding.volume_id or '')
-        records = [a.status for a in seen.attachments.values()
+        records = {a.status for a in seen.attachments.values()
                    if a.volume_id == finding.volume_id
-                   and a.server_id == seen.server.id]
-        if set(records) <= {'reserved'} and (
-                records or not volume or volume.status != 'attaching'):
+                   and a.server_id == seen.server.id}
+        if records <= {'reserved'}:
             # An attach or a move: only a person knows which.
             return Remedy.PERSON
     return None
 
 
-def issues_of(seen: Inspection, legacy: bool = False) -> Tuple[Issue, ...]:
+def issues_of(seen: Inspection, legacy: bool = False) -> tuple[Issue, ...]:
     """All issues of one server.
 
     :param legacy: also attachments that are in order, but cannot be removed

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """An audit as one page that people look at.
 
 It needs nothing but itself: no network, no other file.  So it can be sent by
@@ -19,13 +9,12 @@ browser fetch or run anything.
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterable, Sequence
 import datetime
 import html
-from typing import Iterable, List, Optional, Sequence, Tuple
 
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.fleet.new_file import NewFile
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -125,37 +114,32 @@ filter();
 _HEADINGS = ('Reason', 'Server', 'Host', 'Volume', 'Device', 'Since')
 
 
-class PageWriter(NewFile):
-    """A new page."""
+def render(issues: Sequence[Issue], scope: str, gaps: Sequence[str],
+           created: datetime.datetime) -> str:
+    """The whole page.
 
-    kind = 'report'
-
-    def write(self, issues: Sequence[Issue], scope: str, gaps: Sequence[str],
-              created: datetime.datetime) -> None:
-        """Write all of it.
-
-        :param scope: what was audited
-        :param gaps: why it is not the whole truth
-        :param created: when
-        """
-        self.put(_PAGE % {
-            'when': created.strftime('%Y-%m-%d %H:%M'), 'scope': _text(scope),
-            'count': len(issues),
-            'gaps': ''.join('<p class="gap"><strong>Incomplete:</strong> %s'
-                            '</p>' % _text(g) for g in gaps),
-            'reasons': _sums(str(i.reason) for i in issues),
-            'hosts': _sums(i.host or 'none' for i in issues),
-            'reason_options': _options('Any reason', (
-                str(i.reason) for i in issues)),
-            'host_options': _options('Any host', (
-                i.host or 'none' for i in issues)),
-            'headings': ''.join(
-                '<th scope="col"><button type="button">%s</button></th>' % h
-                for h in _HEADINGS),
-            'rows': '\n'.join(map(_row, issues))})
+    :param scope: what was audited
+    :param gaps: why it is not the whole truth
+    :param created: when
+    """
+    return _PAGE % {
+        'when': created.strftime('%Y-%m-%d %H:%M'), 'scope': _text(scope),
+        'count': len(issues),
+        'gaps': ''.join('<p class="gap"><strong>Incomplete:</strong> %s</p>'
+                        % _text(g) for g in gaps),
+        'reasons': _sums(str(i.reason) for i in issues),
+        'hosts': _sums(i.host or 'none' for i in issues),
+        'reason_options': _options('Any reason', (
+            str(i.reason) for i in issues)),
+        'host_options': _options('Any host', (
+            i.host or 'none' for i in issues)),
+        'headings': ''.join(
+            '<th scope="col"><button type="button">%s</button></th>' % h
+            for h in _HEADINGS),
+        'rows': '\n'.join(map(_row, issues))}
 
 
-def _text(text: Optional[str]) -> str:
+def _text(text: str | None) -> str:
     """A text that is anybody's, in a page."""
     return html.escape(terminal.clean(text))
 
@@ -173,7 +157,7 @@ def _options(any_of_them: str, names: Iterable[str]) -> str:
 
 
 def _row(issue: Issue) -> str:
-    cells: List[Tuple[str, str]] = [
+    cells: list[tuple[str, str]] = [
         ('', _text(str(issue.reason))),
         ('id', '%s%s' % (
             '%s<br>' % _text(issue.server_name) if issue.server_name else '',

@@ -1,29 +1,17 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Has a hard reboot clean a server, and looks at what came of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Callable, Tuple
+from typing import Callable
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.fleet import compute
 from nova_bdm_cleanup.fleet import inspection
-from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.fleet.issues import issues_of
-from nova_bdm_cleanup.fleet.issues import Remedy
-from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.fleet.issues import Issue, issues_of, Remedy
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.nova import ComputeServer, Nova
+from nova_bdm_cleanup.rules.facts import Finding, Reason
 
 #: The states in which Nova accepts a hard reboot.
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
@@ -35,15 +23,17 @@ _POLL = 2.0
 class RebootPlan:
     """What a hard reboot of one server is to do."""
 
-    server: compute.ComputeServer
+    server: ComputeServer
     #: What it removes.
-    issues: Tuple[Issue, ...]
+    issues: tuple[Issue, ...]
     #: What it cannot release, but another command can.
-    others: Tuple[Issue, ...] = ()
+    others: tuple[Issue, ...] = ()
     #: What another one removes.
-    later: Tuple[Issue, ...] = ()
+    later: tuple[Issue, ...] = ()
+    #: The disks that it leaves out of the guest, with their mappings kept.
+    left_out: tuple[Finding, ...] = ()
     #: Why it must not be done; empty: it may.
-    refusals: Tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
 
 
 def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
@@ -71,7 +61,7 @@ def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
         or i.remedy is Remedy.PERSON and not due]
     return RebootPlan(server, due, others, tuple(
         i for i in issues if i.is_for_later and i not in others),
-        tuple(refusals))
+        seen.left_out, tuple(refusals))
 
 
 class Rebooter:
@@ -83,7 +73,7 @@ class Rebooter:
     :param timeout: seconds to wait for one reboot
     """
 
-    def __init__(self, nova: compute.Compute, inspector: inspection.Inspector,
+    def __init__(self, nova: Nova, inspector: inspection.Inspector,
                  progress: Callable[[str, int], None], timeout: float,
                  clock: Callable[[], float] = time.monotonic,
                  sleep: Callable[[float], None] = time.sleep) -> None:
@@ -105,7 +95,7 @@ class Rebooter:
         return reboot_plan(seen)
 
     def run(self, planned: RebootPlan,
-            stop_again: bool = False) -> Tuple[str, RebootPlan]:
+            stop_again: bool = False) -> tuple[str, RebootPlan]:
         """Reboot a server.
 
         :param stop_again: stop it afterwards if it was stopped before
@@ -130,7 +120,7 @@ class Rebooter:
             # They would say that nothing was changed.
             raise errors.Unanswered(str(exc)) from exc
 
-    def _wait(self, server: compute.ComputeServer, what: str) -> str:
+    def _wait(self, server: ComputeServer, what: str) -> str:
         begin = self._clock()
         while True:
             now = self._nova.server(server.id)

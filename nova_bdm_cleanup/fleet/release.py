@@ -1,46 +1,26 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Releases volumes: facts, plan, act, read back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import dataclasses
 import datetime
 import json
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    FrozenSet,
-    Iterable,
-    List,
-    Optional,
-    Set,
-    Tuple,
-)
+from typing import Callable
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.cinder import Cinder
-from nova_bdm_cleanup.fleet import compute
-from nova_bdm_cleanup.fleet import inspection
-from nova_bdm_cleanup.fleet import release_rules
-from nova_bdm_cleanup.fleet.release_facts import Call
-from nova_bdm_cleanup.fleet.release_facts import Connector
-from nova_bdm_cleanup.fleet.release_facts import NeverConnected
-from nova_bdm_cleanup.fleet.release_facts import ReleaseFacts
-from nova_bdm_cleanup.fleet.release_facts import ReleaseStep
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.fleet import inspection, release_rules
+from nova_bdm_cleanup.fleet.release_facts import (
+    Call,
+    Connector,
+    ReleaseFacts,
+    ReleaseStep,
+)
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.cinder import Cinder
+from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk, Nova
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Attachment, Policy, Reason
 
 #: By what back ends know a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
@@ -51,7 +31,7 @@ class Target:
     """A volume, or one attachment of it."""
 
     volume: str
-    attachment: Optional[str] = None
+    attachment: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +54,7 @@ class Releaser:
     :param now: gives the time, with its time zone
     """
 
-    def __init__(self, nova: compute.Compute, cinder: Cinder,
+    def __init__(self, nova: Nova, cinder: Cinder,
                  policy: Policy, connector: Connector,
                  progress: Callable[[str, int], None],
                  now: Callable[[], datetime.datetime]) -> None:
@@ -88,9 +68,9 @@ class Releaser:
         self._inspector = inspection.Inspector(
             nova, cinder, policy, self._witness, now, None)
         #: The servers that claim a volume, as the last scan found them.
-        self._claims: Dict[str, Set[str]] = {}
+        self._claims: dict[str, set[str]] = {}
         #: The compute hosts of this Nova.
-        self._hosts: FrozenSet[str] = frozenset()
+        self._hosts: frozenset[str] = frozenset()
 
     def check(self) -> None:
         """Make sure that "Nova does not know it" can be believed at all.
@@ -116,28 +96,29 @@ class Releaser:
 
         :raises BadInput: when it is neither
         """
-        attachment = self._cinder.attachment(name)
+        wanted = spelling.identifier(name)
+        attachment = self._cinder.attachment(wanted)
         if attachment is not None:
             return Target(attachment.volume_id, attachment.id)
-        if self._cinder.volume(name) is None:
+        if self._cinder.volume(wanted) is None:
             raise errors.BadInput('neither an attachment nor a volume has the '
                                   'ID %s' % name)
-        return Target(name)
+        return Target(wanted)
 
-    def plan(self, targets: Iterable[Target]) -> Tuple[ReleaseStep, ...]:
+    def plan(self, targets: Iterable[Target]) -> tuple[ReleaseStep, ...]:
         """What is to be done, and what may not be done and why."""
-        wanted: Dict[str, List[Optional[str]]] = {}
+        wanted: dict[str, list[str | None]] = {}
         for target in targets:
             wanted.setdefault(target.volume, []).append(target.attachment)
         self._scan(frozenset(wanted))
-        steps: List[ReleaseStep] = []
+        steps: list[ReleaseStep] = []
         for number, (volume_id, attachments) in enumerate(wanted.items(), 1):
             self._progress('volumes', number)
             found = self._steps(volume_id)
             for attachment in dict.fromkeys(attachments):
                 chosen = release_rules.selected(found, attachment) or (
                     ReleaseStep(volume_id, 'attachment %s does not exist'
-                         % attachment),)
+                                % attachment),)
                 steps += [s for s in chosen if s not in steps]
         return tuple(steps)
 
@@ -148,75 +129,29 @@ class Releaser:
                 yield ReleaseResult(step, False, 'refused')
                 continue
             try:
-                yield self._act(step)
+                yield self._act(step, step.call)
             except errors.ApiError as exc:
                 yield ReleaseResult(step, False, 'failed: %s' % exc)
 
-    def _act(self, step: ReleaseStep) -> ReleaseResult:
+    def _act(self, step: ReleaseStep, call: Call) -> ReleaseResult:
         # The state to expect may be another after the steps before this one.
         again = [s for s in self._steps(step.volume) if s.key == step.key]
-        if not again and step.call is Call.ROLL_DETACHING and \
-                self._status(step.volume) == step.expected:
-            # With another attachment of the same volume, for example.
-            return ReleaseResult(step, True, 'done: the volume is %s'
-                           % step.expected)
         if not again:
+            volume = self._cinder.volume(step.volume)
+            if call is Call.ROLL_DETACHING and volume \
+                    and volume.status == step.expected:
+                # With another attachment of the same volume, for example.
+                return ReleaseResult(step, True, 'done: the volume is %s'
+                                     % step.expected)
             return ReleaseResult(step, False,
                                  'skipped: it has changed meanwhile')
-        step = again[0]
+        [step] = again
         neighbours = self._neighbours(step)
-        self._call(step)
+        _MAKE[call](self._cinder, step)
         return self._read_back(step, neighbours)
 
-    def _call(self, step: ReleaseStep) -> None:
-        if step.attachment_id and step.call in (
-                Call.DELETE, Call.COMPLETE_AND_DELETE):
-            if not self._cinder.delete_attachment(
-                    step.attachment_id,
-                    complete=step.call is Call.COMPLETE_AND_DELETE):
-                raise errors.NotFound('the attachment is gone already')
-        elif step.call is Call.FORCE_DETACH:
-            self._cinder.act(step.volume, str(step.call), {
-                'attachment_id': step.attachment_id,
-                'connector': dict(step.connector or {})})
-        elif step.call is Call.COMPLETE and step.attachment_id:
-            self._cinder.complete_attachment(step.attachment_id)
-        elif step.call is Call.TERMINATE:
-            self._terminate(step)
-        elif step.call is Call.ATTACH:
-            self._cinder.act(step.volume, str(step.call),
-                             dict(step.attached or {}))
-        elif step.call is not None:
-            self._cinder.act(step.volume, str(step.call),
-                             {} if step.call is Call.DETACH else None)
-
-    def _terminate(self, step: ReleaseStep) -> None:
-        """Have the back end unmap what Cinder has no record of.
-
-        Nobody else may have the volume before it is known to be done: the
-        back end could take it from him.
-        """
-        self._cinder.act(step.volume, 'os-reserve')
-        attachments = self._cinder.attachments_of(step.volume)
-        if attachments:
-            self._cinder.act(step.volume, 'os-unreserve')
-            raise errors.Refused('attachment %s of the volume is new'
-                                 % attachments[0].id)
-        try:
-            # Cinder ends the reservation when the back end has done it.
-            self._cinder.act(step.volume, str(step.call),
-                             {'connector': dict(step.connector or {})})
-        except (errors.BadRequest, errors.Refused, errors.Conflict):
-            self._cinder.act(step.volume, 'os-unreserve')
-            raise
-        except errors.ApiError as exc:
-            raise errors.Unanswered(
-                '%s; the volume is left attaching, so that nobody gets it '
-                'while a host may have it: do it again with --stuck-after 0'
-                % exc, exc.status) from exc
-
     def _read_back(self, step: ReleaseStep,
-                   neighbours: Tuple[Attachment, ...]) -> ReleaseResult:
+                   neighbours: tuple[Attachment, ...]) -> ReleaseResult:
         volume = self._cinder.volume(step.volume)
         if volume is None:
             return ReleaseResult(step, False, 'the volume is gone')
@@ -228,13 +163,7 @@ class Releaser:
                                      'the attachment is not attached')
         elif left and step.call is not Call.ROLL_DETACHING:
             return ReleaseResult(step, False, 'the attachment is still there')
-        if step.call is Call.ATTACH:
-            wanted = step.attached and step.attached['instance_uuid']
-            if [(a.server_id, a.status) for a in self._neighbours(step)] != [
-                    (wanted, 'attached')]:
-                return ReleaseResult(step, False, 'the volume is not '
-                                     'attached to server %s' % wanted)
-        elif self._neighbours(step) != neighbours:
+        if self._neighbours(step) != neighbours:
             return ReleaseResult(
                 step, False,
                 'another attachment of the volume has changed: look at it')
@@ -242,22 +171,17 @@ class Releaser:
             return ReleaseResult(step, False, 'the volume is %s, not %s' % (
                 volume.status, step.expected))
         return ReleaseResult(step, True, '%s: the volume is %s' % (
-            'done' if step.call in (Call.COMPLETE, Call.ATTACH)
-            else 'released',
+            'done' if step.call is Call.COMPLETE else 'released',
             volume.status))
 
-    def _neighbours(self, step: ReleaseStep) -> Tuple[Attachment, ...]:
+    def _neighbours(self, step: ReleaseStep) -> tuple[Attachment, ...]:
         return tuple(sorted(
             (a for a in self._cinder.attachments_of(step.volume)
              if a.id != step.attachment_id), key=lambda a: a.id))
 
-    # ReleaseFacts
+    # The facts
 
-    def _status(self, volume_id: str) -> Optional[str]:
-        volume = self._cinder.volume(volume_id)
-        return volume.status if volume else None
-
-    def _scan(self, volume_ids: FrozenSet[str]) -> None:
+    def _scan(self, volume_ids: frozenset[str]) -> None:
         """Find the servers, of all projects and cells, that claim volumes.
 
         Servers that wait for their reclaim are not on the list; they are
@@ -276,37 +200,34 @@ class Releaser:
             count += len(page)
             self._progress('servers', count)
 
-    def _steps(self, volume_id: str) -> Tuple[ReleaseStep, ...]:
+    def _steps(self, volume_id: str) -> tuple[ReleaseStep, ...]:
         volume = self._cinder.volume(volume_id)
         if volume is None:
             return (ReleaseStep(volume_id, 'the volume does not exist'),)
         attachments = self._cinder.attachments_of(volume_id)
+        servers = {s: self._nova.server(s) for s in sorted({
+            a.server_id for a in attachments if a.server_id})}
         claims = set(self._claims[volume_id])
-        named = {a.server_id for a in attachments if a.server_id}
-        if volume.status == 'attaching' and not attachments:
-            named |= claims
-        servers = {s: self._nova.server(s) for s in sorted(named)}
-        stale: Set[str] = set()
-        disks: Dict[str, compute.Disk] = {}
-        guests: Dict[str, FrozenSet[str]] = {}
-        for server in servers.values():
-            if server is None:
-                continue
+        stale: set[str] = set()
+        disks: dict[str, Disk] = {}
+        guests: dict[str, frozenset[str]] = {}
+        for server in filter(None, servers.values()):
             claims.discard(server.id)
             if volume_id not in server.volumes:
-                stale |= self._stale(server.id)
+                stale |= self._stale(server.id, [
+                    a.id for a in attachments if a.server_id == server.id])
                 continue
             claims.add(server.id)
             if volume.status in ('attaching', 'reserved'):
                 self._see_guest(server, volume_id, disks, guests)
-        return release_rules.decide(
-            ReleaseFacts(volume, attachments, servers, frozenset(claims),
-                         self._hosts, frozenset(stale), disks, guests),
-            self._connector, self._policy, self._now())
+        return release_rules.decide(ReleaseFacts(
+            volume, attachments, servers, frozenset(claims), self._hosts,
+            frozenset(stale), disks, guests, self._connector, self._policy,
+            self._now()))
 
-    def _see_guest(self, server: compute.ComputeServer, volume_id: str,
-                   disks: Dict[str, compute.Disk],
-                   guests: Dict[str, FrozenSet[str]]) -> None:
+    def _see_guest(self, server: ComputeServer, volume_id: str,
+                   disks: dict[str, Disk],
+                   guests: dict[str, frozenset[str]]) -> None:
         """How far an attach got."""
         found = [d for d in self._nova.disks(server) or ()
                  if d.volume_id == volume_id]
@@ -317,9 +238,9 @@ class Releaser:
         if devices is not None:
             guests[server.id] = devices
 
-    def _stale(self, server_id: str) -> Set[str]:
+    def _stale(self, server_id: str, named: list[str]) -> set[str]:
         """What the rules call stale at a server that exists."""
-        seen = self._inspector.inspect(server_id)
+        seen = self._inspector.inspect(server_id, named)
         return {f.attachment.id for f in seen.plan.findings
                 if f.reason is Reason.STALE_ATTACHMENT and f.attachment
                 # How many a reboot may delete is no matter here.
@@ -327,13 +248,74 @@ class Releaser:
             if seen else set()
 
 
+# How each call is made
+
+
+def _delete(cinder: Cinder, step: ReleaseStep) -> None:
+    if not cinder.delete_attachment(
+            step.attachment_id or '',
+            complete=step.call is Call.COMPLETE_AND_DELETE):
+        raise errors.NotFound('the attachment is gone already')
+
+
+def _complete(cinder: Cinder, step: ReleaseStep) -> None:
+    cinder.complete_attachment(step.attachment_id or '')
+
+
+def _force_detach(cinder: Cinder, step: ReleaseStep) -> None:
+    cinder.act(step.volume, Call.FORCE_DETACH.value, {
+        'attachment_id': step.attachment_id,
+        'connector': dict(step.connector or {})})
+
+
+def _terminate(cinder: Cinder, step: ReleaseStep) -> None:
+    """Have the back end unmap what Cinder has no record of.
+
+    Nobody else may have the volume before it is known to be done: the back
+    end could take it from him.
+    """
+    cinder.act(step.volume, 'os-reserve')
+    attachments = cinder.attachments_of(step.volume)
+    if attachments:
+        cinder.act(step.volume, 'os-unreserve')
+        raise errors.Refused('attachment %s of the volume is new'
+                             % attachments[0].id)
+    try:
+        # Cinder ends the reservation when the back end has done it.
+        cinder.act(step.volume, Call.TERMINATE.value,
+                   {'connector': dict(step.connector or {})})
+    except (errors.BadRequest, errors.Refused, errors.Conflict):
+        cinder.act(step.volume, 'os-unreserve')
+        raise
+    except errors.ApiError as exc:
+        raise errors.Unanswered(
+            '%s; the volume is left attaching, so that nobody gets it while '
+            'a host may have it: do it again with --stuck-after 0' % exc,
+            exc.status) from exc
+
+
+_MAKE: dict[Call, Callable[[Cinder, ReleaseStep], None]] = {
+    Call.DELETE: _delete,
+    Call.COMPLETE_AND_DELETE: _delete,
+    Call.FORCE_DETACH: _force_detach,
+    Call.TERMINATE: _terminate,
+    Call.COMPLETE: _complete,
+    Call.ROLL_DETACHING: lambda cinder, step: cinder.act(
+        step.volume, Call.ROLL_DETACHING.value),
+    Call.UNRESERVE: lambda cinder, step: cinder.act(
+        step.volume, Call.UNRESERVE.value),
+    Call.DETACH: lambda cinder, step: cinder.act(
+        step.volume, Call.DETACH.value, {}),
+}
+
+
 def read_connector(path: str) -> Connector:
     """A file with the connector of a host, or the word ``none``.
 
     :raises BadInput: when it is neither
     """
-    if path == NeverConnected.YES.value:
-        return NeverConnected.YES
+    if path == 'none':
+        return Connector(is_none=True)
     try:
         with open(path, encoding='utf-8') as file:
             text = file.read()
@@ -355,5 +337,4 @@ def read_connector(path: str) -> Connector:
         raise errors.BadInput(
             'connector %s: it has nothing that a back end could know host %s '
             'by (%s)' % (path, host, ', '.join(_IDENTITIES)))
-    found: Dict[str, Any] = connector
-    return found
+    return Connector(connector)

@@ -1,27 +1,17 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What is known before a volume is released, and what may follow."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import dataclasses
 import datetime
 import enum
-from typing import Any, FrozenSet, Mapping, Optional, Tuple, Union
+from typing import Any
 
-from nova_bdm_cleanup.fleet.compute import ComputeServer
-from nova_bdm_cleanup.fleet.compute import Disk
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Attachment, Policy, Volume
 
 
 class Call(str, enum.Enum):
@@ -47,9 +37,6 @@ class Call(str, enum.Enum):
     #: The attach is over, and was done.  The back end is not told.
     COMPLETE = 'os-complete'
 
-    #: The same where Cinder has no record of it (before Queens).
-    ATTACH = 'os-attach'
-
     #: The detach is over, and was not done: the volume is in use again.
     ROLL_DETACHING = 'os-roll_detaching'
 
@@ -58,15 +45,38 @@ class Call(str, enum.Enum):
     DETACH = 'os-detach'
 
 
-class NeverConnected(enum.Enum):
-    """The operator knows that no host was ever let in."""
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What follows from a row of a table: a call, or none."""
 
-    YES = 'none'
+    #: None: nothing may be done, and the words of the row say why.
+    call: Call | None = None
+
+    def __str__(self) -> str:
+        if self.call is None:
+            return 'refused'
+        return ('``%s``' if self.call.startswith('os-') else '%s') % self.call
 
 
-#: What ``nova-manage volume_attachment get_connector`` prints, or that there
-#: is none.
-Connector = Union[Mapping[str, Any], NeverConnected, None]
+REFUSED = Outcome()
+
+
+@dataclasses.dataclass(frozen=True)
+class Connector:
+    """The operator's word for what Cinder kept no connector of."""
+
+    #: What ``nova-manage volume_attachment get_connector`` prints.
+    data: Mapping[str, Any] | None = None
+    #: No host was ever let in.
+    is_none: bool = False
+
+    @property
+    def host(self) -> str | None:
+        return self.data.get('host') if self.data else None
+
+
+#: The operator gives none.
+NO_CONNECTOR = Connector()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,23 +84,27 @@ class ReleaseFacts:
     """All that is known about one volume."""
 
     volume: Volume
-    attachments: Tuple[Attachment, ...]
+    attachments: tuple[Attachment, ...]
     #: The servers that attachments name; None: Nova does not know it.
-    servers: Mapping[str, Optional[ComputeServer]]
+    servers: Mapping[str, ComputeServer | None]
     #: The servers that have a mapping of the volume.
-    claimed_by: FrozenSet[str]
+    claimed_by: frozenset[str]
     #: The compute hosts of this Nova.
-    hosts: FrozenSet[str]
+    hosts: frozenset[str]
     #: Attachments of existing servers that the rules call stale.
-    stale: FrozenSet[str] = frozenset()
+    stale: frozenset[str]
     #: What the API shows of the mappings of the volume, by server, where an
     #: attach may hang.
-    disks: Mapping[str, Disk] = dataclasses.field(default_factory=dict)
+    disks: Mapping[str, Disk]
     #: The devices of the guests of these servers, where Nova tells them.
-    guests: Mapping[str, FrozenSet[str]] = dataclasses.field(
-        default_factory=dict)
+    guests: Mapping[str, frozenset[str]]
+    connector: Connector
+    #: What is young and what is stuck.
+    policy: Policy
+    #: The time of all this.
+    now: datetime.datetime
 
-    def guest_has_it(self, server_id: Optional[str]) -> Optional[bool]:
+    def guest_has_it(self, server_id: str | None) -> bool | None:
         """Whether a guest has the disk; None: it is not known."""
         devices = self.guests.get(server_id or '')
         if not devices:
@@ -99,7 +113,7 @@ class ReleaseFacts:
         disk = self.disks.get(server_id or '')
         if disk is None or not disk.device:
             return None
-        return disk.device.rpartition('/')[2] in devices
+        return spelling.device(disk.device) in devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,59 +122,27 @@ class ReleaseStep:
 
     volume: str
     explanation: str
-    attachment: Optional[Attachment] = None
-    host: Optional[str] = None
-    since: Optional[datetime.datetime] = None
+    attachment: Attachment | None = None
+    host: str | None = None
+    since: datetime.datetime | None = None
     #: None: nothing may be done, and the explanation says why.
-    call: Optional[Call] = None
-    connector: Optional[Mapping[str, Any]] = None
-    #: Whom the volume is attached to, where Cinder has no record of it.
-    attached: Optional[Mapping[str, str]] = None
+    call: Call | None = None
+    connector: Mapping[str, Any] | None = None
     #: The state of the volume afterwards.
     expected: str = ''
     #: Another Nova may have the server.
     is_elsewhere: bool = False
 
     @property
-    def attachment_id(self) -> Optional[str]:
+    def attachment_id(self) -> str | None:
         return self.attachment.id if self.attachment else None
 
     @property
-    def server(self) -> Optional[str]:
+    def server(self) -> str | None:
         return self.attachment.server_id if self.attachment else None
 
     @property
-    def key(self) -> Tuple[Optional[str], ...]:
+    def key(self) -> tuple[str | None, ...]:
         """What makes it the same step after another look."""
         return (self.volume, self.attachment_id,
                 str(self.call) if self.call else None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Make:
-    """The call is made."""
-
-    call: Call
-
-    def __str__(self) -> str:
-        return '``%s``' % self.call if self.call.value.startswith('os-') \
-            else str(self.call)
-
-
-@dataclasses.dataclass(frozen=True)
-class Refuse:
-    """No call is made, and the words say why."""
-
-    def __str__(self) -> str:
-        return 'refused'
-
-
-def host_of(connector: Connector) -> Optional[str]:
-    return connector.get('host') if isinstance(connector, Mapping) else None
-
-
-def wanted(host: Optional[str]) -> str:
-    return ('Cinder kept no connector: give --connector with the output of '
-            '"nova-manage volume_attachment get_connector --json" on %s'
-            % ('host ' + host if host else 'the host that had the volume, or '
-               '--connector none if no host ever had it'))

@@ -1,35 +1,68 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What the ``openstack bdm`` commands have in common."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator, Sequence
 import datetime
 import logging
 import shutil
+import sys
 import textwrap
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
+import time
+from typing import Any, Callable
 
-from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import terminal
-from nova_bdm_cleanup.api import Budget
-from nova_bdm_cleanup.cinder import Cinder
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.fleet import compute
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.osc import progress
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Budget
+from nova_bdm_cleanup.openstack.cinder import Cinder
+from nova_bdm_cleanup.openstack.nova import Nova
+from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.terminal import ExitCode
 
 LOG = logging.getLogger(__name__)
+
+#: A terminal needs no more than this many lines a second.
+_INTERVAL = 0.1
+
+#: What is over by then needs no line.
+_PATIENCE = 1.0
+
+
+class Progress:
+    """How far a long command is, on a terminal and nowhere else.
+
+    One line on standard error that is written over and over.
+
+    :param stream: where to
+    :param clock: a monotonic clock
+    """
+
+    def __init__(self, stream: Any = None,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._shown = self._stream.isatty()
+        self._next = clock() + _PATIENCE
+        self._width = 0
+
+    def __call__(self, what: str, count: int) -> None:
+        """Show what is being done, and how far it is."""
+        if not self._shown or self._clock() < self._next:
+            return
+        self._next = self._clock() + _INTERVAL
+        line = '%s: %d' % (terminal.printable(what), count)
+        self._stream.write('\r' + line.ljust(self._width))
+        self._stream.flush()
+        self._width = len(line)
+
+    def clear(self) -> None:
+        """Leave an empty line, for what comes next."""
+        if self._width:
+            self._stream.write('\r' + ' ' * self._width + '\r')
+            self._stream.flush()
+            self._width = 0
 
 
 class BdmCommand:
@@ -43,9 +76,9 @@ class BdmCommand:
     exit_code = ExitCode.OK
 
     #: The columns of a table that is to fit a terminal; empty: all of them.
-    short: Tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
     #: What stands below it, row by row.
-    below: Tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = \
@@ -73,7 +106,7 @@ class BdmCommand:
         return parser
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        self.progress = progress.Progress()
+        self.progress = Progress()
         try:
             failed: int = super().run(parsed_args)  # type: ignore[misc]
             return failed or self.exit_code
@@ -100,7 +133,7 @@ class BdmCommand:
         """
         rows = [[terminal.printable(c) if isinstance(c, str) else c
                  for c in row] for row in data]
-        below: List[str] = []
+        below: list[str] = []
         if self.is_for_people(parsed_args) and rows:
             below = list(self._below(column_names, rows))
             column_names, rows = self._shortened(
@@ -117,8 +150,8 @@ class BdmCommand:
                     and not args.columns)
 
     def _shortened(self, args: argparse.Namespace, columns: Sequence[str],
-                   rows: List[List[Any]]
-                   ) -> Tuple[List[str], List[List[Any]]]:
+                   rows: list[list[Any]]
+                   ) -> tuple[list[str], list[list[Any]]]:
         """What of a table fits a terminal, each row with its number."""
         wanted = {*self.short, *args.sort_columns}
         indexes = [i for i, name in enumerate(columns) if name in wanted]
@@ -160,11 +193,11 @@ class BdmCommand:
         """Make the readers of both APIs."""
         client = self.app.client_manager.bdm_cleanup
         self.budget = Budget(args.max_requests)
-        self.nova: compute.Compute = client.nova(self.budget, args.rate)
+        self.nova: Nova = client.nova(self.budget, args.rate)
         self.cinder: Cinder = client.cinder(self.budget, args.rate)
 
-    def project_of_token(self) -> Optional[str]:
-        project: Optional[str] = self.app.client_manager.session \
+    def project_of_token(self) -> str | None:
+        project: str | None = self.app.client_manager.session \
             .get_project_id()
         return project
 

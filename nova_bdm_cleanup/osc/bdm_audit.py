@@ -1,53 +1,38 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The command ``openstack bdm audit``."""
 
 from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+import dataclasses
 import time
-from typing import (
-    Any,
-    Counter,
-    Dict,
-    Iterable,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable
 
 from osc_lib.command import command
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup import exposition
-from nova_bdm_cleanup import textfile
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.fleet import audit
-from nova_bdm_cleanup.fleet import metrics
-from nova_bdm_cleanup.fleet.issues import FleetReason
-from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.fleet.issues import QUIET
-from nova_bdm_cleanup.fleet.issues import REMEDIES
-from nova_bdm_cleanup.fleet.issues import Remedy
-from nova_bdm_cleanup.fleet.page import PageWriter
-from nova_bdm_cleanup.fleet.plan_file import PlanWriter
+from nova_bdm_cleanup import files, prometheus
+from nova_bdm_cleanup.files import FileError
+from nova_bdm_cleanup.fleet import page
+from nova_bdm_cleanup.fleet.audit import FleetAudit, Scope
+from nova_bdm_cleanup.fleet.audit_metrics import AuditMetrics
+from nova_bdm_cleanup.fleet.issues import (
+    FleetReason,
+    Issue,
+    QUIET,
+    REMEDIES,
+    Remedy,
+)
+from nova_bdm_cleanup.fleet.plan_file import MOMENT
+from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import base
+from nova_bdm_cleanup.terminal import ExitCode
 
 _COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
             'Since', 'Action')
-_MORE_COLUMNS = ('Server Name', 'Project', 'Explanation')
+_LONG_COLUMNS = (*_COLUMNS, 'Server Name', 'Project', 'Explanation')
 
 #: As many findings of one kind at one server have a row each in a table.
 _EACH = 4
@@ -67,13 +52,14 @@ class AuditBdm(base.BdmCommand, command.Lister):
     By default the project of the credentials is audited. Both APIs are read
     page by page; whatever looks wrong is read once more before it is shown.
     If something does not answer, the result is incomplete: standard error
-    and the exit code say so.
+    and the exit code say so. With "-f json" it prints a plan for "bdm clean"
+    and "bdm release".
 
     Exit codes: 0 nothing was found, 5 something was found, 4 incomplete,
     3 refused, 2 bad input, 255 the command itself failed.
     """
 
-    short: Tuple[str, ...] = ('Server', 'Host', 'Volume', 'Reason')
+    short: tuple[str, ...] = ('Server', 'Host', 'Volume', 'Reason')
     below = ('Action', 'Explanation')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -114,13 +100,9 @@ class AuditBdm(base.BdmCommand, command.Lister):
             help='Show names, projects and explanations as well, and in a '
                  'table every finding in a row of its own')
         parser.add_argument(
-            '--plan', metavar='<file>',
-            help='Write what was found into this new file, for bdm release '
-                 'and bdm clean')
-        parser.add_argument(
             '--report', metavar='<file>',
-            help='Write what was found into this new file, as a page for a '
-                 'browser that needs no network')
+            help='Write what was found into this file, as a page for a '
+                 'browser that needs no network. It is replaced if it exists')
         parser.add_argument(
             '--prometheus', metavar='<file>',
             help='Write how much was found into this file, for the textfile '
@@ -129,68 +111,61 @@ class AuditBdm(base.BdmCommand, command.Lister):
         return parser
 
     def take_action(self, args: argparse.Namespace
-                    ) -> Tuple[Sequence[str], Iterable[Sequence[Any]]]:
-        if args.prometheus is not None:
+                    ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+        for kind, path, check in (
+                ('report', args.report, files.check),
+                ('metrics file', args.prometheus, prometheus.check)):
             try:
-                textfile.check(args.prometheus)
-            except textfile.TextfileError as exc:
-                raise errors.BadInput('metrics file %s' % exc) from exc
-        with contextlib.ExitStack() as stack:
-            plan = (stack.enter_context(PlanWriter(args.plan))
-                    if args.plan else None)
-            page = (stack.enter_context(PageWriter(args.report))
-                    if args.report else None)
-            shown, releases = self._audit(args, plan, page)
-        if self.is_for_people(args):
-            if args.long:
-                self.short = (*_COLUMNS[:-1], *_MORE_COLUMNS[:-1])
-                return _COLUMNS + _MORE_COLUMNS, [
-                    _row(i, True) for i in shown]
-            return _COLUMNS + _MORE_COLUMNS, _summed_up(
-                shown, releases, bool(args.all_projects or args.project))
-        columns = _COLUMNS + (_MORE_COLUMNS if args.long else ())
-        return columns, [_row(i, args.long) for i in shown]
-
-    def _audit(self, args: argparse.Namespace,
-               plan: Optional[PlanWriter],
-               page: Optional[PageWriter]
-               ) -> Tuple[List[Issue], Counter[Optional[str]]]:
-        """What is shown, and how much there is to release, by server."""
-        scope = audit.Scope(
+                if path is not None:
+                    check(path)
+            except FileError as exc:
+                raise errors.BadInput('%s %s' % (kind, exc)) from exc
+        scope = Scope(
             servers=tuple(args.server), host=args.host, project=args.project,
             all_projects=args.all_projects, thorough=args.thorough,
             legacy=str(FleetReason.LEGACY_RECORD) in args.reason)
         begun = time.monotonic()
         self.connect(args)
-        auditor = audit.Audit(self.nova, self.cinder, base.policy(args),
-                              scope, self.progress, base.now,
-                              self.project_of_token())
-        shown: List[Issue] = []
-        hidden = 0
-        releases: Counter[Optional[str]] = collections.Counter()
-        for issue in auditor.issues():
-            releases[issue.server] += issue.remedy is Remedy.RELEASE
-            if self._is_shown(issue, args.reason):
-                shown.append(issue)
-            else:
-                hidden += 1
-        self._report(auditor, scope, hidden)
-        if plan is not None:
-            plan.write(shown, bool(auditor.gaps), base.now())
-        if page is not None:
-            page.write(shown, self._scope(scope), auditor.gaps, base.now())
-        failing = [i for i in shown
-                   if not args.fail_on or str(i.reason) in args.fail_on]
+        auditor = FleetAudit(
+            self.nova, self.cinder, base.policy(args), scope, self.progress,
+            base.now, self.project_of_token())
+        found = list(auditor.issues())
+        shown = [i for i in found if self._is_shown(i, args.reason)]
+        self._report(auditor, scope, len(found) - len(shown))
         if auditor.gaps:
             self.exit_code = ExitCode.PARTLY
-        elif failing:
+        elif any(not args.fail_on or str(i.reason) in args.fail_on
+                 for i in shown):
             self.exit_code = ExitCode.FINDINGS
+        if args.report is not None:
+            self._keep('report', lambda: files.write(args.report, page.render(
+                shown, self._scope(scope), auditor.gaps, base.now()
+            ).encode(), 0o600))
         if args.prometheus is not None:
             self._write_metrics(args, auditor, shown,
                                 time.monotonic() - begun)
-        return shown, releases
+        if not self.is_for_people(args):
+            # Its last column makes it a plan for the other commands.
+            columns = (*(_LONG_COLUMNS if args.long else _COLUMNS), 'Remedy')
+            return columns, [_row(i, columns) for i in shown]
+        if args.long:
+            self.short = tuple(c for c in _LONG_COLUMNS
+                               if c not in self.below)
+            return _LONG_COLUMNS, [_row(i, _LONG_COLUMNS) for i in shown]
+        releases = collections.Counter(
+            i.server for i in found if i.remedy is Remedy.RELEASE)
+        return _LONG_COLUMNS, _summed_up(
+            shown, releases, bool(args.all_projects or args.project))
 
-    def _write_metrics(self, args: argparse.Namespace, auditor: audit.Audit,
+    def _keep(self, kind: str, write: Callable[[], None]) -> None:
+        """Write a file; what was found is shown in any case."""
+        try:
+            write()
+        except FileError as exc:
+            self.say('%s %s' % (kind, exc))
+            self.exit_code = ExitCode.PARTLY
+
+    def _write_metrics(self, args: argparse.Namespace, auditor: FleetAudit,
                        shown: Sequence[Issue], seconds: float) -> None:
         if auditor.gaps:
             # Less would be found than there is, and an alert would end.
@@ -198,15 +173,10 @@ class AuditBdm(base.BdmCommand, command.Lister):
                       args.prometheus)
             return
         reasons = args.reason or [r for r in _REASONS if r not in _QUIET]
-        try:
-            textfile.write(args.prometheus, exposition.text(
-                metrics.AuditMetrics(
-                    shown, reasons, auditor.hosts, auditor.size,
-                    self.budget.made, base.now(), seconds)))
-        except textfile.TextfileError as exc:
-            # What was found is shown all the same.
-            self.say('metrics file %s' % exc)
-            self.exit_code = ExitCode.PARTLY
+        self._keep('metrics file', lambda: prometheus.write(
+            args.prometheus, prometheus.text(AuditMetrics(
+                shown, reasons, auditor.hosts, auditor.size,
+                self.budget.made, base.now(), seconds))))
 
     @staticmethod
     def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:
@@ -214,7 +184,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
             return str(issue.reason) in reasons
         return issue.reason not in QUIET
 
-    def _scope(self, scope: audit.Scope) -> str:
+    def _scope(self, scope: Scope) -> str:
         if scope.servers:
             return '%d servers' % len(scope.servers)
         if scope.host:
@@ -224,7 +194,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
         return 'project %s only (--all-projects audits all of them)' % (
             scope.project or self.project_of_token())
 
-    def _report(self, auditor: audit.Audit, scope: audit.Scope,
+    def _report(self, auditor: FleetAudit, scope: Scope,
                 hidden: int) -> None:
         """What the table does not say."""
         for gap in auditor.gaps:
@@ -249,27 +219,26 @@ class AuditBdm(base.BdmCommand, command.Lister):
         self.note('Audited: %s', '; '.join(notes))
 
 
-def _summed_up(issues: Sequence[Issue], releases: Counter[Optional[str]],
-               needs_admin: bool) -> List[Tuple[Any, ...]]:
+def _summed_up(issues: Sequence[Issue], releases: Counter[str | None],
+               needs_admin: bool) -> list[tuple[Any, ...]]:
     """The rows, and one only for many of one kind at one server.
 
     :param releases: how much there is to release, by server
     :param needs_admin: more than the project of the credentials was audited
     """
-    kinds: Dict[Any, List[Issue]] = {}
+    kinds: dict[Any, list[Issue]] = {}
     for issue in issues:
         kinds.setdefault((
             issue.server, issue.host, issue.reason, issue.remedy,
             issue.needs_look,
             issue.remedy is Remedy.PERSON and issue.withheld),
             []).append(issue)
-    rows: List[Tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for alike in kinds.values():
         if len(alike) <= _EACH or not alike[0].server:
-            rows += [_row(i, True) for i in alike]
+            rows += [_row(i, _LONG_COLUMNS) for i in alike]
             continue
         first = min(alike, key=lambda i: (i.since is None, i.since))
-        count = len(alike)
         action = first.what_to_do
         if first.remedy is Remedy.RELEASE and not first.needs_look:
             # Of every kind: the command does not tell them apart, and does
@@ -280,22 +249,27 @@ def _summed_up(issues: Sequence[Issue], releases: Counter[Optional[str]],
             action = 'look: openstack bdm audit --long --reason %s%s' % (
                 first.reason, ' --all-projects' if needs_admin else '')
         volumes = {i.volume for i in alike}
-        row = list(_row(first, True))
-        row[2:5] = ['%d volumes' % len(volumes) if len(volumes) > 1
-                    else first.volume, '%d attachments' % count, None]
-        row[7] = action
-        row[10] = '%d findings; --long shows each. The oldest: %s' % (
-            count, first.explanation)
-        rows.append(tuple(row))
+        rows.append(_row(dataclasses.replace(
+            first, device=None, attachment='%d attachments' % len(alike),
+            volume='%d volumes' % len(volumes) if len(volumes) > 1
+            else first.volume,
+            explanation='%d findings; --long shows each. The oldest: %s' % (
+                len(alike), first.explanation)), _LONG_COLUMNS, action))
     return rows
 
 
-def _row(issue: Issue, more: bool) -> Tuple[Any, ...]:
-    row: Tuple[Any, ...] = (
-        issue.server, issue.host, issue.volume, issue.attachment,
-        issue.device, str(issue.reason),
-        issue.since and issue.since.strftime('%Y-%m-%dT%H:%M:%SZ'),
-        issue.what_to_do)
-    if more:
-        row += (issue.server_name, issue.project, issue.explanation)
-    return row
+def _row(issue: Issue, columns: Iterable[str],
+         action: str | None = None) -> tuple[Any, ...]:
+    """A finding as a row.
+
+    :param action: instead of that of the finding
+    """
+    cells = {
+        'Server': issue.server, 'Host': issue.host, 'Volume': issue.volume,
+        'Attachment': issue.attachment, 'Device': issue.device,
+        'Reason': str(issue.reason),
+        'Since': issue.since and issue.since.strftime(MOMENT),
+        'Action': action or issue.what_to_do,
+        'Server Name': issue.server_name, 'Project': issue.project,
+        'Explanation': issue.explanation, 'Remedy': str(issue.remedy)}
+    return tuple(cells[name] for name in columns)

@@ -1,37 +1,26 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The command ``openstack bdm clean``."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
 import sys
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any
 
 from osc_lib.command import command
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.fleet import inspection
-from nova_bdm_cleanup.fleet import plan_file
-from nova_bdm_cleanup.fleet import reboot
-from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.fleet.issues import Remedy
+from nova_bdm_cleanup.fleet import inspection, plan_file, reboot
+from nova_bdm_cleanup.fleet.issues import Issue, Remedy
+from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import base
+from nova_bdm_cleanup.rules.facts import WITHOUT_DISK
+from nova_bdm_cleanup.terminal import ExitCode
 
 _COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
             'Result')
 
-Rows = List[Tuple[Any, ...]]
+Rows = list[tuple[Any, ...]]
 
 
 class CleanBdm(base.BdmCommand, command.Lister):
@@ -57,8 +46,8 @@ class CleanBdm(base.BdmCommand, command.Lister):
                             help='Server (name or ID)')
         parser.add_argument(
             '--plan', metavar='<file>',
-            help='What "bdm audit --plan" found, if nothing of it has '
-                 'changed')
+            help='What "bdm audit -f json" printed into this file, if '
+                 'nothing of it has changed; -: standard input')
         parser.add_argument(
             '--all-projects', action='store_true',
             help='Find servers by their name in all projects '
@@ -79,7 +68,7 @@ class CleanBdm(base.BdmCommand, command.Lister):
         return parser
 
     def take_action(self, args: argparse.Namespace
-                    ) -> Tuple[Sequence[str], Iterable[Sequence[Any]]]:
+                    ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
         if bool(args.servers) == bool(args.plan):
             raise errors.BadInput('give servers or --plan')
         self.connect(args)
@@ -90,9 +79,18 @@ class CleanBdm(base.BdmCommand, command.Lister):
                 inspection.Witness(self.nova, self.cinder), base.now,
                 self.project_of_token()),
             self.progress, args.timeout)
-        planned = [cleaner.look(s) for s in self._servers(args)]
-        if args.plan:
-            _compare(args.plan, planned)
+        wanted = (plan_file.read_plan(args.plan, Remedy.CLEAN)
+                  if args.plan else ())
+        names = ([i.server for i in wanted if i.server] if args.plan else
+                 [self.nova.find(name, args.all_projects).id
+                  for name in args.servers])
+        planned = [cleaner.look(s) for s in dict.fromkeys(names)]
+        changed = plan_file.differences(
+            wanted, [i for p in planned for i in p.issues])
+        if changed:
+            raise errors.Refused(
+                'the facts have changed since the plan was made: %s; audit '
+                'again' % '; '.join(changed))
         self._refuse(planned)
         todo = [p for p in planned if p.issues]
         for plan in planned:
@@ -119,15 +117,6 @@ class CleanBdm(base.BdmCommand, command.Lister):
             rows += found
         self.exit_code = codes.pop() if len(codes) == 1 else ExitCode.PARTLY
         return _COLUMNS, rows
-
-    def _servers(self, args: argparse.Namespace) -> List[str]:
-        if args.plan:
-            planned = plan_file.read_plan(args.plan).of(Remedy.CLEAN)
-            found = [i.server for i in planned if i.server]
-        else:
-            found = [self.nova.find(name, args.all_projects).id
-                     for name in args.servers]
-        return list(dict.fromkeys(found))
 
     def _refuse(self, planned: Sequence[reboot.RebootPlan]) -> None:
         """All or nothing: one that must not be rebooted stops all."""
@@ -158,6 +147,9 @@ class CleanBdm(base.BdmCommand, command.Lister):
             if issue.remedy is Remedy.RELEASE:
                 self.note('Server %s: no reboot is needed for that: %s',
                           server.id, issue.what_to_do)
+        for finding in plan.left_out:
+            self.note('Server %s: volume %s (%s) stays, and %s', server.id,
+                      finding.volume_id, finding.reason, WITHOUT_DISK)
         self.note('Server %s is hard-rebooted on host %s, whose nova-compute '
                   'must have bdm-cleanup enabled%s', server.id,
                   server.host or '-',
@@ -180,7 +172,7 @@ class CleanBdm(base.BdmCommand, command.Lister):
             raise errors.Refused('nothing was changed')
 
     def _clean(self, cleaner: reboot.Rebooter, plan: reboot.RebootPlan,
-               stop_again: bool) -> Tuple[ExitCode, Rows]:
+               stop_again: bool) -> tuple[ExitCode, Rows]:
         wanted = ('SHUTOFF' if stop_again and plan.server.status == 'SHUTOFF'
                   else 'ACTIVE')
         try:
@@ -200,18 +192,9 @@ class CleanBdm(base.BdmCommand, command.Lister):
                 _rows(plan.issues, left, 'removed'))
 
 
-def _rows(issues: Iterable[Issue], left: Dict[Any, Issue],
+def _rows(issues: Iterable[Issue], left: dict[Any, Issue],
           result: str) -> Rows:
     return [(i.server, i.host, i.volume, i.attachment, i.device,
              str(i.reason),
              'still there' if (i.volume, i.attachment) in left else result)
             for i in issues]
-
-
-def _compare(path: str, planned: Sequence[reboot.RebootPlan]) -> None:
-    """Refuse a plan whose facts have changed."""
-    changed = plan_file.differences(plan_file.read_plan(path).of(Remedy.CLEAN),
-                                [i for p in planned for i in p.issues])
-    if changed:
-        raise errors.Refused('the facts have changed since the plan was made: '
-                             '%s; audit again' % '; '.join(changed))

@@ -1,35 +1,21 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The command ``openstack bdm release``."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any, Iterable, List, Sequence, Tuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from osc_lib.command import command
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.fleet import audit
-from nova_bdm_cleanup.fleet import plan_file
-from nova_bdm_cleanup.fleet import release
-from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.fleet.issues import Remedy
-from nova_bdm_cleanup.fleet.release import ReleaseResult
-from nova_bdm_cleanup.fleet.release import Target
-from nova_bdm_cleanup.fleet.release_facts import NeverConnected
-from nova_bdm_cleanup.fleet.release_facts import ReleaseStep
+from nova_bdm_cleanup.fleet import audit, plan_file, release
+from nova_bdm_cleanup.fleet.issues import Issue, Remedy
+from nova_bdm_cleanup.fleet.release import ReleaseResult, Target
+from nova_bdm_cleanup.fleet.release_facts import NO_CONNECTOR, ReleaseStep
+from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import base
+from nova_bdm_cleanup.terminal import ExitCode
 
 _COLUMNS = ('Volume', 'Attachment', 'Server', 'Host', 'Call', 'Result',
             'Explanation')
@@ -81,8 +67,8 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
             help='Whatever an audit of this server (ID) finds')
         parser.add_argument(
             '--plan', metavar='<file>',
-            help='What "bdm audit --plan" found, if nothing of it has '
-                 'changed')
+            help='What "bdm audit -f json" printed into this file, if '
+                 'nothing of it has changed; -: standard input')
         parser.add_argument('--yes', action='store_true',
                             help='Do it, not only show it')
         parser.add_argument(
@@ -100,14 +86,14 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
         return parser
 
     def take_action(self, args: argparse.Namespace
-                    ) -> Tuple[Sequence[str], Iterable[Sequence[Any]]]:
+                    ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
         if sum(map(bool, (args.targets, args.orphans, args.server,
                           args.plan))) != 1:
             raise errors.BadInput('give volumes or attachments, or --orphans, '
                                   'or --server, or --plan')
         connector = (release.read_connector(args.connector)
-                     if args.connector else None)
-        if connector is NeverConnected.YES and not args.targets:
+                     if args.connector else NO_CONNECTOR)
+        if connector.is_none and not args.targets:
             raise errors.BadInput('--connector none is your word for what you '
                                   'name: give volumes or attachments')
         self.connect(args)
@@ -115,28 +101,27 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
             self.nova, self.cinder, base.policy(args), connector,
             self.progress, base.now)
         releaser.check()
-        steps = releaser.plan(self._targets(args, releaser))
+        wanted = (plan_file.read_plan(args.plan, Remedy.RELEASE)
+                  if args.plan else self._find(args)
+                  if args.orphans or args.server else ())
+        steps = releaser.plan(
+            [releaser.resolve(name) for name in args.targets]
+            or [Target(i.volume or '', i.attachment) for i in wanted])
         if args.orphans:
             steps = self._without_elsewhere(steps)
         if args.plan:
-            self._compare(args.plan, steps)
+            _compare(wanted, steps)
         return _COLUMNS, [_row(o) for o in self._carry_out(
             args, releaser, steps)]
 
-    def _targets(self, args: argparse.Namespace,
-                 releaser: release.Releaser) -> List[Target]:
-        if args.targets:
-            return [releaser.resolve(name) for name in args.targets]
-        if args.plan:
-            return [_target(i) for i in plan_file.read_plan(args.plan).of(
-                Remedy.RELEASE)]
-        auditor = audit.Audit(
+    def _find(self, args: argparse.Namespace) -> list[Issue]:
+        """What there is to release, as an audit finds it."""
+        auditor = audit.FleetAudit(
             self.nova, self.cinder, base.policy(args),
             audit.Scope(servers=(args.server,) if args.server else (),
                         all_projects=True), self.progress, base.now,
             self.project_of_token())
-        found = [_target(i) for i in auditor.issues()
-                 if i.remedy is Remedy.RELEASE]
+        found = [i for i in auditor.issues() if i.remedy is Remedy.RELEASE]
         for gap in auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)
         if auditor.gaps:
@@ -145,7 +130,7 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
         return found
 
     def _without_elsewhere(self, steps: Sequence[ReleaseStep]
-                           ) -> Tuple[ReleaseStep, ...]:
+                           ) -> tuple[ReleaseStep, ...]:
         """To this Nova every server of another one looks like an orphan."""
         left = sum(s.is_elsewhere for s in steps)
         if left:
@@ -154,23 +139,8 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
                      'Cinder may have their server' % left)
         return tuple(s for s in steps if not s.is_elsewhere)
 
-    def _compare(self, path: str, steps: Sequence[ReleaseStep]) -> None:
-        """Refuse a plan whose facts have changed."""
-        planned = plan_file.read_plan(path).of(Remedy.RELEASE)
-        current = {(s.volume, s.attachment_id): s for s in steps}
-        changed = []
-        for issue in planned:
-            step = current.get((issue.volume or '', issue.attachment))
-            if (step is None or step.since != issue.since
-                    or step.server not in (issue.server, None)):
-                changed.append('volume %s (%s)' % (issue.volume,
-                                                   issue.reason))
-        if changed:
-            raise errors.Refused('the facts have changed since the plan was '
-                                 'made: %s; audit again' % ', '.join(changed))
-
     def _carry_out(self, args: argparse.Namespace, releaser: release.Releaser,
-                   steps: Sequence[ReleaseStep]) -> List[ReleaseResult]:
+                   steps: Sequence[ReleaseStep]) -> list[ReleaseResult]:
         due = sum(s.call is not None for s in steps)
         if not args.yes:
             self._end(due and ExitCode.FINDINGS, steps, due)
@@ -181,7 +151,7 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
         if due > args.max:
             raise errors.Refused('%d are to be released, and --max allows %d; '
                                  'nothing was changed' % (due, args.max))
-        outcomes: List[ReleaseResult] = []
+        outcomes: list[ReleaseResult] = []
         try:
             for number, outcome in enumerate(releaser.act(steps), 1):
                 self.progress('released', number)
@@ -205,11 +175,21 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
             self.exit_code = ExitCode.REFUSED
 
 
-def _target(issue: Issue) -> Target:
-    return Target(issue.volume or '', issue.attachment)
+def _compare(planned: Iterable[Issue], steps: Iterable[ReleaseStep]) -> None:
+    """Refuse a plan whose facts have changed."""
+    now = {(s.volume, s.attachment_id): s for s in steps}
+    changed = []
+    for issue in planned:
+        step = now.get((issue.volume or '', issue.attachment))
+        if (step is None or plan_file.has_changed(issue, step.since)
+                or step.server not in (issue.server, None)):
+            changed.append('volume %s (%s)' % (issue.volume, issue.reason))
+    if changed:
+        raise errors.Refused('the facts have changed since the plan was '
+                             'made: %s; audit again' % ', '.join(changed))
 
 
-def _row(outcome: ReleaseResult) -> Tuple[Any, ...]:
+def _row(outcome: ReleaseResult) -> tuple[Any, ...]:
     step = outcome.step
     return (step.volume, step.attachment_id, step.server, step.host,
             step.call and str(step.call), outcome.text, step.explanation)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """How a cleanup asks Cinder: whose credentials, and what they can see.
 
 Cinder's lists are scoped to the project of the token.  An administrator who
@@ -20,43 +10,39 @@ user's token only for a server of the same project.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from keystoneauth1 import loading as ks_loading
 from nova import context as nova_context
 import nova.conf
 from nova.volume import cinder as nova_cinder
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.api import Api
-from nova_bdm_cleanup.api import Budget
-from nova_bdm_cleanup.api import Send
-from nova_bdm_cleanup.cinder import AskedAhead
-from nova_bdm_cleanup.cinder import Cinder
-from nova_bdm_cleanup.cinder import MICROVERSION
-from nova_bdm_cleanup.cinder import NOVA_CONF
-from nova_bdm_cleanup.deadline import Deadline
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Api, Budget, Send
+from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.rules import spelling
 
 CONF = nova.conf.CONF
 
 
 def cinder_for(context: Any, instance: Any, deadline: Deadline,
-               budget: Budget, ahead: Optional[AskedAhead] = None) -> Cinder:
+               budget: Budget, finds_stale: bool = True) -> Cinder:
     """Cinder as this cleanup may see it.
 
     :param context: the context of the reboot or start
     :param instance: the Nova instance
     :param deadline: bounds every call
     :param budget: counts the requests
-    :param ahead: the volumes of many servers, which are asked for together
+    :param finds_stale: attachments that no mapping names are of interest
     """
     return Cinder(_api(lambda: context_for(context, instance), deadline,
-                       budget), sees_all=_is_service(), ahead=ahead)
+                       budget), sees_all=_is_service(),
+                  finds_stale=finds_stale)
 
 
-def cinder_for_host(context: Any, deadline: Deadline,
-                    budget: Budget) -> Cinder:
-    """Cinder as the service sees it, of which nobody's token asks."""
+def api_of_service(context: Any, deadline: Deadline, budget: Budget) -> Api:
+    """Cinder's API as the service sees it, of which nobody's token asks."""
     def context_for_all() -> Any:
         if not _is_service():
             raise errors.ProjectHidden(
@@ -64,7 +50,7 @@ def cinder_for_host(context: Any, deadline: Deadline,
                 'auth_type and the options that belong to it')
         return service_context(context)
 
-    return Cinder(_api(context_for_all, deadline, budget), sees_all=True)
+    return _api(context_for_all, deadline, budget)
 
 
 def _api(asking: Callable[[], Any], deadline: Deadline,
@@ -83,7 +69,8 @@ def context_for(context: Any, instance: Any) -> Any:
     """
     if _is_service():
         return service_context(context)
-    if context.auth_token and context.project_id == instance.project_id:
+    if context.auth_token and context.project_id and spelling.is_same(
+            context.project_id, instance.project_id):
         return context
     raise errors.ProjectHidden(
         'this was not requested by the project of the server '

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Where on the storage network a volume answers.
 
 os-brick finds the device to remove by target and logical unit number.  A
@@ -19,20 +9,12 @@ away the disk of another guest.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 import itertools
 import json
-from typing import (
-    Any,
-    Dict,
-    FrozenSet,
-    Iterable,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-)
+from typing import Any
 
-Address = Tuple[str, str]
+Address = tuple[str, str]
 
 #: How iSCSI, Fibre Channel and NVMe drivers call the target and the unit
 #: behind it; first where there is one of them, then where there may be
@@ -43,7 +25,7 @@ _UNIT = ('target_lun', 'ns_id')
 _UNITS = ('target_luns',)
 
 
-def parse(text: Optional[str]) -> Dict[str, Any]:
+def parse(text: str | None) -> dict[str, Any]:
     """A mapping's connection information; empty when it holds none.
 
     What nobody can read, nobody can have connected by either: Nova itself
@@ -56,7 +38,7 @@ def parse(text: Optional[str]) -> Dict[str, Any]:
     return connection_info if isinstance(connection_info, dict) else {}
 
 
-def of(connection_info: Mapping[str, Any]) -> FrozenSet[Address]:
+def named_by(connection_info: Mapping[str, Any]) -> frozenset[Address]:
     """The addresses of one volume; empty where they cannot be reused.
 
     :param connection_info: as Nova keeps it, with the driver's part in "data"
@@ -70,7 +52,7 @@ def of(connection_info: Mapping[str, Any]) -> FrozenSet[Address]:
                       *_pairs(several, units or unit)])
 
 
-def _pairs(targets: List[str], units: List[str]) -> Iterable[Address]:
+def _pairs(targets: list[str], units: list[str]) -> Iterable[Address]:
     """Lists of one length belong together item by item; otherwise rather an
     address too many than one too few.
     """
@@ -79,7 +61,7 @@ def _pairs(targets: List[str], units: List[str]) -> Iterable[Address]:
     return itertools.product(targets, units)
 
 
-def _values(data: Mapping[str, Any], keys: Tuple[str, ...]) -> List[str]:
+def _values(data: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
     values = (data.get(key) for key in keys)
     return [str(value).lower()
             for item in values if item is not None

@@ -1,49 +1,32 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The start of nova-compute, during which it brings many servers back.
 
 It does so one after the other, and before it does anything else.  So they
-share one time limit, and when Cinder does not answer for the first of them,
-nobody asks for the others.
+share one time limit.  When Cinder does not answer at all, nobody asks for the
+other servers.  That it does not answer for one is no reason: anybody can make
+a volume that Cinder takes minutes to tell about.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 import contextlib
 import threading
-from typing import Any, Iterator, List, Optional
+from typing import Callable
 
-from nova import objects
-from nova.compute import power_state
-from nova.compute import vm_states
 from oslo_log import log as logging
 
-from nova_bdm_cleanup.cinder import AskedAhead
-from nova_bdm_cleanup.cleanup import actions
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup import actions, loglines, triggers
 from nova_bdm_cleanup.cleanup.tally import SINCE_START
-from nova_bdm_cleanup.deadline import Allowance
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.plugin import guests
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.cinder import Cinder
+from nova_bdm_cleanup.openstack.deadline import Allowance, TimedOut
+from nova_bdm_cleanup.rules.facts import Reason
 
 LOG = logging.getLogger(__name__)
 
-#: The mappings of so many servers are read at a time.
-_PAGE = 200
-
-#: Nova resumes no server in one of these.
-_NOT_RESUMED = (vm_states.ERROR, vm_states.SOFT_DELETED, vm_states.DELETED,
-                vm_states.BUILDING)
+#: What sets the time of one server, to be named in exceptions.
+SHARE = 'host_boot_timeout that one server has'
 
 _this_thread = threading.local()
 
@@ -51,53 +34,48 @@ _this_thread = threading.local()
 class Boot:
     """What the cleanups of one start of nova-compute share.
 
-    :param manager: the ComputeManager
     :param seconds: how long they may take together
     """
 
-    def __init__(self, manager: Any, seconds: float) -> None:
-        self._manager = manager
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self.allowance = Allowance(seconds)
-        self._ahead: Optional[AskedAhead] = None
-        self._obstacle: Optional[Exception] = None
+        self._allowance = Allowance(seconds)
+        self._obstacle: Exception | None = None
         self._left_out = 0
 
     def allows(self) -> bool:
         """Whether there is any use in looking at one more server."""
-        if self._obstacle is None and self.allowance.left:
+        if self._obstacle is None and self._allowance.left:
             return True
         self._left_out += 1
         return False
 
-    def stop(self, obstacle: Exception) -> None:
-        """Cinder was asked in vain: do not ask for the other servers."""
-        self._obstacle = self._obstacle or obstacle
+    @property
+    def share(self) -> float:
+        """How many seconds the next server has."""
+        return self._allowance.share
 
-    def volumes(self, context: Any) -> AskedAhead:
-        """The volumes of all servers that are about to be resumed."""
-        if self._ahead is None:
-            # Should this fail, each server is asked for by itself.
-            self._ahead = AskedAhead(())
-            self._ahead = AskedAhead(self._volume_ids(context))
-        return self._ahead
+    def spend(self) -> contextlib.AbstractContextManager[None]:
+        """A server is looked at meanwhile."""
+        return self._allowance.spend()
 
-    def _volume_ids(self, context: Any) -> List[str]:
-        host = self._manager.host
-        servers = [
-            server.uuid for server in objects.InstanceList.get_by_host(
-                context, host, expected_attrs=[])
-            if server.power_state == power_state.RUNNING
-            and server.task_state is None
-            and server.vm_state not in _NOT_RESUMED
-            and guests.is_off(self._manager.driver, server)]
-        found = []
-        for start in range(0, len(servers), _PAGE):
-            rows = objects.BlockDeviceMappingList.get_by_instance_uuids(
-                context, servers[start:start + _PAGE])
-            found += [row.volume_id for row in rows
-                      if row.is_volume and row.volume_id]
-        return found
+    def asked_in_vain(self, why: Exception,
+                      cinder: Callable[[float], Cinder]) -> None:
+        """Cinder did not answer for a server.  Unless it answers a question
+        that is about no volume, do not ask for the other servers.
+
+        :param why: what came of it
+        :param cinder: gives Cinder, for so many seconds
+        """
+        if not isinstance(why, (errors.Unreachable, errors.Refused)):
+            try:
+                with self.spend():
+                    cinder(self.share).prove_it_answers()
+                return
+            except (errors.ApiError, TimedOut):
+                # That it is so for all servers is what matters.
+                pass
+        self._obstacle = why
 
     def sum_up(self) -> None:
         """Say how many servers were not looked at, if any."""
@@ -115,16 +93,21 @@ class Boot:
 
 
 @contextlib.contextmanager
-def of(manager: Any, seconds: float) -> Iterator[None]:
+def going_on(seconds: float) -> Iterator[None]:
     """nova-compute starts, in this thread."""
-    boot = _this_thread.boot = Boot(manager, seconds)
+    boot = _this_thread.boot = Boot(seconds)
     try:
         yield
     finally:
         _this_thread.boot = None
-        boot.sum_up()
+        try:
+            boot.sum_up()
+        except Exception:
+            # Else nova-compute would not start.
+            LOG.exception('bdm-cleanup cannot say how many servers were '
+                          'brought back without a cleanup')
 
 
-def current() -> Optional[Boot]:
+def current() -> Boot | None:
     """The start of nova-compute that this thread carries out, if any."""
     return getattr(_this_thread, 'boot', None)

@@ -1,55 +1,34 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The block devices of a volume on this host, as the kernel shows them.
 
 os-brick's word is not enough to tell that a disk is disconnected: forced, it
 complains of what is gone and is silent about what is left.  Names such as
-``/dev/sdb`` are reused, so a device is one of the volume's only when the
-address that it answers under is.  NVMe devices are not looked at: of a shared
+``/dev/sdb`` are reused, so a device is one of the volume's when the address
+that it answers under is.  NVMe devices are not looked at: of a shared
 subsystem they stay until Cinder is told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Set
 import os
 import re
-from typing import (
-    AbstractSet,
-    Any,
-    Dict,
-    FrozenSet,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Set,
-)
+from typing import Any
 
-from nova_bdm_cleanup.plugin import addresses
-
-#: Where the kernel shows its devices.
-SYS = '/sys'
+from nova_bdm_cleanup.plugin import addresses, sysfs
 
 _ISCSI = re.compile(r'/(session\d+)/')
 _FIBRE_CHANNEL = re.compile(r'/(rport-[^/]+)/')
 
-#: How the identity of a multipath device begins.
+#: How the identity of a multipath device begins, and of an encrypted one.
 _MULTIPATH = 'mpath-'
+_CRYPT = 'CRYPT-'
 
 #: Added to the number of a unit that is addressed in "flat space".
 _FLAT = 0x4000
 
 
-def of(connection_info: Mapping[str, Any]) -> Dict[str, str]:
+def found_for(connection_info: Mapping[str, Any]) -> dict[str, str]:
     """The block devices that are certainly a volume's.
 
     :param connection_info: as Nova keeps it
@@ -59,36 +38,40 @@ def of(connection_info: Mapping[str, Any]) -> Dict[str, str]:
     data = connection_info.get('data')
     if not isinstance(data, dict):
         return {}
-    found: Set[str] = set()
+    ours = addresses.named_by(connection_info)
+    disks = sysfs.listed('class', 'block')
+    found = {name for name in disks if ours and addresses_of(name) & ours}
     path = data.get('device_path')
     if path:
-        name = os.path.basename(os.path.realpath(path))
-        found.update(_related(name, 'slaves'), _related(name, 'holders'))
-        ours = addresses.of(connection_info)
-        if not (any(_addresses(name) & ours for name in found)
-                or any(map(_is_dead_map, found))):
-            found = set()
+        # Whosever a map was that has lost its last path, it is nobody's now,
+        # and what reads it hangs.
+        found.update(filter(_is_dead, _related(
+            os.path.basename(os.path.realpath(path)), 'slaves')))
     if data.get('multipath_id'):
-        found.update(name for name in _listed(_path('block'))
-                     if _uuid(name)
+        found.update(name for name in disks if _uuid(name)
                      == '%s%s' % (_MULTIPATH, data['multipath_id']))
+    found.update([other for name in found
+                  for other in _related(name, 'holders')])
+    # Where a driver names one path, a discovery has found the others.
+    found.update([other for name in found if _is_multipath(name)
+                  for other in _related(name, 'slaves')])
     return {name: identity for name in found
             for identity in [_identity(name)] if identity}
 
 
-def left(before: Mapping[str, str]) -> FrozenSet[str]:
+def left(before: Mapping[str, str]) -> frozenset[str]:
     """Which of some devices are still there."""
     return frozenset(name for name, identity in before.items()
                      if _identity(name) == identity)
 
 
-def advice(names: AbstractSet[str], identities: Mapping[str, str]) -> str:
+def advice(names: Set[str], identities: Mapping[str, str]) -> str:
     """How to remove by hand what is left of a volume.
 
     :param names: the devices, as :func:`left` tells them
     :param identities: what each can be recognised by
     """
-    commands: List[str] = []
+    commands: list[str] = []
     # What lies on other devices goes first.
     for name in sorted(names, key=lambda name: (
             not _is_map(name), identities[name].startswith(_MULTIPATH))):
@@ -112,62 +95,49 @@ def _is_map(name: str) -> bool:
 
 def _related(name: str, direction: str) -> Iterator[str]:
     """A device and those that it is made of, or that are made of it."""
-    if os.path.exists(_path('class/block', name)):
+    if os.path.exists(sysfs.path('class', 'block', name)):
         yield name
-        for other in _listed(_path('class/block', name, direction)):
-            yield from _related(other, direction)
+        for other in sysfs.listed('class', 'block', name, direction):
+            # A map is made of what is gone, too; its name may be another's.
+            if os.path.exists(sysfs.path('class', 'block', name, direction,
+                                         other)):
+                yield from _related(other, direction)
 
 
-def _identity(name: str) -> Optional[str]:
+def _identity(name: str) -> str | None:
     """What tells a device from a later one of the same name."""
     return _uuid(name) or ' '.join(
-        ':'.join(address) for address in sorted(_addresses(name))) or None
+        ':'.join(address) for address in sorted(addresses_of(name))) or None
 
 
-def _uuid(name: str) -> Optional[str]:
-    return _read('class/block', name, 'dm/uuid')
+def _uuid(name: str) -> str | None:
+    return sysfs.read('class', 'block', name, 'dm', 'uuid')
 
 
-def _is_dead_map(name: str) -> bool:
-    """Whether it is a multipath device that has lost its last path.
-
-    Whosever it was, it is nobody's now, and what reads it hangs.
-    """
-    return ((_uuid(name) or '').startswith(_MULTIPATH)
-            and not _listed(_path('class/block', name, 'slaves')))
+def _is_multipath(name: str) -> bool:
+    return (_uuid(name) or '').startswith(_MULTIPATH)
 
 
-def _addresses(name: str) -> FrozenSet[addresses.Address]:
+def _is_dead(name: str) -> bool:
+    """Whether it is a multipath or dm-crypt device on nothing."""
+    return (_uuid(name) or '').startswith((_MULTIPATH, _CRYPT)) and all(
+        map(_is_dead, set(_related(name, 'slaves')) - {name}))
+
+
+def addresses_of(name: str) -> frozenset[addresses.Address]:
     """Where a SCSI disk answers, in each way of writing its unit."""
-    device = os.path.realpath(_path('class/block', name, 'device'))
+    device = os.path.realpath(sysfs.path('class', 'block', name, 'device'))
     unit = device.rpartition(':')[2]
     iscsi, fibre_channel = _ISCSI.search(device), _FIBRE_CHANNEL.search(device)
-    target: Optional[str] = None
+    target: str | None = None
     if iscsi:
-        target = _read('class/iscsi_session', iscsi.group(1), 'targetname')
+        target = sysfs.read('class', 'iscsi_session', iscsi.group(1),
+                            'targetname')
     elif fibre_channel:
-        target = (_read('class/fc_remote_ports', fibre_channel.group(1),
-                        'port_name') or '').replace('0x', '')
+        target = (sysfs.read('class', 'fc_remote_ports',
+                             fibre_channel.group(1), 'port_name')
+                  or '').replace('0x', '')
     if not target or not unit.isdigit():
         return frozenset()
     return frozenset((target.lower(), str(number))
                      for number in {int(unit), int(unit) & ~_FLAT})
-
-
-def _path(*parts: str) -> str:
-    return os.path.join(SYS, *parts)
-
-
-def _listed(path: str) -> FrozenSet[str]:
-    try:
-        return frozenset(os.listdir(path))
-    except OSError:
-        return frozenset()
-
-
-def _read(*parts: str) -> Optional[str]:
-    try:
-        with open(_path(*parts), encoding='utf-8') as file:
-            return file.read().strip() or None
-    except OSError:
-        return None

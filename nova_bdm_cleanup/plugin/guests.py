@@ -1,25 +1,17 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What the hypervisor says about a guest, and its definition."""
 
 from __future__ import annotations
 
-from typing import Any, Collection, Optional
+from collections.abc import Collection
+from typing import Any
 
 from nova import exception
 from nova.compute import power_state
-from nova.virt.libvirt.config import LibvirtConfigGuest
-from nova.virt.libvirt.config import LibvirtConfigGuestDisk
+from nova.virt.libvirt.config import LibvirtConfigGuest, LibvirtConfigGuestDisk
 from nova.virt.libvirt.driver import LibvirtDriver
+
+from nova_bdm_cleanup.rules import spelling
 
 
 def is_off(driver: Any, instance: Any) -> bool:
@@ -38,7 +30,7 @@ def is_off(driver: Any, instance: Any) -> bool:
 
 
 def undefine_disk(driver: Any, instance: Any, volume_id: str, device: str,
-                  path: Optional[str], others: Collection[str]) -> None:
+                  path: str | None, others: Collection[str]) -> None:
     """Take the disk of a volume out of the definition of a guest that is off.
 
     Only libvirt's driver keeps one.  Nova reads it when it resizes a server,
@@ -59,10 +51,10 @@ def undefine_disk(driver: Any, instance: Any, volume_id: str, device: str,
     definition.parse_str(guest.get_xml_desc(dump_inactive=True))
     for disk in definition.devices:
         if (isinstance(disk, LibvirtConfigGuestDisk)
-                and disk.target_dev not in others
+                and spelling.device(disk.target_dev) not in others
                 # After a swap of volumes it has the serial of the first one,
                 # and a LUN that is passed through has none.
-                and (disk.serial == volume_id
+                and (spelling.optional(disk.serial) == volume_id
                      or path and disk.source_path == path
-                     and disk.target_dev == device)):
+                     and spelling.device(disk.target_dev) == device)):
             guest.detach_device(disk, persistent=True)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Nova and the hypervisor, as the cleaner sees them.
 
 Nova's database is only reached through Nova's objects.  Of the virt driver
@@ -18,56 +8,46 @@ a private one; its signature is compared at start.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 import contextlib
-from typing import (
-    Any,
-    Dict,
-    Iterable,
-    Iterator,
-    Mapping,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-)
+from typing import Any, Callable
 
 from cinderclient import exceptions as cinder_exceptions
-from nova import exception
-from nova import objects
-from nova import version as nova_version
-from nova.compute import task_states
-from nova.compute import vm_states
+from nova import exception, objects, version as nova_version
+from nova.compute import task_states, vm_states
 from nova.virt import block_device
 from nova.virt.libvirt.driver import LibvirtDriver
 from os_brick import encryptors
 from os_brick.initiator import utils as brick_utils
 from oslo_log import log as logging
 
-from nova_bdm_cleanup import cinder
-from nova_bdm_cleanup import version
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.cleanup import triggers
-from nova_bdm_cleanup.cleanup.ports import RebootLost
+from nova_bdm_cleanup import VERSION
+from nova_bdm_cleanup.cleanup import loglines, triggers
+from nova_bdm_cleanup.cleanup.ports import Claim, RebootLost
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.deadline import Deadline
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import Server
-from nova_bdm_cleanup.model import Swap
-from nova_bdm_cleanup.plugin import access
-from nova_bdm_cleanup.plugin import addresses
-from nova_bdm_cleanup.plugin import devices
-from nova_bdm_cleanup.plugin import guests
-from nova_bdm_cleanup.plugin import locks
-from nova_bdm_cleanup.plugin import swaps
+from nova_bdm_cleanup.openstack import cinder
+from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.plugin import (
+    access,
+    addresses,
+    begun,
+    devices,
+    guests,
+    locks,
+    sessions,
+)
 from nova_bdm_cleanup.plugin.neighbours import Neighbours
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Bdm,
+    Finding,
+    Reason,
+    Server,
+    Swap,
+)
 
 LOG = logging.getLogger(__name__)
-
-#: So many volumes Cinder is asked for at a time.
-_PORTION = 60
 
 
 #: What Nova writes for a disk that was never connected.
@@ -96,48 +76,50 @@ class NovaHost:
         self._deadline = deadline
         self._trigger = trigger
         self._neighbours = Neighbours(context, instance, manager.host)
-        self._rows: Dict[str, Any] = {}
-        self._disconnected: Set[str] = set()
+        self._rows: dict[str, Any] = {}
+        self._disconnected: set[str] = set()
 
     def known_server(self) -> Server:
         """The server as the request brought it along."""
-        return Server(uuid=self._instance.uuid, host=self._manager.host,
+        return Server(uuid=spelling.identifier(self._instance.uuid),
+                      host=self._manager.host,
                       project=self._instance.project_id)
 
-    def adopt(self, bdms: Any) -> Tuple[Bdm, ...]:
+    def adopt(self, bdms: Any) -> tuple[Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
         self._rows = {bdm.uuid: bdm for bdm in bdms}
         return tuple(mapping_of(bdm) for bdm in bdms)
 
     # What is so
 
-    def server(self) -> Optional[Server]:
+    def server(self) -> Server | None:
         try:
             instance = objects.Instance.get_by_uuid(
                 self._context, self._instance.uuid,
                 expected_attrs=['metadata'])
         except exception.InstanceNotFound:
             return None
-        if (instance.host != self._manager.host
+        if (spelling.host(instance.host) != spelling.host(self._manager.host)
                 or instance.task_state not in self._trigger.states
                 or self._trigger.gives_way
                 and instance.vm_state != vm_states.STOPPED):
             return None
         return server_of(instance, self._manager.host)
 
-    def bdms(self) -> Tuple[Bdm, ...]:
+    def bdms(self) -> tuple[Bdm, ...]:
         return self.adopt(objects.BlockDeviceMappingList.get_by_instance_uuid(
             self._context, self._instance.uuid))
 
-    def former(self, attachment: Attachment) -> Optional[Bdm]:
+    def former(self, attachment: Attachment) -> Bdm | None:
         # Only Nova writes the ids of attachments into its rows, and as long
         # as Cinder has the attachment, the back end keeps its address.
         rows = [row for row in
                 objects.BlockDeviceMappingList.get_by_instance_uuid(
                     self._context.elevated(read_deleted='yes'),
                     self._instance.uuid)
-                if row.deleted and row.attachment_id == attachment.id
-                and row.volume_id == attachment.volume_id
+                if row.deleted
+                and spelling.optional(row.attachment_id) == attachment.id
+                and spelling.optional(row.volume_id) == attachment.volume_id
                 and addresses.parse(row.connection_info)]
         if not rows:
             return None
@@ -145,18 +127,20 @@ class NovaHost:
         self._rows[newest.uuid] = newest
         return mapping_of(newest)
 
-    def witnesses(self) -> Iterable[Sequence[str]]:
-        return self._neighbours.volumes(_PORTION)
+    def witnesses(self) -> Iterable[str]:
+        return self._neighbours.volumes()
 
-    def swaps(self) -> Tuple[Swap, ...]:
-        return swaps.unfinished(self._context, self._instance.uuid)
+    def swaps(self) -> tuple[Swap, ...]:
+        return begun.swaps(self._context, self._instance.uuid)
 
     def used_by_others(self, volume_id: str) -> bool:
         return self._neighbours.have_volume(volume_id)
 
-    def is_reused(self, bdm: Bdm) -> bool:
+    def is_reused(self, bdm: Bdm,
+                  is_attached: Callable[[Claim], bool]) -> bool:
         return self._neighbours.have_address(
-            bdm.volume_id, addresses.of(self._connection_info(bdm)))
+            bdm.volume_id, addresses.named_by(self._connection_info(bdm)),
+            is_attached)
 
     def is_off(self) -> bool:
         return guests.is_off(self._manager.driver, self._instance)
@@ -205,7 +189,7 @@ class NovaHost:
         with brick_utils.guard_connection(self._sharing(volume_id)):
             yield
 
-    def disconnect(self, bdm: Bdm) -> None:
+    def disconnect(self, bdm: Bdm) -> bool:
         connection_info = self._connection_info(bdm)
         if not connection_info:
             raise ValueError('the connection information of mapping %s cannot '
@@ -214,7 +198,18 @@ class NovaHost:
         # multiattach volume, and count wrongly or fail where Cinder no longer
         # attaches it to this one.  Nova's own rows have been asked already.
         connection_info.pop('multiattach', None)
-        before = devices.of(connection_info)
+        before = devices.found_for(connection_info)
+        here: dict[str, Any] | None = connection_info
+        if _is_libvirt(self._manager.driver):
+            # What other drivers connect is not among this host's devices.
+            here = sessions.narrowed(connection_info, before.keys())
+        if here is not None:
+            self._disconnect_all(bdm, here, before)
+        self._disconnected.add(bdm.uuid)
+        return here is not None
+
+    def _disconnect_all(self, bdm: Bdm, connection_info: dict[str, Any],
+                        before: Mapping[str, str]) -> None:
         try:
             self._disconnect(bdm, connection_info)
         except Exception as exc:
@@ -233,7 +228,6 @@ class NovaHost:
             if left:
                 raise StillConnected('%s (no error was reported)'
                                      % devices.advice(left, before))
-        self._disconnected.add(bdm.uuid)
 
     def undefine(self, bdm: Bdm) -> None:
         others = [row for row in
@@ -243,12 +237,12 @@ class NovaHost:
         # Where the server has the volume by another mapping, too, the disk may
         # be that one's.
         if bdm.volume_id and bdm.volume_id not in {
-                row.volume_id for row in others}:
+                spelling.identifier(row.volume_id) for row in others}:
             guests.undefine_disk(
                 self._manager.driver, self._instance, bdm.volume_id,
-                _short(bdm.device_name),
+                spelling.device(bdm.device_name),
                 self._connection_info(bdm).get('data', {}).get('device_path'),
-                {_short(row.device_name) for row in others})
+                {spelling.device(row.device_name) for row in others})
 
     def destroy(self, bdm: Bdm) -> None:
         self._rows[bdm.uuid].destroy()
@@ -259,7 +253,7 @@ class NovaHost:
             self._delete_secret(bdm)
         finally:
             if row.tag:
-                self._remove_device_metadata(row.volume_id)
+                self._remove_device_metadata(bdm.volume_id)
 
     def connector(self) -> Mapping[str, Any]:
         connector: Mapping[str, Any] = self._manager.driver \
@@ -279,7 +273,7 @@ class NovaHost:
                 'project': self._instance.project_id,
                 'host': self._manager.host,
                 'request_id': self._context.request_id,
-                'plugin': version.VERSION,
+                'plugin': VERSION,
                 'nova': nova_version.version_string()}
 
     def report(self, finding: Finding) -> None:
@@ -296,10 +290,10 @@ class NovaHost:
         objects.InstanceActionEvent.event_finish(
             self._context, self._instance.uuid, event, want_result=False)
 
-    def _connection_info(self, bdm: Bdm) -> Dict[str, Any]:
+    def _connection_info(self, bdm: Bdm) -> dict[str, Any]:
         return addresses.parse(self._rows[bdm.uuid].connection_info)
 
-    def _disconnect(self, bdm: Bdm, connection_info: Dict[str, Any]) -> None:
+    def _disconnect(self, bdm: Bdm, connection_info: dict[str, Any]) -> None:
         driver = self._manager.driver
         encryption = self._encryption(connection_info, bdm.volume_id)
         if _is_libvirt(driver):
@@ -338,7 +332,7 @@ class NovaHost:
                 or not self.used_by_others(bdm.volume_id or '')):
             driver._host.delete_secret('volume', usage_id)
 
-    def _remove_device_metadata(self, volume_id: str) -> None:
+    def _remove_device_metadata(self, volume_id: str | None) -> None:
         # Not the instance of the reboot: saving it would save what Nova has
         # changed in it and is not ready to save.
         instance = objects.Instance.get_by_uuid(
@@ -348,14 +342,15 @@ class NovaHost:
             return
         tagged = instance.device_metadata.devices
         kept = [device for device in tagged
-                if getattr(device, 'serial', None) != volume_id]
+                if spelling.optional(getattr(device, 'serial', None))
+                != volume_id]
         if len(kept) < len(tagged):
             instance.device_metadata = objects.InstanceDeviceMetadata(
                 devices=kept)
             instance.save()
 
     def _encryption(self, connection_info: Mapping[str, Any],
-                    volume_id: Optional[str]) -> Mapping[str, Any]:
+                    volume_id: str | None) -> Mapping[str, Any]:
         if not connection_info.get('data', {}).get('encrypted'):
             return {}
         try:
@@ -374,7 +369,7 @@ class NovaHost:
 def server_of(instance: Any, host: str) -> Server:
     """A Nova instance, read with its metadata, as the rules take it."""
     return Server(
-        uuid=instance.uuid,
+        uuid=spelling.identifier(instance.uuid),
         project=instance.project_id,
         host=host,
         keep=instance.metadata.get(cinder.KEEP_KEY) == cinder.KEEP_VALUE,
@@ -387,17 +382,14 @@ def mapping_of(row: Any) -> Bdm:
         uuid=row.uuid,
         source_type=row.source_type,
         destination_type=row.destination_type,
-        volume_id=row.volume_id,
-        attachment_id=row.attachment_id,
+        # Of a volume that a server was booted from, the row has the id as the
+        # user wrote it.
+        volume_id=spelling.optional(row.volume_id),
+        attachment_id=spelling.optional(row.attachment_id),
         boot_index=row.boot_index,
         device_name=row.device_name,
         has_connection_info=row.connection_info not in _NOT_CONNECTED,
         created_at=row.created_at)
-
-
-def _short(device: Optional[str]) -> str:
-    """A device name as libvirt has it."""
-    return (device or '').rpartition('/')[2]
 
 
 def _is_libvirt(driver: Any) -> bool:

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What the other servers of a host need, as Nova's rows tell it.
 
 Where the rows prove something, the answer is yes or no.  Where they do not,
@@ -19,26 +9,17 @@ is done that would need one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 import datetime
-from typing import (
-    Any,
-    FrozenSet,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Set,
-)
+from typing import Any, Callable
 
-from nova import exception
-from nova import objects
+from nova import exception, objects
 from nova.compute import task_states
 from oslo_utils import timeutils
 
-from nova_bdm_cleanup.cleanup.ports import Undecided
-from nova_bdm_cleanup.plugin import addresses
-from nova_bdm_cleanup.plugin import swaps
+from nova_bdm_cleanup.cleanup.ports import Claim, Undecided
+from nova_bdm_cleanup.plugin import addresses, begun
+from nova_bdm_cleanup.rules import spelling
 
 #: In these a server is on its way from one host to another, or its disks are
 #: being connected anew.
@@ -51,8 +32,8 @@ _MOVING = frozenset((
     task_states.SCHEDULING, task_states.BLOCK_DEVICE_MAPPING,
     task_states.NETWORKING, task_states.SPAWNING))
 
-#: Nova connects a volume within this time after it made the mapping, and
-#: writes down only then where.
+#: A volume of a new server is connected within this time after Nova made the
+#: mapping.
 _CONNECTING = datetime.timedelta(minutes=5)
 
 #: So many servers of a cell are searched for volumes at a time.
@@ -75,50 +56,61 @@ class Neighbours:
     def have_volume(self, volume_id: str) -> bool:
         """Whether another server on this host has a volume.
 
-        :raises Undecided: when one that is moving has it
+        What was never connected is nobody's: a row alone keeps no disk here.
+
+        :raises Undecided: when one has it that is moving, or is just getting
+            it
         """
         try:
             rows = objects.BlockDeviceMappingList.get_by_volume(
                 self._context, volume_id)
         except exception.VolumeBDMNotFound:
             return False
+        others = [row for row in rows
+                  if row.instance_uuid != self._instance.uuid]
         # One by one, since lists leave out servers that are soft-deleted or
         # hidden, and these are connected all the same.
-        users = [user for user in map(self._server, {
-            row.instance_uuid for row in rows} - {self._instance.uuid})
-            if user is not None]
-        if any(user.host == self._host for user in users):
+        users = {user.uuid: user for user in map(self._server, {
+            row.instance_uuid for row in others}) if user is not None}
+        here = [row for row in others if row.instance_uuid in users
+                and spelling.host(users[row.instance_uuid].host)
+                == spelling.host(self._host)]
+        if any(addresses.parse(row.connection_info) for row in here):
             return True
-        for user in users:
+        for user in users.values():
             if user.task_state in _MOVING:
                 raise Undecided(
                     'server %s has the volume, too, is %s and may be on its '
                     'way to this host' % (user.uuid, user.task_state))
+        self._check_attaches(here)
         return False
 
-    def have_address(self, volume_id: Optional[str],
-                     ours: FrozenSet[addresses.Address]) -> bool:
+    def have_address(self, volume_id: str | None,
+                     ours: frozenset[addresses.Address],
+                     is_attached: Callable[[Claim], bool]) -> bool:
         """Whether a volume other than this has one of some addresses here.
 
+        :param is_attached: asks whether Cinder attaches it to the server that
+            says so; may raise
         :raises Undecided: when a server is moving to or from this host, or
-            swaps a volume
+            gets or swaps a volume
         """
         if not ours:
             return False
-        here = {server.uuid: server for server in
-                objects.InstanceList.get_by_host(
-                    self._context, self._host, expected_attrs=[])}
-        moving = {uuid for uuid, server in here.items()
-                  if server.task_state in _MOVING}
-        moving |= set(self._migrating(here))
-        moving |= set(self._swapping(here.keys() - moving))
+        here, moving = self._here()
+        moving |= set(self._swapping(here - moving))
         rows = [row for row in
                 objects.BlockDeviceMappingList.get_by_instance_uuids(
-                    self._context, sorted(moving | here.keys()))
-                if row.is_volume and row.volume_id != volume_id]
+                    self._context, sorted(here | moving))
+                if row.is_volume
+                and spelling.optional(row.volume_id) != volume_id]
         settled = [row for row in rows if row.instance_uuid not in moving]
-        if any(ours & addresses.of(addresses.parse(row.connection_info))
-               for row in settled):
+        if any(is_attached(Claim(
+                   row.instance_uuid,
+                   spelling.identifier(row.volume_id or ''),
+                   row.attachment_id))
+               for row in settled if ours & addresses.named_by(
+                   addresses.parse(row.connection_info))):
             return True
         for row in rows:
             if row.instance_uuid in moving and _may_have_address(row):
@@ -126,34 +118,21 @@ class Neighbours:
                     'server %s is moving, or swaps a volume, and nobody can '
                     'tell which addresses its disks have on this host'
                     % row.instance_uuid)
-        for row in settled:
-            if _is_being_connected(row):
-                raise Undecided(
-                    'volume %s is being attached to server %s on this host, '
-                    'and has no address yet' % (row.volume_id,
-                                                row.instance_uuid))
+        self._check_attaches(settled)
         return False
 
-    def volumes(self, size: int) -> Iterator[Sequence[str]]:
-        """The volumes of all other servers, so many at a time.
-
-        Those of this host come first.
-        """
-        seen: Set[str] = set()
-        waiting: List[str] = []
+    def volumes(self) -> Iterator[str]:
+        """The volumes of all other servers, those of this host first."""
+        seen: set[str] = set()
         for servers in self._servers():
             for row in objects.BlockDeviceMappingList.get_by_instance_uuids(
                     self._context, servers):
-                if row.is_volume and row.volume_id not in seen | {None}:
-                    seen.add(row.volume_id)
-                    waiting.append(row.volume_id)
-            while len(waiting) >= size:
-                yield tuple(waiting[:size])
-                del waiting[:size]
-        if waiting:
-            yield tuple(waiting)
+                volume_id = spelling.optional(row.volume_id)
+                if row.is_volume and volume_id and volume_id not in seen:
+                    seen.add(volume_id)
+                    yield volume_id
 
-    def _servers(self) -> Iterator[List[str]]:
+    def _servers(self) -> Iterator[list[str]]:
         """All other servers of the cell, those of this host first."""
         here = set(objects.InstanceList.get_uuids_by_host(
             self._context, self._host)) - {self._instance.uuid}
@@ -175,22 +154,57 @@ class Neighbours:
     def _swapping(self, servers: Iterable[str]) -> Iterator[str]:
         """Servers with a swap of volumes that has not ended."""
         for uuid in servers:
-            if uuid != self._instance.uuid and swaps.may_hide_a_disk(
+            if uuid != self._instance.uuid and begun.may_hide_a_swap(
                     self._context, uuid):
                 yield uuid
 
-    def _migrating(self, here: Any) -> Iterator[str]:
-        """Servers with a migration between this host and another one."""
-        for migration in (
-                objects.MigrationList.get_in_progress_by_host_and_node(
-                    self._context, self._host, self._instance.node)):
-            uuid = migration.instance_uuid
-            server = here.get(uuid) or self._server(uuid)
-            # Records of migrations that failed can stay for ever.
-            if server is not None and server.task_state in _MOVING:
-                yield uuid
+    def _check_attaches(self, rows: Iterable[Any]) -> None:
+        """Nova connects a volume before it writes down where.
 
-    def _server(self, uuid: str) -> Optional[Any]:
+        With the server itself it does nothing else meanwhile.
+
+        :raises Undecided: when it may be doing so
+        """
+        for row in rows:
+            if row.connection_info is None and row.attachment_id and (
+                    _is_young(row)
+                    or row.instance_uuid != self._instance.uuid
+                    and begun.may_hide_an_attach(
+                        self._context, row.instance_uuid)):
+                raise Undecided(
+                    'volume %s is being attached to server %s on this host, '
+                    'and has no address yet' % (row.volume_id,
+                                                row.instance_uuid))
+
+    def _here(self) -> tuple[set[str], set[str]]:
+        """The servers of this host, and those between it and another one.
+
+        The migrations are read twice: one may end, and another begin, while
+        the servers are read.
+        """
+        migrating = self._migrating()
+        servers = {server.uuid: server for server in
+                   objects.InstanceList.get_by_host(
+                       self._context, self._host, expected_attrs=[])}
+        migrating |= self._migrating()
+        for uuid in migrating - servers.keys():
+            server = self._server(uuid)
+            if server is not None:
+                servers[uuid] = server
+        # Records of migrations that failed can stay for ever.
+        moving = {uuid for uuid, server in servers.items()
+                  if server.task_state in _MOVING}
+        here = {uuid for uuid, server in servers.items()
+                if spelling.host(server.host) == spelling.host(self._host)}
+        return here, moving
+
+    def _migrating(self) -> set[str]:
+        """The servers with a migration from or to this host."""
+        return {migration.instance_uuid for migration in
+                objects.MigrationList.get_in_progress_by_host_and_node(
+                    self._context, self._host, self._instance.node)}
+
+    def _server(self, uuid: str) -> Any | None:
         try:
             return objects.Instance.get_by_uuid(
                 self._context, uuid, expected_attrs=[])
@@ -201,11 +215,11 @@ class Neighbours:
 def _may_have_address(row: Any) -> bool:
     """Unless its disk is known to be of a kind that has none."""
     connection_info = addresses.parse(row.connection_info)
-    return not connection_info or bool(addresses.of(connection_info))
+    return not connection_info or bool(addresses.named_by(connection_info))
 
 
-def _is_being_connected(row: Any) -> bool:
-    return (bool(row.attachment_id) and row.connection_info is None
-            and row.created_at is not None
+def _is_young(row: Any) -> bool:
+    """A server that is just being made has no record of an attach."""
+    return (row.created_at is not None
             and timeutils.utcnow(with_timezone=True) - row.created_at
             < _CONNECTING)

@@ -1,39 +1,25 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Nova on this host, as a round of the audit sees it."""
 
 from __future__ import annotations
 
-from typing import Any, Collection, Dict, Iterable, List, Sequence, Tuple
+from collections.abc import Collection, Iterable
+import time
+from typing import Any
 
 from nova import objects
 from nova.compute import vm_states
-import nova.conf
 from oslo_log import log as logging
 
-from nova_bdm_cleanup import options
-from nova_bdm_cleanup.api import Budget
-from nova_bdm_cleanup.cinder import BATCH
-from nova_bdm_cleanup.cinder import Cinder
 from nova_bdm_cleanup.cleanup import triggers
-from nova_bdm_cleanup.deadline import Deadline
-from nova_bdm_cleanup.plugin import access
-from nova_bdm_cleanup.plugin import cleaning
-from nova_bdm_cleanup.plugin import host
-from nova_bdm_cleanup.plugin import sweeping
+from nova_bdm_cleanup.openstack.api import Budget
+from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.openstack.sparing import SparingCinder
+from nova_bdm_cleanup.plugin import access, cleaning, host, sweeping
 from nova_bdm_cleanup.plugin.neighbours import Neighbours
+from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.watch.ports import Inhabitant
 
-CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 #: The mappings of so many servers are read at a time.
@@ -54,16 +40,16 @@ class NovaNode:
     def __init__(self, manager: Any, context: Any) -> None:
         self._manager = manager
         self._context = context
-        self._instances: Dict[str, Any] = {}
+        self._instances: dict[str, Any] = {}
         self._budget = Budget()
 
     def servers(self) -> Iterable[Inhabitant]:
         instances = list(objects.InstanceList.get_by_host(
             self._context, self._manager.host, expected_attrs=['metadata']))
-        self._instances = {i.uuid: i for i in instances}
+        self._instances = {spelling.identifier(i.uuid): i for i in instances}
         for start in range(0, len(instances), _PAGE):
             portion = instances[start:start + _PAGE]
-            rows: Dict[str, List[Any]] = {i.uuid: [] for i in portion}
+            rows: dict[str, list[Any]] = {i.uuid: [] for i in portion}
             for row in objects.BlockDeviceMappingList.get_by_instance_uuids(
                     self._context, list(rows)):
                 rows[row.instance_uuid].append(row)
@@ -77,28 +63,36 @@ class NovaNode:
                     is_stopped=(not is_busy and
                                 instance.vm_state == vm_states.STOPPED))
 
-    def cinder(self) -> Cinder:
-        return access.cinder_for_host(
-            self._context, Deadline(options.policy(CONF).timeout),
-            self._budget)
+    def cinder(self, seconds: float) -> SparingCinder:
+        return SparingCinder(access.api_of_service(
+            self._context,
+            Deadline(seconds, option='timeout that one question has'),
+            self._budget), sees_all=True)
 
-    def witnesses(self, server: str) -> Iterable[Sequence[str]]:
+    def witnesses(self, server: str) -> Iterable[str]:
         return Neighbours(self._context, self._instances[server],
-                          self._manager.host).volumes(BATCH)
+                          self._manager.host).volumes()
 
     def requests(self) -> int:
         return sum(self._budget.made.values())
 
     def sweep(self, server: str,
-              seen: Collection[Tuple[str, str]]) -> None:
+              seen: Collection[tuple[str, str]]) -> None:
         instance = self._instances[server]
+        begun = time.monotonic()
         try:
-            with sweeping.of(server):
+            with sweeping.going_on(instance.uuid):
                 cleaning.clean(
                     self._manager, self._context, instance,
                     objects.BlockDeviceMappingList.get_by_instance_uuid(
-                        self._context, server), triggers.SWEEP, seen)
+                        self._context, instance.uuid), triggers.SWEEP, seen)
         except Exception:
             # Others are waiting for their turn.
             LOG.exception('bdm-cleanup failed; %s', triggers.SWEEP.goes_on,
                           instance=instance)
+        seconds = time.monotonic() - begun
+        if seconds > (triggers.SWEEP.longest or seconds):
+            LOG.warning(
+                'bdm-cleanup: the sweep took %.1f s, since what was begun had '
+                'to end; who wanted the server meanwhile had to wait', seconds,
+                instance=instance)

@@ -1,28 +1,19 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What happens once, at the start of nova-compute, when enabled."""
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from nova_bdm_cleanup import options
-from nova_bdm_cleanup import version
+from nova_bdm_cleanup import VERSION
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.switch import GROUP
 
 LOG = logging.getLogger(__name__)
 
@@ -52,16 +43,17 @@ def start(conf: cfg.ConfigOpts) -> None:
 def _start(conf: cfg.ConfigOpts) -> None:
     options.register_opts(conf)
     problems = options.problems(conf)
-    names: List[str] = []
+    names: list[str] = []
     if not problems:
         # Nova's manager is imported right after this anyway; not before the
         # options are known to be good.
-        from nova_bdm_cleanup.plugin import hook
+        from nova_bdm_cleanup.plugin import fit, hook
 
-        problems = hook.differences()
-        refused = {name: found for name in options.triggers(conf)
-                   for found in [hook.differences_for(name)] if found}
-        names = [n for n in options.triggers(conf) if n not in refused]
+        problems = fit.differences()
+        settings = options.settings(conf)
+        refused = {name: found for name in settings.triggers
+                   for found in [fit.differences_for(name)] if found}
+        names = [n for n in settings.triggers if n not in refused]
         if not names:
             problems += [text for found in refused.values() for text in found]
     if problems:
@@ -78,13 +70,12 @@ def _start(conf: cfg.ConfigOpts) -> None:
     for text in options.without_effect(conf):
         LOG.warning('bdm-cleanup: %s', text)
     active = 'bdm-cleanup %s is active in Nova %s: %s' % (
-        version.VERSION, _nova_version(), _options(conf, names))
-    sweeps = options.sweep_stopped(conf)
-    hook.install(names, sweeps)
-    if sweeps and not hook.can_sweep():
+        VERSION, _nova_version(), _options(conf, names))
+    hook.install(names, settings.sweep_stopped)
+    if settings.sweep_stopped and not hook.can_sweep():
         LOG.error('bdm-cleanup: [bdm_cleanup] sweep_stopped is not carried '
                   'out, since this Nova does not fit: %s',
-                  '; '.join(hook.differences_for('sweep')))
+                  '; '.join(fit.differences_for('sweep')))
     LOG.info(active)
 
 
@@ -102,11 +93,13 @@ def _refuse(conf: cfg.ConfigOpts, text: str) -> None:
 def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
     """What has been said once in the log is asked for later."""
     try:
-        from nova_bdm_cleanup.plugin.presence import Presence
+        from nova_bdm_cleanup.plugin import presence
 
-        presence = Presence(conf, (), problem)
-        presence.record()
-        presence.write_metrics()
+        process = presence.record(conf, (), problem)
+        if conf[GROUP].metrics_file:
+            from nova_bdm_cleanup.plugin import telling
+
+            telling.MetricsFile(conf, process).write()
     except Exception:
         # Perhaps the very options that are needed for it are wrong.
         LOG.debug('bdm-cleanup: the refusal is not recorded', exc_info=True)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The decision tables: one pure function from a snapshot to a plan.
 
 No input or output, no Nova, no Cinder, no clock.  Each table is a tuple of
@@ -23,9 +13,11 @@ from the same rows.
 * :mod:`decision`: the tables put to a snapshot, and two looks compared
 """
 
-from nova_bdm_cleanup.rules.decision import confirm
-from nova_bdm_cleanup.rules.decision import decide
-from nova_bdm_cleanup.rules.decision import needs_swaps
-from nova_bdm_cleanup.rules.decision import needs_witness
+from nova_bdm_cleanup.rules.decision import (
+    confirm,
+    decide,
+    needs_swaps,
+    needs_witness,
+)
 
 __all__ = ('confirm', 'decide', 'needs_swaps', 'needs_witness')

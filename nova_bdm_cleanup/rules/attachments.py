@@ -1,34 +1,23 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of an attachment of this server that no mapping names."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Mapping, Optional, Sequence, Union
 
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.model import DeleteAttachment
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Bdm,
+    DeleteAttachment,
+    Finding,
+    Reason,
+    Volume,
+)
 from nova_bdm_cleanup.rules.mappings import MappingFacts
-from nova_bdm_cleanup.rules.table import first
-from nova_bdm_cleanup.rules.table import Keep
-from nova_bdm_cleanup.rules.table import Row
-from nova_bdm_cleanup.rules.table import Table
-from nova_bdm_cleanup.rules.world import KNOWN
-from nova_bdm_cleanup.rules.world import World
+from nova_bdm_cleanup.rules.table import first, Keep, Row, Table
+from nova_bdm_cleanup.rules.world import KNOWN, World
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +40,7 @@ class Leave:
         return self.how
 
 
-ATTACHMENTS: Table[Row[AttachmentFacts, Union[Keep, Delete, Leave]]] = Table(
+ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | Leave]] = Table(
     ('The attachment', 'what follows'), (
 
     Row('is of another server',
@@ -170,7 +159,7 @@ class AttachmentFacts:
         #: The mappings of its volume.
         self.bdms: Sequence[Bdm] = world.bdms_of.get(
             attachment.volume_id, ())
-        self.volume: Optional[Volume] = world.volumes.get(
+        self.volume: Volume | None = world.volumes.get(
             attachment.volume_id)
 
     @property
@@ -226,7 +215,7 @@ class AttachmentFacts:
                 and not self.attachment.connected)
 
     @property
-    def host(self) -> Optional[str]:
+    def host(self) -> str | None:
         """The host that it connects, where Cinder tells it."""
         return self._host_of(self.attachment)
 
@@ -234,7 +223,8 @@ class AttachmentFacts:
     def may_be_connected_here(self) -> bool:
         """It may have left something on this host that is its own."""
         return (self.attachment.connected and not self.bdms
-                and self.host == self._world.server.host)
+                and spelling.host(self.host)
+                == spelling.host(self._world.server.host))
 
     def is_of_another_host_than(self, bdm: Bdm) -> bool:
         """Certain only when Cinder names both hosts and ours is the good.
@@ -244,12 +234,13 @@ class AttachmentFacts:
         """
         here = self._world.server.host
         own = self._world.attachments.get(bdm.attachment_id or '')
-        return (own is not None and self._host_of(own) == here
+        return (own is not None
+                and spelling.host(self._host_of(own)) == spelling.host(here)
                 and self.host is not None
                 and _short(self.host) != _short(here)
                 and not self.attachment.initiators & own.initiators)
 
-    def _host_of(self, attachment: Attachment) -> Optional[str]:
+    def _host_of(self, attachment: Attachment) -> str | None:
         return self.volume.host_of(attachment.id) if self.volume else None
 
 
@@ -259,7 +250,7 @@ def _short(host: str) -> str:
 
 
 def judge(attachment: Attachment, found: Mapping[str, MappingFacts],
-          world: World) -> Optional[Finding]:
+          world: World) -> Finding | None:
     """Put the table to one attachment; None: it belongs to a mapping."""
     facts = AttachmentFacts(attachment, found, world)
     row = first(ATTACHMENTS.rows, facts)

@@ -1,32 +1,21 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The tables put to a snapshot, and two looks compared."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Tuple
 
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Plan
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import RemoveBdm
-from nova_bdm_cleanup.model import Snapshot
-from nova_bdm_cleanup.rules import attachments
-from nova_bdm_cleanup.rules import guards
-from nova_bdm_cleanup.rules import mappings
+from nova_bdm_cleanup.rules import attachments, guards, mappings, spelling
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Finding,
+    Plan,
+    Policy,
+    Reason,
+    RemoveBdm,
+    Snapshot,
+)
 from nova_bdm_cleanup.rules.world import World
 
 
@@ -80,7 +69,8 @@ def needs_witness(snapshot: Snapshot) -> bool:
     return any(snapshot.volumes[v] is None
                for v in mapped.intersection(snapshot.volumes)) and not any(
         v is not None and (
-            v.id in mapped or project is not None and v.project == project)
+            v.id in mapped or project is not None
+            and v.project is not None and spelling.is_same(v.project, project))
         for v in snapshot.volumes.values())
 
 
@@ -94,7 +84,7 @@ def needs_swaps(snapshot: Snapshot) -> bool:
                for a in snapshot.attachments)
 
 
-def _identity(finding: Finding) -> Tuple[object, ...]:
+def _identity(finding: Finding) -> tuple[object, ...]:
     """What must be the same in both looks for an action to be the same."""
     bdm, attachment, action = finding.bdm, finding.attachment, finding.action
     return (
@@ -107,6 +97,6 @@ def _identity(finding: Finding) -> Tuple[object, ...]:
     )
 
 
-def _attachment_identity(attachment: Attachment) -> Tuple[object, ...]:
+def _attachment_identity(attachment: Attachment) -> tuple[object, ...]:
     return (attachment.id, attachment.volume_id, attachment.server_id,
             attachment.status, attachment.connected)

@@ -1,29 +1,22 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Why an action that the other tables ask for is not carried out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+import functools
 
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Plan
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import RemoveBdm
-from nova_bdm_cleanup.model import WitnessAnswer
-from nova_bdm_cleanup.rules.table import Row
-from nova_bdm_cleanup.rules.table import Table
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Finding,
+    Plan,
+    Policy,
+    Reason,
+    RemoveBdm,
+    WitnessAnswer,
+)
+from nova_bdm_cleanup.rules.table import Row, Table
 from nova_bdm_cleanup.rules.world import World
 
 
@@ -37,12 +30,13 @@ class Withhold:
         return '``%s``' % self.reason
 
 
-def elsewhere(_action: ActionFacts) -> bool:
+def elsewhere(_due: Due) -> Sequence[Finding]:
     """The cleaner asks this itself: no look at Nova and Cinder can tell."""
-    return False
+    return ()
 
 
-GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
+#: Each row gives the findings that it stops.
+GUARDS: Table[Row[Due, Withhold]] = Table(
     ('Nothing is done where', 'reason'), (
 
     # While it looks
@@ -60,49 +54,50 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
         Withhold(Reason.CANNOT_SEE_PROJECT),
         'a second look was not possible'),
 
+    Row('in a round of the audit Cinder takes too long for a volume of the '
+        'server, while it answers others',
+        elsewhere,
+        Withhold(Reason.NOT_LOOKED_AT),
+        'Cinder takes too long to tell of a volume of the server'),
+
     # When it decides
     # Neither may keep what would harm somebody else.
     Row('the volume, of the server\'s project, is marked '
-        '``bdm_cleanup=keep``, or the server is and the reason is not '
-        '``attached-elsewhere``',
-        lambda a: a.volume_is_kept or a.server_is_kept,
+        '``bdm_cleanup=keep``; or the server is, the volume is not of another '
+        'project, and the reason is not ``attached-elsewhere``',
+        lambda due: [f for f in due.findings if due.is_kept(f)],
         Withhold(Reason.OPTED_OUT),
         'the server or the volume is marked bdm_cleanup=keep'),
 
     Row('``remove_when`` or ``stale_attachments`` leaves it out',
-        lambda a: not a.is_selected,
+        lambda due: [f for f in due.findings if not due.is_selected(f)],
         Withhold(Reason.NOT_SELECTED),
         '[bdm_cleanup] remove_when or stale_attachments leaves it out'),
 
     # It may be the wrong Cinder, or a restored database.
     Row('a volume is missing, and there are witnesses (other volumes of the '
-        'server, of this host or of this cell) of which Cinder knows none. '
-        'Then nothing at all is done',
-        lambda a: (a.plan.witness is WitnessAnswer.REFUTED
-                   and a.plan.misses_a_volume),
+        'server, of this host or of this cell), and Cinder knows none of '
+        'those that it was asked for. Then nothing at all is done',
+        lambda due: (due.findings
+                     if due.witness is WitnessAnswer.UNKNOWN
+                     and due.misses_a_volume else ()),
         Withhold(Reason.CINDER_SUSPECT),
-        'this Cinder knows none of the volumes that must exist: a wrong '
-        'region, or a restored database?'),
-
-    Row('a volume is missing, Cinder knows no witness among those that it '
-        'was asked for, and there are more. Then nothing at all is done',
-        lambda a: (a.plan.witness is WitnessAnswer.UNPROVED
-                   and a.plan.misses_a_volume),
-        Withhold(Reason.CINDER_SUSPECT),
-        'no volume that this Cinder must know was found among those asked '
-        'for, and there are more: a wrong region, or a restored database?'),
+        'of the volumes that must exist this Cinder knows none that it was '
+        'asked for: a wrong region, or a restored database?'),
 
     Row('several volumes are missing, and the cell has no other. Then '
         'nothing at all is done',
-        lambda a: (a.plan.witness is WitnessAnswer.NONE_EXISTS
-                   and a.plan.misses_several_volumes),
+        lambda due: (due.findings
+                     if due.witness is WitnessAnswer.NONE_EXISTS
+                     and due.misses_a_volume and due.volumes > 1 else ()),
         Withhold(Reason.CINDER_SUSPECT),
         'this Cinder knows no volume of this cell: a wrong region, or a '
         'restored database?'),
 
     Row('it is a mapping, and more of them than ``max_removals`` would be '
         'removed. Then none of them is',
-        lambda a: a.is_mapping and a.plan.has_too_many_mappings,
+        lambda due: (due.mappings
+                     if len(due.mappings) > due.policy.max_removals else ()),
         Withhold(Reason.OVER_LIMIT),
         'more mappings than [bdm_cleanup] max_removals would be removed; none '
         'is'),
@@ -110,7 +105,8 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
     # With those that are left over on the volume of a mapping that goes.
     Row('it is an attachment, and ``max_attachments`` others go first: those '
         'that connect a host, then in the order of their ids',
-        lambda a: not a.is_mapping and not a.plan.has_room_for(a.finding),
+        lambda due: [f for f in due.findings if f.attachment
+                     and f.attachment.id in due.without_room],
         Withhold(Reason.OVER_LIMIT),
         'more attachments than [bdm_cleanup] max_attachments would be '
         'deleted; the rest is left to later reboots'),
@@ -190,148 +186,112 @@ GUARDS: Table[Row[ActionFacts, Withhold]] = Table(
         'a second look was not possible'),
 ))
 
-_ASKED_HERE = tuple(g for g in GUARDS.rows if g.holds is not elsewhere)
-
 #: Why an action is withheld, in plain words, where no finding says it.
-WORDS: Dict[Reason, str] = {
+WORDS: dict[Reason, str] = {
     g.outcome.reason: g.words
     for g in (*GUARDS.rows,
               # Of several rows with one reason, that which is asked there.
               *(g for g in GUARDS.rows if g.holds is elsewhere))}
 
 
-class ActionFacts:
-    """What a guard may ask about one action."""
+class Due:
+    """What is to be done, as far as no guard above stops it.
 
-    def __init__(self, finding: Finding, plan: PlanFacts,
-                 world: World) -> None:
-        self.finding: Finding = finding
-        #: All that is to be done together with it.
-        self.plan: PlanFacts = plan
+    :param findings: those with an action
+    :param misses_a_volume: whether a volume of any finding is missing
+    """
+
+    def __init__(self, findings: Sequence[Finding], world: World,
+                 misses_a_volume: bool) -> None:
+        self.findings: Sequence[Finding] = findings
         self._world = world
-        self.is_mapping: bool = isinstance(finding.action, RemoveBdm)
+        self.policy: Policy = world.policy
+        self.witness: WitnessAnswer = world.snapshot.witness
+        self.misses_a_volume: bool = misses_a_volume
+        #: How many volumes the mappings name.
+        self.volumes: int = len(world.bdms_of)
 
-    @property
-    def server_is_kept(self) -> bool:
-        """The mark holds, too: no other server has the disk."""
-        return (self._world.server.keep
-                and self.finding.reason is not Reason.ATTACHED_ELSEWHERE)
-
-    @property
-    def volume_is_kept(self) -> bool:
-        """The mark is of the server's own project."""
-        volume_id = self.finding.volume_id or ''
+    def is_kept(self, finding: Finding) -> bool:
+        """A mark of the server's own project holds: not on the volume of
+        another one, and that of the server not where somebody else has it.
+        """
+        volume_id = finding.volume_id or ''
+        if self._world.is_foreign(volume_id):
+            return False
         volume = self._world.volumes.get(volume_id)
         return (volume is not None and volume.keep
-                and not self._world.is_foreign(volume_id))
+                or self._world.server.keep
+                and finding.reason is not Reason.ATTACHED_ELSEWHERE)
 
-    @property
-    def is_selected(self) -> bool:
+    def is_selected(self, finding: Finding) -> bool:
         """The operator wants such a thing to be done."""
-        policy = self._world.policy
-        if self.is_mapping:
-            return self.finding.reason in policy.remove_when
-        return policy.stale_attachments
+        if isinstance(finding.action, RemoveBdm):
+            return finding.reason in self.policy.remove_when
+        return self.policy.stale_attachments
 
+    @functools.cached_property
+    def mappings(self) -> Sequence[Finding]:
+        return [f for f in self.findings if isinstance(f.action, RemoveBdm)]
 
-class PlanFacts:
-    """What a guard may ask about all that no guard above withholds."""
+    @functools.cached_property
+    def without_room(self) -> frozenset[str]:
+        """The attachments that are more than may be deleted.
 
-    def __init__(self, findings: Sequence[Finding], world: World) -> None:
-        self._world = world
-        self._due: Sequence[Finding] = ()
-        self._mappings = 0
-        self._first: Optional[Set[int]] = None
-        self.witness: WitnessAnswer = world.snapshot.witness
-        self.misses_a_volume: bool = any(
-            f.reason is Reason.VOLUME_MISSING for f in findings)
-
-    def narrow(self, due: Sequence[Finding]) -> None:
-        """Say what is left to be done."""
-        self._due = due
-        self._mappings = sum(isinstance(f.action, RemoveBdm) for f in due)
-        self._first = None
-
-    @property
-    def misses_several_volumes(self) -> bool:
-        """They bear witness for each other."""
-        return self.misses_a_volume and len(self._world.bdms_of) > 1
-
-    @property
-    def has_too_many_mappings(self) -> bool:
-        return self._mappings > self._world.policy.max_removals
-
-    def has_room_for(self, finding: Finding) -> bool:
-        """An attachment is among the first, which are deleted."""
-        if self._first is None:
-            room = self._world.policy.max_attachments
-            attachments = []
-            for each in self._due:
-                if isinstance(each.action, RemoveBdm):
-                    room -= len(_left_over(each.action, self._world))
-                else:
-                    attachments.append(each)
-            attachments.sort(key=_turn_of_finding)
-            self._first = {id(f) for f in attachments[:max(0, room)]}
-        return id(finding) in self._first
+        Those that are left over on the volume of a mapping come first, in the
+        order of the mappings; in both, those that connect a host.
+        """
+        wanted: list[Attachment] = []
+        for finding in self.mappings:
+            wanted += sorted(_left_over(finding, self._world), key=_turn)
+        wanted += sorted((f.attachment for f in self.findings
+                          if f.attachment), key=_turn)
+        return frozenset(a.id for a in wanted[self.policy.max_attachments:])
 
 
 def withhold(findings: Sequence[Finding], world: World) -> Plan:
-    """Put every guard to every action that no guard above withholds."""
-    plan = PlanFacts(findings, world)
-    due = [ActionFacts(f, plan, world)
-           for f in findings if f.action is not None]
-    if not due:
-        return Plan(tuple(findings))
-    plan.narrow([a.finding for a in due])
-    withheld: Dict[int, Row[ActionFacts, Withhold]] = {}
-    for guard in _ASKED_HERE:
-        stopped = [a for a in due if guard.holds(a)]
-        if stopped:
-            withheld.update((id(a.finding), guard) for a in stopped)
-            due = [a for a in due if id(a.finding) not in withheld]
-            plan.narrow([a.finding for a in due])
-    if withheld:
-        findings = [
-            dataclasses.replace(f, withheld=withheld[id(f)].outcome.reason,
-                                obstacle=withheld[id(f)].words)
-            if id(f) in withheld else f for f in findings]
-    return Plan(tuple(_within_limit(findings, world)))
+    """Put every guard to what no guard above stops."""
+    misses_a_volume = any(f.reason is Reason.VOLUME_MISSING for f in findings)
+    due = Due([f for f in findings if f.action is not None], world,
+              misses_a_volume)
+    stopped: dict[int, Row[Due, Withhold]] = {}
+    for guard in GUARDS.rows:
+        found = guard.holds(due)
+        if found:
+            stopped.update((id(f), guard) for f in found)
+            due = Due([f for f in due.findings if id(f) not in stopped],
+                      world, misses_a_volume)
+    return Plan(tuple(
+        _stopped(f, stopped[id(f)]) if id(f) in stopped
+        else _with_fewer(f, due, world) for f in findings))
 
 
-def _within_limit(findings: Sequence[Finding],
-                  world: World) -> Iterator[Finding]:
-    """The same, with no more left-over attachments than may be deleted.
+def _stopped(finding: Finding, guard: Row[Due, Withhold]) -> Finding:
+    return dataclasses.replace(finding, withheld=guard.outcome.reason,
+                               obstacle=guard.words)
 
-    A mapping goes all the same.  What is left of its volume is stale then,
-    and is deleted in another reboot.
+
+def _with_fewer(finding: Finding, due: Due, world: World) -> Finding:
+    """A mapping goes without the attachments that are too many.
+
+    They are stale then, and are deleted in another reboot.
     """
-    room = world.policy.max_attachments
-    for finding in findings:
-        action = finding.action
-        if isinstance(action, RemoveBdm) and finding.is_due:
-            left_over = _left_over(action, world)
-            dropped = sorted(left_over, key=_turn)[max(0, room):]
-            room -= len(left_over)
-            if dropped:
-                yield dataclasses.replace(
-                    finding, action=dataclasses.replace(
-                        action, attachments=tuple(
-                            a for a in action.attachments
-                            if a not in dropped)))
-                continue
-        yield finding
+    if not isinstance(finding.action, RemoveBdm):
+        return finding
+    dropped = due.without_room.intersection(
+        a.id for a in _left_over(finding, world))
+    if not dropped:
+        return finding
+    return dataclasses.replace(finding, action=dataclasses.replace(
+        finding.action, attachments=tuple(
+            a for a in finding.action.attachments if a.id not in dropped)))
 
 
-def _left_over(action: RemoveBdm, world: World) -> List[Attachment]:
+def _left_over(finding: Finding, world: World) -> list[Attachment]:
     """The attachments that go with a mapping and that none names."""
-    return [a for a in action.attachments if a.id not in world.carriers_of]
+    return [a for a in getattr(finding.action, 'attachments', ())
+            if a.id not in world.carriers_of]
 
 
-def _turn(attachment: Attachment) -> Tuple[bool, str]:
+def _turn(attachment: Attachment) -> tuple[bool, str]:
     """What connects a host goes first."""
     return attachment.status == 'reserved', attachment.id
-
-
-def _turn_of_finding(finding: Finding) -> Tuple[bool, str]:
-    return _turn(finding.attachment) if finding.attachment else (True, '')

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What a mapping of the server is found to be, and what follows.
 
 "Own" is the attachment that the mapping names; "ours" are all attachments of
@@ -20,35 +10,32 @@ keep the mapping nor are they deleted with it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import (
-    Callable,
-    FrozenSet,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Callable, Union
 
-from nova_bdm_cleanup.model import AttachedServer
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import IN_FLIGHT
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import RemoveBdm
-from nova_bdm_cleanup.model import Volume
-from nova_bdm_cleanup.model import WitnessAnswer
-from nova_bdm_cleanup.rules.table import enumerated
-from nova_bdm_cleanup.rules.table import first
-from nova_bdm_cleanup.rules.table import first_in_sections
-from nova_bdm_cleanup.rules.table import Keep
-from nova_bdm_cleanup.rules.table import Row
-from nova_bdm_cleanup.rules.table import Section
-from nova_bdm_cleanup.rules.table import Table
-from nova_bdm_cleanup.rules.world import KNOWN
-from nova_bdm_cleanup.rules.world import World
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import (
+    AttachedServer,
+    Attachment,
+    Bdm,
+    Finding,
+    IN_FLIGHT,
+    Reason,
+    RemoveBdm,
+    Volume,
+    WitnessAnswer,
+)
+from nova_bdm_cleanup.rules.table import (
+    enumerated,
+    first,
+    first_in_sections,
+    Keep,
+    Row,
+    Section,
+    Table,
+)
+from nova_bdm_cleanup.rules.world import KNOWN, World
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,7 +251,7 @@ class MappingFacts:
         volume_id = bdm.volume_id or ''
         self.names_a_volume: bool = volume_id in world.volumes
         volume = world.volumes.get(volume_id)
-        self.volume: Optional[Volume] = volume
+        self.volume: Volume | None = volume
         self.status: str = volume.status if volume else ''
         self.is_migrating: bool = (
             volume is not None and volume.is_migrating)
@@ -272,7 +259,7 @@ class MappingFacts:
             volume is not None and volume.multiattach)
         #: The attachment that the mapping names, if Cinder knows it.
         own = world.attachments.get(bdm.attachment_id or '')
-        self.own: Optional[Attachment] = own
+        self.own: Attachment | None = own
         self.is_cross_wired: bool = own is not None and (
             own.server_id != world.server.uuid or own.volume_id != volume_id)
         #: All attachments of the volume to this server.
@@ -316,7 +303,7 @@ class MappingFacts:
         return bool(self._listed - {a.id for a in self.ours})
 
     @property
-    def only(self) -> Optional[Attachment]:
+    def only(self) -> Attachment | None:
         """The attachment of the volume to this server, if it is the only one
         and in order.
         """
@@ -326,7 +313,7 @@ class MappingFacts:
         return only if only.status == 'attached' and only.connected else None
 
     @property
-    def serving(self) -> Optional[Bdm]:
+    def serving(self) -> Bdm | None:
         """Another mapping of the volume, by which the guest may have it."""
         only = self.only
         return next((
@@ -348,18 +335,18 @@ class MappingFacts:
         return self._world.bdms_of[self.bdm.volume_id or '']
 
     @property
-    def others_attached(self) -> FrozenSet[str]:
+    def others_attached(self) -> frozenset[str]:
         """What attaches the volume to this server instead of its own."""
-        return self._listed.union(
+        return self._listed.union(self._listed_here, (
             a.id for a in self.ours
-            if a is not self.own and a.status == 'attached')
+            if a is not self.own and a.status == 'attached'))
 
     @property
     def is_nobodys_here(self) -> bool:
         """Cinder shows no attachment of the volume to this server at all, and
         may give the volume, or its address, to somebody else.
         """
-        if self.ours or self._listed or not all(
+        if self.ours or self._listed or self._listed_here or not all(
                 b.is_volume and not b.is_root for b in self._siblings):
             return False
         if self.own is not None and (
@@ -370,21 +357,36 @@ class MappingFacts:
         return self.status != 'in-use' or bool(self.other_servers)
 
     @property
-    def other_servers(self) -> FrozenSet[str]:
+    def other_servers(self) -> frozenset[str]:
         """The servers besides this one in the volume's own list."""
         return frozenset(a.server_id for a in self._attached_to
                          if a.server_id
                          and a.server_id != self._world.server.uuid)
 
     @property
-    def _listed(self) -> FrozenSet[str]:
+    def _listed(self) -> frozenset[str]:
         """The attachments to this server in the volume's own list."""
-        listed = frozenset(a.attachment_id or '' for a in self._attached_to
-                           if a.server_id == self._world.server.uuid)
+        listed = frozenset(a.attachment_id or '' for a in self._entries)
         if listed and self._world.is_written_by_others(
                 self.bdm.volume_id or ''):
             return listed.intersection(self._world.carriers_of)
         return listed
+
+    @property
+    def _listed_here(self) -> frozenset[str]:
+        """Those that let this host in, whoever wrote them: an administrator
+        may have attached the volume of another project.  Who writes what is
+        not so harms his own volume only.
+        """
+        return frozenset(
+            a.attachment_id or '' for a in self._entries
+            if a.host and spelling.host(a.host)
+            == spelling.host(self._world.server.host))
+
+    @property
+    def _entries(self) -> Sequence[AttachedServer]:
+        return [a for a in self._attached_to
+                if a.server_id == self._world.server.uuid]
 
     @property
     def _attached_to(self) -> Sequence[AttachedServer]:
@@ -457,7 +459,7 @@ class AsJudged:
         return self.words
 
 
-DANGLING_MAPPINGS: Table[Row[DanglingFacts, Union[Keep, AsJudged]]] = Table(
+DANGLING_MAPPINGS: Table[Row[DanglingFacts, Keep | AsJudged]] = Table(
     ('A mapping that dangles by the table above', 'what follows'), (
 
     # The guest may run with the new disk, and with the old one after the
@@ -547,7 +549,7 @@ class DanglingFacts:
                        for b in self._world.carriers_of.get(a.id, ()))]
 
     @property
-    def left_over(self) -> Tuple[Attachment, ...]:
+    def left_over(self) -> tuple[Attachment, ...]:
         """The attachments that are deleted with the mapping.
 
         Cinder is told when the last mapping of the volume is gone.

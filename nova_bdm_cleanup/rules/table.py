@@ -1,22 +1,13 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What a decision table is made of."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 import dataclasses
-from typing import Callable, Generic, Iterable, Iterator, Tuple, TypeVar
+from typing import Any, Callable, Generic, TypeVar
 
-from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.rules.facts import Reason
 
 Facts = TypeVar('Facts')
 Outcome = TypeVar('Outcome')
@@ -29,7 +20,7 @@ class Row(Generic[Facts, Outcome]):
     #: What the documentation says of it.
     cell: str
     #: The question.  It may take for granted that no row above holds.
-    holds: Callable[[Facts], object]
+    holds: Callable[[Facts], Any]
     #: What follows; as text, what the documentation says of that.
     outcome: Outcome
     #: What was found, in plain words for the log, with "it" for the facts.
@@ -47,7 +38,7 @@ class Section(Generic[Facts, Outcome]):
 
     cell: str
     holds: Callable[[Facts], object]
-    rows: Tuple[Row[Facts, Outcome], ...]
+    rows: tuple[Row[Facts, Outcome], ...]
 
 
 def first(rows: Iterable[Row[Facts, Outcome]],
@@ -77,10 +68,10 @@ AnyRow = TypeVar('AnyRow')
 class Table(Generic[AnyRow]):
     """The rows, and what the documentation writes above their columns."""
 
-    header: Tuple[str, ...]
-    rows: Tuple[AnyRow, ...]
+    header: tuple[str, ...]
+    rows: tuple[AnyRow, ...]
 
-    def lines(self) -> Iterator[Tuple[str, ...]]:
+    def lines(self) -> Iterator[tuple[str, ...]]:
         """What the documentation says, row by row and cell by cell."""
         for row in self.rows:
             if isinstance(row, Section):

@@ -1,28 +1,21 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """One snapshot, indexed by what the tables ask for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 import datetime
 import operator
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from nova_bdm_cleanup.model import Attachment
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Snapshot
-from nova_bdm_cleanup.model import Swap
-from nova_bdm_cleanup.model import TAKEN
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Bdm,
+    Policy,
+    Snapshot,
+    Swap,
+    TAKEN,
+)
 
 #: In any other state (deleting, retyping, backing-up, an unknown word, ...)
 #: Cinder is busy with the volume or lost control of it: hands off.
@@ -42,16 +35,15 @@ class World:
         self.volumes = snapshot.volumes
         self.policy = policy
         self.now = now
-        self._is_moving: Optional[bool] = None
-        self._has_root: Optional[bool] = None
-        self._swapped_to: Optional[
-            Mapping[Attachment, Sequence[Swap]]] = None
+        self._is_moving: bool | None = None
+        self._has_root: bool | None = None
+        self._swapped_to: Mapping[Attachment, Sequence[Swap]] | None = None
         #: The attachments by their id.
         self.attachments: Mapping[str, Attachment] = {
             a.id: a for a in snapshot.attachments}
         #: By volume and by attachment, what names them.
-        self.bdms_of: Dict[str, List[Bdm]] = {}
-        self.carriers_of: Dict[str, List[Bdm]] = {}
+        self.bdms_of: dict[str, list[Bdm]] = {}
+        self.carriers_of: dict[str, list[Bdm]] = {}
         #: The mappings, in the order of acting.
         self.bdms = sorted(snapshot.bdms, key=_turn)
         for bdm in self.bdms:
@@ -66,7 +58,7 @@ class World:
         self.foreign = {a.id for a in self.unaccounted
                         if self.is_written_by_others(a.volume_id)}
         #: By volume, its attachments to this server; without foreign ones.
-        self.ours_of: Dict[str, List[Attachment]] = {}
+        self.ours_of: dict[str, list[Attachment]] = {}
         uuid = self.server.uuid
         for attachment in snapshot.attachments:
             if (attachment.server_id == uuid
@@ -80,9 +72,10 @@ class World:
     def is_foreign(self, volume_id: str) -> bool:
         """The volume is of another project than the server, for certain."""
         volume = self.volumes.get(volume_id)
-        return (volume is not None and None not in (
-            volume.project, self.server.project)
-            and volume.project != self.server.project)
+        if volume is None or volume.project is None:
+            return False
+        return (self.server.project is not None and not spelling.is_same(
+            volume.project, self.server.project))
 
     def is_written_by_others(self, volume_id: str) -> bool:
         """Only what a mapping names counts of the attachments of a volume.
@@ -131,14 +124,14 @@ class World:
                 or attachment.id in self.foreign
                 or attachment.server_id != self.server.uuid
                 or not (attachment.connected or attachment.is_legacy)
-                or volume.host_of(attachment.id) not in (
-                    None, self.server.host)):
+                or spelling.host(volume.host_of(attachment.id)) not in (
+                    None, spelling.host(self.server.host))):
             return ()
         return [s for s in self.snapshot.swaps
                 if s.may_have_made(attachment, self.policy.grace_period)]
 
 
-def _turn(bdm: Bdm) -> Tuple[bool, str, str]:
+def _turn(bdm: Bdm) -> tuple[bool, str, str]:
     """The order of acting: what is connected first, then by device."""
     return not bdm.has_connection_info, bdm.device_name or '', bdm.uuid
 

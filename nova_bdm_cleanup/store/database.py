@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The one file of a compute node: an SQLite database.
 
 Each feature has tables of its own here and none has a file of its own.  A
@@ -22,6 +12,7 @@ nothing then, and at rest there is one file to keep.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 import errno
@@ -29,7 +20,7 @@ import os
 import sqlite3
 import stat
 import time
-from typing import Any, Callable, Iterator, Optional, Sequence, TypeVar
+from typing import Any, Callable, TypeVar
 import urllib.parse
 
 T = TypeVar('T')
@@ -117,8 +108,8 @@ class Tables:
     versions: Sequence[Sequence[str]]
 
 
-def _discard_nothing(connection: sqlite3.Connection) -> bool:
-    return False
+#: Deletes the least that may go to make room; False: there is nothing.
+Discard = Callable[[sqlite3.Connection], bool]
 
 
 class Database:
@@ -130,28 +121,30 @@ class Database:
     :param path: the file, made when missing, as is its directory
     :param max_bytes: it never becomes larger
     :param tables: the tables of the feature
+    :param discard: what makes room for a change
     """
 
-    def __init__(self, path: str, max_bytes: int, tables: Tables) -> None:
+    def __init__(self, path: str, max_bytes: int, tables: Tables,
+                 discard: Discard) -> None:
         self.path = os.path.abspath(path)
         self._max_bytes = max_bytes
         self._tables = tables
         self._newest = len(tables.versions)
+        self._discard = discard
 
     def write(self, work: Callable[[sqlite3.Connection], T], size: int = 0,
-              discard: Callable[[sqlite3.Connection], bool]
-              = _discard_nothing, patience: float = PATIENCE) -> T:
+              discard: Discard | None = None,
+              patience: float = PATIENCE) -> T:
         """Make a change: all of it, or with any exception nothing.
 
         :param work: makes it
         :param size: how many bytes it adds, if many
-        :param discard: deletes the least that may go to make room; False:
-            there is nothing
+        :param discard: makes room for this change, instead of the usual
         :param patience: seconds to wait for others
         :raises StoreError: when it could not be made
         """
         def change(connection: sqlite3.Connection) -> T:
-            self._make_room(connection, size, discard)
+            self._make_room(connection, size, discard or self._discard)
             return work(connection)
 
         with self._opened(True) as connection:
@@ -169,7 +162,7 @@ class Database:
                 return False
         return True
 
-    def read(self, work: Callable[[sqlite3.Connection], T]) -> Optional[T]:
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         """Look something up; makes no file and changes none.
 
         :returns: what was found; None when nothing was ever written
@@ -188,13 +181,13 @@ class Database:
                     'nova-compute, which converts it' % self.path)
             return work(connection) if version else None
 
-    def check(self, discard: Callable[[sqlite3.Connection], bool]) -> None:
+    def check(self) -> None:
         """Find out early what would stop a change; enforce a lower limit.
 
         :raises StoreError: when changes are impossible
         """
         def touch(connection: sqlite3.Connection) -> bool:
-            self._make_room(connection, 0, discard)
+            self._make_room(connection, 0, self._discard)
             if _ask(connection, 'quick_check(1)') != 'ok':
                 raise sqlite3.DatabaseError(
                     'database disk image is malformed')
@@ -279,7 +272,7 @@ class Database:
         return version
 
     def _make_room(self, connection: sqlite3.Connection, size: int,
-                   discard: Callable[[sqlite3.Connection], bool]) -> None:
+                   discard: Discard) -> None:
         page = _ask(connection, 'page_size')
         limit = self._max_bytes // page
         # A file over a limit that was lowered can be no smaller now.

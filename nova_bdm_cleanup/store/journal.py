@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The record of every plan and every step, from which a removal is undone.
 
 What cannot be recorded is not done, so every failure to write is an error
@@ -17,27 +7,14 @@ here and never a warning.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 import sqlite3
 import time
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable
 
-from nova_bdm_cleanup.store.database import Database
-from nova_bdm_cleanup.store.database import PATIENCE
-from nova_bdm_cleanup.store.database import Tables
-
-#: The outcome of an entry without an end: a crash, or still under way.
-INTERRUPTED = 'interrupted'
+from nova_bdm_cleanup.store.database import Database, PATIENCE, Tables
 
 #: The account of ``max_removals_per_hour`` that counts the mappings of the
 #: host.
@@ -45,12 +22,9 @@ REMOVALS = 'removals'
 
 _HOUR = 3600.0
 
-#: The first second of the year 10000, which Python cannot show as a date.
-_END_OF_TIME = 253402300800
+DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
 
-_DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
-
-_TABLES = Tables('journal', ((
+TABLES = Tables('journal', ((
     # With AUTOINCREMENT a serial number is known also when its entry is gone.
     """CREATE TABLE entry (
         serial INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL,
@@ -71,19 +45,7 @@ _TABLES = Tables('journal', ((
     'CREATE INDEX charge_account ON charge (account, time, amount)',
     'CREATE INDEX charge_time ON charge (time)',
 ),))
-
-_ENTRIES = ('SELECT serial, time, record, outcome '
-            'FROM entry JOIN plan ON plan.entry = serial ')
-_BY_TIME = _ENTRIES + 'WHERE time >= ? ORDER BY time, serial'
-_BY_SERVER = _ENTRIES + ('WHERE time >= ? AND server = ? '
-                         'ORDER BY time, serial')
-_BY_SERIAL = _ENTRIES + 'WHERE serial = ?'
-
-_Statement = Tuple[str, Sequence[Any]]
-
-#: An entry and its steps.
-_Rows = Tuple[Sequence[Any], Sequence[Sequence[Any]]]
-
+_Statement = tuple[str, Sequence[Any]]
 
 class LimitReached(Exception):
     """The last hour leaves no room for this plan.
@@ -111,64 +73,11 @@ class Charge:
     limit: int
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordedStep:
-    """One thing that was done, was tried, or was left out."""
-
-    time: float
-    name: str
-    outcome: str
-    subject: Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Recorded:
-    """One entry as it was read."""
-
-    id: str
-    time: float
-    #: The plan.
-    record: Mapping[str, Any]
-    steps: Tuple[RecordedStep, ...]
-    outcome: str
-
-    @property
-    def removed(self) -> Tuple[str, ...]:
-        """The ids of the mappings that were removed."""
-        return self._done('destroy', 'bdm')
-
-    @property
-    def removals(self) -> int:
-        """How many mappings and attached attachments were to be removed."""
-        return len(self._attached()) + len([
-            action for action in objects(self.record, 'actions')
-            if action.get('kind') == 'remove-bdm'])
-
-    @property
-    def carried_out(self) -> int:
-        """How many of the removals are done."""
-        return len(self.removed) + len(
-            set(self._done('delete-attachment', 'attachment'))
-            & set(self._attached()))
-
-    def _done(self, name: str, key: str) -> Tuple[str, ...]:
-        return tuple(str(s.subject.get(key)) for s in self.steps
-                     if s.name == name and s.outcome == 'done')
-
-    def _attached(self) -> List[str]:
-        """The stale attachments that are counted with the mappings."""
-        return [str(attachment.get('id'))
-                for action in objects(self.record, 'actions')
-                if action.get('kind') == 'delete-attachment'
-                for attachment in objects(action, 'attachment')
-                if attachment.get('status') == 'attached']
-
-
 class Entry:
     """One entry that is being written.  Made by :meth:`Journal.begin`."""
 
     def __init__(self, journal: Journal, serial: int, begun: float) -> None:
-        self.id = _identifier(serial)
+        self.id = identifier_of(serial)
         self._journal = journal
         self._serial = serial
         self._begun = begun
@@ -176,7 +85,7 @@ class Entry:
         self._ended = False
         # What could not be written goes out with what comes next, so that an
         # entry with an end always has all its steps.
-        self._pending: List[_Statement] = []
+        self._pending: list[_Statement] = []
 
     def step(self, name: str, outcome: str, **subject: Any) -> None:
         """Record one step.
@@ -230,11 +139,9 @@ class Journal:
 
     def __init__(self, path: str, max_bytes: int,
                  clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(path, max_bytes, _TABLES)
+        self._database = Database(path, max_bytes, TABLES, discard_oldest)
         # For the steps of an entry that has just found room.
         self._reserve = max_bytes // 8
-        #: Whether there is one yet.
-        self.exists = self._database.exists
         self.now = clock
 
     def check(self) -> None:
@@ -242,7 +149,7 @@ class Journal:
 
         :raises StoreError: when it cannot
         """
-        self._database.check(discard_oldest)
+        self._database.check()
 
     def begin(self, record: Mapping[str, Any], charges: Sequence[Charge], *,
               server: str) -> Entry:
@@ -285,9 +192,9 @@ class Journal:
             return Entry(self, serial, now)
 
         return self._database.write(
-            insert, len(text) + self._reserve, discard_oldest)
+            insert, len(text) + self._reserve)
 
-    def append(self, serial: int, statements: List[_Statement],
+    def append(self, serial: int, statements: list[_Statement],
                patience: float = PATIENCE) -> None:
         """For :class:`Entry`: write its statements and empty the list.
 
@@ -304,29 +211,6 @@ class Journal:
                 patience)
             statements.clear()
 
-    def entries(self, server: Optional[str] = None,
-                since: float = float('-inf')) -> Tuple[Recorded, ...]:
-        """The entries that are still there, the oldest first.
-
-        :param server: only those of this server
-        :param since: only those begun later than that
-        :raises StoreError: when they cannot be read
-        """
-        if server is None:
-            return self._read(_BY_TIME, since)
-        return self._read(_BY_SERVER, since, server)
-
-    def find(self, identifier: str) -> Optional[Recorded]:
-        """One entry, if it is still there.
-
-        :raises StoreError: when it cannot be read
-        """
-        if not (identifier.isascii() and identifier.isalnum()
-                and len(identifier) < 12):
-            return None
-        found = self._read(_BY_SERIAL, int(identifier, len(_DIGITS)))
-        return found[0] if found else None
-
     def spent(self, account: str) -> int:
         """How much of an hourly limit the last hour had.
 
@@ -335,40 +219,6 @@ class Journal:
         return self._database.read(lambda connection: int(connection.execute(
             'SELECT total(amount) FROM charge WHERE account = ? AND time >= ?',
             (account, self.now() - _HOUR)).fetchone()[0])) or 0
-
-    def _read(self, query: str, *values: Any) -> Tuple[Recorded, ...]:
-        # A cursor that is not at its end would keep others from writing.
-        def select(connection: sqlite3.Connection) -> List[_Rows]:
-            return [
-                (row, connection.execute(
-                    'SELECT time, name, outcome, subject FROM step '
-                    'WHERE entry = ? ORDER BY number', row[:1]).fetchall())
-                for row in connection.execute(query, values).fetchall()]
-
-        return tuple(self._recorded(row, steps)
-                     for row, steps in self._database.read(select) or ())
-
-    def _recorded(self, row: Sequence[Any],
-                  steps: Sequence[Sequence[Any]]) -> Recorded:
-        serial, begun, record, outcome = row
-        try:
-            return Recorded(
-                _identifier(serial), _moment(begun), _object(record),
-                tuple(RecordedStep(_moment(at), str(name), str(outcome),
-                                   _object(subject))
-                      for at, name, outcome, subject in steps),
-                str(outcome or INTERRUPTED))
-        except (ValueError, TypeError, RecursionError) as exc:
-            raise self._database.damaged(
-                'entry %d: %s' % (serial, exc)) from exc
-
-
-def objects(record: Mapping[str, Any], key: str) -> List[Dict[str, Any]]:
-    """The objects under a key, one or a list; nothing else that is there."""
-    value = record.get(key)
-    values = value if isinstance(value, list) else [value]
-    return [v for v in values if isinstance(v, dict)]
-
 
 def discard_oldest(connection: sqlite3.Connection, keep: int = 0) -> bool:
     """Delete the oldest entry, but not the one to keep.
@@ -391,26 +241,12 @@ def discard_oldest(connection: sqlite3.Connection, keep: int = 0) -> bool:
     return True
 
 
-def _object(text: str) -> Dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise TypeError('not an object')
-    return value
-
-
-def _moment(value: Any) -> float:
-    moment = float(value)
-    if not 0 <= moment < _END_OF_TIME:
-        raise ValueError('no time')
-    return moment
-
-
-def _identifier(serial: int) -> str:
-    """Short, and sorted as text in the order of the entries."""
+def identifier_of(serial: int) -> str:
+    """Short, and as text in the order of the entries."""
     if serial < 0:
         raise ValueError('no serial number')
     digits = ''
     while serial:
-        serial, digit = divmod(serial, len(_DIGITS))
-        digits = _DIGITS[digit] + digits
+        serial, digit = divmod(serial, len(DIGITS))
+        digits = DIGITS[digit] + digits
     return digits.rjust(8, '0')

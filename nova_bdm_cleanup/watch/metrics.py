@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What this nova-compute tells Prometheus.
 
 The names are an interface: alerts and dashboards use them.
@@ -17,16 +7,14 @@ The names are an interface: alerts and dashboards use them.
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
-from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
+from typing import Any
 
 from nova_bdm_cleanup.cleanup.tally import Tally
-from nova_bdm_cleanup.exposition import Metric
-from nova_bdm_cleanup.exposition import Metrics
-from nova_bdm_cleanup.exposition import Value
-from nova_bdm_cleanup.store.watch import Known
-from nova_bdm_cleanup.store.watch import Process
-from nova_bdm_cleanup.store.watch import Round
+from nova_bdm_cleanup.prometheus import Metric, Metrics, Value
+from nova_bdm_cleanup.store.processes import Process
+from nova_bdm_cleanup.store.watch import Known, Round
 
 
 def _metric(name: str, kind: str, text: str, *labels: str) -> Metric:
@@ -122,8 +110,8 @@ class State:
             yield from self._rounds()
 
     def _findings(self) -> Iterator[Any]:
-        number: Dict[Tuple[str], int] = collections.Counter()
-        oldest: Dict[Tuple[str], float] = {}
+        number: dict[tuple[str], int] = collections.Counter()
+        oldest: dict[tuple[str], float] = {}
         for known in self.known:
             if known.announced:
                 reason = (known.sighting.reason,)
@@ -155,7 +143,7 @@ class State:
             yield self._of(_SERVERS, last.servers)
 
     def _by(self, metric: Metric, values: Mapping[Any, Value]) -> Any:
-        return metric.by({(self.process.host, *labels): value
+        return metric.labelled({(self.process.host, *labels): value
                           for labels, value in values.items()})
 
     def _of(self, metric: Metric, value: Value) -> Any:

@@ -1,34 +1,13 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The two interfaces that a round talks to: Cinder's and the node's."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 import dataclasses
-from typing import (
-    Collection,
-    Dict,
-    Iterable,
-    Mapping,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-)
+from typing import Protocol
 
-from nova_bdm_cleanup.model import Answers
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.model import Server
-from nova_bdm_cleanup.model import Volume
+from nova_bdm_cleanup.rules.facts import Answers, Bdm, Server, Volume
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +15,7 @@ class Inhabitant:
     """A server of this host."""
 
     server: Server
-    bdms: Tuple[Bdm, ...]
+    bdms: tuple[Bdm, ...]
     #: Nova is doing something with it, so that nothing about it is certain.
     is_busy: bool = False
     #: It was stopped, and is not busy either.
@@ -44,15 +23,18 @@ class Inhabitant:
 
 
 class CinderPort(Protocol):
-    """Implemented by :class:`nova_bdm_cleanup.cinder.Cinder`."""
+    """Implemented by :class:`.openstack.sparing.SparingCinder`."""
 
-    def known(self, volume_ids: Sequence[str]) -> Dict[str, Volume]:
+    def known(self, volume_ids: Sequence[str]) -> dict[str, Volume]:
         """Those of some volumes that exist, as far as a list shows them."""
 
     def look_sparingly(self, server_id: str, bdms: Sequence[Bdm],
                        known: Mapping[str, Volume],
-                       project: Optional[str] = None) -> Answers:
+                       project: str | None = None) -> Answers:
         """What Cinder knows of the disks that the mappings name."""
+
+    def prove_it_answers(self) -> None:
+        """Ask what Cinder can answer without reading any volume."""
 
     def knows_any(self, volume_ids: Sequence[str]) -> bool:
         """Whether at least one of some volumes exists in this Cinder."""
@@ -64,17 +46,17 @@ class NodePort(Protocol):
     def servers(self) -> Iterable[Inhabitant]:
         """All servers of this host."""
 
-    def cinder(self) -> CinderPort:
-        """Cinder, with a time limit that begins now."""
+    def cinder(self, seconds: float) -> CinderPort:
+        """Cinder, for so many seconds from now on."""
 
-    def witnesses(self, server: str) -> Iterable[Sequence[str]]:
-        """The volumes of all servers that Nova knows but one, in portions."""
+    def witnesses(self, server: str) -> Iterable[str]:
+        """The volumes of all servers that Nova knows but one."""
 
     def requests(self) -> int:
         """How many Cinder has been sent so far."""
 
     def sweep(self, server: str,
-              seen: Collection[Tuple[str, str]]) -> None:
+              seen: Collection[tuple[str, str]]) -> None:
         """Clean up a server that is stopped, if it still is.
 
         :param seen: the mappings that may go, and why; nothing else

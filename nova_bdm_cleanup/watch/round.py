@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """One round of the periodic audit: all servers of this host, cheaply.
 
 What it finds is decided by the same rules as in a reboot.  Less is asked for:
@@ -19,38 +9,48 @@ wrong.  What no mapping names is left to the cleanups.
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 import dataclasses
 import datetime
 import time
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, TypeVar
 
-from nova_bdm_cleanup import errors
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.cinder import BATCH
-from nova_bdm_cleanup.cleanup import actions
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.cleanup import tally
-from nova_bdm_cleanup.cleanup import triggers
-from nova_bdm_cleanup.cleanup import witness
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Plan
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.model import Snapshot
-from nova_bdm_cleanup.model import Volume
-from nova_bdm_cleanup.model import WitnessAnswer
+from nova_bdm_cleanup.cleanup import (
+    actions,
+    loglines,
+    tally,
+    triggers,
+    witness,
+)
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.cinder import BATCH
+from nova_bdm_cleanup.openstack.deadline import TimedOut
+from nova_bdm_cleanup.rules.facts import (
+    Bdm,
+    Finding,
+    Plan,
+    Policy,
+    Reason,
+    Snapshot,
+    Volume,
+    WitnessAnswer,
+)
 from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.watch import Changes
-from nova_bdm_cleanup.store.watch import Round
-from nova_bdm_cleanup.store.watch import Sighting
-from nova_bdm_cleanup.store.watch import Watch
-from nova_bdm_cleanup.watch.ports import Inhabitant
-from nova_bdm_cleanup.watch.ports import NodePort
+from nova_bdm_cleanup.store.watch import Changes, Round, Sighting, Watch
+from nova_bdm_cleanup.watch.ports import CinderPort, Inhabitant, NodePort
+
+T = TypeVar('T')
 
 #: As it should be, or soon to be.
 _WELL = frozenset((
     Reason.HEALTHY, Reason.ATTACH_IN_FLIGHT, Reason.OPERATION_IN_FLIGHT))
+
+#: One question may take this share of ``timeout``.
+_SHARE = 1 / 4
+
+#: And no less than so many seconds, however slow Cinder was before.
+_LEAST = 2.0
 
 #: A later release, which was taken back, may have seen what has others.
 _REASONS = frozenset(map(str, Reason))
@@ -58,6 +58,14 @@ _REASONS = frozenset(map(str, Reason))
 
 class SuspectCinder(errors.ApiError):
     """Cinder answers, and knows none of the volumes that must exist."""
+
+
+class _Slow(Exception):
+    """Cinder answers, but not this question in time."""
+
+    def __init__(self, why: TimedOut) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 class Audit:
@@ -75,7 +83,7 @@ class Audit:
 
     def __init__(self, node: NodePort, known: Watch, policy: Policy,
                  interval: int, sweeps: bool,
-                 lines: Callable[[Optional[str]], loglines.LogLines],
+                 lines: Callable[[str | None], loglines.LogLines],
                  counted: tally.Tally,
                  now: Callable[[], float] = time.time) -> None:
         self._node = node
@@ -86,68 +94,137 @@ class Audit:
         self._lines = lines
         self._counted = counted
         self._now = now
+        # Of each round: how many seconds the next question may take, and the
+        # moment after which nothing is asked for in halves.
+        self._patience = self._until = 0.0
 
-    def round(self, failed: int, next_one: Callable[[int], float]) -> int:
+    def round(self, failed: int, next_one: Callable[[], float]) -> int:
         """Look at all servers once.  Raises nothing.
 
         :param failed: how many rounds have failed before this one
-        :param next_one: when the next comes after so many
+        :param next_one: when the next comes
         :returns: how many have failed by now; 0: this one did not
         """
         begun, moment = time.monotonic(), self._now()
         asked = self._node.requests()
+        self._patience = self._policy.timeout * _SHARE
+        self._until = begun + self._interval / 2
         try:
-            servers, plans = self._look()
+            servers, plans, unread = self._look()
             seconds = time.monotonic() - begun
             requests = self._node.requests() - asked
             done = Round(
                 succeeded=moment, servers=len(servers),
                 volumes=len({b.volume_id for s in servers for b in s.bdms
                              if b.volume_id}),
-                requests=requests, seconds=seconds, next=next_one(0))
+                requests=requests, seconds=seconds, next=next_one())
             changes = self._known.succeeded(
                 moment, self._interval, done,
                 [s for uuid, plan in plans.items()
-                 for s in _sightings(uuid, plan)],
-                {s.server.uuid for s in servers if s.server.uuid not in plans})
+                 for s in _sightings(uuid, plan)] + unread,
+                {s.server.uuid for s in servers if s.server.uuid not in plans},
+                self._policy.max_removals)
         except Exception as exc:
-            self._fail(exc, failed + 1, next_one(failed + 1))
+            self._fail(exc, failed + 1, next_one())
             return failed + 1
         finally:
             self._counted.looked(
                 triggers.AUDIT.name, time.monotonic() - begun,
                 self._node.requests() - asked)
-        self._tell(changes, done, failed)
+        self._tell(changes, done, failed, len(unread))
         if self._sweeps and not self._policy.observe:
             self._sweep(servers, plans, changes)
         return 0
 
-    def _look(self) -> Tuple[Sequence[Inhabitant], Dict[str, Plan]]:
-        """All servers, and what is found at those that can be looked at."""
+    def _look(self) -> tuple[Sequence[Inhabitant], dict[str, Plan],
+                             list[Sighting]]:
+        """All servers, what is found at those that can be looked at, and
+        those for which Cinder took too long.
+        """
         servers = list(self._node.servers())
         idle = [s for s in servers if not s.is_busy]
         wanted = list(dict.fromkeys(
             b.volume_id for s in idle for b in s.bdms if b.volume_id))
-        known: Dict[str, Volume] = {}
-        for start in range(0, len(wanted), BATCH):
-            known.update(self._node.cinder().known(
-                wanted[start:start + BATCH]))
-            _let_others()
+        known, slow = self._read(wanted)
         if wanted and not known:
             self._prove_cinder(
                 next(s.server.uuid for s in idle
                      if any(b.volume_id for b in s.bdms)), len(wanted))
-        plans = {}
+        plans: dict[str, Plan] = {}
+        unread: list[Sighting] = []
         for inhabitant in idle:
-            plans[inhabitant.server.uuid] = self._judge(inhabitant, known)
+            uuid = inhabitant.server.uuid
+            try:
+                for bdm in inhabitant.bdms:
+                    if bdm.volume_id in slow:
+                        raise slow[bdm.volume_id]
+                plans[uuid] = self._judge(inhabitant, known)
+            except _Slow as exc:
+                unread.append(_not_looked_at(uuid, exc.why))
+            except (errors.BadAnswer, errors.BadRequest) as exc:
+                # Unless that is what Cinder has for everybody.
+                self._prove_it_answers()
+                unread.append(_not_looked_at(uuid, exc))
             _let_others()
-        return servers, plans
+        return servers, plans, unread
+
+    def _read(self, volume_ids: Sequence[str]
+              ) -> tuple[dict[str, Volume], dict[str | None, _Slow]]:
+        """The volumes that Cinder shows, and those for which it is too slow.
+
+        It reads all attachments of a volume with it, and anybody can make
+        thousands of his own.  So what takes long is asked for in halves, when
+        all else has been asked for.
+
+        :raises TimedOut: when it is too slow for all of them
+        """
+        known: dict[str, Volume] = {}
+        slow: dict[str | None, _Slow] = {}
+        waiting = [volume_ids[start:start + BATCH]
+                   for start in range(0, len(volume_ids), BATCH)]
+        answers = delays = 0
+        while waiting:
+            batch = waiting.pop(0)
+            try:
+                known.update(self._shown(batch))
+                answers += 1
+            except _Slow as exc:
+                delays += 1
+                half = len(batch) // 2
+                if not half or time.monotonic() > self._until:
+                    slow.update(dict.fromkeys(batch, exc))
+                else:
+                    waiting += [batch[:half], batch[half:]]
+                if not answers and (delays >= BATCH or not waiting):
+                    raise exc.why from None
+            _let_others()
+        return known, slow
+
+    def _shown(self, batch: Sequence[str]) -> dict[str, Volume]:
+        return self._ask(lambda cinder: cinder.known(batch))
+
+    def _ask(self, question: Callable[[CinderPort], T]) -> T:
+        """Ask Cinder, for no longer than one question may take.
+
+        :raises _Slow: when it takes longer, and Cinder answers others.  The
+            next ones have less, so that many of them do not take for ever.
+        """
+        try:
+            return question(self._node.cinder(self._patience))
+        except TimedOut as exc:
+            self._prove_it_answers()
+            self._patience = max(_LEAST, self._patience * (1 - _SHARE))
+            raise _Slow(exc) from exc
+
+    def _prove_it_answers(self) -> None:
+        self._node.cinder(self._patience).prove_it_answers()
 
     def _judge(self, inhabitant: Inhabitant,
-               known: Dict[str, Volume]) -> Plan:
+               known: dict[str, Volume]) -> Plan:
         server, bdms = inhabitant.server, inhabitant.bdms
-        volumes, attachments, _ = self._node.cinder().look_sparingly(
-            server.uuid, bdms, known, server.project)
+        volumes, attachments, _ = self._ask(
+            lambda cinder: cinder.look_sparingly(
+                server.uuid, bdms, known, server.project))
         # A volume of some server here is known, or another one is.
         return rules.decide(
             Snapshot(server, bdms, volumes, attachments, WitnessAnswer.KNOWN),
@@ -161,8 +238,9 @@ class Audit:
         :param volumes: how many there are
         :raises SuspectCinder: when none does
         """
-        found = witness.ask(self._node.witnesses(server),
-                            self._node.cinder().knows_any)
+        found = witness.ask(
+            self._node.witnesses(server),
+            self._node.cinder(self._policy.timeout).knows_any)
         # One alone may well be deleted, where there is no other to ask for.
         if found is not WitnessAnswer.KNOWN and not (
                 found is WitnessAnswer.NONE_EXISTS and volumes == 1):
@@ -184,7 +262,8 @@ class Audit:
             # Which also keeps a round from succeeding: one of the two is told.
             pass
 
-    def _tell(self, changes: Changes, done: Round, failed: int) -> None:
+    def _tell(self, changes: Changes, done: Round, failed: int,
+              unread: int) -> None:
         for sighting in changes.new:
             self._lines(sighting.server).found(_finding(sighting))
         for sighting in changes.gone:
@@ -195,16 +274,25 @@ class Audit:
         once = sum(not k.announced for k in changes.known)
         self._lines(None).audited(
             'servers: %d, volumes: %d, seconds: %.1f, requests: %d, open: %s, '
-            'new: %d, gone: %d, seen once: %d%s' % (
+            'new: %d, gone: %d, seen once: %d%s%s' % (
                 done.servers, done.volumes, done.seconds, done.requests,
                 ' '.join('%s=%d' % each for each in sorted(told.items()))
                 or '0', len(changes.new), len(changes.gone), once,
+                ', servers not looked at: %d' % unread if unread else '',
                 ', failed rounds before: %d' % failed if failed else ''))
 
-    def _sweep(self, servers: Sequence[Inhabitant], plans: Dict[str, Plan],
+    def _sweep(self, servers: Sequence[Inhabitant], plans: dict[str, Plan],
                changes: Changes) -> None:
         """Clean up where nothing but what was told before is to be done."""
-        told = {k.sighting.key for k in changes.known if k.announced}
+        held = {k.sighting.key for k in changes.known if k.held}
+        told = {k.sighting.key for k in changes.known
+                if k.announced} - held
+        new = held.intersection(s.key for s in changes.new)
+        if new:
+            self._lines(None).not_swept(
+                '%d mappings were found by one round, more than the %d of '
+                '[bdm_cleanup] max_removals' % (
+                    len(new), self._policy.max_removals))
         waiting = []
         for inhabitant in servers:
             uuid = inhabitant.server.uuid
@@ -241,9 +329,16 @@ def _utc(moment: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(moment, datetime.timezone.utc)
 
 
-def _sightings(server: str, plan: Plan) -> List[Sighting]:
+def _sightings(server: str, plan: Plan) -> list[Sighting]:
     return [_sighting(server, f) for f in plan.findings
             if f.reason not in _WELL]
+
+
+def _not_looked_at(server: str, why: Exception) -> Sighting:
+    return Sighting(
+        server=server, subject='', reason=str(Reason.NOT_LOOKED_AT),
+        volume=None, attachment=None, device=None,
+        explanation='the server was not looked at: %s' % loglines.masked(why))
 
 
 def _sighting(server: str, finding: Finding) -> Sighting:

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """How Sphinx builds the release notes."""
 
 import pathlib
@@ -19,21 +9,18 @@ from docutils import nodes
 # They are built without the package.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from nova_bdm_cleanup.version import VERSION
+from nova_bdm_cleanup import VERSION
 
-extensions = ['openstackdocstheme', 'reno.sphinxext']
+extensions = ['reno.sphinxext']
 
 project = 'nova-bdm-cleanup release notes'
 copyright = 'nova-bdm-cleanup developers'  # noqa: A001
 version = release = VERSION
 root_doc = 'index'
-pygments_style = 'native'
-html_theme = 'openstackdocs'
-html_theme_options = {'show_other_versions': False}
-
-openstackdocs_auto_name = False
-openstackdocs_auto_version = False
-openstackdocs_pdf_link = False
+html_theme = 'alabaster'
+html_sidebars = {
+    '**': ['about.html', 'searchfield.html', 'navigation.html']}
+html_theme_options = {'show_powered_by': False}
 
 
 def _name_the_version(app, doctree):

@@ -1,15 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
+# SPDX-License-Identifier: Apache-2.0
 """A real Cinder in a child process, seen from the parent's side.
 
 Starting one takes about three seconds, so tests share: see :func:`shared`.
@@ -35,12 +24,9 @@ from typing import Any
 import uuid
 
 from cinderclient import client as cinderclient
-from keystoneauth1 import plugin
-from keystoneauth1 import session
+from keystoneauth1 import plugin, session
 
-from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.cloud import standin
-from nova_bdm_cleanup.tests.cloud import template
+from nova_bdm_cleanup.tests.cloud import identity, standin, template
 
 ENVIRONMENT = 'cinder-29'
 MULTIATTACH_TYPE = 'multiattach'
@@ -239,35 +225,6 @@ class Cinder:
                              ' WHERE id = ?', (status, attachment_id))
             database.execute('UPDATE volumes SET status = ? WHERE id = ?',
                              (status, volume_id))
-
-    def copy_attached(self, copies: Sequence[tuple[str, str, str, str]]
-                      ) -> None:
-        """Copy volumes that are attached, for other servers.
-
-        As many requests would leave them, but these take half a second each.
-
-        :param copies: for each one the volume, and the ids of the copy, of
-            its attachment and of its server
-        """
-        with self.database() as database:
-            database.row_factory = sqlite3.Row
-
-            def copy(table: str, column: str, value: str,
-                     **changes: str) -> None:
-                for row in database.execute(
-                        f'SELECT * FROM {table} WHERE {column} = ?'  # noqa: S608
-                        ' AND NOT deleted', (value,)).fetchall():
-                    values = {**dict(row), **changes}
-                    database.execute(
-                        f'INSERT INTO {table} ({", ".join(values)}) '  # noqa: S608
-                        f'VALUES ({", ".join("?" * len(values))})',
-                        tuple(values.values()))
-
-            for volume_id, new_id, attachment_id, server_id in copies:
-                copy('volumes', 'id', volume_id, id=new_id)
-                copy('volume_attachment', 'volume_id', volume_id,
-                     id=attachment_id, volume_id=new_id,
-                     instance_uuid=server_id)
 
     def erase(self, volume_id: str) -> None:
         """Have a volume no more, as if it had never been there."""

@@ -1,15 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
+# SPDX-License-Identifier: Apache-2.0
 """A whole Cinder in one process: API, scheduler and volume service.
 
 Started by :mod:`nova_bdm_cleanup.tests.cloud.cinder` with the interpreter of
@@ -22,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import os
 import pathlib
@@ -51,33 +41,28 @@ if __name__ == '__main__':
 # Two things have to happen before the rest of Cinder can be imported: the
 # decision for threads, and the registration of its objects.
 os.environ['OS_CINDER_DISABLE_EVENTLET_PATCHING'] = 'true'
-from cinder import monkey_patch  # noqa: E402
+from cinder import monkey_patch
 
 monkey_patch.patch(backend='threading')
-from cinder import objects  # noqa: E402
+from cinder import objects
 
 objects.register_all()
 
-from cheroot import wsgi as cheroot  # noqa: E402
-from cinder import context  # noqa: E402
-from cinder import coordination  # noqa: E402
-from cinder import rpc  # noqa: E402
-from cinder import service  # noqa: E402
-from cinder import version  # noqa: E402
-from cinder.common import config as cinder_config  # noqa: E402
-from cinder.db import api as db  # noqa: E402
-from cinder.db import migration  # noqa: E402
-import cinder.scheduler.manager  # noqa: E402,F401 (registers options)
-from cinder.volume import volume_types  # noqa: E402
-import cinder.volume.manager  # noqa: E402,F401 (registers options)
-import os_brick  # noqa: E402
-from oslo_config import cfg  # noqa: E402
-from oslo_log import log as logging  # noqa: E402
-from oslo_service import wsgi  # noqa: E402
-import sqlalchemy  # noqa: E402
+from cheroot import wsgi as cheroot
+from cinder import context, coordination, rpc, service, version
+from cinder.common import config as cinder_config
+from cinder.db import api as db, migration
+import cinder.scheduler.manager  # noqa: F401 (registers options)
+from cinder.volume import volume_types
+import cinder.volume.manager  # noqa: F401 (registers options)
+import os_brick
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_service import wsgi
+import sqlalchemy
+from sqlalchemy import pool
 
-from nova_bdm_cleanup.tests.cloud import identity  # noqa: E402
-from nova_bdm_cleanup.tests.cloud import messages  # noqa: E402
+from nova_bdm_cleanup.tests.cloud import identity, messages
 
 CONF = cfg.CONF
 BACK_END = 'lab'
@@ -155,15 +140,26 @@ def write_configuration(state: pathlib.Path, identity_url: str,
     return path
 
 
+class _KeptConnections(pool.QueuePool):
+    """As many connections as are needed, each of which is used again."""
+
+    def __init__(self, creator: Any, **options: Any) -> None:
+        super().__init__(creator, pool_size=0, **options)
+
+
 def prepare_database(path: pathlib.Path) -> sqlite3.Connection:
     """Create the tables and make SQLite bear concurrent writers.
 
     :returns: a connection to be kept open: whenever the last one is closed,
         SQLite writes its journal back, and Cinder keeps none between requests
     """
+    # A new connection reads all definitions of tables first; oslo.db would
+    # make one for each transaction.
+    pool.NullPool = _KeptConnections
     migration.db_sync()
     kept = sqlite3.connect(path)
     kept.execute('PRAGMA journal_mode=WAL')
+    _compare_as_mariadb(kept)
 
     # A transaction that reads first and writes later fails at once, without
     # any waiting, when another one has written in between; Cinder answers
@@ -178,6 +174,24 @@ def prepare_database(path: pathlib.Path) -> sqlite3.Connection:
         return statement, parameters
 
     return kept
+
+
+def _compare_as_mariadb(database: sqlite3.Connection) -> None:
+    """Compare the ids of servers without case, as most clouds do.
+
+    SQLite cannot change a column, and would have to copy the table.
+    """
+    version, = database.execute('PRAGMA schema_version').fetchone()
+    database.execute('PRAGMA writable_schema = ON')
+    with database:
+        changed = database.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, 'instance_uuid "
+            "VARCHAR(36)', 'instance_uuid VARCHAR(36) COLLATE NOCASE') "
+            "WHERE name = 'volume_attachment'").rowcount
+        # Whoever has the database open reads it anew.
+        database.execute(f'PRAGMA schema_version = {version + 1}')
+    database.execute('PRAGMA writable_schema = OFF')
+    assert changed == 1
 
 
 def start_services() -> None:
@@ -229,6 +243,9 @@ def main() -> None:
     database = prepare_database(arguments.state / 'cinder.sqlite')
     start_services()
     port = serve()
+    # What is there by now stays: it need not be looked at again and again.
+    gc.collect()
+    gc.freeze()
     print(json.dumps({'port': port, 'version': version.version_string(),
                       'seconds': round(time.monotonic() - started, 2)}),
           flush=True)

@@ -1,15 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
+# SPDX-License-Identifier: Apache-2.0
 """The cloud: a fixture with everything started and one object to talk to."""
 
 from __future__ import annotations
@@ -33,39 +22,34 @@ from nova_bdm_cleanup.tests.cloud import nova  # isort: skip
 
 import fixtures
 from nova import objects
-from nova.network import model as network_model
 from oslo_config import cfg
 import requests
 
-from nova_bdm_cleanup.tests.cloud import cinder as cinder_module
-from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.cloud import standin
-from nova_bdm_cleanup.tests.cloud import template
+from nova_bdm_cleanup.tests.cloud import (
+    cinder as cinder_module,
+    identity,
+    standin,
+    template,
+)
 from nova_bdm_cleanup.tests.cloud.proxy import Proxy
-from nova_bdm_cleanup.tests.cloud.recorder import BACK_END
-from nova_bdm_cleanup.tests.cloud.recorder import CINDER
-from nova_bdm_cleanup.tests.cloud.recorder import Crash
-from nova_bdm_cleanup.tests.cloud.recorder import Event
-from nova_bdm_cleanup.tests.cloud.recorder import Recorder
-from nova_bdm_cleanup.tests.cloud.server import Disk
-from nova_bdm_cleanup.tests.cloud.server import Server
-from nova_bdm_cleanup.tests.cloud.snapshot import ActionEvent
-from nova_bdm_cleanup.tests.cloud.snapshot import Attachment
-from nova_bdm_cleanup.tests.cloud.snapshot import BlockDevice
-from nova_bdm_cleanup.tests.cloud.snapshot import GuestDisk
-from nova_bdm_cleanup.tests.cloud.snapshot import Snapshot
-from nova_bdm_cleanup.tests.cloud.snapshot import Volume
+from nova_bdm_cleanup.tests.cloud.recorder import (
+    BACK_END,
+    CINDER,
+    Crash,
+    Event,
+    Recorder,
+)
+from nova_bdm_cleanup.tests.cloud.server import Disk, Server
+from nova_bdm_cleanup.tests.cloud.snapshot import (
+    ActionEvent,
+    Attachment,
+    BlockDevice,
+    GuestDisk,
+    Snapshot,
+    Volume,
+)
 
 IMAGE = standin.IMAGE
-#: What a copy of a server has of the original, and of a row it has not.
-_COPIED = ('user_id', 'project_id', 'image_ref', 'launch_index', 'host',
-           'node', 'power_state', 'vm_state', 'task_state', 'memory_mb',
-           'vcpus', 'root_gb', 'ephemeral_gb', 'hostname', 'display_name',
-           'flavor', 'reservation_id', 'launched_at', 'launched_on', 'os_type',
-           'instance_type_id', 'config_drive', 'auto_disk_config', 'progress',
-           'root_device_name', 'metadata', 'system_metadata', 'compute_id')
-_NOT_COPIED = ('id', 'uuid', 'instance', 'instance_uuid', 'created_at',
-               'updated_at', 'deleted', 'deleted_at')
 TIMEOUT = 60
 #: A server with more disks is not worth a template.
 _COPIED_DISKS = 3
@@ -151,7 +135,7 @@ class Cloud(fixtures.Fixture):
         if self._plugin or self._plugin_options:
             # Not installed in the environment, so nothing else makes Nova
             # know the options.
-            from nova_bdm_cleanup import options as plugin_options
+            from nova_bdm_cleanup.plugin import options as plugin_options
             plugin_options.register_opts(cfg.CONF)
         options = dict(self._nova_options)
         if self._plugin:
@@ -166,11 +150,7 @@ class Cloud(fixtures.Fixture):
         self.nova.setUp()
         identity.catalogue.set('compute', self.nova.url)
         if self._plugin:
-            from nova_bdm_cleanup.plugin import devices
             from nova_bdm_cleanup.plugin import hook
-            # Nova's tests must not read the devices of the machine.
-            self.useFixture(fixtures.MockPatchObject(
-                devices, 'SYS', str(self.state / 'sys')))
             hook.install(cfg.CONF.bdm_cleanup.triggers,
                          cfg.CONF.bdm_cleanup.sweep_stopped)
             self.addCleanup(hook.uninstall)
@@ -397,47 +377,6 @@ class Cloud(fixtures.Fixture):
                 and row.source_type != 'volume')
         return [volume or next(made) for volume in volumes]
 
-    def copies(self, server: Server, count: int) -> list[Server]:
-        """Copy a server with its volumes, so many times, in the databases.
-
-        Their guests are not defined: they ran when the host went down.
-        """
-        original = objects.Instance.get_by_uuid(
-            self.nova.context(), server.id,
-            expected_attrs=['flavor', 'metadata', 'system_metadata'])
-        rows = [row for row in self.nova.block_devices(server.id)
-                if not row.deleted]
-        made, volumes = [], []
-        for number in range(count):
-            copy = objects.Instance(self.nova.context(), **{
-                name: getattr(original, name) for name in original.fields
-                if original.obj_attr_is_set(name) and name in _COPIED})
-            copy.uuid = str(uuid.uuid4())
-            copy.info_cache = objects.InstanceInfoCache(
-                instance_uuid=copy.uuid,
-                network_info=network_model.NetworkInfo())
-            copy.create()
-            disks = []
-            for row in rows:
-                values = {name: getattr(row, name) for name in row.fields
-                          if row.obj_attr_is_set(name)
-                          and name not in _NOT_COPIED}
-                if row.volume_id:
-                    values.update(volume_id=str(uuid.uuid4()),
-                                  attachment_id=str(uuid.uuid4()))
-                    volumes.append((row.volume_id, values['volume_id'],
-                                    values['attachment_id'], copy.uuid))
-                    disks.append(values['volume_id'])
-                    values['connection_info'] = row.connection_info.replace(
-                        row.volume_id, values['volume_id'])
-                objects.BlockDeviceMapping(
-                    self.nova.context(), instance_uuid=copy.uuid,
-                    **values).create()
-            made.append(Server(copy.uuid, f'{server.name}-{number}',
-                               server.host, None, tuple(disks)))
-        self.cinder.copy_attached(volumes)
-        return made
-
     def attach(self, server: Server, volume: str, tag: str | None = None,
                delete_on_termination: bool = False,
                by: identity.Caller | None = None) -> None:
@@ -608,6 +547,7 @@ class Cloud(fixtures.Fixture):
         info['data'].update(data)
         row.connection_info = json.dumps(info)
         row.save()
+        self.nova.kernel.tell(info['data'])
 
     def lose_cinder(self) -> None:
         """Send Nova to another Cinder, which knows nothing."""

@@ -1,21 +1,10 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
+# SPDX-License-Identifier: Apache-2.0
 """A proxy between Nova and Cinder that sees, and spoils, requests.
 
 It records every request, and rules decide what happens to chosen ones::
 
     proxy.on('DELETE', '/attachments/', proxy_module.status(503))
-    proxy.on('GET', '/volumes/', proxy_module.delay(2), nth=1)
+    proxy.on('GET', '/volumes/', proxy_module.reset(), nth=1)
 
 A rule applies to the requests whose method is the given one and whose path
 with query matches the regular expression; with ``nth`` only to one of them.
@@ -37,8 +26,7 @@ import time
 from typing import Any
 from urllib import parse
 
-from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.cloud import web
+from nova_bdm_cleanup.tests.cloud import identity, web
 
 # These describe one connection, and there are two of them.
 _HOP_BY_HOP = ('connection', 'keep-alive', 'transfer-encoding', 'host',
@@ -83,14 +71,6 @@ Action = Callable[[Request, Forward], Answer]
 
 def pass_on(request: Request, forward: Forward) -> Answer:
     return forward()
-
-
-def delay(seconds: float) -> Action:
-    """Answer truthfully, but late."""
-    def action(request: Request, forward: Forward) -> Answer:
-        time.sleep(seconds)
-        return forward()
-    return action
 
 
 def when(told: threading.Event) -> Action:
@@ -266,6 +246,15 @@ class Proxy:
         """An action: say nothing for as long as the cloud lives."""
         self._closing.wait()
         raise Reset()
+
+    def hang_about(self, text: str) -> Action:
+        """Say nothing where the true answer tells about something."""
+        def action(request: Request, forward: Forward) -> Answer:
+            answer = forward()
+            if text.encode() in answer.body:
+                return self.hang(request, forward)
+            return answer
+        return action
 
     def clear(self) -> None:
         """Forget the rules and the requests seen."""

@@ -1,15 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
+# SPDX-License-Identifier: Apache-2.0
 """The ways in which Nova and Cinder come to disagree, ready to be played.
 
 A scenario is one short function that breaks a server of a cloud; its
@@ -29,10 +18,8 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING
 
-from nova_bdm_cleanup.tests.cloud import recorder
-from nova_bdm_cleanup.tests.cloud import snapshot
-from nova_bdm_cleanup.tests.cloud.server import Disk
-from nova_bdm_cleanup.tests.cloud.server import Server
+from nova_bdm_cleanup.tests.cloud import recorder, snapshot
+from nova_bdm_cleanup.tests.cloud.server import Disk, Server
 
 if TYPE_CHECKING:
     # Not otherwise: the scenarios can be listed where there is no Nova.

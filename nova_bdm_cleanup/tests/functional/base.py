@@ -1,15 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
+# SPDX-License-Identifier: Apache-2.0
 """Base class of the tests that run on the embedded cloud."""
 
 from __future__ import annotations
@@ -19,9 +8,7 @@ from typing import Any, ClassVar
 import testtools
 from testtools import content
 
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import recorder
-from nova_bdm_cleanup.tests.cloud import snapshot
+from nova_bdm_cleanup.tests.cloud import fixture, recorder, snapshot
 from nova_bdm_cleanup.tests.functional import clouds
 
 

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The operators' commands, in a test."""
 
 from __future__ import annotations
@@ -25,15 +15,9 @@ from keystoneauth1 import session as ksa_session
 from keystoneauth1.identity import v3
 from testtools import content
 
-from nova_bdm_cleanup.osc import bdm_audit
-from nova_bdm_cleanup.osc import bdm_clean
-from nova_bdm_cleanup.osc import bdm_release
-from nova_bdm_cleanup.osc import bdm_show
-from nova_bdm_cleanup.osc import client
-from nova_bdm_cleanup.tests.cloud import cinder
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.cloud import standin
+from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
+from nova_bdm_cleanup.osc.extension import Client
+from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
 from nova_bdm_cleanup.tests.functional import base
 
 COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
@@ -56,7 +40,7 @@ class Commands(base.FunctionalTestCase):
             auth_url=stand_in.identity_url, username=caller.user,
             password=standin.PASSWORD, user_domain_id='default',
             project_id=caller.project))
-        clients = client.Client(session, SimpleNamespace(
+        clients = Client(session, SimpleNamespace(
             get_interface=lambda service: 'public',
             get_region_name=lambda service: None,
             get_endpoint=lambda service: None))

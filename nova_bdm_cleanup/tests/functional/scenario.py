@@ -1,16 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """Base class of the tests of the plugin at work in a cloud."""
 
 from __future__ import annotations
@@ -31,14 +19,15 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 from testtools import content
 
-from nova_bdm_cleanup.deadline import Deadline
-from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.store.journal import Recorded
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.cloud import proxy
-from nova_bdm_cleanup.tests.cloud import recorder
-from nova_bdm_cleanup.tests.cloud import snapshot
+from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.store.records import Recorded, Records
+from nova_bdm_cleanup.tests.cloud import (
+    fixture,
+    identity,
+    proxy,
+    recorder,
+    snapshot,
+)
 from nova_bdm_cleanup.tests.functional import base
 
 CONF = cfg.CONF
@@ -267,7 +256,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     def journal(self) -> list[Recorded]:
         """The entries that this test brought about."""
-        return list(Journal(str(self.store_path), 1 << 24).entries())
+        return list(Records(str(self.store_path)).entries())
 
     def requests(self, method: str = '') -> list[str]:
         """Method and path, without project, of the requests to Cinder."""
@@ -292,6 +281,16 @@ class ScenarioTestCase(base.FunctionalTestCase):
         return [(call['call'], call['host'])
                 for call in self.cloud.cinder.driver_calls(*volumes)
                 if call['time'] >= self._began]
+
+    def steps_of(self, *subjects: str) -> list[tuple[str, str]]:
+        """Who did what since :meth:`begin`, in the order of time."""
+        return [(event.party, event.what)
+                for event in self.cloud.timeline(*subjects)]
+
+    def on_host(self, *volumes: str) -> list[str]:
+        """What os-brick did with volumes since :meth:`begin`."""
+        return [what for party, what in self.steps_of(*volumes)
+                if party == recorder.HOST]
 
     # -- asserting ---------------------------------------------------------
 

@@ -14,13 +14,11 @@ import dataclasses
 import json
 import random
 import sqlite3
-from typing import Optional
 import uuid
 
 from cinderclient import exceptions as cinder_exceptions
 
-from nova_bdm_cleanup.tests.cloud import cinder
-from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import cinder, identity
 from nova_bdm_cleanup.tests.simulation import cinder as model
 
 #: A volume that one server may have, and one that several may.
@@ -36,11 +34,11 @@ Call = tuple[str, ...]
 class State:
     """What there is of a volume."""
 
-    status: Optional[str]
-    project: Optional[str] = None
+    status: str | None
+    project: str | None = None
     #: The name of each attachment, its status and server, and the host that
     #: it lets in.
-    attachments: frozenset[tuple[str, str, str, Optional[str]]] = frozenset()
+    attachments: frozenset[tuple[str, str, str, str | None]] = frozenset()
     #: The hosts that the back end lets in.
     hosts: frozenset[str] = frozenset()
 
@@ -190,7 +188,7 @@ class Model:
             self._cinder.create_volume(volume, 'owner', volume == MANY)
         self._ids: dict[str, str] = {}
 
-    def call(self, name: str, *arguments: str) -> Optional[int]:
+    def call(self, name: str, *arguments: str) -> int | None:
         try:
             getattr(self, f'_{name}')(*arguments)
         except model.CinderError as exc:
@@ -273,10 +271,10 @@ class Real:
         #: How far the log of the back end has been read.
         self._told = (there.state / 'driver.log').stat().st_size
         #: The hosts of the attachments of each, when last looked at.
-        self._hosts: dict[str, list[Optional[str]]] = {
+        self._hosts: dict[str, list[str | None]] = {
             volume: [] for volume in VOLUMES}
 
-    def call(self, name: str, *arguments: str) -> Optional[int]:
+    def call(self, name: str, *arguments: str) -> int | None:
         refusal = None
         try:
             getattr(self, f'_{name}')(*arguments)

@@ -9,21 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import dataclasses
 import time
-from typing import Any, Optional
+from typing import Any
 from unittest import mock
 
 from cinderclient import exceptions as cinder_exceptions
-from nova.compute import power_state
-from nova.compute import task_states
-from nova.compute import vm_states
+from nova.compute import power_state, task_states, vm_states
 from nova.tests.fixtures import libvirt
 from nova.virt.libvirt import driver
 
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import proxy
-from nova_bdm_cleanup.tests.simulation import actors
-from nova_bdm_cleanup.tests.simulation import compute
-from nova_bdm_cleanup.tests.simulation import world as worlds
+from nova_bdm_cleanup.tests.cloud import fixture, proxy
+from nova_bdm_cleanup.tests.simulation import actors, compute, world as worlds
 from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
 
 #: Two servers of one host, the volume of each, and one that is free.
@@ -44,13 +39,13 @@ class Server:
 
     host: str
     vm_state: str
-    task_state: Optional[str]
+    task_state: str | None
     power_state: int
-    locked_by: Optional[str]
+    locked_by: str | None
     is_running: bool
     #: By volume: the device, what Cinder says of the attachment, and whether
     #: there is a connection.
-    rows: Mapping[Optional[str], tuple[str, Optional[str], bool]]
+    rows: Mapping[str | None, tuple[str, str | None, bool]]
     #: By device: the volume.
     disks: Mapping[str, str]
 

@@ -1,27 +1,14 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Cinder's real answers, as the look of a reboot takes them."""
 
 from __future__ import annotations
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.api import Api
-from nova_bdm_cleanup.cinder import Cinder
-from nova_bdm_cleanup.cinder import MICROVERSION
-from nova_bdm_cleanup.cinder import NOVA_CONF
-from nova_bdm_cleanup.deadline import Deadline
-from nova_bdm_cleanup.model import Bdm
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Api
+from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.rules.facts import Bdm
+from nova_bdm_cleanup.tests.cloud import fixture, identity
 from nova_bdm_cleanup.tests.functional import base
 
 

@@ -1,22 +1,9 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """Who pressed the button, and with what nova.conf."""
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import fixture, identity
 from nova_bdm_cleanup.tests.functional import scenario
 
 

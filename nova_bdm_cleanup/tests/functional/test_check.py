@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """``nova-bdm-cleanup check`` beside a real Nova and a real Cinder."""
 
 from __future__ import annotations
@@ -25,9 +15,9 @@ from oslo_config import cfg
 from oslo_upgradecheck.upgradecheck import Code
 from testtools import content
 
-from nova_bdm_cleanup import options
 from nova_bdm_cleanup.cli import checks
-from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.functional import base
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[3]

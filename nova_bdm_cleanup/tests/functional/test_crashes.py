@@ -1,16 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """nova-compute dies between any two steps; the next reboot finishes.
 
 Whatever the server was before, and also when the plugin is switched off in
@@ -26,8 +14,7 @@ from typing import Any
 from unittest import mock
 
 from nova_bdm_cleanup.plugin import host
-from nova_bdm_cleanup.store.journal import Entry
-from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.journal import Entry, Journal
 from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -53,9 +40,7 @@ class _CrashTestCase(scenario.ScenarioTestCase):
         if self.FINDS_STALE:
             self.cloud.leave_attachment(self.made, self.stale,
                                         connected=False)
-        self.row, = [row for row in
-                     self.cloud.nova.block_devices(self.made.id)
-                     if row.volume_id == self.lost and not row.deleted]
+        self.row = self.cloud.row(self.made, self.lost)
 
     def _resume(self):
         """nova-compute starts anew and finishes the reboot by itself."""
@@ -77,10 +62,9 @@ class _CrashTestCase(scenario.ScenarioTestCase):
         try:
             self._resume()
             self.look(self.made)
-            for action, status in (('os-stop', 'SHUTOFF'),
-                                   ('os-start', 'ACTIVE')):
-                self.cloud.request(
-                    'POST', f'/servers/{self.made.id}/action', {action: None})
+            for act, status in ((self.cloud.stop, 'SHUTOFF'),
+                                (self.cloud.start, 'ACTIVE')):
+                act(self.made)
                 self.assertEqual(status, self.cloud.look(self.made).status)
         finally:
             self.cloud.switch_plugin_on()
@@ -150,76 +134,19 @@ class _CrashTestCase(scenario.ScenarioTestCase):
                                        subject=subject, nth=nth)
         return arm
 
-    def _before_call(self, owner: Any, name: str, nth: int = 1) -> Any:
+    def _before_call(self, owner: Any, name: str) -> Any:
         """Crash before a function of our own that nobody else records."""
         def arm() -> Any:
-            calls = []
-
-            def crashing(*args: Any, **kwargs: Any) -> Any:
-                calls.append(name)
-                if len(calls) == nth:
-                    raise recorder.Crash()
-                return original(*args, **kwargs)
-
-            original = getattr(owner, name)
-            patch = mock.patch.object(owner, name, crashing)
+            patch = mock.patch.object(owner, name, autospec=True,
+                                      side_effect=recorder.Crash)
             patch.start()
             self.addCleanup(patch.stop)
             return patch.stop
         return arm
 
 
-class _Moments:
-    """Between any two steps."""
-
-    lost: str
-    #: How often the mappings were read by then: where Nova does not hold its
-    #: lock, once under it before anything is planned.
-    SECOND_LOOK = 1
-    _before: Any
-    _before_call: Any
-
-    def _check(self, crash_at: Any, plan: bool = True) -> None:
-        """Crash at one moment, and finish in every way."""
-        raise NotImplementedError
-
-    def test_before_the_first_look(self):
-        self._check(self._before(recorder.ASK, 'GET'), plan=False)
-
-    def test_before_the_plan_is_recorded(self):
-        self._check(self._before_call(Journal, 'begin'), plan=False)
-
-    def test_before_the_reboot_is_claimed(self):
-        self._check(self._before_call(host.NovaHost, 'claim'))
-
-    def test_before_power_off(self):
-        self._check(self._before(recorder.GUEST, 'power off'))
-
-    def test_before_the_second_look(self):
-        self._check(self._before_call(host.NovaHost, 'bdms',
-                                      nth=self.SECOND_LOOK))
-
-    def test_before_disconnect(self):
-        self._check(self._before(recorder.HOST, 'disconnect', self.lost))
-
-    def test_before_the_row_is_removed(self):
-        self._check(self._before(recorder.NOVA, 'remove bdm'))
-
-    def test_before_the_removal_is_reported(self):
-        self._check(self._before_call(host.NovaHost, 'report'))
-
-    def test_before_cinder_is_told(self):
-        self._check(self._before(recorder.ASK, 'DELETE'))
-
-    def test_between_two_actions(self):
-        self._check(self._before(recorder.ASK, 'DELETE', nth=2))
-
-    def test_before_the_entry_is_finished(self):
-        self._check(self._before_call(Entry, 'finish'))
-
-
-class CrashTest(_Moments, _CrashTestCase):
-    """Of a server that runs."""
+class CrashTest(_CrashTestCase):
+    """Of a server that runs, between any two steps."""
 
     #: How it goes on.  Every way follows a crash with everything in place,
     #: one in the middle and one with nothing but Cinder left.
@@ -241,6 +168,39 @@ class CrashTest(_Moments, _CrashTestCase):
         self._crash(crash_at, plan)
         getattr(self, self.FINISHES[self._testMethodName])()
         self.assert_finished()
+
+    def test_before_the_first_look(self):
+        self._check(self._before(recorder.ASK, 'GET'), plan=False)
+
+    def test_before_the_plan_is_recorded(self):
+        self._check(self._before_call(Journal, 'begin'), plan=False)
+
+    def test_before_the_reboot_is_claimed(self):
+        self._check(self._before_call(host.NovaHost, 'claim'))
+
+    def test_before_power_off(self):
+        self._check(self._before(recorder.GUEST, 'power off'))
+
+    def test_before_the_second_look(self):
+        self._check(self._before_call(host.NovaHost, 'bdms'))
+
+    def test_before_disconnect(self):
+        self._check(self._before(recorder.HOST, 'disconnect', self.lost))
+
+    def test_before_the_row_is_removed(self):
+        self._check(self._before(recorder.NOVA, 'remove bdm'))
+
+    def test_before_the_removal_is_reported(self):
+        self._check(self._before_call(host.NovaHost, 'report'))
+
+    def test_before_cinder_is_told(self):
+        self._check(self._before(recorder.ASK, 'DELETE'))
+
+    def test_between_two_actions(self):
+        self._check(self._before(recorder.ASK, 'DELETE', nth=2))
+
+    def test_before_the_entry_is_finished(self):
+        self._check(self._before_call(Entry, 'finish'))
 
     def test_in_novas_own_reboot(self):
         # By then the entry is complete.
@@ -282,43 +242,33 @@ class ErrorCrashTest(_CrashTestCase):
         self._check(self._before(recorder.ASK, 'DELETE'), restart=True)
 
 
-class StartedCrashTest(_Moments, scenario.Started, _CrashTestCase):
+class StartedCrashTest(scenario.Started, _CrashTestCase):
     """Of a server that is started.
 
     nova-compute takes the start up again by itself.
     """
 
-    SECOND_LOOK = 2
-    test_before_power_off = None
-    # Nothing has changed by then, as little as before the first look or
-    # before the disconnect.
-    test_before_the_plan_is_recorded = None
-    test_before_the_reboot_is_claimed = None
-    test_before_the_second_look = None
-
-    def _check(self, crash_at: Any, plan: bool = True) -> None:
+    def _check(self, crash_at: Any) -> None:
         self._break()
-        self._crash(crash_at, plan)
+        self._crash(crash_at)
         self.cloud.restart_compute()
         self.assert_finished()
 
+    def test_before_disconnect(self):
+        self._check(self._before(recorder.HOST, 'disconnect', self.lost))
 
-class ResumedCrashTest(_Moments, scenario.Resumed, _CrashTestCase):
+    def test_before_cinder_is_told(self):
+        self._check(self._before(recorder.ASK, 'DELETE'))
+
+
+class ResumedCrashTest(scenario.Resumed, _CrashTestCase):
     """Of a server that is resumed, after which the host boots once more."""
 
     FINDS_STALE = False
-    SECOND_LOOK = 2
-    test_before_power_off = None
-    # There is one action only.
-    test_between_two_actions = None
-    # As with a start.
-    test_before_the_plan_is_recorded = None
-    test_before_the_reboot_is_claimed = None
-    test_before_the_second_look = None
 
-    def _check(self, crash_at: Any, plan: bool = True) -> None:
+    def _check(self, crash_at: Any) -> None:
         self._break()
-        self._crash(crash_at, plan)
+        self._crash(crash_at)
         self.cloud.restart_compute()
         view = self.look(self.made)
         self.assertFalse(view.has_disk(self.lost))
@@ -327,3 +277,9 @@ class ResumedCrashTest(_Moments, scenario.Resumed, _CrashTestCase):
             # What Cinder was not told is stale now, and can wait.
             self.cloud.reboot(self.made)
         self.assert_finished()
+
+    def test_before_disconnect(self):
+        self._check(self._before(recorder.HOST, 'disconnect', self.lost))
+
+    def test_before_cinder_is_told(self):
+        self._check(self._before(recorder.ASK, 'DELETE'))

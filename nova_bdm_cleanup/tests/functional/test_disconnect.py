@@ -1,16 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """How the host disconnects a disk: as Nova's own hard reboot does it."""
 
 from __future__ import annotations
@@ -45,6 +33,56 @@ class ForceTest(DisconnectTestCase):
         self.assertEqual([True], [
             how.get('force') for told, how in self.cloud.nova.disconnects
             if told['volume_id'] == self.lost])
+
+
+class NotHereTest(DisconnectTestCase):
+    """A disk that is not on the host is not disconnected."""
+
+    def lose_power(self):
+        for found in self.cloud.nova.connected.values():
+            found.clear()
+
+    def disconnected(self):
+        return [told['volume_id'] for told, _ in self.cloud.nova.disconnects]
+
+    def test_after_a_boot_of_the_host(self):
+        self.lose_power()
+        row = self.cloud.row(self.made, self.lost)
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.lost, 'volume-available',
+                            (row.attachment_id,), connected=False)
+        self.assertNotIn(self.lost, self.disconnected())
+
+    def test_disconnected_already(self):
+        self.begin()
+        self.cloud.recorder.before(
+            recorder.ASK, 'DELETE', recorder.fail(OSError('no answer')))
+        self.cloud.reboot(self.made)
+        self.assertEqual(1, self.disconnected().count(self.lost))
+        self.cloud.reboot(self.made)
+        self.assertEqual(1, self.disconnected().count(self.lost))
+        self.assertEqual((), self.look(self.made).attachments_of(self.lost))
+
+    def test_an_encrypted_disk(self):
+        self.cloud.set_address(self.made, self.lost, encrypted=True)
+        self.lose_power()
+        view = self.reboot(self.made)
+        self.assert_gone(view, self.lost)
+        self.assertNotIn(self.lost, self.disconnected())
+
+
+class TargetsTest(DisconnectTestCase):
+    """os-brick is told which targets are to be disconnected."""
+
+    def test_its_own(self):
+        view = self.reboot(self.made)
+        self.assert_gone(view, self.lost)
+        [told] = [told for told, _ in self.cloud.nova.disconnects
+                  if told['volume_id'] == self.lost]
+        self.assertEqual(
+            (['127.0.0.1:3260'], [told['target_iqn']], [1]),
+            tuple(told[name] for name in (
+                'target_portals', 'target_iqns', 'target_luns')))
 
 
 class SecretTest(DisconnectTestCase):

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 import random
 
 from nova_bdm_cleanup.tests.cloud import cinder
-from nova_bdm_cleanup.tests.functional import base
-from nova_bdm_cleanup.tests.functional import scripts_of_cinder
-from nova_bdm_cleanup.tests.functional import scripts_of_nova
+from nova_bdm_cleanup.tests.functional import (
+    base,
+    scripts_of_cinder,
+    scripts_of_nova,
+)
 
 #: So many scripts are drawn, of so many calls.
 _DRAWN, _LENGTH = 8, 30

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The disks of other servers on the host, and of those on their way to it."""
 
 from __future__ import annotations
@@ -20,9 +10,32 @@ from nova import objects
 from nova.db.main import api as db
 from oslo_utils import timeutils
 
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.cloud import fixture, recorder
 from nova_bdm_cleanup.tests.functional import base
+
+
+def make_old(cloud, row):
+    """A mapping of which nothing can be under way, by its age."""
+    db.block_device_mapping_update(
+        cloud.nova.context(), row.id,
+        {'created_at': timeutils.utcnow() - datetime.timedelta(minutes=6)},
+        legacy=False)
+
+
+def begin(cloud, server, action):
+    """Nova begins something with a server.
+
+    :returns: what ends it
+    """
+    context = cloud.nova.context()
+    objects.InstanceAction.action_start(context, server.id, action)
+
+    def end():
+        event = f'compute_{action}'
+        objects.InstanceActionEvent.event_start(context, server.id, event)
+        objects.InstanceActionEvent.event_finish(context, server.id, event)
+
+    return end
 
 
 class ReusedAddressTest(base.FunctionalTestCase):
@@ -39,9 +52,7 @@ class ReusedAddressTest(base.FunctionalTestCase):
         self.address(self.server, 5)
 
     def row(self, server):
-        row, = [row for row in self.cloud.nova.block_devices(server.id)
-                if row.volume_id == server.volumes[0] and not row.deleted]
-        return row
+        return self.cloud.row(server, server.volumes[0])
 
     def address(self, server, unit=5, **data):
         """Have a server's disk behind a target with many units."""
@@ -49,6 +60,7 @@ class ReusedAddressTest(base.FunctionalTestCase):
         info['data'].update(target_iqn='iqn.2010-10.org.openstack:array',
                             target_lun=unit, **data)
         self._write(server, json.dumps(info))
+        self.cloud.nova.kernel.tell(info['data'])
 
     def _write(self, server, connection_info):
         row = self.row(server)
@@ -92,29 +104,28 @@ class ReusedAddressTest(base.FunctionalTestCase):
         self.assertEqual([], self.disconnects())
         self.assertEqual(1, len(self.cloud.log('event=left')))
 
+    def test_the_same_number_in_a_mapping_that_dangles_itself(self):
+        """Its address is nobody's, and the disk would be left for good."""
+        self.address(self.neighbour, 5)
+        self.cloud.lose_attachment(self.neighbour, self.neighbour.volumes[0])
+        self.assertEqual(1, len(self.disconnects()))
+
+    def test_the_same_number_where_cinder_does_not_tell_whose_it_is(self):
+        volume, = self.neighbour.volumes
+        self.address(self.neighbour, 5)
+        self.cloud.lose_attachment(self.neighbour, volume)
+        self.cloud.reset_status(volume, 'error')
+        self.assertEqual([], self.disconnects(removed=False))
+        self.assertEqual(1, len(self.cloud.log('event=failed.*same address')))
+
     def test_the_same_number_with_another_target(self):
         """Lists belong together: a/1 and b/2 is neither a/2 nor b/1."""
-        self.address(self.server, target_iqns=['a', 'b'], target_luns=[1, 2])
-        self.address(self.neighbour, 7, target_iqns=['a', 'b'],
-                     target_luns=[2, 1])
+        portals = ['192.0.2.1:3260', '192.0.2.2:3260']
+        self.address(self.server, target_portals=portals,
+                     target_iqns=['a', 'b'], target_luns=[1, 2])
+        self.address(self.neighbour, 7, target_portals=portals,
+                     target_iqns=['a', 'b'], target_luns=[2, 1])
         self.assertEqual(1, len(self.disconnects()))
-
-    def test_on_its_way_here(self):
-        """Its row may have this host's address, and its device be here."""
-        self.address(self.neighbour, 6)
-        instance, _migration = self._move('elsewhere', self.server.host)
-        self.assertEqual([], self.disconnects(removed=False))
-        self.assertEqual(1, len(self.cloud.log('event=failed.*is moving')))
-        instance.task_state = None
-        instance.save()
-        # The record of a migration may stay for ever.
-        self.assertEqual(1, len(self.disconnects()))
-
-    def test_on_its_way_from_here(self):
-        """Its row may have the other host's address; the device is here."""
-        self.address(self.neighbour, 6)
-        self._move(self.server.host, 'elsewhere')
-        self.assertEqual([], self.disconnects(removed=False))
 
     def test_on_its_way_between_others(self):
         self.address(self.neighbour, 6)
@@ -132,10 +143,19 @@ class ReusedAddressTest(base.FunctionalTestCase):
         row = self._write(self.neighbour, None)
         self.assertEqual([], self.disconnects(removed=False))
         self.assertEqual(1, len(self.cloud.log('event=failed.*attached to')))
-        db.block_device_mapping_update(
-            self.cloud.nova.context(), row.id,
-            {'created_at': timeutils.utcnow()
-             - datetime.timedelta(minutes=6)}, legacy=False)
+        make_old(self.cloud, row)
+        # It may have waited for whatever else went on with the server.
+        end = begin(self.cloud, self.neighbour, 'attach_volume')
+        self.assertEqual([], self.disconnects(removed=False))
+        end()
+        self.assertEqual(1, len(self.disconnects()))
+
+    def test_an_attach_that_died(self):
+        """Until the guest has lost the disk when the server is stopped."""
+        make_old(self.cloud, self._write(self.neighbour, None))
+        begin(self.cloud, self.neighbour, 'attach_volume')
+        self.assertEqual([], self.disconnects(removed=False))
+        begin(self.cloud, self.neighbour, 'stop')
         self.assertEqual(1, len(self.disconnects()))
 
     def test_rows_that_nobody_can_read(self):
@@ -197,6 +217,17 @@ class MigratingNeighbourTest(base.FunctionalTestCase):
         for name, value in values.items():
             setattr(instance, name, value)
         instance.save()
+
+    def test_never_connected_on_this_host(self):
+        """A row alone keeps no disk: nobody would disconnect it later."""
+        self._of_this_host()
+        row = self.cloud.row(self.neighbour, self.volume)
+        row.connection_info = None
+        row.save()
+        self.assertEqual([], self.disconnects(removed=False))
+        self.assertEqual(1, len(self.cloud.log('event=failed.*attached to')))
+        make_old(self.cloud, row)
+        self.assertEqual(1, len(self.disconnects()))
 
     # Lists of servers leave these out; they are connected all the same.
 

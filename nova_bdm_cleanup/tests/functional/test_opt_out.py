@@ -1,16 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """``bdm_cleanup=keep`` speaks for its own project, and for its own disk."""
 
 from __future__ import annotations
@@ -76,6 +64,11 @@ class ServerOptOutTest(OptOutTestCase):
     def test_volume_is_available(self):
         self.cloud.lose_attachment(self.made, self.lost)
         self.check_opted_out(self.reboot(self.made))
+
+    def test_volume_that_another_project_has_now(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.give_to_project(self.lost, self.cloud.stranger)
+        self.check_removed(self.reboot(self.made))
 
     def test_volume_is_attached_to_somebody_else(self):
         """Otherwise two guests write to it, whatever its owner wants."""

@@ -1,16 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """The order of acting, and what every way to end it half way leaves.
 
 Guest off, host disconnected, Nova's row gone, Cinder told: in this order
@@ -26,11 +14,7 @@ import threading
 import time
 from typing import Any
 
-from nova import exception
-
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import proxy
-from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
 
@@ -66,9 +50,9 @@ class OrderTestCase(scenario.ScenarioTestCase):
         self.assertEqual((), self.cloud.attachments(self.lost))
         self.assertEqual('available', view.volume_status(self.lost))
 
-    def check_rows_are_novas(self, server=None):
+    def check_rows_are_novas(self):
         """No row is in a state that only the plugin knows how to read."""
-        for row in self.cloud.nova.block_devices((server or self.made).id):
+        for row in self.cloud.nova.block_devices(self.made.id):
             if row.volume_id and not row.deleted:
                 self.assertIn('data', json.loads(row.connection_info))
 
@@ -131,42 +115,11 @@ class CinderKeepsTheAttachmentTest(OrderTestCase):
         self.assertEqual([], self.requests('DELETE'))
         self.assertEqual([], self.audit(self.made))
 
-    def test_refused_401(self):
-        self.check(proxy.status(401))
-
-    def test_refused_403(self):
-        self.check(proxy.status(403))
-
     def test_refused_409(self):
         self.check(proxy.status(409))
 
-    def test_refused_413(self):
-        self.check(proxy.status(413))
-
-    def test_in_trouble_500(self):
-        self.check(proxy.status(500))
-
-    def test_in_trouble_503(self):
-        self.check(proxy.status(503))
-
-    def test_page_of_a_proxy(self):
-        self.check(proxy.html(404))
-
-    def test_connection_cut(self):
-        self.check(proxy.reset())
-
     def test_answer_lost(self):
         self.check(proxy.lose_answer(), deleted=True)
-
-    def test_answer_cut_short(self):
-        self.check(proxy.truncate(), deleted=True)
-
-    def test_back_end_fails(self):
-        self.cloud.cinder.break_driver('terminate_connection', self.lost)
-        view = self.reboot(self.made)
-        self.check_row_gone(view)
-        self.cloud.cinder.mend_driver()
-        self.check_finished(self.reboot(self.made))
 
     def test_deletion_that_comes_late(self):
         """Cinder hears of it when the guest runs again."""
@@ -202,24 +155,6 @@ class CinderKeepsTheAttachmentTest(OrderTestCase):
         self.assertIsNone(view.block_device(self.lost))
         self.assertFalse(view.has_disk(self.lost))
         self.assert_healthy(self.look(other), self.lost)
-
-
-class NovaKeepsTheRowTest(OrderTestCase):
-
-    def test_row_cannot_be_removed(self):
-        """Then Cinder hears nothing, and the next reboot tries again."""
-        self.cloud.recorder.clear()
-        self.begin()
-        self.cloud.recorder.before(
-            recorder.NOVA, 'remove bdm',
-            recorder.fail(exception.NovaException('conductor is away')))
-        self.cloud.reboot(self.made)
-        view = self.look(self.made)
-        self.assertEqual([], self.requests('DELETE'))
-        self.assertIsNotNone(view.block_device(self.lost))
-        self.assertEqual(1, len(view.attachments_of(self.lost)))
-        self.check_rows_are_novas()
-        self.check_finished(self.reboot(self.made))
 
 
 class NoServiceTokenTest(OrderTestCase):
@@ -272,9 +207,8 @@ class SwitchedOffTest(OrderTestCase):
         self.check_finished(self.reboot(self.made))
 
     def _stop_and_start(self, server):
-        for action in ('os-stop', 'os-start'):
-            self.cloud.request('POST', f'/servers/{server.id}/action',
-                               {action: None})
+        self.cloud.stop(server)
+        self.cloud.start(server)
 
     def _check_agreement(self, view, row_gone):
         """The guest has the disk exactly if Nova has the row."""
@@ -285,9 +219,6 @@ class SwitchedOffTest(OrderTestCase):
             # As stock has it: the disk and its attachment are both there.
             self.assertEqual([self.row.attachment_id], [
                 each.id for each in view.attachments_of(self.lost)])
-
-    def test_before_power_off(self):
-        self.check(recorder.GUEST, 'power off', row_gone=False)
 
     def test_before_disconnect(self):
         self.check(recorder.HOST, 'disconnect', row_gone=False,
@@ -311,12 +242,3 @@ class SwitchedOffTest(OrderTestCase):
             self.check_rows_are_novas()
         self.cloud.switch_plugin_on()
         self.check_finished(self.reboot(self.made))
-
-    def test_after_a_lost_answer(self):
-        self.cloud.proxy.on('DELETE', '/attachments/', proxy.lose_answer())
-        self.reboot(self.made)
-        self.cloud.proxy.clear()
-        self.cloud.switch_plugin_off()
-        for act in (self.cloud.reboot, self._stop_and_start):
-            act(self.made)
-            self.check_finished(self.look(self.made))

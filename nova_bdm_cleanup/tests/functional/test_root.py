@@ -1,16 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """Root disks, and volumes that Nova made: never removed."""
 
 from __future__ import annotations
@@ -109,22 +97,3 @@ class RootTest(scenario.ScenarioTestCase):
             self.assert_dangling(view, volume)
             self.assertEqual(source, view.block_device(volume).source_type)
         self.assert_removed(view, server.volumes[3], 'volume-available')
-
-
-class StartedRootTest(scenario.Started, RootTest):
-    """The same, by stop and start."""
-
-    # The same code as in the reboot decides about these.
-    test_other_sources = None
-    test_root_that_nova_made_from_an_image = None
-    test_status_reset = None
-    test_volume_deleted = None
-
-
-class ResumedRootTest(scenario.Resumed, RootTest):
-    """The same, when the host boots."""
-
-    test_other_sources = None
-    test_root_that_nova_made_from_an_image = None
-    test_status_reset = None
-    test_attachment_deleted = None

@@ -10,7 +10,6 @@ import contextlib
 import io
 import logging
 import re
-from typing import Optional
 from unittest import mock
 
 # Nova's harness first, for it may monkey patch what the others import.
@@ -18,13 +17,15 @@ from nova_bdm_cleanup.tests.functional import base  # isort: skip
 
 from oslo_config import cfg
 
-from nova_bdm_cleanup import options
-from nova_bdm_cleanup.tests.simulation import __main__ as command
-from nova_bdm_cleanup.tests.simulation import actors
-from nova_bdm_cleanup.tests.simulation import ports
-from nova_bdm_cleanup.tests.simulation import scenarios
-from nova_bdm_cleanup.tests.simulation import search
-from nova_bdm_cleanup.tests.simulation import story
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.tests.simulation import (
+    __main__ as command,
+    actors,
+    ports,
+    scenarios,
+    search,
+    story,
+)
 from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
 
 #: What there is at the ends of schedules, and the properties that are broken.
@@ -66,7 +67,7 @@ class SearchTest(base.FunctionalTestCase):
         self.addCleanup(logging.disable, logging.NOTSET)
 
     def find(self, scenario: scenarios.Scenario, bound: search.Bound,
-             seen: Optional[search.Seen]) -> Found:
+             seen: search.Seen | None) -> Found:
         ends: set[object] = set()
         finish = search._end
 

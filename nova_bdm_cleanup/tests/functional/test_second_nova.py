@@ -1,16 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """``bdm release`` beside a second Nova that uses the same Cinder.
 
 To this Nova every healthy attachment of the other one names a server that
@@ -21,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.functional import test_fleet
 
 THEIRS = 'compute-of-region-two'
@@ -37,26 +25,19 @@ class SecondNovaTest(test_fleet.FleetTest):
         self.attachment = self.cloud.leave_attachment(
             self.theirs, self.volume)
 
-    def check_refused(self, code, row):
-        self.assertEqual(ExitCode.REFUSED, code)
-        self.assertIn(THEIRS, row['Explanation'])
-        self.check_untouched()
-
     def check_untouched(self):
         self.assertEqual([self.attachment], [
             each.id for each in self.cloud.attachments(self.volume)])
         self.assertEqual('in-use', self.status(self.volume))
         self.assertEqual([], self.calls(self.volume))
 
-    def test_volume(self):
-        code, (row,) = self.bdm('release', self.volume, '--yes',
-                                '--stuck-after', '0')
-        self.check_refused(code, row)
-
-    def test_attachment(self):
-        code, (row,) = self.bdm('release', self.attachment, '--yes',
-                                '--stuck-after', '0')
-        self.check_refused(code, row)
+    def test_named(self):
+        for target in (self.volume, self.attachment):
+            code, (row,) = self.bdm('release', target, '--yes',
+                                    '--stuck-after', '0')
+            self.assertEqual(ExitCode.REFUSED, code)
+            self.assertIn(THEIRS, row['Explanation'])
+            self.check_untouched()
 
     def test_volume_that_is_being_detached_there(self):
         self.cloud._cinder_nova.volumes.begin_detaching(self.volume)

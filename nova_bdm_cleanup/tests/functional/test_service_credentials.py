@@ -1,16 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """Whether Nova's credentials see every project is proved, not assumed.
 
 To somebody who is no administrator, a volume of another project looks like
@@ -21,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.cloud import fixture, identity
 from nova_bdm_cleanup.tests.functional import scenario
 
 MEMBER = dataclasses.replace(

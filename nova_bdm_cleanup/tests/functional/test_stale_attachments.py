@@ -1,22 +1,9 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """Attachments in Cinder that Nova knows nothing about."""
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.cloud import fixture, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
 
@@ -40,8 +27,7 @@ class StaleAttachmentTest(scenario.ScenarioTestCase):
         server = self.server(fixture.Disk(), fixture.Disk())
         volume, kept = server.volumes
         attachment, = self.cloud.attachments(volume)
-        row, = [row for row in self.cloud.nova.block_devices(server.id)
-                if row.volume_id == volume]
+        row = self.cloud.row(server, volume)
         row.destroy()
         view = self.reboot(server)
         self.assert_deleted(view, attachment.id, volume)
@@ -65,9 +51,7 @@ class StaleAttachmentTest(scenario.ScenarioTestCase):
         attachment = self.cloud.leave_attachment(server, volume)
         view = self.reboot(server)
         self.assert_deleted(view, attachment, volume)
-        self.assertEqual([], [
-            event for event in self.cloud.timeline(volume)
-            if event.party == recorder.HOST])
+        self.assertEqual([], self.on_host(volume))
         left, = self.audit(server, 'left')
         self.assertEqual((volume, attachment), (left.volume, left.attachment))
         self.assertEqual(('terminate_connection', server.host),
@@ -82,9 +66,7 @@ class StaleAttachmentTest(scenario.ScenarioTestCase):
         attachment = self.cloud.leave_attachment(server, volume)
         view = self.reboot(server)
         self.assert_deleted(view, attachment, volume)
-        self.assertEqual([], [
-            event for event in self.cloud.timeline(volume)
-            if event.party == recorder.HOST])
+        self.assertEqual([], self.on_host(volume))
         self.assert_healthy(view, kept)
 
     def test_several_of_one_volume(self):
@@ -169,10 +151,7 @@ class StaleAttachmentTest(scenario.ScenarioTestCase):
                          [call for call in self.back_end(volume)
                           if call[0] == 'terminate_connection'])
         # Only Nova's own reboot reconnects the disk.
-        self.assertEqual(
-            ['disconnect', 'connect'],
-            [event.what for event in self.cloud.timeline(volume)
-             if event.party == recorder.HOST])
+        self.assertEqual(['disconnect', 'connect'], self.on_host(volume))
 
     def test_of_a_dangling_volume(self):
         """They go together with the mapping that they belong to."""

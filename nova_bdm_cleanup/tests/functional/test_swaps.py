@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """A nova-compute that dies while it swaps two volumes of a server.
 
 Whatever step it is at, no disk may be lost: neither the old one, which Nova
@@ -25,12 +15,9 @@ from nova.cmd import manage
 from nova.compute import rpcapi
 from nova.virt.libvirt import driver
 
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.cloud import proxy
-from nova_bdm_cleanup.tests.cloud import recorder
-from nova_bdm_cleanup.tests.functional import commands
-from nova_bdm_cleanup.tests.functional import scenario
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
+from nova_bdm_cleanup.tests.functional import commands, scenario
 
 
 class InterruptedSwapTest(scenario.ScenarioTestCase, commands.Commands):

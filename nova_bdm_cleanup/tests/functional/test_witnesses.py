@@ -1,16 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-
-
+# SPDX-License-Identifier: Apache-2.0
 """That a volume is gone is believed of a Cinder that knows another one.
 
 A wrong region politely says that every volume is gone.  Only where the cell
@@ -66,8 +54,7 @@ class WitnessTestCase(scenario.ScenarioTestCase):
         volume, = made.volumes
         self.assertIsNotNone(view.block_device(volume), 'the row is gone')
         self.assertTrue(view.has_disk(volume))
-        self.assertNotIn((recorder.NOVA, 'remove bdm'), [
-            (event.party, event.what) for event in self.cloud.timeline()])
+        self.assertNotIn((recorder.NOVA, 'remove bdm'), self.steps_of())
         line, = self.assert_finding(
             made, volume, ('WARNING', 'withheld', 'volume-missing'))
         self.assertIn('(cinder-suspect)', line.text)
@@ -78,14 +65,6 @@ class WitnessTestCase(scenario.ScenarioTestCase):
 
 class WrongRegionTest(WitnessTestCase):
 
-    def test_witness_behind_many_servers_of_this_host(self):
-        made = self.volume_server()
-        self.bare_servers()
-        self.volume_server()
-        self.bare_servers()
-        self.check_kept(made, self.in_the_wrong_region(made))
-        self.check_healthy_in_the_right_region(made)
-
     def test_witness_behind_many_servers_of_the_cell(self):
         """Another host has it, and not in its newest servers."""
         made = self.volume_server()
@@ -93,12 +72,6 @@ class WrongRegionTest(WitnessTestCase):
         self.bare_servers(host='compute2')
         self.check_kept(made, self.in_the_wrong_region(made))
         self.check_healthy_in_the_right_region(made)
-
-    def test_witness_before_many_servers(self):
-        made = self.volume_server()
-        self.bare_servers(host='compute2')
-        self.volume_server('compute2')
-        self.check_kept(made, self.in_the_wrong_region(made))
 
     def test_so_many_volumes_are_not_all_asked_for(self):
         """What is limited is the number of volumes, not that of servers."""
@@ -130,11 +103,17 @@ class RightRegionTest(WitnessTestCase):
         view = self.reboot(made)
         self.assert_gone(view, volume)
 
-    def test_no_other_volume_in_the_cell(self):
-        """Nobody can vouch for Cinder, and nothing speaks against it."""
-        made = self.volume_server()
+    def test_a_witness_that_takes_long(self):
+        """Somebody else made thousands of attachments of his volume, which
+        is older than all others.
+        """
+        slow = self.volume_server()
+        made, _ = (self.volume_server() for _ in range(2))
         volume, = made.volumes
-        self.bare_servers()
         self.cloud.lose_volume(made, volume)
+        # Of an attachment Cinder reads only that one.
+        self.cloud.proxy.on(
+            'GET', '/volumes', self.cloud.proxy.hang_about(slow.volumes[0]))
         view = self.reboot(made)
         self.assert_gone(view, volume)
+        self.assertEqual([], self.audit(made, 'skipped'))

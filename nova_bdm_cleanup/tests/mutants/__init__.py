@@ -15,8 +15,6 @@ that the code is not needed::
     what has to find it
 """
 
-from nova_bdm_cleanup.tests.mutants import of_cleanup
-from nova_bdm_cleanup.tests.mutants import of_plugin
-from nova_bdm_cleanup.tests.mutants import of_rules
+from nova_bdm_cleanup.tests.mutants import of_cleanup, of_plugin, of_rules
 
 MUTANTS = (*of_rules.MUTANTS, *of_cleanup.MUTANTS, *of_plugin.MUTANTS)

@@ -8,6 +8,7 @@ code is 0 only if every mutant was found, and nothing where none is planted.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 import concurrent.futures
 import dataclasses
 import pathlib
@@ -17,13 +18,11 @@ import sys
 import tempfile
 import textwrap
 import time
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any
 
-from nova_bdm_cleanup.tests.mutants import finders
-from nova_bdm_cleanup.tests.mutants import MUTANTS
+from nova_bdm_cleanup.tests.mutants import finders, MUTANTS
 from nova_bdm_cleanup.tests.mutants.finders import Finder
-from nova_bdm_cleanup.tests.mutants.mutant import Misplaced
-from nova_bdm_cleanup.tests.mutants.mutant import Mutant
+from nova_bdm_cleanup.tests.mutants.mutant import Misplaced, Mutant
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
 PACKAGE = 'nova_bdm_cleanup'
@@ -66,7 +65,7 @@ class Result:
 def hunt(mutant: Mutant, python: str, by: Sequence[Finder]) -> Result:
     """Plant a mutant, and have it looked for until somebody finds it."""
     begun = time.monotonic()
-    troubles: List[str] = []
+    troubles: list[str] = []
     with tempfile.TemporaryDirectory(prefix='mutant-') as directory:
         top = pathlib.Path(directory)
         shutil.copytree(TOP / PACKAGE, top / PACKAGE,
@@ -84,7 +83,7 @@ def hunt(mutant: Mutant, python: str, by: Sequence[Finder]) -> Result:
 
 
 def hunt_all(mutants: Sequence[Mutant], python: str,
-             by: Sequence[Finder]) -> List[Result]:
+             by: Sequence[Finder]) -> list[Result]:
     """The same for several, two at a time; in the order of the list.
 
     :raises Misplaced: before anything is begun
@@ -137,7 +136,7 @@ def rst(results: Sequence[Result]) -> Iterator[str]:
         yield from _cell('     - ', seconds)
 
 
-def _cell(bullet: str, text: str) -> List[str]:
+def _cell(bullet: str, text: str) -> list[str]:
     return textwrap.wrap(
         text, 79, initial_indent=bullet, subsequent_indent=' ' * len(bullet),
         break_long_words=False, break_on_hyphens=False)
@@ -181,7 +180,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _named(parser: argparse.ArgumentParser, names: Sequence[str],
-           known: Dict[str, Any]) -> List[Any]:
+           known: dict[str, Any]) -> list[Any]:
     unknown = [name for name in names if name not in known]
     if unknown:
         parser.exit(2, 'There is no %s. There are: %s\n' % (

@@ -14,14 +14,14 @@ import re
 import signal
 import subprocess
 import threading
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Callable
 
 _TESTS = 'nova_bdm_cleanup.tests.'
 _SEARCH = 'nova_bdm_cleanup/tests/simulation/__main__.py'
 
 #: The unit tests of each part of the package, those first that take no time:
 #: of a module that takes long also some of its classes alone.
-_UNITS: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
+_UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ('rules.test_mappings', ('rules',)),
     ('rules.test_attachments', ('rules',)),
     ('rules.test_guards', ('rules',)),
@@ -29,7 +29,8 @@ _UNITS: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ('cleanup.test_witness', ('cleanup',)),
     ('cleanup.test_actions', ('cleanup',)),
     ('plugin.test_addresses', ('plugin',)),
-    ('test_cinder', ('cinder.py',)),
+    ('plugin.test_sessions', ('plugin',)),
+    ('openstack.test_cinder', ('openstack',)),
     ('cleanup.test_cleaner.ActTest', ('cleanup',)),
     ('cleanup.test_cleaner.JournalTest', ('cleanup',)),
     ('cleanup.test_cleaner.LimitTest', ('cleanup',)),
@@ -61,9 +62,9 @@ class Finder:
     #: So many seconds it may take; more is no verdict.
     limit: float
     #: What Python is to run for a mutant in some module; empty: nothing.
-    arguments: Callable[[str], List[str]]
+    arguments: Callable[[str], list[str]]
     #: What a failed run has found, by what it printed; None: no verdict.
-    read: Callable[[str], Optional[str]]
+    read: Callable[[str], str | None]
 
     def look(self, python: str, top: pathlib.Path, path: str) -> Verdict:
         """Look for what is planted.
@@ -87,11 +88,11 @@ class Finder:
         return Verdict(found)
 
 
-def _search(_path: str) -> List[str]:
+def _search(_path: str) -> list[str]:
     return ['-m', _TESTS + 'simulation', '--first']
 
 
-def _read_search(output: str) -> Optional[str]:
+def _read_search(output: str) -> str | None:
     broken = re.search(r'^broken: (.+)$', output, re.M)
     scenario = re.search(r'^scenario: (.+)$', output, re.M)
     if not broken:
@@ -100,14 +101,14 @@ def _read_search(output: str) -> Optional[str]:
         ' (%s)' % scenario.group(1) if scenario else '')
 
 
-def _units(path: str) -> List[str]:
+def _units(path: str) -> list[str]:
     part = path.partition('/')[0]
     modules = [_TESTS + 'unit.' + module for module, parts in _UNITS
                if part in ('', *parts)]
     return ['-m', 'unittest', '--failfast', *modules] if modules else []
 
 
-def _read_units(output: str) -> Optional[str]:
+def _read_units(output: str) -> str | None:
     # A module that cannot even be loaded shows nothing.
     failed = re.search(
         r'^(?:FAIL|ERROR): (?!.*_FailedTest).*\b%s([^\s()]+)' % re.escape(
@@ -116,7 +117,7 @@ def _read_units(output: str) -> Optional[str]:
 
 
 #: In the order in which they look: the first that finds it is enough.
-FINDERS: Dict[str, Finder] = {finder.name: finder for finder in (
+FINDERS: dict[str, Finder] = {finder.name: finder for finder in (
     Finder('search', 600.0, _search, _read_search),
     Finder('unit', 600.0, _units, _read_units))}
 
@@ -127,12 +128,12 @@ def has_search(top: pathlib.Path) -> bool:
 
 
 _lock = threading.Lock()
-_running: Set[subprocess.Popen[str]] = set()
+_running: set[subprocess.Popen[str]] = set()
 _stopped = threading.Event()
 
 
-def _run(command: List[str], top: pathlib.Path,
-         limit: float) -> Tuple[Optional[int], str]:
+def _run(command: list[str], top: pathlib.Path,
+         limit: float) -> tuple[int | None, str]:
     """The exit code, None when the time was over, and what was printed."""
     variables = {name: value for name, value in os.environ.items()
                  if name != 'PYTHONPATH'}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Tuple
 
 
 class Misplaced(Exception):
@@ -22,7 +21,7 @@ class Mutant:
     #: Within the package.
     path: str
     #: What is replaced, which is there once, and by what.
-    edits: Tuple[Tuple[str, str], ...]
+    edits: tuple[tuple[str, str], ...]
 
     def apply(self, source: str) -> str:
         """The source of its module with the fault in it.

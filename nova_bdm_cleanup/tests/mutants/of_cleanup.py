@@ -21,15 +21,14 @@ MUTANTS = (
     Mutant('no-second-look',
            'What changed while the guest was switched off is not noticed.',
            _CLEANER, (
-               ('        again = self._look_again(plan, server)\n'
-                "        acting.record('second-look'",
-                '        again = plan\n'
-                "        acting.record('second-look'"),)),
+               ('        again = (self._look_again(plan, server)\n'
+                '                 if self._trigger.switches_off else plan)\n',
+                '        again = plan\n'),)),
 
     Mutant('no-look-under-the-lock',
            'What somebody did while the lock was waited for is not noticed.',
            _CLEANER, (
-               ('                    plan = self._look(server)\n',
+               ('                    plan = self._look_again(plan, server)\n',
                 '                    pass\n'),)),
 
     Mutant('lock-that-is-not-had-ignored',
@@ -271,21 +270,23 @@ MUTANTS = (
 
     Mutant('address-not-asked',
            'The disk goes that has the address of the old one by now.',
-           _ACTIONS, (('if self._host.is_reused(bdm):', 'if False:'),)),
+           _ACTIONS, (
+               ('if self._host.is_reused(bdm, self._is_attached):',
+                'if False:'),)),
+
+    Mutant('address-of-a-mapping-that-dangles',
+           'The device is left for good, since a row that dangles has its '
+           'address.',
+           _ACTIONS, (
+               ('        return attached\n', '        return True\n'),)),
 
     Mutant('failed-disconnect-taken-for-success',
            'Cinder gives a volume away that this host still has.',
            _ACTIONS, (
-               ("            self._step(finding, 'disconnect',\n"
-                '                       functools.partial('
-                'self._host.disconnect, disk),\n'
-                '                       volume=disk.volume_id, **subject)\n',
-                '            with contextlib.suppress(StepFailed):\n'
-                "                self._step(finding, 'disconnect',\n"
-                '                           functools.partial('
-                'self._host.disconnect, disk),\n'
-                '                           volume=disk.volume_id, '
-                '**subject)\n'),)),
+               ('        raise StepFailed(name) from failure\n',
+                "        if name == 'disconnect':\n"
+                '            return True\n'
+                '        raise StepFailed(name) from failure\n'),)),
 
     Mutant('failed-step-does-not-stop-the-chain',
            'Cinder is told although Nova kept the row.',
@@ -322,26 +323,11 @@ MUTANTS = (
 
     # The triggers
 
-    Mutant('no-lock-in-a-start',
-           'A start cleans up while Nova attaches a disk.',
-           _TRIGGERS, (
-               ("next_try='the next start tries again',\n"
-                '    takes_lock=True)',
-                "next_try='the next start tries again')"),)),
-
-    Mutant('no-lock-when-the-host-boots',
+    Mutant('no-lock-where-the-guest-is-off',
            'A server is cleaned up while Nova works on it.',
-           _TRIGGERS, (
-               ("next_try='the next cleanup of the server tries again',\n"
-                '    takes_lock=True,\n',
-                "next_try='the next cleanup of the server tries again',\n"),)),
-
-    Mutant('no-lock-in-a-sweep',
-           'A sweep cleans up while Nova attaches a disk.',
-           _TRIGGERS, (
-               ("next_try='the next round tries again',\n"
-                '    takes_lock=True,\n',
-                "next_try='the next round tries again',\n"),)),
+           _CLEANER, (
+               ('                    locks.enter_context(self._host.lock())\n',
+                '                    pass\n'),)),
 
     Mutant('sweep-does-not-give-way',
            'A sweep goes on with a server that somebody wants.',

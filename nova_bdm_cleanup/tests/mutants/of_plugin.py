@@ -6,12 +6,13 @@ from __future__ import annotations
 from nova_bdm_cleanup.tests.mutants.mutant import Mutant
 
 _HOST = 'plugin/host.py'
+_SESSIONS = 'plugin/sessions.py'
 _NEIGHBOURS = 'plugin/neighbours.py'
 _ADDRESSES = 'plugin/addresses.py'
 _HOOK = 'plugin/hook.py'
 _CLEANING = 'plugin/cleaning.py'
 _SWEEPING = 'plugin/sweeping.py'
-_CINDER = 'cinder.py'
+_CINDER = 'openstack/cinder.py'
 
 MUTANTS = (
 
@@ -20,7 +21,8 @@ MUTANTS = (
     Mutant('server-of-another-host',
            'A server is cleaned up that is on another host by now.',
            _HOST, (
-               ('instance.host != self._manager.host\n                or ',
+               ('spelling.host(instance.host) != spelling.host('
+                'self._manager.host)\n                or ',
                 ''),)),
 
     Mutant('task-state-not-looked-at',
@@ -66,16 +68,41 @@ MUTANTS = (
     Mutant('former-mapping-of-another-volume',
            'A device goes by the address of another volume.',
            _HOST, (
-               ('                and row.volume_id == '
+               ('                and spelling.optional(row.volume_id) == '
                 'attachment.volume_id\n',
                 ''),)),
 
     Mutant('swap-that-died-not-seen',
            'A swap that nova-compute never ended counts for nothing.',
-           'plugin/swaps.py', (
+           'plugin/begun.py', (
                ('return tuple(swap for swap in found if swap is not None)',
                 'return tuple(s for s in found if s is not None and s.ended)'),
            )),
+
+    Mutant('what-is-not-here-disconnected',
+           'os-brick looks for a disk that is gone, and finds that of another '
+           'server.',
+           _HOST, (
+               ('            here = sessions.narrowed(connection_info, '
+                'before.keys())\n',
+                '            pass\n'),)),
+
+    Mutant('sessions-of-others-told',
+           'os-brick is told the targets of other servers.',
+           _SESSIONS, (
+               ('               if target[1].lower() == name.lower()]\n',
+                '               ]\n'),)),
+
+    Mutant('device-without-a-session-forgotten',
+           'A multipath device that lost its paths stays for good.',
+           _SESSIONS, (
+               ('    if not live and not found:\n', '    if not live:\n'),)),
+
+    Mutant('name-of-a-device-believed',
+           'The encrypted disk of another server is closed, which has the '
+           'name by now.',
+           _SESSIONS, (
+               ("        del own['device_path']\n", '        pass\n'),)),
 
     Mutant('silent-disconnect-believed',
            'os-brick leaves a device behind, says nothing, and is believed.',
@@ -109,19 +136,21 @@ MUTANTS = (
     Mutant('migration-to-this-host-ignored',
            'The disk of a server goes that is not on this host yet.',
            _NEIGHBOURS, (
-               ('        moving |= set(self._migrating(here))\n', ''),)),
+               ('        for uuid in migrating - servers.keys():\n',
+                '        for uuid in ():\n'),)),
 
     Mutant('address-check-without-swaps',
            'The new disk of a swap goes, which no row names before its end.',
            _NEIGHBOURS, (
-               ('        moving |= set('
-                'self._swapping(here.keys() - moving))\n', ''),)),
+               ('        moving |= set(self._swapping(here - moving))\n',
+                ''),)),
 
     Mutant('address-of-an-attach-ignored',
            'The disk goes that is just being connected for another server.',
            _NEIGHBOURS, (
-               ('            if _is_being_connected(row):\n',
-                '            if False:\n'),)),
+               ('            if row.connection_info is None and '
+                'row.attachment_id and (\n',
+                '            if False and (\n'),)),
 
     Mutant('addresses-of-one-path-only',
            'The disk of another server goes, whose other paths have the '
@@ -161,10 +190,10 @@ MUTANTS = (
     Mutant('soft-reboot-removes',
            'A soft reboot takes a disk from a guest that goes on with it.',
            _CLEANING, (
-               ('        act = (cleaning.report if trigger is '
+               ('    act = (cleaning.report if trigger is '
                 'triggers.SOFT_REBOOT\n'
-                '               else cleaning.clean)\n',
-                '        act = cleaning.clean\n'),)),
+                '           else cleaning.clean)\n',
+                '    act = cleaning.clean\n'),)),
 
     Mutant('sweep-removes-what-was-not-told',
            'A sweep removes what the round before did not see and tell.',
@@ -188,6 +217,13 @@ MUTANTS = (
                 "            body = self._api.get('/volumes/' + "
                 'quoted(volume_id))\n'
                 '        except errors.ApiError:\n'),)),
+
+    Mutant('server-id-as-somebody-wrote-it',
+           'Who writes the id of a server in capitals keeps it from being '
+           'cleaned up.',
+           _CINDER, (
+               ("answers.optional_identifier(record, 'instance')",
+                "answers.optional_text(record, 'instance')"),)),
 
     Mutant('volume-not-on-the-list-is-missing',
            'A volume that is not on Cinder\'s list counts as deleted.',

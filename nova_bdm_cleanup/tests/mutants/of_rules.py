@@ -127,7 +127,8 @@ MUTANTS = (
            'another one.',
            _ATTACHMENTS, (
                ('not self.bdms\n'
-                '                and self.host == self._world.server.host)',
+                '                and spelling.host(self.host)\n'
+                '                == spelling.host(self._world.server.host))',
                 'not self.bdms)'),)),
 
     # Why an action is not carried out
@@ -135,21 +136,17 @@ MUTANTS = (
     Mutant('mark-ignored',
            'What its owner marked to be kept is removed.',
            _GUARDS, (
-               ('lambda a: a.volume_is_kept or a.server_is_kept,',
-                'lambda a: False,'),)),
+               ('[f for f in due.findings if due.is_kept(f)]', '()'),)),
 
     Mutant('witness-ignored',
            'A wrong region says politely that all is gone, and is believed.',
            _GUARDS, (
-               ('a.plan.witness is WitnessAnswer.REFUTED\n'
-                '                   and a.plan.misses_a_volume',
-                'False'),)),
+               ('due.witness is WitnessAnswer.UNKNOWN', 'False'),)),
 
     Mutant('removals-of-a-server-without-limit',
            'A server loses more disks at once than the operator allows.',
            _GUARDS, (
-               ('self._mappings > self._world.policy.max_removals',
-                'False'),)),
+               ('len(due.mappings) > due.policy.max_removals', 'False'),)),
 
     # Two looks compared
 

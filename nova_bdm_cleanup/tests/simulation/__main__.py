@@ -23,22 +23,17 @@ import os
 import random
 import sys
 import time
-from typing import Optional
 import warnings
 
 # Nova's own are not ours to mend, and nothing here runs in green threads.
 warnings.simplefilter('ignore')
 os.environ.setdefault('OS_NOVA_DISABLE_EVENTLET_PATCHING', 'true')
 
-import nova.conf  # noqa: E402
+import nova.conf
 
-from nova_bdm_cleanup import options  # noqa: E402
-from nova_bdm_cleanup.tests.simulation import known  # noqa: E402
-from nova_bdm_cleanup.tests.simulation import ports  # noqa: E402
-from nova_bdm_cleanup.tests.simulation import search  # noqa: E402
-from nova_bdm_cleanup.tests.simulation import story  # noqa: E402
-from nova_bdm_cleanup.tests.simulation.scenarios import Scenario  # noqa: E402
-from nova_bdm_cleanup.tests.simulation.scenarios import SCENARIOS  # noqa: E402
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.tests.simulation import known, ports, search, story
+from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SCENARIOS
 
 #: Garbage is collected once in so many schedules; a scheduler leaves cycles.
 _COLLECTED = 500
@@ -74,7 +69,7 @@ def _search(scenario: Scenario, runs: Iterator[search.Run],
             gc.collect()
         if run.broken is None:
             continue
-        finding = known.finding_of(scenario.name, run.broken)
+        finding = known.finding_of(run.broken)
         if finding is not None:
             outcome.expected[finding.name] += 1
             continue
@@ -129,7 +124,7 @@ def _draw(name: str) -> Outcome:
         return _search(scenario, runs(), stage)
 
 
-def _parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog='python -m nova_bdm_cleanup.tests.simulation',
         description='Search all interleavings of a small model for one that '
@@ -184,7 +179,7 @@ def _replay(name: str, choices: str) -> int:
     return 0
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     global _arguments
     _arguments = _parse(arguments)
     if _arguments.list:

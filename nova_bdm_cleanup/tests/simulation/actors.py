@@ -10,28 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 import contextlib
 import json
-from typing import Any, Optional
+from typing import Any
 
 from nova import exception
-from nova.compute import task_states
-from nova.compute import vm_states
+from nova.compute import instance_actions, task_states, vm_states
 
 from nova_bdm_cleanup.plugin import sweeping
 from nova_bdm_cleanup.plugin.node import NovaNode
 from nova_bdm_cleanup.tests.simulation import cinder as model
-from nova_bdm_cleanup.tests.simulation.compute import HostFailure
-from nova_bdm_cleanup.tests.simulation.compute import Manager26
-from nova_bdm_cleanup.tests.simulation.nova import Context
-from nova_bdm_cleanup.tests.simulation.nova import Instance
-from nova_bdm_cleanup.tests.simulation.nova import RowObject
-from nova_bdm_cleanup.tests.simulation.world import connection
-from nova_bdm_cleanup.tests.simulation.world import HERE
-from nova_bdm_cleanup.tests.simulation.world import hours_ago
-from nova_bdm_cleanup.tests.simulation.world import Row
-from nova_bdm_cleanup.tests.simulation.world import Server
-from nova_bdm_cleanup.tests.simulation.world import SwapAction
-from nova_bdm_cleanup.tests.simulation.world import THERE
-from nova_bdm_cleanup.tests.simulation.world import World
+from nova_bdm_cleanup.tests.simulation.compute import HostFailure, Manager26
+from nova_bdm_cleanup.tests.simulation.nova import Context, Instance, RowObject
+from nova_bdm_cleanup.tests.simulation.world import (
+    connection,
+    HERE,
+    hours_ago,
+    Row,
+    Server,
+    ServerAction,
+    THERE,
+    World,
+)
 
 #: From which task states Nova's API takes a hard reboot.
 REBOOTABLE = (None, task_states.REBOOTING, task_states.REBOOT_PENDING,
@@ -96,7 +94,7 @@ class Cloud:
         if not self.world.scheduler.was_cleaning:
             self.world.died_in_nova = True
         self.world.forget_memory()
-        sweeping._going_on.clear()
+        sweeping._sweeps.clear()
         self.begin('nova-compute, again', self.start_compute, process=COMPUTE)
 
     def start_compute(self) -> None:
@@ -189,8 +187,20 @@ class Cloud:
             row.destroy()
             return
         row.save(attachment_id=attachment)
+        action = self._begins(server, instance_actions.ATTACH_VOLUME)
         self._cast(f'attach of {volume} to {server}', there.host,
-                   lambda: self._attach(server, row))
+                   lambda: self._attach(server, row, action))
+
+    def _begins(self, server: str, kind: str) -> ServerAction:
+        world = self.world
+        action = ServerAction(world.serial(), server, kind, hours_ago(0))
+        world.scheduler.changes('actions')
+        world.actions.append(action)
+        return action
+
+    def _ends(self, action: ServerAction) -> None:
+        self.world.scheduler.changes('actions')
+        action.finish_time = hours_ago(0)
 
     def _has_rows(self, server: str, volume: str) -> bool:
         """Whether a mapping keeps Nova from attaching a volume."""
@@ -200,7 +210,8 @@ class Cloud:
         return any(there is None or not there.multiattach
                    or row.instance_uuid == server for row in found)
 
-    def _attach(self, server: str, row: RowObject) -> None:
+    def _attach(self, server: str, row: RowObject,
+                action: ServerAction) -> None:
         world, there = self.world, self.world.server(server)
         volume = row.volume_id
         manager = self._manager(there.host)
@@ -220,8 +231,11 @@ class Cloud:
                 with contextlib.suppress(model.CinderError):
                     world.cinder.delete(attachment)
                 row.destroy()
+                action.result = 'Error'
             else:
                 world.attached[server, volume] = True
+                action.result = 'Success'
+            self._ends(action)
         world.busy.discard(volume)
 
     def make_server(self, server: str, volume: str, host: str) -> None:
@@ -316,14 +330,12 @@ class Cloud:
         except model.CinderError:
             world.cinder.roll_detaching(old)
             return
-        action = SwapAction(world.serial(), server, hours_ago(0))
-        world.scheduler.changes('swaps')
-        world.swaps.append(action)
+        action = self._begins(server, instance_actions.SWAP_VOLUME)
         self._cast(f'swap of {old} for {new}', there.host,
                    lambda: self._swap(server, old, new, attachment, action))
 
     def _swap(self, server: str, old: str, new: str, attachment: str,
-              action: SwapAction) -> None:
+              action: ServerAction) -> None:
         world, there = self.world, self.world.server(server)
         world.busy |= {old, new}
         with world.lock(server):
@@ -333,8 +345,7 @@ class Cloud:
             if row is not None and row.connection_info is not None:
                 self._swap_disk(there, row, new, attachment)
                 action.result = 'Success'
-            world.scheduler.changes('swaps')
-            action.finish_time = hours_ago(0)
+            self._ends(action)
         world.busy -= {old, new}
 
     def _swap_disk(self, there: Server, row: Row, new: str,
@@ -429,15 +440,11 @@ class Cloud:
         with contextlib.suppress(model.CinderError):
             self.world.cinder.transfer(volume, project)
 
-    def reset_and_back(self, volume: str) -> None:
-        """An administrator plays with the state of a volume."""
-        world = self.world
-        world.step(f'resets {volume} to available')
-        before = world.cinder.volumes[volume].status
-        world.cinder.reset_status(volume, 'available')
-        world.step(f'resets {volume} to {before}')
-        if volume in world.cinder.volumes:
-            world.cinder.reset_status(volume, before)
+    def reset_to_in_use(self, volume: str) -> None:
+        """An administrator mends the state of a volume."""
+        self.world.step(f'resets {volume} to in-use')
+        with contextlib.suppress(model.CinderError):
+            self.world.cinder.reset_status(volume, 'in-use')
 
     def force_detach(self, volume: str, attachment: str) -> None:
         self.world.step(f'forces {attachment} off')
@@ -445,7 +452,7 @@ class Cloud:
             self.world.cinder.force_detach(volume, attachment, HERE)
 
     def write_attachment(self, volume: str, server: str,
-                         host: Optional[str] = None) -> None:
+                         host: str | None = None) -> None:
         """A tenant makes an attachment of his own volume for any server."""
         world = self.world
         world.step(f'writes an attachment of {volume} for {server}')

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 import dataclasses
-from typing import Optional
 
 #: The array has one name for all hosts, and counts units for each.
 TARGET = 'iqn.2026-11.example:array'
@@ -40,7 +39,7 @@ class Volume:
     multiattach: bool = False
     #: Cinder keeps this beside the status; resetting the latter leaves it.
     is_attached: bool = False
-    migration_status: Optional[str] = None
+    migration_status: str | None = None
     keep: bool = False
     #: Hours ago that it last changed.
     age: float = 0.0
@@ -50,12 +49,12 @@ class Volume:
 class Attachment:
     id: str
     volume: str
-    server: Optional[str]
+    server: str | None
     #: reserved, attaching, attached.
     status: str = 'reserved'
     #: Which host was let in, and by what number.
-    host: Optional[str] = None
-    number: Optional[int] = None
+    host: str | None = None
+    number: int | None = None
     #: Made by os-attach: the back end was never told through it.
     is_legacy: bool = False
 
@@ -95,7 +94,7 @@ class BackEnd:
         for host in self.exports:
             self.withdraw(volume, host)
 
-    def read(self, host: str, number: int) -> Optional[str]:
+    def read(self, host: str, number: int) -> str | None:
         """Which volume a host reads by a number."""
         self._sees(f'units of {host}')
         return self.exports.get(host, {}).get(number)
@@ -148,7 +147,7 @@ class Cinder:
                    *(f'volume {a.volume}' for a in found))
         return found
 
-    def serves(self, volume: Optional[str], server: str) -> Iterator[
+    def serves(self, volume: str | None, server: str) -> Iterator[
             Attachment]:
         """The attachments by which Cinder attaches a volume to a server."""
         return (a for a in self.of_volume(volume or '')
@@ -163,7 +162,7 @@ class Cinder:
         self.volumes[volume] = made
         return made
 
-    def reserve(self, volume: str, server: Optional[str]) -> str:
+    def reserve(self, volume: str, server: str | None) -> str:
         """Make an attachment without a connector."""
         there = self.volume(volume)
         if there.status == 'available' or (
@@ -179,7 +178,7 @@ class Cinder:
         self.attachments[made.id] = made
         return made.id
 
-    def create(self, volume: str, server: Optional[str], host: str) -> str:
+    def create(self, volume: str, server: str | None, host: str) -> str:
         """Make one with a connector, as for a server that moves."""
         made = self.reserve(volume, server)
         self._let_in(self.attachments[made], host)
@@ -298,7 +297,7 @@ class Cinder:
         del self.attachments[attachment.id]
 
     def _set(self, volume: Volume, status: str,
-             is_attached: Optional[bool] = None) -> None:
+             is_attached: bool | None = None) -> None:
         self._changes(f'volume {volume.id}')
         volume.status, volume.age = status, 0.0
         if is_attached is not None:

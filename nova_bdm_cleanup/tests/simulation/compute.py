@@ -9,24 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import json
-from typing import Any, Optional
+from typing import Any
 from xml.sax import saxutils
 
 from nova import exception
-from nova.compute import power_state
-from nova.compute import task_states
-from nova.compute import vm_states
+from nova.compute import power_state, task_states, vm_states
 from nova.virt.libvirt.driver import LibvirtDriver
 
-from nova_bdm_cleanup.tests.simulation import cinder as model
-from nova_bdm_cleanup.tests.simulation import properties
-from nova_bdm_cleanup.tests.simulation.nova import Context
-from nova_bdm_cleanup.tests.simulation.nova import Instance
-from nova_bdm_cleanup.tests.simulation.nova import Mappings
-from nova_bdm_cleanup.tests.simulation.world import Disk
-from nova_bdm_cleanup.tests.simulation.world import Guest
-from nova_bdm_cleanup.tests.simulation.world import Host
-from nova_bdm_cleanup.tests.simulation.world import World
+from nova_bdm_cleanup.tests.simulation import cinder as model, properties
+from nova_bdm_cleanup.tests.simulation.nova import Context, Instance, Mappings
+from nova_bdm_cleanup.tests.simulation.world import Disk, Guest, Host, World
 
 #: How a call can go wrong: before it has an effect, or after that.
 BEFORE, AFTER = 'fails', 'fails, although it is done'
@@ -125,6 +117,7 @@ class Driver(LibvirtDriver):
         fault = self._world.step('powers the guest off', BEFORE, AFTER)
         if fault != BEFORE:
             self._guest(instance).is_running = False
+            properties.switched_off(self._world, instance.uuid)
         if fault:
             raise HostFailure(fault)
 
@@ -232,7 +225,7 @@ class _Volumes:
         self._world = world
 
     def get(self, context: Any, volume: str,
-            microversion: Optional[str] = None) -> dict[str, Any]:
+            microversion: str | None = None) -> dict[str, Any]:
         self._world.step(f'asks Cinder for volume {volume}')
         try:
             self._world.cinder.volume(volume)

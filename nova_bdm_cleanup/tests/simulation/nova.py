@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import dataclasses
-from typing import Any, Optional
+from typing import Any
 
 from nova import exception
 
 from nova_bdm_cleanup.tests.simulation import properties
-from nova_bdm_cleanup.tests.simulation.world import Row
-from nova_bdm_cleanup.tests.simulation.world import Server
-from nova_bdm_cleanup.tests.simulation.world import SwapAction
-from nova_bdm_cleanup.tests.simulation.world import World
+from nova_bdm_cleanup.tests.simulation.world import (
+    Row,
+    Server,
+    ServerAction,
+    World,
+)
 
 BEFORE, AFTER = 'fails', 'fails, although it is done'
 
@@ -37,7 +39,7 @@ class Context:
         self.world = world
         self.read_deleted = read_deleted
 
-    def elevated(self, read_deleted: Optional[str] = None) -> Context:
+    def elevated(self, read_deleted: str | None = None) -> Context:
         return Context(self.world, read_deleted or self.read_deleted)
 
 
@@ -47,7 +49,7 @@ class Instance:
     uuid: str
     host: str
     vm_state: str
-    task_state: Optional[str]
+    task_state: str | None
     power_state: int
 
     def __init__(self, world: World, server: Server) -> None:
@@ -211,31 +213,24 @@ class Migrations:
                 if host in ends]
 
 
-@dataclasses.dataclass
-class Action:
-    id: int
-    start_time: Any
-    action: str = 'swap_volume'
-
-
 class Actions:
     """``InstanceActionList``."""
 
     @staticmethod
-    def get_by_instance_uuid(context: Context, uuid: str) -> list[Action]:
+    def get_by_instance_uuid(context: Context,
+                             uuid: str) -> list[ServerAction]:
         world = context.world
         _read(world, 'reads the actions of the server')
-        world.scheduler.sees('swaps')
-        return [Action(s.id, s.start_time) for s in world.swaps
-                if s.instance_uuid == uuid]
+        world.scheduler.sees('actions')
+        return [s for s in world.actions if s.instance_uuid == uuid]
 
 
 class Events:
     """``InstanceActionEventList``."""
 
     @staticmethod
-    def get_by_action(context: Context, number: int) -> list[SwapAction]:
-        return [s for s in context.world.swaps if s.id == number]
+    def get_by_action(context: Context, number: int) -> list[ServerAction]:
+        return [s for s in context.world.actions if s.id == number]
 
 
 class Event:

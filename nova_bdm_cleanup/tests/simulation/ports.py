@@ -6,42 +6,47 @@ its own journal, the clock, and what there is one of for each thread.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set as AbstractSet,
+)
 import contextlib
 import sys
 import traceback
-from typing import Any, Optional, TypeVar
+from typing import Any, TypeVar
 from unittest import mock
 import urllib.parse
 
 from nova.compute import manager as nova_manager
 
-from nova_bdm_cleanup import cinder
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup import options
 from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.deadline import NotBegun
-from nova_bdm_cleanup.deadline import TimedOut
-from nova_bdm_cleanup.plugin import access
-from nova_bdm_cleanup.plugin import boot
-from nova_bdm_cleanup.plugin import cleaning
-from nova_bdm_cleanup.plugin import hook
-from nova_bdm_cleanup.plugin import host
-from nova_bdm_cleanup.plugin import locks
-from nova_bdm_cleanup.plugin import neighbours
-from nova_bdm_cleanup.plugin import node
-from nova_bdm_cleanup.plugin import swaps
-from nova_bdm_cleanup.plugin import sweeping
-from nova_bdm_cleanup.plugin import watching
-from nova_bdm_cleanup.tests.simulation import cinder as model
-from nova_bdm_cleanup.tests.simulation import compute
-from nova_bdm_cleanup.tests.simulation import properties
-from nova_bdm_cleanup.tests.simulation.nova import DatabaseFailure
-from nova_bdm_cleanup.tests.simulation.nova import Objects
+from nova_bdm_cleanup.openstack import cinder, errors
+from nova_bdm_cleanup.openstack.deadline import NotBegun, TimedOut
+from nova_bdm_cleanup.plugin import (
+    access,
+    begun,
+    boot,
+    cleaning,
+    hook,
+    host,
+    locks,
+    neighbours,
+    node,
+    options,
+    presence,
+    sweeping,
+)
+from nova_bdm_cleanup.tests.simulation import (
+    cinder as model,
+    compute,
+    properties,
+)
+from nova_bdm_cleanup.tests.simulation.nova import DatabaseFailure, Objects
 from nova_bdm_cleanup.tests.simulation.scheduler import Broken
-from nova_bdm_cleanup.tests.simulation.world import HERE
-from nova_bdm_cleanup.tests.simulation.world import hours_ago
-from nova_bdm_cleanup.tests.simulation.world import World
+from nova_bdm_cleanup.tests.simulation.world import HERE, hours_ago, World
 
 T = TypeVar('T')
 
@@ -59,9 +64,6 @@ class Deadline:
     def expire(self) -> None:
         self.remaining = 0.0
 
-    def is_left(self, share: float) -> bool:
-        return bool(self.remaining)
-
     def check(self, what: str) -> None:
         if not self.remaining:
             raise NotBegun(what)
@@ -76,7 +78,7 @@ class Deadline:
 
 
 class Api:
-    """Cinder's API as ``nova_bdm_cleanup.api`` gives it."""
+    """Cinder's API as ``nova_bdm_cleanup.openstack.api`` gives it."""
 
     advice = cinder.NOVA_CONF
     name = 'Cinder'
@@ -89,8 +91,8 @@ class Api:
     def in_time(self, what: str, func: Callable[[], T]) -> T:
         return self._deadline.call(what, func)
 
-    def get(self, path: str, query: Optional[Mapping[str, str]] = None,
-            microversion: Optional[str] = None) -> Any:
+    def get(self, path: str, query: Mapping[str, str] | None = None,
+            microversion: str | None = None) -> Any:
         if self._world.step(f'asks Cinder for {path}', REFUSED,
                             question='Cinder'):
             raise errors.Unreachable('Cinder does not answer')
@@ -132,7 +134,9 @@ class Api:
         if parts and parts[0] != 'detail':
             return {'attachment': self._attachment(
                 there.attachment(parts[0]))}
-        found = there.of_server(query['instance_id'])
+        found = (there.of_server(query['instance_id'])
+                 if 'instance_id' in query
+                 else there.of_volume(query['volume_id']))
         if 'project_id' in query:
             found = [a for a in found if there.volumes[a.volume].project
                      == query['project_id']]
@@ -239,7 +243,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.world: World = None
-        self._installed: Optional[tuple[int, Sequence[str]]] = None
+        self._installed: tuple[int, Sequence[str]] | None = None
         #: Nova's ComputeManager, with the hooks on it.
         self._manager: type[compute.Manager26] = compute.Manager26
 
@@ -271,7 +275,7 @@ class Devices:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def of(self, connection_info: Mapping[str, Any]) -> dict[str, str]:
+    def found_for(self, connection_info: Mapping[str, Any]) -> dict[str, str]:
         self._stage.world.scheduler.sees('units of here')
         number = compute.number_of(connection_info)
         return ({compute.path_of(number): str(number)}
@@ -284,6 +288,14 @@ class Devices:
 
     def advice(self, names: Any, identities: Any) -> str:
         return 'still there: ' + ', '.join(names)
+
+
+class Sessions:
+    """How they are connected, as ``plugin.sessions`` sees it."""
+
+    def narrowed(self, connection_info: Mapping[str, Any],
+                 found: AbstractSet[str]) -> Mapping[str, Any] | None:
+        return connection_info if found else None
 
 
 class Local:
@@ -318,7 +330,7 @@ class Event:
         self._stage.world.scheduler.changes('sweeps')
         self._is_set = True
 
-    def wait(self, timeout: Optional[float] = None) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
         self._stage.world.scheduler.sees('sweeps')
         return self._stage.world.scheduler.wait(
             'for a sweep', lambda: self._is_set, is_patient=timeout is None)
@@ -397,17 +409,17 @@ def plugged_in() -> Iterator[Stage]:
     stage = Stage()
 
     def connected(context: Any, instance: Any, deadline: Any, budget: Any,
-                  ahead: Any = None) -> cinder.Cinder:
+                  finds_stale: bool) -> cinder.Cinder:
         api: Any = Api(stage.world, deadline)
-        return cinder.Cinder(api, sees_all=True, ahead=ahead)
+        return cinder.Cinder(api, sees_all=True, finds_stale=finds_stale)
 
     seen: Sequence[tuple[Any, str, Any]] = (
         (host, 'objects', Objects), (hook, 'objects', Objects),
-        (boot, 'objects', Objects), (node, 'objects', Objects),
-        (neighbours, 'objects', Objects), (swaps, 'objects', Objects),
+        (node, 'objects', Objects),
+        (neighbours, 'objects', Objects), (begun, 'objects', Objects),
         (hook, '_current', Local(stage)), (boot, '_this_thread', Local(stage)),
         (nova_manager, 'ComputeManager', compute.Manager26),
-        (watching, 'begin', lambda *_: None),
+        (presence, 'record', lambda *_: None),
         (loglines, 'masked', _suspect(loglines.masked)),
         (hook.LOG, 'exception', _complain),
         (node.LOG, 'exception', _complain),
@@ -416,9 +428,12 @@ def plugged_in() -> Iterator[Stage]:
         (cleaning, 'Journal', lambda *_: Journal(stage.world)),
         (access, 'cinder_for', connected),
         (access, 'context_for', lambda context, instance: context),
-        (options, 'policy', lambda conf: stage.world.policy),
+        (options, 'settings', lambda conf: mock.Mock(
+            policy=stage.world.policy, store=('', 0), host_boot_timeout=60.0,
+            watches=False)),
         (host, 'brick_utils', Guard(stage)), (host, 'devices', Devices(stage)),
-        (locks, 'hold', _hold(stage)), (sweeping, '_going_on', {}),
+        (host, 'sessions', Sessions()),
+        (locks, 'hold', _hold(stage)), (sweeping, '_sweeps', {}),
         (sweeping, 'threading', mock.Mock(Event=lambda: Event(stage))))
     with contextlib.ExitStack() as stack:
         for module, name, value in seen:

@@ -8,19 +8,25 @@ end is asked when all is over and the owner has rebooted twice more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Optional
+from typing import Any
 
-from nova.compute import vm_states
+from nova.compute import instance_actions, vm_states
 
-from nova_bdm_cleanup.tests.simulation.world import HERE
-from nova_bdm_cleanup.tests.simulation.world import Row
-from nova_bdm_cleanup.tests.simulation.world import World
+from nova_bdm_cleanup.cleanup import actions
+from nova_bdm_cleanup.tests.simulation.world import HERE, Row, World
+
+#: A situation in which nothing in Nova's records says that a device is that of
+#: another server: what it is connected for began when they had been asked.
+BEGAN_LATER = 'began later'
 
 #: Each property: its name, and what it says.
 PROPERTIES = {
     'healthy-disks-stay':
         "nobody's healthy disk is taken: no device that another guest uses, "
-        'no mapping and no attachment of a disk that is in order',
+        'no mapping and no attachment of a disk that is in order when the '
+        'guest is off',
+    'only-what-is-here-goes':
+        'the host is asked to disconnect nothing that it does not have',
     'own-volumes-only':
         'no guest that is started reads another volume by the address of its '
         'own, or a volume that Cinder attaches only to others',
@@ -61,10 +67,24 @@ def disconnecting(world: World, host: str, server: str,
                if a.host == host and a.number == number):
             world.broken(
                 'healthy-disks-stay', f'unit {number} of {host}, by which '
-                f'{other} has volume {read}, is disconnected')
+                f'{other} has volume {read}, is disconnected',
+                _situation(world, other, read))
+    if _is_cleaning(world) and number not in there.devices:
+        world.broken('only-what-is-here-goes',
+                     f'unit {number} is disconnected, which is not on {host}')
     if _is_cleaning(world) and server in there.users(number):
         world.broken('no-row-before-its-device',
                      f'unit {number} goes while the guest of {server} runs')
+
+
+def _situation(world: World, server: str, volume: str | None) -> str:
+    """Why nobody could know that the device is that of another server."""
+    actor = world.scheduler.current
+    told = actor.local.get('told') if actor is not None else None
+    if told is not None and told.isdisjoint(
+            ((server, volume), (server, None))):
+        return BEGAN_LATER
+    return ''
 
 
 def opened(world: World, host: str, server: str, device: str) -> None:
@@ -88,6 +108,18 @@ def opened(world: World, host: str, server: str, device: str) -> None:
                          f'which Cinder attaches to {", ".join(others)}')
 
 
+def switched_off(world: World, server: str) -> None:
+    """The plugin has switched a guest off, and looks again after that.
+
+    Who mends a disk only when that look is over comes too late.
+    """
+    actor = world.scheduler.current
+    if actor is not None and actor.is_cleaning:
+        actor.local['in order'] = frozenset(
+            row.uuid for row in world.rows_of(server)
+            if _is_in_order(world, row))
+
+
 def destroying(world: World, row: Row) -> None:
     """The row of a mapping is about to go."""
     if not _is_cleaning(world):
@@ -95,10 +127,10 @@ def destroying(world: World, row: Row) -> None:
     name = f'the mapping of volume {row.volume_id} ({row.uuid})'
     if row.boot_index == 0 or row.source_type != 'volume':
         world.broken('healthy-disks-stay', f'{name}, the root disk, goes')
-    volume = world.cinder.volumes.get(row.volume_id or '')
-    serving = list(world.cinder.serves(row.volume_id, row.instance_uuid))
-    if (volume is not None and volume.status != 'available' and serving
-            and not _has_twin(world, row)):
+    assert world.scheduler.current is not None
+    before = world.scheduler.current.local.get('in order')
+    if (_is_in_order(world, row) and not _has_twin(world, row)
+            and (before is None or row.uuid in before)):
         world.broken('healthy-disks-stay', f'{name} goes, which Cinder '
                      'attaches to the server')
     _check_recorded(world, name, 'bdm', row.uuid)
@@ -166,7 +198,9 @@ def ended(world: World, server: str) -> None:
 
 def _disorder(world: World, server: str) -> Iterator[str]:
     there = world.servers[server]
-    if any(s.finish_time is None for s in world.swaps):
+    if any(a.finish_time is None and (
+            a.action == instance_actions.SWAP_VOLUME
+            or a.instance_uuid != server) for a in world.actions):
         return  # Nobody knows which disk is where; a person has to look.
     guest = world.hosts[there.host].guests[server]
     rows = [r for r in world.rows_of(server)
@@ -204,7 +238,7 @@ def _disorder(world: World, server: str) -> Iterator[str]:
 def _check_recorded(world: World, name: str, kind: str,
                     subject: str) -> None:
     """It stands in the plan that the plugin wrote last."""
-    planned: set[Optional[str]] = set()
+    planned: set[str | None] = set()
     for entry in world.entries:
         for action in entry['plan']['actions']:
             if kind == 'bdm':
@@ -214,6 +248,14 @@ def _check_recorded(world: World, name: str, kind: str,
                 planned.update(a['id'] for a in action.get('attachments', ()))
     if subject not in planned:
         world.broken('recorded-is-done', f'{name} goes and is in no plan')
+
+
+def _is_in_order(world: World, row: Row) -> bool:
+    """Cinder attaches the disk of a mapping to the server."""
+    world.scheduler.sees(f'volume {row.volume_id}')
+    volume = world.cinder.volumes.get(row.volume_id or '')
+    return (volume is not None and volume.status != 'available'
+            and any(world.cinder.serves(row.volume_id, row.instance_uuid)))
 
 
 def _has_twin(world: World, row: Row) -> bool:
@@ -226,6 +268,7 @@ def _is_left(world: World, row: Row) -> bool:
     """The plugin has said that the device stays, and why."""
     return any(name == 'disconnect' and outcome == 'skipped'
                and subject.get('bdm') == row.uuid
+               and subject.get('detail') != actions.NOT_HERE
                for entry in world.entries
                for name, outcome, subject in entry['steps'])
 

@@ -12,15 +12,10 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 
-from nova.compute import power_state
-from nova.compute import vm_states
+from nova.compute import power_state, vm_states
 
-from nova_bdm_cleanup.tests.simulation.actors import CINDER
-from nova_bdm_cleanup.tests.simulation.actors import Cloud
-from nova_bdm_cleanup.tests.simulation.actors import COMPUTE
-from nova_bdm_cleanup.tests.simulation.world import HERE
-from nova_bdm_cleanup.tests.simulation.world import OWNER
-from nova_bdm_cleanup.tests.simulation.world import THERE
+from nova_bdm_cleanup.tests.simulation.actors import CINDER, Cloud, COMPUTE
+from nova_bdm_cleanup.tests.simulation.world import HERE, OWNER, THERE
 
 #: The server that comes back, one beside it, and one on another host.
 SERVER, NEIGHBOUR, STRANGER = 'server', 'neighbour', 'stranger'
@@ -239,9 +234,9 @@ def _gives_away(cloud: Cloud) -> None:
     cloud.begin('somebody', cloud.give_away, DANGLING, OTHERS)
 
 
-def _resets(cloud: Cloud) -> None:
-    """An administrator plays with the state of the volume that dangles."""
-    cloud.begin('admin', cloud.reset_and_back, DANGLING)
+def _mends(cloud: Cloud) -> None:
+    """An administrator puts its state right."""
+    cloud.begin('admin', cloud.reset_to_in_use, DANGLING)
 
 
 def _forces(cloud: Cloud) -> None:
@@ -318,7 +313,7 @@ _MEETINGS: Sequence[tuple[str, str, str | None, bool]] = (
     ('reboot', 'missing', 'neighbour-leaves', False),
     ('reboot', 'missing', 'somebody-comes', False),
     ('reboot', 'available', 'gives-away', False),
-    ('reboot', 'reset', 'resets', False),
+    ('reboot', 'reset', 'mends', False),
     ('reboot', 'reset', 'forces', False),
     ('reboot', 'available', 'reboots-again', False),
     ('reboot', 'available', 'locks', False),
@@ -356,7 +351,7 @@ _OTHERS = {
         '_attach', '_attach_again', '_detach', '_detach_dangling', '_swap',
         '_delete', '_delete_and_reuse', '_neighbour_attaches',
         '_neighbour_takes', '_stranger_takes', '_neighbour_swaps',
-        '_neighbour_leaves', '_somebody_comes', '_gives_away', '_resets',
+        '_neighbour_leaves', '_somebody_comes', '_gives_away', '_mends',
         '_forces', '_reboots_again', '_starts', '_locks', '_resets_task',
         '_tenant_writes', '_foreign_writes')}
 

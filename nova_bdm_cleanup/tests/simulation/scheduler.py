@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-from typing import Any, Optional
+from typing import Any
 
 import greenlet  # noqa: TID251 - no nova-compute runs here
 
@@ -28,11 +28,15 @@ class Killed(BaseException):
 
 
 class Broken(BaseException):
-    """A property does not hold."""
+    """A property does not hold.
 
-    def __init__(self, name: str, text: str) -> None:
+    :param situation: how it came to that, if it is one that is known
+    """
+
+    def __init__(self, name: str, text: str, situation: str = '') -> None:
         super().__init__(f'{name}: {text}')
         self.name = name
+        self.situation = situation
 
 
 class Equivalent(BaseException):
@@ -75,11 +79,11 @@ class Slice:
 class Decision:
     """A decision that was taken."""
 
-    costs: tuple[Optional[str], ...]
+    costs: tuple[str | None, ...]
     chosen: int
     #: Who went on, and what with, if nobody came between.
     actor: str = ''
-    done: Optional[Footprint] = None
+    done: Footprint | None = None
 
 
 class Actor:
@@ -101,7 +105,7 @@ class Actor:
         #: Of its own: what Nova and the plugin keep for each thread.
         self.local: dict[str, Any] = {}
         #: It waits until this holds.
-        self.waiting: Optional[Callable[[], bool]] = None
+        self.waiting: Callable[[], bool] | None = None
         #: It is told when it has waited for too long.
         self.is_patient = True
         self.has_begun = False
@@ -109,7 +113,7 @@ class Actor:
         self.is_waiting = False
         #: It is inside the cleanup, whose calls can go wrong.
         self.is_cleaning = False
-        self.failure: Optional[BaseException] = None
+        self.failure: BaseException | None = None
 
     def _run(self) -> None:
         try:
@@ -164,22 +168,22 @@ class Scheduler:
         self._hub = greenlet.getcurrent()
         self.actors: list[Actor] = []
         self.decisions: list[Decision] = []
-        self.current: Optional[Actor] = None
+        self.current: Actor | None = None
         self._steps = 0
         self._points: dict[Actor, Point] = {}
-        self._fault: Optional[str] = None
+        self._fault: str | None = None
         #: Called when a process is killed.
         self.on_kill: Callable[[str], None] = lambda process: None
         self._footprint = Footprint()
         #: What each actor has looked at and changed so far, by its name.
         self.footprints: dict[str, Footprint] = {}
         #: The decision to go on, until it is known what with.
-        self._open: Optional[Decision] = None
+        self._open: Decision | None = None
         #: What others have done since an actor was interrupted.
         self._since: dict[Actor, Footprint] = {}
         #: The last two that ended with nobody coming between.
-        self._slice: Optional[Slice] = None
-        self._former: Optional[Slice] = None
+        self._slice: Slice | None = None
+        self._former: Slice | None = None
         #: Schedules are left out that do the same as another one.
         self.leaves_out = False
         #: What could have gone wrong since something was changed.
@@ -205,7 +209,7 @@ class Scheduler:
     # What actors call
 
     def step(self, words: str, faults: Sequence[str] = (),
-             question: str = '') -> Optional[str]:
+             question: str = '') -> str | None:
         """Let others go on before something is done.
 
         :param words: what is about to be done
@@ -218,7 +222,7 @@ class Scheduler:
             return None  # The scenario is being set up, or looked at.
         if actor.is_over:
             raise Killed
-        fault: Optional[str] = self._hub.switch(
+        fault: str | None = self._hub.switch(
             Point(words, faults, question))
         return fault
 
@@ -259,7 +263,7 @@ class Scheduler:
         :raises Broken: when somebody waits for ever, or fails as nobody may
         :raises Equivalent: when another schedule does the same
         """
-        other: Optional[Actor] = None
+        other: Actor | None = None
         while True:
             if other is None:
                 actor = self._pick()
@@ -320,7 +324,7 @@ class Scheduler:
         if self.leaves_out and not self.is_quiet:
             raise Equivalent
 
-    def _go_on(self, actor: Actor) -> Optional[Actor]:
+    def _go_on(self, actor: Actor) -> Actor | None:
         """Have an actor go on until it ends, waits or is interrupted.
 
         :returns: who comes between, if somebody does
@@ -345,7 +349,7 @@ class Scheduler:
         return None
 
     def _may_interrupt(self, actor: Actor, point: Point,
-                       others: Sequence[Actor]) -> Optional[Actor]:
+                       others: Sequence[Actor]) -> Actor | None:
         """Decide at a point what happens next.
 
         :returns: who comes between; the actor itself: it is dead
@@ -381,13 +385,13 @@ class Scheduler:
         self._offered.add(what)
         return True
 
-    def _proceed(self, actor: Actor, point: Point) -> Optional[Point]:
+    def _proceed(self, actor: Actor, point: Point) -> Point | None:
         """Have an actor do what it was about to do, and come to the next."""
         self._tell(actor.name, point.words + (
             f' -- {self._fault}' if self._fault else ''))
         return self._resume(actor, self._fault)
 
-    def _resume(self, actor: Actor, what: object) -> Optional[Point]:
+    def _resume(self, actor: Actor, what: object) -> Point | None:
         self._steps += 1
         if self._steps > _ENDLESS:
             raise Broken('nothing-waits-for-ever', 'it goes on and on')
@@ -395,7 +399,7 @@ class Scheduler:
             self._offered.clear()
         self.current = actor
         done = self._footprint = Footprint()
-        point: Optional[Point] = actor.resume(what)
+        point: Point | None = actor.resume(what)
         self.current = None
         self.footprints.setdefault(actor.name, Footprint()).add(done)
         if self._open is not None:
@@ -406,6 +410,10 @@ class Scheduler:
         since = self._since.pop(actor, None)
         for others in self._since.values():
             others.add(done)
+        if isinstance(actor.failure, Exception):
+            # A row that is gone, for example, while an attach needs it.
+            raise Broken('nothing-is-wrong-with-the-code',
+                         f'{actor.name}: {actor.failure!r}') from actor.failure
         if actor.failure is not None:
             raise actor.failure
         if since is not None and not since.meets(done):
@@ -413,7 +421,7 @@ class Scheduler:
             self._leave_out()
         return None if actor.is_over or actor.is_waiting else point
 
-    def _decide(self, costs: Sequence[Optional[str]]) -> int:
+    def _decide(self, costs: Sequence[str | None]) -> int:
         """The number of the option that is chosen.
 
         :param costs: of each option

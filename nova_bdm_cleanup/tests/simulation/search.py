@@ -11,21 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import random
-from typing import Optional
 
 from nova_bdm_cleanup.tests.simulation import properties
-from nova_bdm_cleanup.tests.simulation.actors import Cloud
-from nova_bdm_cleanup.tests.simulation.actors import COMPUTE
+from nova_bdm_cleanup.tests.simulation.actors import Cloud, COMPUTE
 from nova_bdm_cleanup.tests.simulation.ports import Stage
-from nova_bdm_cleanup.tests.simulation.scenarios import Scenario
-from nova_bdm_cleanup.tests.simulation.scenarios import SERVER
-from nova_bdm_cleanup.tests.simulation.scheduler import Broken
-from nova_bdm_cleanup.tests.simulation.scheduler import Decision
-from nova_bdm_cleanup.tests.simulation.scheduler import Equivalent
-from nova_bdm_cleanup.tests.simulation.scheduler import Footprint
-from nova_bdm_cleanup.tests.simulation.scheduler import MISCHIEF
-from nova_bdm_cleanup.tests.simulation.scheduler import PREEMPTION
-from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
+from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SERVER
+from nova_bdm_cleanup.tests.simulation.scheduler import (
+    Broken,
+    Decision,
+    Equivalent,
+    Footprint,
+    MISCHIEF,
+    PREEMPTION,
+    Scheduler,
+)
 from nova_bdm_cleanup.tests.simulation.world import World
 
 #: What is decided otherwise than by itself, by the number of the decision.
@@ -41,7 +40,7 @@ class Bound:
     #: So many kills and faults.
     mischiefs: int = 1
 
-    def allows(self, costs: Sequence[Optional[str]]) -> bool:
+    def allows(self, costs: Sequence[str | None]) -> bool:
         return (costs.count(PREEMPTION) <= self.preemptions
                 and costs.count(MISCHIEF) <= self.mischiefs)
 
@@ -52,7 +51,7 @@ class Bounds:
 
     any_of: tuple[Bound, ...]
 
-    def allows(self, costs: Sequence[Optional[str]]) -> bool:
+    def allows(self, costs: Sequence[str | None]) -> bool:
         return any(bound.allows(costs) for bound in self.any_of)
 
 
@@ -62,7 +61,7 @@ class Run:
 
     choices: Choices
     decisions: Sequence[Decision]
-    broken: Optional[Broken] = None
+    broken: Broken | None = None
     #: It was left out: another one does the same.
     is_left_out: bool = False
     #: What each actor looked at and changed, by its name.
@@ -70,7 +69,7 @@ class Run:
         default_factory=dict)
 
     @property
-    def spent(self) -> list[Optional[str]]:
+    def spent(self) -> list[str | None]:
         return [d.costs[d.chosen] for d in self.decisions]
 
 
@@ -82,12 +81,12 @@ class Seen:
     #: something.
     visited: set[object] = dataclasses.field(default_factory=set)
     #: How it ends, from what there is when all is over.
-    ends: dict[object, Optional[Broken]] = dataclasses.field(
+    ends: dict[object, Broken | None] = dataclasses.field(
         default_factory=dict)
 
 
 def play(stage: Stage, scenario: Scenario, choices: Choices,
-         tell: Callable[[str, str], None], seen: Optional[Seen] = None
+         tell: Callable[[str, str], None], seen: Seen | None = None
          ) -> Run:
     """One schedule, from the start to the end.
 
@@ -121,7 +120,7 @@ def play(stage: Stage, scenario: Scenario, choices: Choices,
                scheduler.footprints)
 
 
-def _end(cloud: Cloud, scheduler: Scheduler) -> Optional[Broken]:
+def _end(cloud: Cloud, scheduler: Scheduler) -> Broken | None:
     """All is over; the owner reboots twice more, a day later each time."""
     scheduler.is_quiet = True
     try:
@@ -163,7 +162,7 @@ class _Touched:
 
 
 def schedules(stage: Stage, scenario: Scenario, bound: Bounds,
-              seen: Optional[Seen]) -> Iterator[Run]:
+              seen: Seen | None) -> Iterator[Run]:
     """All schedules within a bound, each of them once.
 
     Nobody need come between before a step that has nothing to do with

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import contextlib
 import logging
 
-from nova_bdm_cleanup.tests.simulation import properties
-from nova_bdm_cleanup.tests.simulation import search
+from nova_bdm_cleanup.tests.simulation import properties, search
 from nova_bdm_cleanup.tests.simulation.ports import Stage
 from nova_bdm_cleanup.tests.simulation.scenarios import Scenario
 from nova_bdm_cleanup.tests.simulation.world import World

@@ -8,15 +8,13 @@ import contextlib
 import dataclasses
 import datetime
 import json
-from typing import Any, Optional
+from typing import Any
 
-from nova.compute import power_state
-from nova.compute import vm_states
+from nova.compute import instance_actions, power_state, vm_states
 
-from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.tests.simulation import cinder as model
-from nova_bdm_cleanup.tests.simulation.scheduler import Broken
-from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
+from nova_bdm_cleanup.tests.simulation.scheduler import Broken, Scheduler
 
 #: The host that the plugin is on, and another one.
 HERE, THERE = 'here', 'there'
@@ -43,9 +41,9 @@ class Server:
     node: str = HERE
     project_id: str = OWNER
     vm_state: str = vm_states.ACTIVE
-    task_state: Optional[str] = None
+    task_state: str | None = None
     power_state: int = power_state.RUNNING
-    locked_by: Optional[str] = None
+    locked_by: str | None = None
     metadata: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -55,24 +53,24 @@ class Row:
 
     uuid: str
     instance_uuid: str
-    volume_id: Optional[str]
-    attachment_id: Optional[str] = None
-    connection_info: Optional[str] = None
+    volume_id: str | None
+    attachment_id: str | None = None
+    connection_info: str | None = None
     device_name: str = '/dev/vdb'
-    boot_index: Optional[int] = None
+    boot_index: int | None = None
     source_type: str = 'volume'
     destination_type: str = 'volume'
-    tag: Optional[str] = None
+    tag: str | None = None
     deleted: bool = False
     created_at: datetime.datetime = dataclasses.field(default_factory=now)
-    deleted_at: Optional[datetime.datetime] = None
+    deleted_at: datetime.datetime | None = None
 
     @property
     def is_connected(self) -> bool:
         return self.connection_info is not None
 
     @property
-    def number(self) -> Optional[int]:
+    def number(self) -> int | None:
         if self.connection_info is None:
             return None
         data: dict[str, Any] = json.loads(self.connection_info)['data']
@@ -124,15 +122,16 @@ class Host:
 
 
 @dataclasses.dataclass
-class SwapAction:
-    """A swap of volumes, as Nova's instance actions show it."""
+class ServerAction:
+    """An attach or a swap of volumes, as Nova's instance actions show it."""
 
     id: int
     instance_uuid: str
+    action: str
     start_time: datetime.datetime
     #: Result and end of its event, once it is over.
-    result: Optional[str] = None
-    finish_time: Optional[datetime.datetime] = None
+    result: str | None = None
+    finish_time: datetime.datetime | None = None
 
 
 class World:
@@ -149,7 +148,7 @@ class World:
                       for name in (HERE, THERE)}
         self.servers: dict[str, Server] = {}
         self.rows: dict[str, Row] = {}
-        self.swaps: list[SwapAction] = []
+        self.actions: list[ServerAction] = []
         #: By server, between which hosts it moves.
         self.migrations: dict[str, tuple[str, str]] = {}
         #: In the memory of the nova-compute of a host.
@@ -185,7 +184,7 @@ class World:
         return self.hosts[HERE]
 
     def step(self, words: str, *faults: str,
-             question: str = '') -> Optional[str]:
+             question: str = '') -> str | None:
         """Let others go on before something happens."""
         actor = self.scheduler.current
         fault = self.scheduler.step(
@@ -205,7 +204,7 @@ class World:
               r.device_name, r.deleted, r.created_at > young)
              for r in self.rows.values()],
             [(s.instance_uuid, s.result, s.start_time > young)
-             for s in self.swaps],
+             for s in self.actions],
             self.migrations, sorted(self.locks), self.is_up,
             sorted(self.hanging), sorted(self.busy), sorted(self.disturbed),
             self.attached, self.is_blind, self.died_in_nova,
@@ -214,8 +213,8 @@ class World:
                            for a in e['plan']['actions']])
              for e in self.entries]))
 
-    def broken(self, name: str, text: str) -> None:
-        raise Broken(name, text)
+    def broken(self, name: str, text: str, situation: str = '') -> None:
+        raise Broken(name, text, situation)
 
     def server(self, uuid: str) -> Server:
         self.scheduler.sees(f'server {uuid}')
@@ -228,7 +227,23 @@ class World:
 
     def of_host(self, host: str) -> list[Server]:
         self.scheduler.sees(*(f'server {uuid}' for uuid in self.servers))
+        if self.scheduler.current is not None:
+            self.scheduler.current.local['told'] = self._told(host)
         return [s for s in self.servers.values() if s.host == host]
+
+    def _told(self, host: str) -> frozenset[tuple[str, str | None]]:
+        """The disks of a host that Nova's records tell of, by their server
+        and volume; no volume stands for all of a server.
+        """
+        return frozenset([
+            *((r.instance_uuid, r.volume_id) for r in self.rows.values()
+              if not r.deleted and r.attachment_id
+              and self.servers[r.instance_uuid].host == host),
+            *((a.instance_uuid, None) for a in self.actions
+              if a.action == instance_actions.SWAP_VOLUME
+              and a.finish_time is None),
+            *((server, None) for server, ends in self.migrations.items()
+              if host in ends)])
 
     # Nova's rows
 
@@ -240,11 +255,11 @@ class World:
     def volumes_of(self, server: str) -> list[Row]:
         return [r for r in self.rows_of(server) if r.volume_id]
 
-    def row_of(self, server: str, volume: str) -> Optional[Row]:
+    def row_of(self, server: str, volume: str) -> Row | None:
         return next((r for r in self.rows_of(server)
                      if r.volume_id == volume), None)
 
-    def add_row(self, server: str, volume: Optional[str],
+    def add_row(self, server: str, volume: str | None,
                 **values: Any) -> Row:
         names = {r.device_name for r in self.rows_of(server)}
         values.setdefault('device_name', next(
@@ -308,7 +323,7 @@ class World:
         return server
 
     def add_disk(self, server: str, volume: str,
-                 project: Optional[str] = None, **values: Any) -> Row:
+                 project: str | None = None, **values: Any) -> Row:
         """A volume that was attached a day ago."""
         there = self.servers[server]
         if volume not in self.cinder.volumes:
@@ -337,7 +352,7 @@ class World:
                 row.deleted_at -= earlier
         for volume in self.cinder.volumes.values():
             volume.age += hours
-        for swap in self.swaps:
+        for swap in self.actions:
             swap.start_time -= earlier
             if swap.finish_time is not None:
                 swap.finish_time -= earlier

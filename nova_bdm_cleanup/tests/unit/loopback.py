@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """A cloud of any size on the loopback: Nova and Cinder as the APIs show them.
 
 With their quirks: pages are cut without a word, Cinder's attachment list has
@@ -22,20 +12,11 @@ puts it on the wire, and cuts it.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Mapping
 import datetime
 import re
 import threading
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-)
+from typing import Any, Callable, NamedTuple
 import urllib.parse
 import uuid
 
@@ -92,32 +73,32 @@ class LoopbackCloud:
     def __init__(self, page: int = 1000) -> None:
         self.page = page
         #: By id, oldest first.
-        self.servers: Dict[str, Dict[str, Any]] = {}
-        self.mappings: Dict[str, List[Dict[str, Any]]] = {}
-        self.volumes: Dict[str, Dict[str, Any]] = {}
-        self.attachments: Dict[str, Dict[str, Any]] = {}
+        self.servers: dict[str, dict[str, Any]] = {}
+        self.mappings: dict[str, list[dict[str, Any]]] = {}
+        self.volumes: dict[str, dict[str, Any]] = {}
+        self.attachments: dict[str, dict[str, Any]] = {}
         #: The devices of the guests, by server.
-        self.guests: Dict[str, List[str]] = {}
+        self.guests: dict[str, list[str]] = {}
         #: The events of each swap of volumes, the newest first, by server.
-        self.swaps: Dict[str, List[List[Dict[str, Any]]]] = {}
+        self.swaps: dict[str, list[list[dict[str, Any]]]] = {}
         #: Where a nova-compute runs.
         self.hosts = ['compute1', 'compute2']
-        self.silent_hosts: List[str] = []
-        self.silent_servers: List[str] = []
+        self.silent_hosts: list[str] = []
+        self.silent_servers: list[str] = []
         self.token_is_valid = True
         #: By what members may list volumes: Cinder's resource_filters.json.
         self.volume_filters = {'status', 'name', 'metadata'}
         #: Whether attachments are filtered by the project of their volume.
         self.filters_projects = True
         #: Every request but those to Keystone.
-        self.requests: List[Request] = []
+        self.requests: list[Request] = []
         #: What the back end was told.
-        self.driver: List[Tuple[str, str]] = []
-        self._rules: List[Tuple[str, Callable[..., Any]]] = []
+        self.driver: list[tuple[str, str]] = []
+        self._rules: list[tuple[str, Callable[..., Any]]] = []
         self._lock = threading.Lock()
         # In the order in which they were made.
-        self._of_server: Dict[str, Dict[str, None]] = {}
-        self._of_volume: Dict[str, Dict[str, None]] = {}
+        self._of_server: dict[str, dict[str, None]] = {}
+        self._of_volume: dict[str, dict[str, None]] = {}
 
     # Making things
 
@@ -142,7 +123,7 @@ class LoopbackCloud:
             'os-vol-tenant-attr:tenant_id': project,
             'updated_at': _stamp(age), **fields})
 
-    def attachment(self, name: str, server_id: Optional[str],
+    def attachment(self, name: str, server_id: str | None,
                    volume_id: str, status: str = 'attached',
                    connected: bool = True, host: str = 'compute1') -> str:
         """A record in Cinder."""
@@ -161,19 +142,20 @@ class LoopbackCloud:
             'updated_at': '2026-01-02T00:00:00.000000'}, **fields)
         return volume_id
 
-    def put_attachment(self, attachment_id: str, server_id: Optional[str],
+    def put_attachment(self, attachment_id: str, server_id: str | None,
                        volume_id: str, **fields: Any) -> str:
         """A record with any id and fields."""
         self.attachments[attachment_id] = dict({
             'id': attachment_id, 'instance': server_id,
             'volume_id': volume_id, 'status': 'attached',
             'host': 'compute1', 'connection_info': _CONNECTION}, **fields)
-        self._of_server.setdefault(server_id or '', {})[attachment_id] = None
+        self._of_server.setdefault(
+            (server_id or '').lower(), {})[attachment_id] = None
         self._of_volume.setdefault(volume_id, {})[attachment_id] = None
         return attachment_id
 
     def mapping(self, server_id: str, volume_id: str,
-                attachment_id: Optional[str] = None) -> None:
+                attachment_id: str | None = None) -> None:
         """A block device mapping in Nova."""
         mappings = self.mappings[server_id]
         mappings.append({
@@ -244,7 +226,7 @@ class LoopbackCloud:
         return sum(bool(re.search(pattern, str(r))) for r in self.requests)
 
     @property
-    def paths(self) -> List[str]:
+    def paths(self) -> list[str]:
         """Method and path of each request."""
         return ['%s %s' % (r.method, r.path) for r in self.requests]
 
@@ -264,7 +246,7 @@ class LoopbackCloud:
                         return answer
             return self.respond(request)
 
-    def respond(self, request: Request) -> Tuple[int, Any]:
+    def respond(self, request: Request) -> tuple[int, Any]:
         """The answer to a request when nothing is wrong."""
         if not self.token_is_valid:
             return 401, {'error': {'message': 'The token has expired'}}
@@ -272,7 +254,7 @@ class LoopbackCloud:
             return self._nova(request)
         return self._cinder(request)
 
-    def _nova(self, request: Request) -> Tuple[int, Any]:
+    def _nova(self, request: Request) -> tuple[int, Any]:
         path, admin = request.path, request.is_admins
         if path == '/servers/detail':
             return self._list_servers(request.query, admin)
@@ -302,7 +284,7 @@ class LoopbackCloud:
         return 200, {'server': self._server(server)}
 
     def _list_mappings(self, server_id: str,
-                       version: Optional[str]) -> List[Dict[str, Any]]:
+                       version: str | None) -> list[dict[str, Any]]:
         mappings = self.mappings[server_id]
         if version == 'compute 2.88':
             return [{'id': m['volumeId'], **{
@@ -310,7 +292,7 @@ class LoopbackCloud:
                 for m in mappings]
         return [m for m in mappings if m['attachment_id']]
 
-    def _actions(self, server_id: str, rest: str) -> Tuple[int, Any]:
+    def _actions(self, server_id: str, rest: str) -> tuple[int, Any]:
         swaps = self.swaps.get(server_id, [])
         number = rest.partition('/req-swap-')[2]
         if number:
@@ -322,7 +304,7 @@ class LoopbackCloud:
                'start_time': _stamp(_DAY * (n + 1))}
               for n in range(len(swaps)))]}
 
-    def _server(self, server: Dict[str, Any]) -> Dict[str, Any]:
+    def _server(self, server: dict[str, Any]) -> dict[str, Any]:
         if server['id'] in self.silent_servers:
             return {'id': server['id'], 'status': 'UNKNOWN',
                     'tenant_id': server['tenant_id']}
@@ -330,7 +312,7 @@ class LoopbackCloud:
             {'id': m['volumeId']} for m in self.mappings[server['id']]]})
 
     def _list_servers(self, query: Mapping[str, str],
-                      admin: bool) -> Tuple[int, Any]:
+                      admin: bool) -> tuple[int, Any]:
         if 'all_tenants' in query and not admin:
             return 403, {'forbidden': {'message': 'Policy'}}
         try:
@@ -352,14 +334,14 @@ class LoopbackCloud:
             return 400, {'badRequest': {
                 'message': 'marker [%s] not found' % marker}}
         page, more = self._cut(found, query)
-        answer: Dict[str, Any] = {'servers': [self._server(s) for s in page]}
+        answer: dict[str, Any] = {'servers': [self._server(s) for s in page]}
         if more:
             answer['servers_links'] = [{'rel': 'next', 'href': 'somewhere'}]
         return 200, answer
 
-    def _cut(self, found: List[Dict[str, Any]],
+    def _cut(self, found: list[dict[str, Any]],
              query: Mapping[str, str]
-             ) -> Tuple[List[Dict[str, Any]], bool]:
+             ) -> tuple[list[dict[str, Any]], bool]:
         if 'marker' in query:
             place = next(n for n, f in enumerate(found)
                          if f['id'] == query['marker'])
@@ -368,7 +350,7 @@ class LoopbackCloud:
         limit = min(self.page, int(query.get('limit', self.page)))
         return found[:limit], len(found) > limit
 
-    def _cinder(self, request: Request) -> Tuple[int, Any]:
+    def _cinder(self, request: Request) -> tuple[int, Any]:
         path, admin = request.path, request.is_admins
         if path in ('/attachments', '/attachments/detail'):
             return self._list_attachments(path, request.query, admin)
@@ -395,14 +377,14 @@ class LoopbackCloud:
                 k: v for k, v in thing.items() if k != 'host'}}
         return 200, {'volume': self._volume(thing, admin)}
 
-    def _delete(self, attachment_id: str) -> List[Any]:
+    def _delete(self, attachment_id: str) -> list[Any]:
         gone = self.attachments.pop(attachment_id)
         if gone['connection_info']:
             self.driver.append(('terminate_connection', gone['volume_id']))
         self._settle(gone['volume_id'])
         return []
 
-    def _act(self, volume_id: str, body: Any) -> Tuple[int, Any]:
+    def _act(self, volume_id: str, body: Any) -> tuple[int, Any]:
         (action, arguments), = body.items()
         self.driver.append((action, volume_id))
         if action == 'os-force_detach' and arguments['attachment_id']:
@@ -427,7 +409,7 @@ class LoopbackCloud:
         return volume.get('os-vol-tenant-attr:tenant_id')
 
     def _list_attachments(self, path: str, query: Mapping[str, str],
-                          admin: bool) -> Tuple[int, Any]:
+                          admin: bool) -> tuple[int, Any]:
         project = query.get('project_id')
         if project and not admin:
             return _invalid_filters(['project_id'])
@@ -437,13 +419,15 @@ class LoopbackCloud:
             project = 'own'
         ids = list(self.attachments)
         if 'instance_id' in query:
-            ids = list(self._of_server.get(query['instance_id'], ()))
+            # MariaDB compares without case.
+            ids = list(self._of_server.get(query['instance_id'].lower(), ()))
         if 'volume_id' in query:
             ids = list(self._of_volume.get(query['volume_id'], ()))
         found = [
             a for a in (self.attachments[i] for i in ids
                         if i in self.attachments)
-            if query.get('instance_id') in (None, a['instance'])
+            if ('instance_id' not in query or query['instance_id'].lower()
+                == (a['instance'] or '').lower())
             and project in (None, self._project(a['volume_id']))]
         marker = query.get('marker')
         if marker and marker not in self.attachments:
@@ -456,9 +440,9 @@ class LoopbackCloud:
                                      for a in page]}
 
     def _list_volumes(self, path: str, query: Mapping[str, str],
-                      admin: bool) -> Tuple[int, Any]:
+                      admin: bool) -> tuple[int, Any]:
         odd = set(query) - self.volume_filters - {
-            'all_tenants', 'limit', 'marker', 'offset'}
+            'all_tenants', 'limit', 'marker', 'offset', 'sort'}
         if odd and not admin:
             return _invalid_filters(odd)
         project = query.get('project_id')
@@ -476,7 +460,7 @@ class LoopbackCloud:
         if marker and marker not in self.volumes:
             return 404, {'itemNotFound': {'message': 'marker'}}
         page, more = self._cut(found, query)
-        answer: Dict[str, Any] = {'volumes': [
+        answer: dict[str, Any] = {'volumes': [
             self._volume(v, admin) if path == '/volumes/detail'
             else {'id': v['id'], 'name': v['name'], 'links': []}
             for v in page]}
@@ -484,7 +468,7 @@ class LoopbackCloud:
             answer['volumes_links'] = [{'rel': 'next', 'href': 'somewhere'}]
         return 200, answer
 
-    def _volume(self, volume: Dict[str, Any], admin: bool) -> Dict[str, Any]:
+    def _volume(self, volume: dict[str, Any], admin: bool) -> dict[str, Any]:
         records = [self.attachments[i]
                    for i in self._of_volume.get(volume['id'], ())
                    if i in self.attachments]
@@ -503,7 +487,7 @@ def _stamp(age: datetime.timedelta) -> str:
     return moment.strftime('%Y-%m-%dT%H:%M:%S.%f')
 
 
-def _invalid_filters(names: Iterable[str]) -> Tuple[int, Any]:
+def _invalid_filters(names: Iterable[str]) -> tuple[int, Any]:
     return 400, {'badRequest': {
         'message': 'Invalid filters %s are found in query options.'
                    % ','.join(sorted(names))}}

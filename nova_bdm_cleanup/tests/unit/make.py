@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Shorthand for the facts that tests are about.
 
 Every value has a default that belongs to a healthy disk, so a test names only
@@ -17,10 +7,11 @@ what matters to it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 import datetime
-from typing import Any, Iterable, Mapping, Optional
+from typing import Any
 
-from nova_bdm_cleanup import model
+from nova_bdm_cleanup.rules import facts
 
 NOW = datetime.datetime(2026, 3, 14, 3, 0, tzinfo=datetime.timezone.utc)
 
@@ -37,21 +28,21 @@ def ago(seconds: float) -> datetime.datetime:
     return NOW - datetime.timedelta(seconds=seconds)
 
 
-def server(**values: Any) -> model.Server:
-    return model.Server(**{
+def server(**values: Any) -> facts.Server:
+    return facts.Server(**{
         'uuid': SERVER, 'host': HOST, 'project': PROJECT, **values})
 
 
-def bdm(**values: Any) -> model.Bdm:
+def bdm(**values: Any) -> facts.Bdm:
     """A data volume that has been connected for a day."""
-    return model.Bdm(**{
+    return facts.Bdm(**{
         'uuid': 'bdm-1', 'source_type': 'volume',
         'destination_type': 'volume', 'volume_id': 'volume-1',
         'attachment_id': 'attachment-1', 'device_name': '/dev/vdb',
         'has_connection_info': True, 'created_at': ago(86400), **values})
 
 
-def root(**values: Any) -> model.Bdm:
+def root(**values: Any) -> facts.Bdm:
     """The root disk of a server that was booted from an image."""
     return bdm(**{
         'uuid': 'bdm-root', 'source_type': 'image',
@@ -60,52 +51,52 @@ def root(**values: Any) -> model.Bdm:
         'has_connection_info': False, **values})
 
 
-def attachment(**values: Any) -> model.Attachment:
+def attachment(**values: Any) -> facts.Attachment:
     """The attachment that :func:`bdm` carries."""
-    return model.Attachment(**{
+    return facts.Attachment(**{
         'id': 'attachment-1', 'volume_id': 'volume-1', 'server_id': SERVER,
         'status': 'attached', 'connected': True, **values})
 
 
-def volume(**values: Any) -> model.Volume:
+def volume(**values: Any) -> facts.Volume:
     """A volume that Cinder attaches to nobody whom its own list names."""
-    return model.Volume(**{
+    return facts.Volume(**{
         'id': 'volume-1', 'status': 'in-use', 'project': PROJECT,
         'updated_at': ago(60), **values})
 
 
-def attached_to(server_id: Optional[str] = SERVER,
-                attachment_id: Optional[str] = 'attachment-1',
-                host: Optional[str] = HOST) -> model.AttachedServer:
+def attached_to(server_id: str | None = SERVER,
+                attachment_id: str | None = 'attachment-1',
+                host: str | None = HOST) -> facts.AttachedServer:
     """One entry of a volume's own list."""
-    return model.AttachedServer(server_id, attachment_id, host)
+    return facts.AttachedServer(server_id, attachment_id, host)
 
 
-def snapshot(bdms: Iterable[model.Bdm] = (),
-             volumes: Iterable[model.Volume] = (),
-             attachments: Iterable[model.Attachment] = (),
+def snapshot(bdms: Iterable[facts.Bdm] = (),
+             volumes: Iterable[facts.Volume] = (),
+             attachments: Iterable[facts.Attachment] = (),
              missing: Iterable[str] = (),
-             witness: model.WitnessAnswer = model.WitnessAnswer.KNOWN,
+             witness: facts.WitnessAnswer = facts.WitnessAnswer.KNOWN,
              sees_all: bool = True,
-             swaps: Iterable[model.Swap] = (),
-             roots: Iterable[model.Bdm] = (root(),),
-             **about_server: Any) -> model.Snapshot:
+             swaps: Iterable[facts.Swap] = (),
+             roots: Iterable[facts.Bdm] = (root(),),
+             **about_server: Any) -> facts.Snapshot:
     """One look.
 
     :param bdms: the mappings besides the root's
     :param missing: the ids of volumes that Cinder proved not to have
     """
-    known: Mapping[str, Optional[model.Volume]] = {
+    known: Mapping[str, facts.Volume | None] = {
         **{v.id: v for v in volumes}, **dict.fromkeys(missing)}
-    return model.Snapshot(server(**about_server), (*roots, *bdms), known,
+    return facts.Snapshot(server(**about_server), (*roots, *bdms), known,
                           tuple(attachments), witness, sees_all,
                           tuple(swaps))
 
 
-def deletions(plan: model.Plan) -> int:
+def deletions(plan: facts.Plan) -> int:
     """How many attachments go, besides those that the mappings name."""
     own = {f.bdm.attachment_id for f in plan.due if f.bdm}
     return sum(
         sum(a.id not in own for a in f.action.attachments)
-        if isinstance(f.action, model.RemoveBdm) else 1
+        if isinstance(f.action, facts.RemoveBdm) else 1
         for f in plan.due)

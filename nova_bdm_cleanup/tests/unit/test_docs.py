@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Whoever looks something up at night finds it in the documentation."""
 
 from __future__ import annotations
@@ -18,10 +8,10 @@ import inspect
 import pathlib
 import re
 
-from nova_bdm_cleanup import model
-from nova_bdm_cleanup import options
 from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.fleet.issues import FleetReason
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -107,18 +97,18 @@ class DocumentationTest(base.TestCase):
 
     def test_every_reason_has_a_section_in_the_runbook(self) -> None:
         found = sections(GUIDE / 'runbook.rst')
-        for reason in [*model.Reason, *FleetReason]:
+        for reason in [*facts.Reason, *FleetReason]:
             self.assertIn(str(reason), found)
             self.assertIn('\nYou: ', found[str(reason)])
 
     def test_every_reason_can_be_linked_to(self) -> None:
         text = (GUIDE / 'runbook.rst').read_text(encoding='utf-8')
-        for reason in [*model.Reason, *FleetReason]:
+        for reason in [*facts.Reason, *FleetReason]:
             self.assertIn('\n.. _%s:\n' % reason, text)
 
     def test_every_reason_of_the_plugin_is_shown_in_a_log_line(self) -> None:
         found = sections(GUIDE / 'runbook.rst')
-        for reason in model.Reason:
+        for reason in facts.Reason:
             lines = [line for line in found[str(reason)].split('\n')
                      if SHORT.match(line)]
             self.assertTrue(lines, reason)
@@ -128,7 +118,7 @@ class DocumentationTest(base.TestCase):
 
     def test_the_runbook_has_no_reason_that_does_not_exist(self) -> None:
         text = (GUIDE / 'runbook.rst').read_text(encoding='utf-8')
-        known = {str(r) for r in [*model.Reason, *FleetReason]}
+        known = {str(r) for r in [*facts.Reason, *FleetReason]}
         self.assertEqual(
             set(), set(re.findall(r'^\.\. _(.*):$', text, re.M)) - known)
 
@@ -142,7 +132,7 @@ class DocumentationTest(base.TestCase):
 
     def test_the_lines_shown_are_of_events_and_reasons_that_exist(
             self) -> None:
-        reasons = {str(r) for r in model.Reason} | {'-'}
+        reasons = {str(r) for r in facts.Reason} | {'-'}
         for page, form in (('runbook.rst', SHORT), ('audit-lines.rst', LINE)):
             text = (GUIDE / page).read_text(encoding='utf-8')
             shown = [form.match(line) for line in text.split('\n')

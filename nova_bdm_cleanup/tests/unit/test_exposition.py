@@ -1,22 +1,11 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The text that Prometheus reads."""
 
 from __future__ import annotations
 
-from nova_bdm_cleanup import exposition
-from nova_bdm_cleanup.exposition import Metric
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import promtool
+from nova_bdm_cleanup import prometheus
+from nova_bdm_cleanup.prometheus import Metric
+from nova_bdm_cleanup.tests.unit import base, promtool
 
 BOILED = Metric('eggs_boiled_total', 'counter', 'Eggs that were boiled.',
                 ('size',))
@@ -40,16 +29,16 @@ boiling_seconds_sum{size="M"} 480.0
 class Kitchen:
 
     def collect(self):
-        yield BOILED.by({('"L"\\\n',): 3})
-        yield WATER.of(99.5)
-        yield TIME.by({('M',): (2, 480)})
+        yield BOILED.labelled({('"L"\\\n',): 3})
+        yield WATER.plain(99.5)
+        yield TIME.labelled({('M',): (2, 480)})
 
 
 class ExpositionTest(base.TestCase):
 
     def test_the_text(self):
         """No series of prometheus_client's own, such as of its process."""
-        self.assertEqual(TEXT, exposition.text(Kitchen()))
+        self.assertEqual(TEXT, prometheus.text(Kitchen()))
 
     @promtool.needs_promtool
     def test_prometheus_takes_it(self):
@@ -68,4 +57,4 @@ class ExpositionTest(base.TestCase):
             [('``eggs_boiled_total{size}``', 'counter',
               'Eggs that were boiled.'),
              ('``water_celsius``', 'gauge', 'How hot the water is.')],
-            list(exposition.Metrics((BOILED, WATER)).lines()))
+            list(prometheus.Metrics((BOILED, WATER)).lines()))

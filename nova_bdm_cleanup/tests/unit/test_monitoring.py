@@ -1,31 +1,20 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The alerts and the dashboard in etc/ ask for what exists."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 import json
 import pathlib
 import re
-from typing import Any, Dict, Iterator, List, Set, Tuple
+from typing import Any
 
 import yaml
 
-from nova_bdm_cleanup.fleet import metrics as audit_metrics
+from nova_bdm_cleanup.fleet import audit_metrics
 from nova_bdm_cleanup.fleet.issues import FleetReason
-from nova_bdm_cleanup.model import DANGLING
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import promtool
+from nova_bdm_cleanup.rules.facts import DANGLING, Reason
+from nova_bdm_cleanup.tests.unit import base, promtool
 from nova_bdm_cleanup.watch import metrics as node_metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -43,17 +32,17 @@ SCRAPED = {'instance', 'job'}
 THEIRS = {'node_systemd_unit_state', 'node_textfile_scrape_error'}
 
 
-def rules() -> List[Dict[str, Any]]:
+def rules() -> list[dict[str, Any]]:
     content = yaml.safe_load(RULES.read_text(encoding='utf-8'))
     return [rule for group in content['groups'] for rule in group['rules']]
 
 
-def panels() -> List[Dict[str, Any]]:
+def panels() -> list[dict[str, Any]]:
     dashboard = json.loads(DASHBOARD.read_text(encoding='utf-8'))
     return [p for p in dashboard['panels'] if p['type'] != 'row']
 
 
-def queries() -> Iterator[Tuple[str, str]]:
+def queries() -> Iterator[tuple[str, str]]:
     """All of the dashboard, with where they are."""
     for panel in panels():
         for target in panel['targets']:
@@ -135,7 +124,7 @@ class AlertsTest(base.TestCase):
         fired = {case['alertname'] for test in tests['tests']
                  for case in test['alert_rule_test']
                  if case.get('exp_alerts')}
-        documented: Set[str] = set(re.findall(
+        documented: set[str] = set(re.findall(
             r'``(Bdm\w+)``', (DOC / 'guide' / 'monitoring.rst').read_text(
                 encoding='utf-8')))
         names = {rule['alert'] for rule in rules()}
@@ -171,7 +160,7 @@ class DashboardTest(base.TestCase):
 
     def test_panels_do_not_overlap(self) -> None:
         dashboard = json.loads(DASHBOARD.read_text(encoding='utf-8'))
-        taken: Set[Tuple[int, int]] = set()
+        taken: set[tuple[int, int]] = set()
         for panel in dashboard['panels']:
             place = panel['gridPos']
             cells = {(x, y)

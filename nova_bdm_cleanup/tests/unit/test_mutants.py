@@ -17,10 +17,8 @@ import testscenarios
 from testtools import matchers
 
 from nova_bdm_cleanup.tests import mutants
-from nova_bdm_cleanup.tests.mutants import __main__ as command
-from nova_bdm_cleanup.tests.mutants import finders
-from nova_bdm_cleanup.tests.mutants.mutant import Misplaced
-from nova_bdm_cleanup.tests.mutants.mutant import Mutant
+from nova_bdm_cleanup.tests.mutants import __main__ as command, finders
+from nova_bdm_cleanup.tests.mutants.mutant import Misplaced, Mutant
 from nova_bdm_cleanup.tests.unit import base
 
 load_tests = testscenarios.load_tests_apply_scenarios
@@ -38,6 +36,9 @@ class EachMutantTest(base.TestCase):
         changed = self.mutant.apply(source)
         self.assertNotEqual(ast.dump(ast.parse(source)),
                             ast.dump(ast.parse(changed)))
+
+    def test_unit_tests_look_for_it(self):
+        self.assertNotEqual([], finders._units(self.mutant.path))
 
 
 class MutantsTest(base.TestCase):
@@ -92,16 +93,17 @@ class FindersTest(base.TestCase):
     def test_the_unit_tests_of_a_part(self):
         of = finders.FINDERS['unit'].arguments
         self.assertThat(of('plugin/host.py')[-1],
-                        matchers.EndsWith('plugin.test_addresses'))
+                        matchers.EndsWith('plugin.test_sessions'))
         self.assertEqual([], of('store/journal.py'))
         self.assertEqual(set(), {
-            module for part in ('rules/x.py', 'cleanup/x.py', 'plugin/x.py')
+            module for part in ('rules/x.py', 'cleanup/x.py', 'plugin/x.py',
+                                'openstack/x.py')
             for module in of(part)} - set(of('')))
 
 
 class HuntTest(base.TestCase):
 
-    MUTANT = Mutant('less-safe', 'Harm.', 'version.py',
+    MUTANT = Mutant('less-safe', 'Harm.', '__init__.py',
                     (('VERSION = ', 'MUTATED = '),))
 
     def finder(self, program, limit=60.0):
@@ -114,9 +116,9 @@ class HuntTest(base.TestCase):
 
     def test_found(self):
         result = self.hunt(self.finder(
-            'from nova_bdm_cleanup import version\n'
+            'import nova_bdm_cleanup\n'
             'print("broken: the version")\n'
-            'raise SystemExit(version.MUTATED)'))
+            'raise SystemExit(nova_bdm_cleanup.MUTATED)'))
         self.assertTrue(result.is_good)
         self.assertEqual('somebody: the version', str(result))
 
@@ -165,7 +167,7 @@ class TableTest(base.TestCase):
 
     def test_for_the_documentation(self):
         lines = '\n'.join(command.rst(self.RESULTS))
-        self.assertIn('   * - **less-safe** Harm. ``version.py``\n'
+        self.assertIn('   * - **less-safe** Harm. ``__init__.py``\n'
                       '     - search: some property\n'
                       '     - 1\n', lines)
         self.assertLessEqual(max(map(len, lines.split('\n'))), 79)

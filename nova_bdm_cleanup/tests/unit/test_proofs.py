@@ -8,11 +8,7 @@ from collections.abc import Iterator
 import pathlib
 import re
 
-from e2e import coming_back
-from e2e import commands
-from e2e import faults
-from e2e import monitoring
-from e2e import scenarios
+from e2e import coming_back, commands, faults, monitoring, scenarios
 from nova_bdm_cleanup.tests.unit import base
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The file that another program reads while it is replaced."""
 
 from __future__ import annotations
@@ -20,7 +10,8 @@ import stat
 import threading
 from unittest import mock
 
-from nova_bdm_cleanup import textfile
+from nova_bdm_cleanup import prometheus
+from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.tests.unit import base
 
 SOMEBODY = 65534
@@ -43,8 +34,9 @@ class TextfileTest(base.TestCase):
         path = self.path if path is None else path
         before = sorted(os.listdir(self.directory))
         for act in [func] if func else [
-                textfile.check, lambda path: textfile.write(path, b'new\n')]:
-            error = self.assertRaises(textfile.TextfileError, act, path)
+                prometheus.check,
+                lambda path: prometheus.write(path, b'new\n')]:
+            error = self.assertRaises(FileError, act, path)
             for word in (path, *words):
                 self.assertIn(word, str(error))
         self.assertEqual(before, sorted(os.listdir(self.directory)))
@@ -66,32 +58,32 @@ class WriteTest(TextfileTest):
 
     def test_new_then_replaced(self):
         for data in (b'old\n', b'new\n', b''):
-            textfile.check(self.path)
-            textfile.write(self.path, data)
+            prometheus.check(self.path)
+            prometheus.write(self.path, data)
             self.assertEqual(data, self.content())
             self.assertEqual(['bdm.prom'], os.listdir(self.directory))
 
     def test_anybody_may_read_it_whatever_the_umask(self):
         for umask in (0o077, 0o000):
             self.addCleanup(os.umask, os.umask(umask))
-            textfile.write(self.path, b'data\n')
+            prometheus.write(self.path, b'data\n')
             self.assertEqual('0o644', oct(stat.S_IMODE(
                 os.stat(self.path).st_mode)))
 
     def test_in_the_directory_of_the_process(self):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.directory)
-        textfile.write('bdm.prom', b'data\n')
+        prometheus.write('bdm.prom', b'data\n')
         self.assertEqual(b'data\n', self.content())
 
     def test_a_reader_never_sees_half_of_it(self):
         both = [letter * 1000000 for letter in (b'a', b'b')]
-        textfile.write(self.path, both[0])
+        prometheus.write(self.path, both[0])
         done = threading.Event()
 
         def write():
             for number in range(100):
-                textfile.write(self.path, both[number % 2])
+                prometheus.write(self.path, both[number % 2])
             done.set()
 
         writer = threading.Thread(target=write)
@@ -104,11 +96,11 @@ class WriteTest(TextfileTest):
         self.assertGreater(seen, 5)
 
     def test_checking_leaves_what_is_there(self):
-        textfile.check(self.path)
+        prometheus.check(self.path)
         self.assertEqual([], os.listdir(self.directory))
-        textfile.write(self.path, b'old\n')
+        prometheus.write(self.path, b'old\n')
         before = os.stat(self.path)
-        textfile.check(self.path)
+        prometheus.check(self.path)
         self.assertEqual(before, os.stat(self.path))
 
 
@@ -144,22 +136,22 @@ class RefusalTest(TextfileTest):
             path=os.path.join(self.directory, 'none', 'bdm.prom'))
 
     def test_below_a_file(self):
-        textfile.write(self.path, b'old\n')
+        prometheus.write(self.path, b'old\n')
         self.assertRefused('Not a directory',
                            path=os.path.join(self.path, 'bdm.prom'))
 
     def test_unwritable_directory(self):
-        textfile.write(self.path, b'old\n')
+        prometheus.write(self.path, b'old\n')
         with self.as_somebody():
-            for act in (textfile.check,
-                        lambda path: textfile.write(path, b'new\n')):
+            for act in (prometheus.check,
+                        lambda path: prometheus.write(path, b'new\n')):
                 error = self.assertRaises(
-                    textfile.TextfileError, act, self.path)
+                    FileError, act, self.path)
                 self.assertIn('make its directory writable', str(error))
         self.assertEqual(b'old\n', self.content())
 
     def test_the_file_of_another_user_in_a_sticky_directory(self):
-        textfile.write(self.path, b'old\n')
+        prometheus.write(self.path, b'old\n')
         with self.as_somebody():
             os.seteuid(0)
             os.chmod(self.directory, 0o1777)  # noqa: S103
@@ -171,17 +163,17 @@ class RefusalTest(TextfileTest):
             os.seteuid(0)
             os.chown(self.path, SOMEBODY, -1)
             os.seteuid(SOMEBODY)
-            textfile.check(self.path)
-            textfile.write(self.path, b'new\n')
+            prometheus.check(self.path)
+            prometheus.write(self.path, b'new\n')
         self.assertEqual(b'new\n', self.content())
 
     def test_full_disk(self):
-        textfile.write(self.path, b'old\n')
+        prometheus.write(self.path, b'old\n')
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
         try:
             self.assertRefused('free some space', func=lambda path:
-                               textfile.write(path, b'much more\n'))
+                               prometheus.write(path, b'much more\n'))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         self.assertEqual(b'old\n', self.content())
@@ -190,12 +182,12 @@ class RefusalTest(TextfileTest):
         with mock.patch('os.replace', autospec=True,
                         side_effect=OSError(5, 'Input/output error')):
             self.assertRefused('Input/output error', 'file system',
-                               func=lambda path: textfile.write(path, b''))
+                               func=lambda path: prometheus.write(path, b''))
         self.assertEqual([], os.listdir(self.directory))
 
     def test_stopped_half_way(self):
         with mock.patch('os.replace', autospec=True,
                         side_effect=KeyboardInterrupt):
-            self.assertRaises(KeyboardInterrupt, textfile.write, self.path,
+            self.assertRaises(KeyboardInterrupt, prometheus.write, self.path,
                               b'')
         self.assertEqual([], os.listdir(self.directory))

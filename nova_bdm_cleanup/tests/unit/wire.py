@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Serves a cloud over HTTP, with answers as wrong as a test wants them."""
 
 from __future__ import annotations
@@ -19,18 +9,15 @@ import socket
 import struct
 import threading
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 import urllib.parse
 
 from cinderclient import client as cinderclient
 import fixtures
-from keystoneauth1 import service_token
-from keystoneauth1 import session as ksa_session
-from keystoneauth1 import token_endpoint
+from keystoneauth1 import service_token, session as ksa_session, token_endpoint
 from keystoneauth1.identity import v3
 
-from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud
-from nova_bdm_cleanup.tests.unit.loopback import Request
+from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud, Request
 
 #: What answers in place of an API: gets the handler, writes what it likes.
 Trouble = Callable[['_Handler'], None]
@@ -64,7 +51,7 @@ class LoopbackServer(fixtures.Fixture):
         return 'http://127.0.0.1:%d' % self.port
 
     def cinderclient(self, user: str = 'admin', service: bool = False,
-                     url: Optional[str] = None) -> Any:
+                     url: str | None = None) -> Any:
         """A python-cinderclient as Nova makes it.
 
         :param service: send a service token along
@@ -129,7 +116,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_body(status, body, 'application/json', token=token)
 
     def send_body(self, status: int, body: bytes, kind: str,
-                  length: Optional[int] = None, token: str = '') -> None:
+                  length: int | None = None, token: str = '') -> None:
         self.send_response(status)
         self.send_header('Content-Type', kind)
         self.send_header('Content-Length', str(
@@ -187,7 +174,7 @@ def page(status: int) -> Trouble:
         status, b'<html><h1>%d</h1></html>' % status, 'text/html')
 
 
-def raw(status: int, body: bytes, length: Optional[int] = None) -> Trouble:
+def raw(status: int, body: bytes, length: int | None = None) -> Trouble:
     """Any bytes, as JSON; the length may be another one than announced."""
     def send(handler: _Handler) -> None:
         handler.send_body(status, body, 'application/json', length)

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Random worlds for property tests.
 
 Most random data is far from any danger.  So the strategy prefers the worlds in
@@ -25,9 +15,8 @@ import dataclasses
 import hypothesis
 from hypothesis import strategies as st
 
-from nova_bdm_cleanup import model
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import WitnessAnswer
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Policy, WitnessAnswer
 from nova_bdm_cleanup.tests.unit import make
 from nova_bdm_cleanup.tests.unit.cleanup import fakes
 
@@ -131,11 +120,11 @@ _carried = _kinds((6, 'of its volume'), (1, 'any'), (1, None),
 _servers = _kinds((8, make.server()), (1, make.server(keep=True)),
                   (1, make.server(locked_by_admin=True)))
 
-_UNENDED = model.Swap(make.ago(600))
-_FAILED = model.Swap(make.ago(600), make.ago(590))
+_UNENDED = facts.Swap(make.ago(600))
+_FAILED = facts.Swap(make.ago(600), make.ago(590))
 
 _swaps = _kinds((12, ()), (1, (_UNENDED,)), (1, (_FAILED,)),
-                (1, (_UNENDED, model.Swap(make.ago(90000)))))
+                (1, (_UNENDED, facts.Swap(make.ago(90000)))))
 
 _OTHERS = {'server_id': make.OTHER_SERVER}
 _RESERVED = {'status': 'reserved', 'connected': False}
@@ -275,7 +264,7 @@ def look(world, witness=WitnessAnswer.KNOWN, hidden=(), unlisted=()):
     """
     volumes, attachments, _ = fakes.Cinder(world).look(
         world.server.uuid, tuple(world.rows.values()))
-    return model.Snapshot(
+    return facts.Snapshot(
         world.server, tuple(world.rows.values()),
         {i: None if hidden and i in hidden else v
          for i, v in volumes.items()},
@@ -302,5 +291,5 @@ policies = _kinds(
     (1, Policy(max_attachments=1)),
     (1, Policy(max_attachments=0)),
     *((1, Policy(remove_when=frozenset([reason])))
-      for reason in sorted(model.REMOVED)),
+      for reason in sorted(facts.REMOVED)),
     (1, Policy(remove_when=frozenset())))

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Nova, Cinder and a hypervisor in memory, behind the two interfaces.
 
 The world behaves like the real thing where it matters: Cinder computes a
@@ -24,32 +14,22 @@ which it happens.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-)
+from typing import Any, Callable
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup import model
-from nova_bdm_cleanup.cleanup.ports import CinderPort
-from nova_bdm_cleanup.cleanup.ports import HostPort
-from nova_bdm_cleanup.cleanup.ports import RebootLost
-from nova_bdm_cleanup.cleanup.ports import Undecided
-from nova_bdm_cleanup.model import Answers
-from nova_bdm_cleanup.store.journal import Charge
-from nova_bdm_cleanup.store.journal import Entry
-from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.cleanup.ports import (
+    CinderPort,
+    Claim,
+    HostPort,
+    RebootLost,
+    Undecided,
+)
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Answers
+from nova_bdm_cleanup.store.journal import Charge, Entry, Journal
 from nova_bdm_cleanup.tests.unit import make
 
 
@@ -67,34 +47,36 @@ class World:
     :param neighbours: volumes that other servers on this host have
     """
 
-    def __init__(self, bdms: Sequence[model.Bdm] = (),
-                 volumes: Sequence[model.Volume] = (),
-                 attachments: Sequence[model.Attachment] = (),
+    def __init__(self, bdms: Sequence[facts.Bdm] = (),
+                 volumes: Sequence[facts.Volume] = (),
+                 attachments: Sequence[facts.Attachment] = (),
                  neighbours: Sequence[str] = (),
-                 hosts: Optional[Mapping[str, str]] = None) -> None:
+                 hosts: Mapping[str, str] | None = None) -> None:
         self.server = make.server()
         self.rebooting = True
         self.rows = {b.uuid: b for b in bdms}
         #: Nova's soft-deleted rows of the server.
-        self.deleted: List[model.Bdm] = []
+        self.deleted: list[facts.Bdm] = []
         self.volumes = {v.id: v for v in volumes}
         self.attachments = {a.id: a for a in attachments}
         self.neighbours = set(neighbours)
         #: Volumes whose address on this host another volume has by now.
-        self.reused: Set[str] = set()
+        self.reused: set[str] = set()
+        #: What Cinder says of those who have the addresses by now.
+        self.neighbour_is_attached: bool | None = True
         #: Volumes of which nobody can tell who needs them.
-        self.undecided: Set[str] = set()
+        self.undecided: set[str] = set()
         #: Nova's swaps of volumes that did not end well.
-        self.swaps: Tuple[model.Swap, ...] = ()
+        self.swaps: tuple[facts.Swap, ...] = ()
         #: Volumes whose lock is held.
-        self.guarded: Set[str] = set()
+        self.guarded: set[str] = set()
         #: Volumes that Cinder was told to take from the server.
-        self.told: Set[str] = set()
+        self.told: set[str] = set()
         self.hosts = dict(hosts or {})
         #: There are more attachments than are shown.
         self.is_cut = False
         #: Volumes of other servers on this host that Cinder ought to know.
-        self.witnesses: Tuple[str, ...] = ()
+        self.witnesses: tuple[str, ...] = ()
         self.running = True
         #: The lock of the server is held by the cleanup.
         self.locked = False
@@ -104,16 +86,16 @@ class World:
         self.mapped = {a.id for a in attachments
                        if a.connected or a.is_legacy}
 
-        self.timeline: List[Tuple[str, ...]] = []
-        self.violations: List[str] = []
-        self.reported: List[model.Finding] = []
+        self.timeline: list[tuple[str, ...]] = []
+        self.violations: list[str] = []
+        self.reported: list[facts.Finding] = []
         #: Calls by name, or by name and subject, that raise.
-        self.failing: Dict[object, Exception] = {}
+        self.failing: dict[object, Exception] = {}
         #: What happens, once, just before a call of that name.
-        self.meanwhile: Dict[str, Callable[[], None]] = {}
+        self.meanwhile: dict[str, Callable[[], None]] = {}
         #: The moment at which something goes wrong, and what.  There are two
         #: in each call: before it has an effect, and after that.
-        self.strike_at: Optional[int] = None
+        self.strike_at: int | None = None
         self.strike: BaseException = Crash()
         self.moments = 0
 
@@ -148,12 +130,12 @@ class World:
         self.moment()
 
     @property
-    def calls(self) -> List[str]:
+    def calls(self) -> list[str]:
         """The names in the timeline."""
         return [what[0] for what in self.timeline]
 
     @property
-    def changes(self) -> List[Tuple[str, ...]]:
+    def changes(self) -> list[tuple[str, ...]]:
         """The part of the timeline that changed something."""
         return [what for what in self.timeline if what[0] in (
             'power-off', 'disconnect', 'undefine', 'destroy',
@@ -164,31 +146,31 @@ class World:
 
     # What is so
 
-    def volume(self, volume_id: str) -> Optional[model.Volume]:
+    def volume(self, volume_id: str) -> facts.Volume | None:
         """A volume with its list, which shows attached records only."""
         volume = self.volumes.get(volume_id)
         return volume and dataclasses.replace(volume, attached_to=tuple(
-            model.AttachedServer(a.server_id, a.id, self.host_of(a))
+            facts.AttachedServer(a.server_id, a.id, self.host_of(a))
             for a in self.attachments.values()
             if a.volume_id == volume_id and a.status == 'attached'))
 
-    def host_of(self, attachment: model.Attachment) -> str:
+    def host_of(self, attachment: facts.Attachment) -> str:
         return self.hosts.get(attachment.id, self.server.host)
 
-    def ours(self, volume_id: Optional[str]) -> List[model.Attachment]:
+    def ours(self, volume_id: str | None) -> list[facts.Attachment]:
         """Cinder's attachments of a volume to the server."""
         return [a for a in self.attachments.values()
                 if a.volume_id == volume_id
                 and a.server_id == self.server.uuid]
 
-    def state(self) -> Tuple[object, ...]:
+    def state(self) -> tuple[object, ...]:
         """What is left in Nova, in Cinder, in the back end and on the host."""
         return (frozenset(self.rows.values()),
                 frozenset((v.id, v.status) for v in self.volumes.values()),
                 frozenset(self.attachments.values()),
                 frozenset(self.mapped), frozenset(self.connected))
 
-    def serves(self, row: model.Bdm) -> bool:
+    def serves(self, row: facts.Bdm) -> bool:
         """Another mapping has the disk of one that was never connected."""
         return not row.has_connection_info and any(
             b.volume_id == row.volume_id and b.has_connection_info
@@ -248,25 +230,25 @@ class Host:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def server(self) -> Optional[model.Server]:
+    def server(self) -> facts.Server | None:
         with self._world.call('server'):
             return self._world.server if self._world.rebooting else None
 
-    def bdms(self) -> Tuple[model.Bdm, ...]:
+    def bdms(self) -> tuple[facts.Bdm, ...]:
         with self._world.call('bdms'):
             return tuple(self._world.rows.values())
 
-    def former(self, attachment: model.Attachment) -> Optional[model.Bdm]:
+    def former(self, attachment: facts.Attachment) -> facts.Bdm | None:
         with self._world.call('former', attachment.id):
             return next((b for b in self._world.deleted
                          if b.attachment_id == attachment.id
                          and b.has_connection_info), None)
 
-    def witnesses(self) -> Iterable[Sequence[str]]:
+    def witnesses(self) -> Iterable[str]:
         with self._world.call('witnesses'):
-            return ([self._world.witnesses] if self._world.witnesses else [])
+            return self._world.witnesses
 
-    def swaps(self) -> Tuple[model.Swap, ...]:
+    def swaps(self) -> tuple[facts.Swap, ...]:
         with self._world.call('swaps'):
             return self._world.swaps
 
@@ -303,12 +285,14 @@ class Host:
             self._decide(volume_id)
             return volume_id in self._world.neighbours
 
-    def is_reused(self, bdm: model.Bdm) -> bool:
+    def is_reused(self, bdm: facts.Bdm,
+                  is_attached: Callable[[Claim], bool]) -> bool:
         with self._world.call('is-reused', bdm.volume_id or ''):
             self._decide(bdm.volume_id)
-            return bdm.volume_id in self._world.reused
+            return bdm.volume_id in self._world.reused and is_attached(
+                Claim('a neighbour', 'its volume', 'its attachment'))
 
-    def _decide(self, volume_id: Optional[str]) -> None:
+    def _decide(self, volume_id: str | None) -> None:
         if volume_id in self._world.undecided:
             raise Undecided('a server is moving')
 
@@ -321,16 +305,18 @@ class Host:
         finally:
             self._world.guarded.discard(volume_id)
 
-    def disconnect(self, bdm: model.Bdm) -> None:
+    def disconnect(self, bdm: facts.Bdm) -> bool:
         with self._world.call('disconnect', bdm.uuid):
+            was_here = bdm.volume_id in self._world.connected
             self._take_away(bdm.volume_id)
+        return was_here
 
-    def undefine(self, bdm: model.Bdm) -> None:
+    def undefine(self, bdm: facts.Bdm) -> None:
         with self._world.call('undefine', bdm.uuid):
             if bdm.uuid not in self._world.rows:
                 self._world.violation('%s went first', bdm.uuid)
 
-    def tidy(self, bdm: model.Bdm) -> None:
+    def tidy(self, bdm: facts.Bdm) -> None:
         with self._world.call('tidy', bdm.uuid):
             if bdm.uuid in self._world.rows:
                 self._world.violation('tidied up before %s was gone', bdm.uuid)
@@ -339,7 +325,7 @@ class Host:
         with self._world.call('connector'):
             return {'host': self._world.server.host}
 
-    def destroy(self, bdm: model.Bdm) -> None:
+    def destroy(self, bdm: facts.Bdm) -> None:
         world = self._world
         with world.call('destroy', bdm.uuid):
             row = world.rows.get(bdm.uuid)
@@ -354,7 +340,7 @@ class Host:
                                 row.uuid)
             world.deleted.append(world.rows.pop(bdm.uuid))
 
-    def row(self, bdm: model.Bdm) -> Mapping[str, Any]:
+    def row(self, bdm: facts.Bdm) -> Mapping[str, Any]:
         values = dataclasses.asdict(self._world.rows[bdm.uuid])
         return {**values, 'instance_uuid': self._world.server.uuid,
                 'created_at': str(bdm.created_at)}
@@ -363,11 +349,11 @@ class Host:
         return {'server': self._world.server.uuid,
                 'host': self._world.server.host}
 
-    def report(self, finding: model.Finding) -> None:
+    def report(self, finding: facts.Finding) -> None:
         with self._world.call('report'):
             self._world.reported.append(finding)
 
-    def _take_away(self, volume_id: Optional[str]) -> None:
+    def _take_away(self, volume_id: str | None) -> None:
         world = self._world
         if volume_id not in world.guarded:
             world.violation('%s disconnected without the lock', volume_id)
@@ -375,7 +361,7 @@ class Host:
             world.violation('%s disconnected from a running guest', volume_id)
         if volume_id in world.neighbours:
             world.violation('%s disconnected from a neighbour', volume_id)
-        if volume_id in world.reused:
+        if volume_id in world.reused and world.neighbour_is_attached:
             world.violation('the volume that took the place of %s was '
                             'disconnected', volume_id)
         world.connected.discard(volume_id)
@@ -394,8 +380,8 @@ class Cinder:
         self.sees_all = sees_all
         self._service_token = service_token
 
-    def look(self, server_id: str, bdms: Sequence[model.Bdm],
-             project: Optional[str] = None) -> Answers:
+    def look(self, server_id: str, bdms: Sequence[facts.Bdm],
+             project: str | None = None) -> Answers:
         world = self._world
         with world.call('look'):
             carried = {b.attachment_id for b in bdms}
@@ -411,6 +397,11 @@ class Cinder:
         with self._world.call('knows-any'):
             return any(v in self._world.volumes for v in volume_ids)
 
+    def attaches(self, server_id: str, volume_id: str,
+                 attachment_id: str | None) -> bool | None:
+        with self._world.call('attaches', volume_id):
+            return self._world.neighbour_is_attached
+
     def delete_attachment(self, attachment_id: str,
                           complete: bool = False) -> bool:
         with self._world.call('delete-attachment', attachment_id):
@@ -420,7 +411,7 @@ class Cinder:
                     status='attached')
             return self._delete(attachment_id, tell_back_end=False)
 
-    def force_detach(self, attachment: model.Attachment,
+    def force_detach(self, attachment: facts.Attachment,
                      connector: Mapping[str, Any]) -> bool:
         with self._world.call('force-detach', attachment.id):
             if not connector.get('host'):
@@ -448,7 +439,7 @@ class Cinder:
             world.mapped.discard(attachment_id)
         return True
 
-    def _check(self, attachment: model.Attachment) -> None:
+    def _check(self, attachment: facts.Attachment) -> None:
         world = self._world
         if attachment.server_id != world.server.uuid:
             world.violation('attachment %s of another server deleted',
@@ -486,7 +477,7 @@ class _Journal(Journal):
             super().append(*args)
 
 
-def check_protocols() -> Tuple[HostPort, CinderPort]:
+def check_protocols() -> tuple[HostPort, CinderPort]:
     """For mypy: the fakes implement the interfaces."""
     world = World()
     return Host(world), Cinder(world)

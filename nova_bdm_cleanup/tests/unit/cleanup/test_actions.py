@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The steps of one plan, one by one.
 
 What whole plans do, and what failures and crashes leave, is in test_cleaner.
@@ -22,17 +12,14 @@ import sys
 import fixtures
 import testscenarios
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup import model
-from nova_bdm_cleanup.cleanup import actions
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup import actions, loglines, triggers
 from nova_bdm_cleanup.cleanup.ports import RebootLost
-from nova_bdm_cleanup.deadline import Deadline
-from nova_bdm_cleanup.deadline import TimedOut
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.store.records import Records
+from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.cleanup import fakes
 
 load_tests = testscenarios.load_tests_apply_scenarios
@@ -69,8 +56,8 @@ class ActionsTest(base.TestCase):
         self.world = fakes.World(
             [make.root(), make.bdm()], [make.volume(status='available')],
             [make.attachment()])
-        self.journal = self.world.journal(
-            os.path.join(self.tempdir(), 'journal'))
+        self.path = os.path.join(self.tempdir(), 'journal')
+        self.journal = self.world.journal(self.path)
         self.entry = self.journal.begin({}, [], server=make.SERVER)
         self.actions = actions.Actions(
             fakes.Host(self.world), fakes.Cinder(self.world), self.entry,
@@ -78,12 +65,12 @@ class ActionsTest(base.TestCase):
             triggers.HARD_REBOOT,
             Deadline(60, lambda: self.time))
         self.world.timeline.clear()
-        self.finding = model.Finding(
+        self.finding = facts.Finding(
             Reason.VOLUME_AVAILABLE, 'a sentence', bdm=make.bdm(),
-            action=model.RemoveBdm(make.bdm(), (make.attachment(),)))
+            action=facts.RemoveBdm(make.bdm(), (make.attachment(),)))
 
     def steps(self):
-        [entry] = self.journal.entries()
+        [entry] = Records(self.path).entries()
         return [(s.name, s.outcome) for s in entry.steps]
 
     def test_a_removal(self):

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The audit lines: their level, their form, and what is never in one."""
 
 from __future__ import annotations
@@ -19,13 +9,10 @@ import re
 import fixtures
 import testscenarios
 
-from nova_bdm_cleanup import model
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.cleanup import tally
-from nova_bdm_cleanup.cleanup import triggers
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.cleanup import loglines, tally, triggers
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.tests.unit import base, make
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -72,9 +59,9 @@ class AuditTestCase(base.TestCase):
 
 def finding(reason, action=True, withheld=None):
     bdm = make.bdm()
-    return model.Finding(
+    return facts.Finding(
         reason, 'a sentence', bdm=bdm, withheld=withheld,
-        action=model.RemoveBdm(bdm) if action else None)
+        action=facts.RemoveBdm(bdm) if action else None)
 
 
 class LevelTest(AuditTestCase):
@@ -92,7 +79,7 @@ class LevelTest(AuditTestCase):
             Reason.OPTED_OUT, Reason.NOT_SELECTED)]
 
     def test_kept(self):
-        self.audit.plan(model.Plan((finding(self.reason, action=False),)))
+        self.audit.plan(facts.Plan((finding(self.reason, action=False),)))
         line = self.line()
         self.assertEqual(
             (self.level, 'kept', self.reason.value, 'a sentence'),
@@ -126,7 +113,7 @@ class WithheldTest(AuditTestCase):
         (Reason.STEP_FAILED, 'WARNING'))]
 
     def test_withheld(self):
-        self.audit.plan(model.Plan((
+        self.audit.plan(facts.Plan((
             finding(Reason.VOLUME_MISSING, withheld=self.why),)))
         line = self.line()
         self.assertEqual(
@@ -138,16 +125,102 @@ class WithheldTest(AuditTestCase):
         self.assertGreater(len(words), len(self.why.value))
 
 
-class LineTest(AuditTestCase):
+ATTACHMENT = make.attachment()
+STALE = facts.Finding(
+    Reason.STALE_ATTACHMENT, 'a sentence', attachment=ATTACHMENT,
+    action=facts.DeleteAttachment(ATTACHMENT))
+#: What is shown of a mapping, and where there is none.
+OF_BDM = ('volume-1', 'attachment-1', '/dev/vdb')
+OF_NONE = ('-', '-', '-')
+
+#: event, id, what is told of the audit, level and reason, volume, attachment
+#: and device, what is in the text.
+LINES = (
+    ('removing', 'mapping',
+     lambda audit: audit.removing(finding(Reason.VOLUME_AVAILABLE)),
+     ('INFO', 'volume-available'), OF_BDM,
+     "Removing stale volume attachment 'attachment-1' from instance for "
+     "volume 'volume-1': a sentence"),
+    ('removing', 'attachment', lambda audit: audit.removing(STALE),
+     ('INFO', 'stale-attachment'), ('volume-1', 'attachment-1', '-'),
+     "Removing stale volume attachment 'attachment-1' of volume 'volume-1' "
+     'from Cinder: a sentence'),
+    ('removed', 'how to undo', lambda audit: audit.removed(
+        finding(Reason.VOLUME_MISSING), '0mwp6ikx'),
+     ('INFO', 'volume-missing'), OF_BDM,
+     'nova-bdm-cleanup journal undo 0mwp6ikx'),
+    ('removed', 'nothing to undo', lambda audit: audit.removed(
+        finding(Reason.ATTACHED_ELSEWHERE), 'x'),
+     ('INFO', 'attached-elsewhere'), OF_BDM,
+     'attached to another server, so there is nothing to undo'),
+    ('removed', 'attachment', lambda audit: audit.removed(STALE, 'x'),
+     ('INFO', 'stale-attachment'), ('volume-1', 'attachment-1', '-'),
+     'the attachment is gone from Cinder'),
+    ('failed', 'disk', lambda audit: audit.failed(
+        finding(Reason.VOLUME_MISSING), Reason.SERVICE_TOKEN_REQUIRED,
+        'delete-attachment', RuntimeError('409')),
+     ('WARNING', 'service-token-required'), OF_BDM,
+     'delete-attachment: 409;'),
+    ('failed', 'before any disk', lambda audit: audit.failed(
+        None, Reason.STEP_FAILED, 'power-off', RuntimeError('no libvirt')),
+     ('WARNING', 'step-failed'), OF_NONE, 'power-off: no libvirt'),
+    ('skipped', '', lambda audit: audit.unknown(
+        Reason.CINDER_UNKNOWN, RuntimeError('no route')),
+     ('WARNING', 'cinder-unknown'), OF_NONE,
+     'no route; nothing is changed, the reboot goes on'),
+    ('unread', '', lambda audit: audit.unread(1000),
+     ('WARNING', 'over-limit'), OF_NONE, 'first 1000'),
+    ('unrecorded', '', lambda audit: audit.unrecorded(OSError('disk full')),
+     ('WARNING', 'journal-unwritable'), OF_NONE, 'disk full'),
+    ('unreported', '', lambda audit: audit.unreported(
+        finding(Reason.VOLUME_MISSING), RuntimeError('no conductor')),
+     ('INFO', 'volume-missing'), OF_BDM, 'no conductor'),
+    ('finished', '', lambda audit: audit.finished(2, 1, 1.25, '0mwp6ikx'),
+     ('INFO', '-'), OF_NONE,
+     '2 of 3 actions complete in 1.2 s; journal entry 0mwp6ikx'),
+    ('gone', '', lambda audit: audit.gone(
+        finding(Reason.ROOT_VOLUME_DANGLING, action=False)),
+     ('INFO', 'root-volume-dangling'), OF_BDM, 'a sentence'),
+    ('audited', '', lambda audit: audit.audited('servers: 7'),
+     ('INFO', '-'), OF_NONE, 'servers: 7'),
+    *(('not-audited', level, lambda audit, is_new=is_new: audit.not_audited(
+        Reason.CINDER_UNKNOWN, RuntimeError('no route'),
+        'the next round comes in 60 s', is_new),
+       (level, 'cinder-unknown'), OF_NONE,
+       'no route; the next round comes in 60 s')
+      for is_new, level in ((True, 'WARNING'), (False, 'DEBUG'))))
+
+
+class EventTest(AuditTestCase):
     """Each line there is."""
 
+    scenarios = [
+        (' '.join((event, name)), {
+            'event': event, 'tell': tell, 'levels': levels,
+            'subject': subject, 'words': words})
+        for event, name, tell, levels, subject, words in LINES]
+
+    def test_line(self):
+        self.tell(self.audit)
+        line = self.line()
+        self.assertEqual(
+            (self.event, self.levels, self.subject, 'req-1'),
+            (line['event'], (line['level'], line['reason']),
+             (line['volume'], line['attachment'], line['device']),
+             line['request_id']))
+        self.assertIn(self.words, line['text'])
+
+
+class LineTest(AuditTestCase):
+    """What may be odd about a line."""
+
     def test_what_is_due_is_told_when_it_happens(self):
-        self.audit.plan(model.Plan((finding(Reason.VOLUME_MISSING),)))
+        self.audit.plan(facts.Plan((finding(Reason.VOLUME_MISSING),)))
         self.assertEqual('', self.logger.output)
 
     def test_of_many_attachments_the_rest_is_one_line(self):
-        self.audit.plan(model.Plan(tuple(
-            model.Finding(
+        self.audit.plan(facts.Plan(tuple(
+            facts.Finding(
                 Reason.STALE_ATTACHMENT, 'a sentence',
                 attachment=make.attachment(id='attachment-%d' % n),
                 withheld=Reason.OVER_LIMIT, obstacle='too many')
@@ -159,127 +232,12 @@ class LineTest(AuditTestCase):
             'device=- request_id=req-1: 296 more attachments like these; not '
             'acted on (over-limit): too many', lines[-1])
 
-    def test_removing_a_mapping(self):
-        self.audit.removing(finding(Reason.VOLUME_AVAILABLE))
-        self.assertEqual({
-            'level': 'INFO', 'event': 'removing',
-            'reason': 'volume-available', 'volume': 'volume-1',
-            'attachment': 'attachment-1', 'device': '/dev/vdb',
-            'request_id': 'req-1',
-            'text': "Removing stale volume attachment 'attachment-1' from "
-                    "instance for volume 'volume-1': a sentence"},
-            self.line())
-
     def test_removing_a_mapping_without_attachment(self):
         bdm = make.bdm(attachment_id=None)
-        self.audit.removing(model.Finding(
+        self.audit.removing(facts.Finding(
             Reason.VOLUME_MISSING, 'a sentence', bdm=bdm,
-            action=model.RemoveBdm(bdm)))
+            action=facts.RemoveBdm(bdm)))
         self.assertNotIn('None', self.line()['text'])
-
-    def test_removing_an_attachment(self):
-        attachment = make.attachment()
-        self.audit.removing(model.Finding(
-            Reason.STALE_ATTACHMENT, 'a sentence', attachment=attachment,
-            action=model.DeleteAttachment(attachment)))
-        line = self.line()
-        self.assertEqual(
-            "Removing stale volume attachment 'attachment-1' of volume "
-            "'volume-1' from Cinder: a sentence", line['text'])
-        self.assertEqual('-', line['device'])
-
-    def test_removed_says_how_to_undo(self):
-        self.audit.removed(finding(Reason.VOLUME_MISSING), '0mwp6ikx')
-        line = self.line()
-        self.assertEqual(('INFO', 'removed'), (line['level'], line['event']))
-        self.assertIn('nova-bdm-cleanup journal undo 0mwp6ikx', line['text'])
-
-    def test_removed_attachment(self):
-        attachment = make.attachment()
-        self.audit.removed(model.Finding(
-            Reason.STALE_ATTACHMENT, '', attachment=attachment,
-            action=model.DeleteAttachment(attachment)), '0mwp6ikx')
-        self.assertEqual('the attachment is gone from Cinder',
-                         self.line()['text'])
-
-    def test_failed(self):
-        self.audit.failed(finding(Reason.VOLUME_MISSING),
-                          Reason.SERVICE_TOKEN_REQUIRED, 'delete-attachment',
-                          RuntimeError('409'))
-        line = self.line()
-        self.assertEqual(
-            ('WARNING', 'failed', 'service-token-required', 'volume-1'),
-            tuple(line[k] for k in ('level', 'event', 'reason', 'volume')))
-        self.assertTrue(line['text'].startswith('delete-attachment: 409;'))
-
-    def test_failed_before_any_disk(self):
-        self.audit.failed(None, Reason.STEP_FAILED, 'power-off',
-                          RuntimeError('no libvirt'))
-        self.assertEqual('-', self.line()['volume'])
-
-    def test_skipped(self):
-        self.audit.unknown(Reason.CINDER_UNKNOWN, RuntimeError('no route'))
-        line = self.line()
-        self.assertEqual(
-            ('WARNING', 'skipped', 'cinder-unknown'),
-            (line['level'], line['event'], line['reason']))
-        self.assertEqual('no route; nothing is changed, the reboot goes on',
-                         line['text'])
-
-    def test_unread(self):
-        self.audit.unread(1000)
-        line = self.line()
-        self.assertEqual(('WARNING', 'unread', 'over-limit'), (
-            line['level'], line['event'], line['reason']))
-        self.assertIn('first 1000', self.logger.output)
-
-    def test_unrecorded(self):
-        self.audit.unrecorded(OSError('disk full'))
-        line = self.line()
-        self.assertEqual(
-            ('WARNING', 'unrecorded', 'journal-unwritable'),
-            (line['level'], line['event'], line['reason']))
-
-    def test_unreported(self):
-        self.audit.unreported(finding(Reason.VOLUME_MISSING),
-                              RuntimeError('no conductor'))
-        self.assertEqual(('INFO', 'unreported'), (
-            self.line()['level'], self.line()['event']))
-
-    def test_finished(self):
-        self.audit.finished(2, 1, 1.25, '0mwp6ikx')
-        line = self.line()
-        self.assertEqual(('INFO', 'finished', '-'), (
-            line['level'], line['event'], line['reason']))
-        self.assertEqual(
-            '2 of 3 actions complete in 1.2 s; journal entry 0mwp6ikx',
-            line['text'])
-
-    def test_gone(self):
-        self.audit.gone(finding(Reason.ROOT_VOLUME_DANGLING, action=False))
-        self.assertEqual({
-            'level': 'INFO', 'event': 'gone',
-            'reason': 'root-volume-dangling', 'volume': 'volume-1',
-            'attachment': 'attachment-1', 'device': '/dev/vdb',
-            'request_id': 'req-1', 'text': 'a sentence'}, self.line())
-
-    def test_audited(self):
-        self.audit.audited('servers: 7')
-        self.assertEqual({
-            'level': 'INFO', 'event': 'audited', 'reason': '-',
-            'volume': '-', 'attachment': '-', 'device': '-',
-            'request_id': 'req-1', 'text': 'servers: 7'}, self.line())
-
-    def test_not_audited(self):
-        for is_new, level in ((True, 'WARNING'), (False, 'DEBUG')):
-            self.audit.not_audited(
-                Reason.CINDER_UNKNOWN, RuntimeError('no route'),
-                'the next round comes in 60 s', is_new)
-            line = LINE.match(self.logger.output.splitlines()[-1])
-            self.assertEqual(
-                (level, 'not-audited', 'cinder-unknown',
-                 'no route; the next round comes in 60 s'),
-                line.group('level', 'event', 'reason', 'text'))
 
     def test_no_request(self):
         loglines.LogLines(None, None, triggers.HARD_REBOOT).finished(
@@ -329,7 +287,7 @@ class CountTest(AuditTestCase):
         self.assertEqual({}, self.tally.removals)
 
     def test_withheld(self):
-        self.audit.plan(model.Plan((
+        self.audit.plan(facts.Plan((
             finding(Reason.VOLUME_MISSING, withheld=Reason.OBSERVE_MODE),
             finding(Reason.VOLUME_AVAILABLE, withheld=Reason.OBSERVE_MODE),
             finding(Reason.VOLUME_MISSING, withheld=Reason.OPTED_OUT),
@@ -338,8 +296,8 @@ class CountTest(AuditTestCase):
         self.assertRefused(observe_mode=2, opted_out=1)
 
     def test_many_attachments(self):
-        self.audit.plan(model.Plan(tuple(
-            model.Finding(
+        self.audit.plan(facts.Plan(tuple(
+            facts.Finding(
                 Reason.STALE_ATTACHMENT, 'a sentence',
                 attachment=make.attachment(id='attachment-%d' % n),
                 withheld=Reason.OVER_LIMIT, obstacle='too many')
@@ -358,10 +316,7 @@ class CountTest(AuditTestCase):
 
     def test_removed(self):
         self.audit.removed(finding(Reason.VOLUME_MISSING), 'x')
-        attachment = make.attachment()
-        self.audit.removed(model.Finding(
-            Reason.STALE_ATTACHMENT, '', attachment=attachment,
-            action=model.DeleteAttachment(attachment)), 'x')
+        self.audit.removed(STALE, 'x')
         self.assertEqual({('volume-missing', 'sweep'): 1,
                           ('stale-attachment', 'sweep'): 1},
                          self.tally.removals)
@@ -402,12 +357,12 @@ class SecretTest(AuditTestCase):
     def test_connection_information_of_a_finding(self):
         attachment = make.attachment(
             connection_info={'data': self.text % self.secret})
-        found = model.Finding(Reason.STALE_ATTACHMENT, 'a sentence',
+        found = facts.Finding(Reason.STALE_ATTACHMENT, 'a sentence',
                               attachment=attachment,
-                              action=model.DeleteAttachment(attachment))
+                              action=facts.DeleteAttachment(attachment))
         self.audit.removing(found)
         self.audit.removed(found, 'x')
-        self.audit.plan(model.Plan((found,)).withhold(Reason.OVER_LIMIT))
+        self.audit.plan(facts.Plan((found,)).withhold(Reason.OVER_LIMIT))
         self.assertNotIn(self.secret, self.logger.output + repr(found))
 
 

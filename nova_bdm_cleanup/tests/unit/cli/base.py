@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The host command, called like a command, on a real store."""
 
 from __future__ import annotations
@@ -21,8 +11,7 @@ import fixtures
 
 from nova_bdm_cleanup.cli import main
 from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.tests.unit.base import NoSyncing
-from nova_bdm_cleanup.tests.unit.base import TestCase
+from nova_bdm_cleanup.tests.unit.base import NoSyncing, TestCase
 
 SERVER = '5e4b0dbb-5d3f-4b2c-8d3c-000000000001'
 OTHER = '5e4b0dbb-5d3f-4b2c-8d3c-000000000002'

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The command ``nova-bdm-cleanup check``: what it prints, how it ends."""
 
 from __future__ import annotations
@@ -17,24 +7,19 @@ import contextlib
 import io
 import json
 import sys
-from typing import Optional, Tuple
 from unittest import mock
 
-from oslo_upgradecheck.upgradecheck import Code
-from oslo_upgradecheck.upgradecheck import Result
+from oslo_upgradecheck.upgradecheck import Code, Result
 
-from nova_bdm_cleanup.cli import check_command
-from nova_bdm_cleanup.cli import checks
-from nova_bdm_cleanup.cli import main
-from nova_bdm_cleanup.exitcodes import CommandError
-from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.cli import check_command, checks, main
+from nova_bdm_cleanup.terminal import CommandError, ExitCode
 from nova_bdm_cleanup.tests.unit import base
 
 
 class CheckCommandTest(base.TestCase):
 
-    def check(self, *results: Result, arguments: Tuple[str, ...] = ()
-              ) -> Tuple[int, str]:
+    def check(self, *results: Result, arguments: tuple[str, ...] = ()
+              ) -> tuple[int, str]:
         found = tuple(('Check %d' % number, lambda self, r=result: r)
                       for number, result in enumerate(results))
         output = io.StringIO()
@@ -70,7 +55,7 @@ class CheckCommandTest(base.TestCase):
         ]}, json.loads(output))
 
     def refused(self, *arguments: str,
-                error: Optional[CommandError] = None) -> Tuple[int, str]:
+                error: CommandError | None = None) -> tuple[int, str]:
         errors = io.StringIO()
         with contextlib.redirect_stderr(errors), mock.patch.object(
                 check_command, '_load', autospec=True, side_effect=error):

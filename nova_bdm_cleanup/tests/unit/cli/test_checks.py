@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The checks of ``nova-bdm-cleanup check`` that need no Nova.
 
 Those that do run in the functional tests.
@@ -17,25 +7,18 @@ Those that do run in the functional tests.
 from __future__ import annotations
 
 import os
-import time
 from types import SimpleNamespace
-from typing import Any, Optional, Tuple
+from typing import Any
 from unittest import mock
 
 from keystoneauth1 import loading as ks_loading
 from oslo_config import cfg
-from oslo_upgradecheck.upgradecheck import Code
-from oslo_upgradecheck.upgradecheck import Result
+from oslo_upgradecheck.upgradecheck import Code, Result
 
-from nova_bdm_cleanup import options
 from nova_bdm_cleanup.cli import checks
-from nova_bdm_cleanup.store.watch import Process
-from nova_bdm_cleanup.store.watch import Watch
-from nova_bdm_cleanup.switch import GROUP
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import loopback
-from nova_bdm_cleanup.tests.unit import wire
-from nova_bdm_cleanup.watch import process
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.tests.unit import base, loopback, running, wire
 
 
 class CheckCase(base.TestCase):
@@ -59,7 +42,7 @@ class CheckCase(base.TestCase):
         for name, value in options.items():
             self.conf.set_override(name, value, group)
 
-    def check(self, name: str) -> Tuple[Code, str]:
+    def check(self, name: str) -> tuple[Code, str]:
         """The result of one check."""
         result = getattr(checks.Checks(self.conf), name)()
         return result.code, result.details or ''
@@ -75,7 +58,7 @@ class HostTest(CheckCase):
         self.assertEqual(Code.FAILURE, code)
         self.assertIn('pip install', details)
 
-    def installed(self) -> Tuple[Code, str]:
+    def installed(self) -> tuple[Code, str]:
         point = mock.Mock(group='os_vif')
         point.name = 'bdm_cleanup'
         with mock.patch(
@@ -144,13 +127,9 @@ class HostTest(CheckCase):
 class RunningTest(CheckCase):
     """The nova-compute that runs by now; this process takes its part."""
 
-    def start(self, problem: str = '', since: Optional[float] = None,
-              **identity: Any) -> None:
-        path, max_bytes = options.store(self.conf)
-        Watch(path, max_bytes, 'compute1').started(Process(
-            'compute1', time.time() if since is None else since,
-            {**process.identity(), **identity}, problem,
-            {'audit_interval': 3600}))
+    def start(self, problem: str = '', since: float | None = None) -> None:
+        running.start(options.store(self.conf)[0], since=since,
+                      problem=problem, audit_interval=3600)
 
     def test_active(self) -> None:
         self.start()
@@ -173,16 +152,11 @@ class RunningTest(CheckCase):
         self.assertEqual(Code.SUCCESS, code)
         self.assertIn('never started', details)
         self.assertEqual([], os.listdir(self.directory))
-        self.start(started=1)
+        self.start()
+        running.end(options.store(self.conf)[0])
         code, details = self.check('running')
         self.assertEqual(Code.SUCCESS, code)
         self.assertIn('has ended', details)
-
-    def test_in_another_container(self) -> None:
-        self.start(namespace='pid:[1]')
-        code, details = self.check('running')
-        self.assertEqual(Code.SUCCESS, code)
-        self.assertIn('container', details)
 
     def test_the_store_cannot_be_read(self) -> None:
         self.start()
@@ -196,7 +170,7 @@ class RunningTest(CheckCase):
 
 class MetricsFileTest(CheckCase):
 
-    def metrics(self, path: str) -> Tuple[Code, str]:
+    def metrics(self, path: str) -> tuple[Code, str]:
         self.set(metrics_file=path)
         return self.check('metrics_file')
 
@@ -225,7 +199,7 @@ class MetricsFileTest(CheckCase):
 class ServiceTokenTest(CheckCase):
     """Keystone is asked whose token it would be."""
 
-    def service_user(self, name: str) -> Tuple[Code, str]:
+    def service_user(self, name: str) -> tuple[Code, str]:
         """A user whose only role has the same name."""
         server = self.useFixture(
             wire.LoopbackServer(loopback.LoopbackCloud()))
@@ -269,7 +243,7 @@ class ServiceTokenTest(CheckCase):
 
 class CinderVersionTest(CheckCase):
 
-    def version(self, body: Any, status: int = 200) -> Tuple[Code, str]:
+    def version(self, body: Any, status: int = 200) -> tuple[Code, str]:
         """What is said of an answer of Cinder."""
         client = mock.Mock()
         client.get_with_base_url.return_value = (

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """How the host command is called, configured and ends."""
 
 from __future__ import annotations
@@ -21,9 +11,9 @@ import sys
 from unittest import mock
 
 import nova_bdm_cleanup
-from nova_bdm_cleanup import exitcodes
+from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.cli import main
-from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.records import Records
 from nova_bdm_cleanup.tests.unit.cli import base
 
 
@@ -32,7 +22,7 @@ class MainTest(base.CommandTest):
     def test_exit_codes_are_documented_numbers(self):
         for name, code in (('OK', 0), ('NOTHING', 1), ('BAD_INPUT', 2),
                            ('REFUSED', 3), ('PARTLY', 4), ('BROKEN', 255)):
-            self.assertEqual(code, exitcodes.ExitCode[name])
+            self.assertEqual(code, terminal.ExitCode[name])
 
     def test_usage_errors(self):
         for words in ((), ('journal',), ('nonsense',), ('journal', 'show'),
@@ -53,19 +43,19 @@ class MainTest(base.CommandTest):
 
     def test_the_tool_breaks(self):
         self.record(base.removal(1))
-        with mock.patch.object(Journal, 'entries', autospec=True,
+        with mock.patch.object(Records, 'entries', autospec=True,
                                side_effect=KeyError('odd')):
             code, out, err = self.journal('list')
         self.assertEqual((255, ''), (code, out))
         self.assertIn("KeyError: 'odd'", err)
-        with mock.patch.object(Journal, 'entries', autospec=True,
+        with mock.patch.object(Records, 'entries', autospec=True,
                                side_effect=KeyboardInterrupt):
             self.assertEqual(255, self.journal('list')[0])
 
     def test_debug_shows_where(self):
         self.record(base.removal(1))
         err = io.StringIO()
-        with mock.patch.object(Journal, 'entries', autospec=True,
+        with mock.patch.object(Records, 'entries', autospec=True,
                                side_effect=KeyError), \
                 mock.patch('sys.stderr', err):
             main.main(['--debug', 'journal', 'list', '--journal',

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The commands that attach again what was removed, and a shell runs them."""
 
 from __future__ import annotations
@@ -147,6 +137,24 @@ class UndoTest(base.CommandTest):
         self.assertIn('the server has volume %s by another mapping'
                       % base.volume(1), out)
 
+    def test_volume_that_another_server_has(self):
+        """Cinder would attach a multiattach volume to this one, too."""
+        entry = self.record(base.removal(1, reason='attached-elsewhere'),
+                            base.removal(2), done=[1, 2])
+        code, out, err = self.journal('undo', entry)
+        self.assertEqual((0, [base.volume(2)]),
+                         (code, [c[-1] for c in commands(out)]))
+        self.assertIn('# Nothing to undo: volume %s was attached to another '
+                      'server' % base.volume(1), out)
+        entry = self.record(base.removal(1, reason='attached-elsewhere'),
+                            done=[1])
+        code, out, err = self.journal('undo', entry)
+        self.assertEqual((1, []), (code, commands(out)))
+        self.assertIn('# Nothing to undo: volume', out)
+        code, out, err = self.journal(
+            'undo', entry, '--volume', base.volume(1))
+        self.assertEqual((2, ''), (code, out))
+
     def test_stale_attachment(self):
         entry = self.record(base.stale(1), done=[1])
         code, out, err = self.journal('undo', entry)
@@ -195,6 +203,9 @@ class UndoTest(base.CommandTest):
                            '--volume', base.volume(1))[1]
         self.assertEqual([base.volume(1), base.volume(3)],
                          [c[-1] for c in commands(out)])
+        out = self.journal('undo', entry, '--volume',
+                           base.volume(2).replace('-', ''))[1]
+        self.assertEqual([base.volume(2)], [c[-1] for c in commands(out)])
         code, out, err = self.journal('undo', entry, '--volume', 'other')
         self.assertEqual((2, ''), (code, out))
         self.assertIn('no mapping of volume other', err)

@@ -1,25 +1,15 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What tests of the operators' commands start from: a cloud over HTTP."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, List, Tuple
+from typing import Any
 
 from keystoneauth1 import session as ksa_session
 
-from nova_bdm_cleanup.api import Budget
-from nova_bdm_cleanup.osc import client
+from nova_bdm_cleanup.openstack.api import Budget
+from nova_bdm_cleanup.osc.extension import Client
 from nova_bdm_cleanup.tests.unit import base
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud
 from nova_bdm_cleanup.tests.unit.wire import LoopbackServer
@@ -40,9 +30,9 @@ class FleetCase(base.TestCase):
         self.server = self.useFixture(LoopbackServer(self.cloud))
         self.budget = Budget()
 
-    def client(self, user: str = 'admin') -> client.Client:
+    def client(self, user: str = 'admin') -> Client:
         """What a command gets from OpenStackClient."""
-        return client.Client(self.session(user), SimpleNamespace(
+        return Client(self.session(user), SimpleNamespace(
             get_interface=lambda service: 'public',
             get_region_name=lambda service: None,
             get_endpoint=lambda service: None))
@@ -61,7 +51,7 @@ class Progress:
     """Remembers what it was told."""
 
     def __init__(self) -> None:
-        self.told: List[Tuple[str, int]] = []
+        self.told: list[tuple[str, int]] = []
 
     def __call__(self, what: str, count: int) -> None:
         self.told.append((what, count))

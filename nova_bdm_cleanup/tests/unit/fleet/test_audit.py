@@ -1,31 +1,18 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The audit over HTTP: what it finds, what it leaves alone, what it admits."""
 
 from __future__ import annotations
 
 import datetime
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.api import Budget
 from nova_bdm_cleanup.fleet import audit
 from nova_bdm_cleanup.fleet.audit import Scope
-from nova_bdm_cleanup.fleet.issues import FleetReason
-from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.tests.unit import loopback
-from nova_bdm_cleanup.tests.unit import wire
+from nova_bdm_cleanup.fleet.issues import FleetReason, Issue
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Budget
+from nova_bdm_cleanup.rules.facts import Policy, Reason
+from nova_bdm_cleanup.tests.unit import loopback, wire
 from nova_bdm_cleanup.tests.unit.fleet import base
 
 ALL = Scope(all_projects=True)
@@ -39,18 +26,54 @@ def now() -> datetime.datetime:
 class AuditCase(base.FleetCase):
 
     def audit(self, scope: Scope = ALL, user: str = 'admin',
-              budget: Optional[Budget] = None) -> List[Issue]:
+              budget: Budget | None = None) -> list[Issue]:
         """Audit, and return what is inconsistent."""
         self.budget = budget or self.budget
-        self.auditor = audit.Audit(
+        self.auditor = audit.FleetAudit(
             self.nova(user), self.cinder(user), Policy(), scope,
             base.Progress(), now, 'own')
         return list(self.auditor.issues())
 
     def reasons(self, scope: Scope = ALL,
-                **options: Any) -> List[Tuple[Any, Optional[str]]]:
+                **options: Any) -> list[tuple[Any, str | None]]:
         return sorted((str(i.reason), i.volume)
                       for i in self.audit(scope, **options))
+
+
+class SpellingTest(AuditCase):
+    """The id of a server in a form by which no filter finds it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.written = self.cloud.volume('written', 'reserved')
+        self.attachment = self.cloud.attachment(
+            'written', self.alpha.replace('-', ''), self.written, 'reserved',
+            False)
+
+    def test_it_is_found_all_the_same(self) -> None:
+        for scope in (ALL, Scope(all_projects=True, thorough=True)):
+            issue, = self.audit(scope)
+            self.assertEqual(
+                (Reason.STALE_ATTACHMENT, self.alpha, self.written,
+                 'openstack bdm release ' + self.attachment),
+                (issue.reason, issue.server, issue.volume, issue.what_to_do))
+
+    def test_beside_a_disk_in_order(self) -> None:
+        self.cloud.attachments[self.attachment]['volume_id'] = self.disk
+        del self.cloud.volumes[self.written]
+        issue, = self.audit()
+        self.assertEqual((Reason.STALE_ATTACHMENT, self.attachment),
+                         (issue.reason, issue.attachment))
+
+    def test_of_another_project(self) -> None:
+        self.cloud.volumes[self.written].update({
+            'os-vol-tenant-attr:tenant_id': 'other'})
+        self.assertEqual([], self.audit())
+
+    def test_gone_meanwhile(self) -> None:
+        self.cloud.on('GET .*/servers/' + self.alpha,
+                      lambda: self.cloud.lose_attachment(self.written))
+        self.assertEqual([], self.audit())
 
 
 class FindingsTest(AuditCase):
@@ -118,10 +141,6 @@ class FindingsTest(AuditCase):
     def test_attaching_for_a_minute_is_no_news(self) -> None:
         volume = self.cloud.volume('young', 'attaching', age=MINUTE)
         self.assertEqual([('operation-in-flight', volume)], self.reasons())
-
-    def test_stuck_detaching(self) -> None:
-        self.cloud.volumes[self.disk]['status'] = 'detaching'
-        self.assertEqual([('stuck', self.disk)], self.reasons())
 
     def test_stuck_detaching_without_a_mapping(self) -> None:
         self.cloud.volumes[self.disk]['status'] = 'detaching'
@@ -237,7 +256,7 @@ class MeanwhileTest(AuditCase):
     """What changes while the lists are read is no inconsistency."""
 
     def once(self, pattern: str, change: Any) -> None:
-        done: List[bool] = []
+        done: list[bool] = []
 
         def action() -> None:
             if not done:
@@ -291,12 +310,6 @@ class MeanwhileTest(AuditCase):
             device=mapping['device'] + 'x'))
         self.assertEqual({'operation-in-flight'},
                          {r for r, _ in self.reasons()})
-
-    def test_server_in_an_operation(self) -> None:
-        self.cloud.lose_attachment(self.disk)
-        self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'migrating'
-        self.assertEqual([('operation-in-flight', self.disk)],
-                         self.reasons())
 
     def test_attachment_of_a_server_about_to_be_created(self) -> None:
         volume = self.cloud.volume('boot', 'reserved', age=MINUTE)
@@ -418,25 +431,10 @@ class RightsTest(AuditCase):
         exc = self.assertRaises(errors.Refused, self.audit, user='member')
         self.assertIn('admin role', str(exc))
 
-    def test_expired_token(self) -> None:
-        self.cloud.token_is_valid = False
-        exc = self.assertRaises(errors.Refused, self.audit, Scope())
-        self.assertIn('expired', str(exc))
-
     def test_unknown_server(self) -> None:
         exc = self.assertRaises(errors.BadInput, self.audit,
                                 Scope(servers=('nobody',)))
         self.assertIn('no server has the name or ID nobody', str(exc))
-
-    def test_ambiguous_name(self) -> None:
-        twin = self.cloud.server('twin')
-        self.cloud.servers['another'] = dict(
-            self.cloud.servers[twin], id='another')
-        self.cloud.mappings['another'] = []
-        exc = self.assertRaises(errors.BadInput, self.audit,
-                                Scope(servers=('twin',)))
-        self.assertIn('2 servers are named twin', str(exc))
-        self.assertIn(twin, str(exc))
 
     def test_one_host(self) -> None:
         gamma = self.cloud.server('gamma', **{

@@ -1,24 +1,13 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What does not fit together in the lists of Nova and Cinder."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any
 
 from nova_bdm_cleanup.fleet import crosscheck
-from nova_bdm_cleanup.fleet.compute import ComputeServer
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.openstack.nova import ComputeServer
+from nova_bdm_cleanup.tests.unit import base, make
 
 
 def server(name: str, *volumes: str, status: str = 'ACTIVE') -> ComputeServer:
@@ -30,14 +19,13 @@ class CrossCheckTest(base.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.books = crosscheck.CrossCheck()
-        self.addCleanup(self.books.__exit__, None, None, None)
         self.number = 0
 
     def fill(self, *servers: ComputeServer, **volumes: str) -> None:
         """Add servers, and volumes by their state."""
         self.books.add_servers(servers)
         for name, status in volumes.items():
-            self.books.add_volumes([name], status)
+            self.books.add_volumes(status, [name])
 
     def attach(self, volume: str, server_id: Any, **fields: Any) -> None:
         self.number += 1
@@ -46,7 +34,7 @@ class CrossCheckTest(base.TestCase):
             'server_id': server_id, **fields})])
 
     def suspects(self, thorough: bool = False,
-                 legacy: bool = False) -> List[str]:
+                 legacy: bool = False) -> list[str]:
         return sorted(self.books.suspects(thorough, legacy))
 
     def test_what_fits_together_is_no_suspect(self) -> None:
@@ -60,7 +48,7 @@ class CrossCheckTest(base.TestCase):
         self.assertEqual((3, 3, 3), self.books.size)
 
     def test_claim_that_cinder_does_not_share(self) -> None:
-        states: Dict[str, Dict[str, Any]] = {
+        states: dict[str, dict[str, Any]] = {
             'none': {}, 'reserved': {'status': 'reserved'},
             'detaching': {'status': 'detaching'}, 'available': {},
             'missing': {}}
@@ -68,8 +56,8 @@ class CrossCheckTest(base.TestCase):
             self.fill(server(name, 'volume of ' + name))
             if name != 'missing':
                 self.books.add_volumes(
-                    ['volume of ' + name],
-                    'available' if name == 'available' else 'in-use')
+                    'available' if name == 'available' else 'in-use',
+                    ['volume of ' + name])
             if name != 'none':
                 self.attach('volume of ' + name, name, **fields)
         self.assertEqual(sorted(states), self.suspects())
@@ -86,13 +74,14 @@ class CrossCheckTest(base.TestCase):
         self.attach('v1', 's2')
         self.assertEqual([], self.suspects())
         self.attach('v1', 's2')
-        self.assertEqual(['s2'], self.suspects())
+        self.assertEqual({'s2': ['attachment-2', 'attachment-3']},
+                         self.books.suspects(False, False))
 
     def test_reserved_is_in_order_while_a_server_is_shelved(self) -> None:
         for name, status in (('shelved', 'SHELVED_OFFLOADED'),
                              ('runs', 'ACTIVE')):
             self.fill(server(name, 'v ' + name, status=status))
-            self.books.add_volumes(['v ' + name], 'reserved')
+            self.books.add_volumes('reserved', ['v ' + name])
             self.attach('v ' + name, name, status='reserved',
                         connected=False)
         self.assertEqual(['runs'], self.suspects())

@@ -1,25 +1,14 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """One server, looked at from both sides."""
 
 from __future__ import annotations
 
 import datetime
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.fleet import inspection
-from nova_bdm_cleanup.fleet import issues
-from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.fleet import inspection, issues
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.fleet import base
 
@@ -33,15 +22,15 @@ def now() -> datetime.datetime:
 class InspectorCase(base.FleetCase):
 
     def inspect(self, server: str, user: str = 'admin',
-                project: Optional[str] = 'own',
-                witness: Any = None) -> Optional[inspection.Inspection]:
+                project: str | None = 'own',
+                witness: Any = None) -> inspection.Inspection | None:
         cinder = self.cinder(user)
         cinder.prove_admin()
         return inspection.Inspector(
             self.nova(user), cinder, Policy(), lambda: witness, now,
             project).inspect(server)
 
-    def reasons(self, server: str, **options: Any) -> List[str]:
+    def reasons(self, server: str, **options: Any) -> list[str]:
         """What is not as it should be."""
         seen = self.inspect(server, **options)
         assert seen is not None
@@ -113,7 +102,7 @@ class InspectorTest(InspectorCase):
 
     def test_server_that_changes_is_looked_at_again(self) -> None:
         self.cloud.lose_attachment(self.disk)
-        looks: List[int] = []
+        looks: list[int] = []
 
         def rename() -> None:
             looks.append(1)
@@ -172,7 +161,7 @@ class InspectorTest(InspectorCase):
 class MissingTest(InspectorCase):
     """Whether a Cinder that knows no volume is believed."""
 
-    def withheld(self, witness: Optional[bool]) -> List[Tuple[str, str]]:
+    def withheld(self, witness: bool | None) -> list[tuple[str, str]]:
         self.cloud.on('GET .*/volumes/' + self.disk, lambda: (404, {
             'itemNotFound': {'message': 'volume'}}))
         seen = self.inspect(self.alpha, witness=witness)
@@ -252,7 +241,7 @@ class WitnessTest(base.FleetCase):
 
     def test_known_already(self) -> None:
         witness = self.witness()
-        witness.known(None)
+        witness.remember(None)
         before = len(self.cloud.requests)
         self.assertIsNone(witness())
         self.assertEqual(before, len(self.cloud.requests))

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What is found in a cloud, and what to do about it."""
 
 from __future__ import annotations
@@ -16,17 +6,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from nova_bdm_cleanup import model
 from nova_bdm_cleanup.fleet import issues
-from nova_bdm_cleanup.fleet.compute import ComputeServer
 from nova_bdm_cleanup.fleet.inspection import Inspection
-from nova_bdm_cleanup.fleet.issues import FleetReason
-from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.fleet.issues import Remedy
-from nova_bdm_cleanup.model import Finding
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.fleet.issues import FleetReason, Issue, Remedy
+from nova_bdm_cleanup.openstack.nova import ComputeServer
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Finding, Reason
+from nova_bdm_cleanup.tests.unit import base, make
 
 ISSUE = Issue(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
               volume='volume-1', attachment='attachment-1')
@@ -38,7 +24,7 @@ class RemedyTest(base.TestCase):
         self.assertLessEqual(set(FleetReason), set(issues.REMEDIES))
 
     def test_what_dangles_is_cleaned(self) -> None:
-        for reason in model.DANGLING:
+        for reason in facts.DANGLING:
             self.assertIs(Remedy.CLEAN, issues.REMEDIES[reason])
 
     def test_what_is_not_shown_needs_nothing(self) -> None:
@@ -76,7 +62,7 @@ class LightestTest(base.TestCase):
         attachment = make.attachment(status=status, connected=connected)
         seen = Inspection(
             ComputeServer(attachment.server_id, 'web', 'ACTIVE'),
-            model.Plan((Finding(reason, '', attachment=attachment,
+            facts.Plan((Finding(reason, '', attachment=attachment,
                                 **values),)),
             {}, {attachment.id: attachment})
         [issue] = issues.issues_of(seen)
@@ -97,16 +83,15 @@ class LightestTest(base.TestCase):
             self.assertIs(Remedy.CLEAN, self.issue(
                 Reason.STALE_ATTACHMENT, status, True).remedy)
 
-    def test_what_is_attaching_without_a_record_is_released(self) -> None:
-        for status, expected in (('attaching', 'release'),
-                                 ('reserved', 'look')):
+    def test_what_is_stuck_without_a_record_needs_a_person(self) -> None:
+        for status in ('attaching', 'reserved'):
             bdm = make.bdm(attachment_id=None)
             seen = Inspection(
                 ComputeServer('server-1', 'web', 'ACTIVE'),
-                model.Plan((Finding(Reason.STUCK, '', bdm=bdm),)),
+                facts.Plan((Finding(Reason.STUCK, '', bdm=bdm),)),
                 {'volume-1': make.volume(status=status)}, {})
             [issue] = issues.issues_of(seen)
-            self.assertEqual(expected, str(issue.remedy))
+            self.assertEqual('look', str(issue.remedy))
 
     def test_what_is_stuck_and_only_reserved_needs_a_person(self) -> None:
         self.assertIs(Remedy.PERSON,
@@ -132,7 +117,7 @@ class IssuesOfTest(base.TestCase):
         self.seen = Inspection(
             ComputeServer('server-1', 'web', 'ACTIVE', project='own',
                           host='compute-1'),
-            model.Plan((
+            facts.Plan((
                 self.dangling,
                 Finding(Reason.HEALTHY, 'attached',
                         bdm=make.bdm(volume_id='volume-2')),

@@ -1,27 +1,15 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """A hard reboot: whether it may be, and what came of it."""
 
 from __future__ import annotations
 
 import datetime
-from typing import Any, List, Optional
+from typing import Any
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.fleet import inspection
-from nova_bdm_cleanup.fleet import reboot
+from nova_bdm_cleanup.fleet import inspection, reboot
 from nova_bdm_cleanup.fleet.issues import Remedy
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Reason
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.fleet import base
 
@@ -142,12 +130,12 @@ class LookTest(RebootCase):
 
 class RunTest(RebootCase):
 
-    def run_reboot(self, *states: Optional[str], status: str = 'ACTIVE',
+    def run_reboot(self, *states: str | None, status: str = 'ACTIVE',
                    timeout: float = 600) -> Any:
         """Reboot; these are the task states that are seen meanwhile."""
         rebooter = self.rebooter(timeout)
         plan = rebooter.look(self.alpha)
-        left: List[Optional[str]] = list(states)
+        left: list[str | None] = list(states)
 
         def begin() -> None:
             self.cloud.mappings[self.alpha].clear()

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Freeing volumes: whether it may be done, how, and what came of it."""
 
 from __future__ import annotations
@@ -16,23 +6,26 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
-from nova_bdm_cleanup import errors
 from nova_bdm_cleanup.fleet import release
-from nova_bdm_cleanup.fleet import release_facts
 from nova_bdm_cleanup.fleet.release import Target
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.tests.unit import base as unit_base
-from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.fleet.release_facts import (
+    Call,
+    Connector,
+    NO_CONNECTOR,
+    ReleaseStep,
+)
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.tests.unit import base as unit_base, loopback, make
 from nova_bdm_cleanup.tests.unit.fleet import base
 
 
 class ReleaserCase(base.FleetCase):
 
     def releaser(self, user: str = 'admin',
-                 connector: release_facts.Connector = None
-                 ) -> release.Releaser:
+                 connector: Connector = NO_CONNECTOR) -> release.Releaser:
         return release.Releaser(
             self.nova(user), self.cinder(user), Policy(), connector,
             base.Progress(),
@@ -45,7 +38,7 @@ class ReleaserCase(base.FleetCase):
         self.cloud.lose_server(server)
         return volume
 
-    def release(self, *targets: Target) -> List[Tuple[bool, str]]:
+    def release(self, *targets: Target) -> list[tuple[bool, str]]:
         """Plan, act, and tell what became of each step."""
         releaser = self.releaser()
         releaser.check()
@@ -92,12 +85,14 @@ class ResolveTest(ReleaserCase):
 
     def test_attachment(self) -> None:
         attachment = loopback.uid('attachment of disk')
-        self.assertEqual(Target(self.disk, attachment),
-                         self.releaser().resolve(attachment))
+        for name in (attachment, attachment.upper()):
+            self.assertEqual(Target(self.disk, attachment),
+                             self.releaser().resolve(name))
 
     def test_volume(self) -> None:
-        self.assertEqual(Target(self.disk),
-                         self.releaser().resolve(self.disk))
+        for name in (self.disk, '{%s}' % self.disk):
+            self.assertEqual(Target(self.disk),
+                             self.releaser().resolve(name))
 
     def test_neither(self) -> None:
         for name in (loopback.uid('nothing'), self.alpha, 'a/../b?c'):
@@ -109,7 +104,7 @@ class ResolveTest(ReleaserCase):
 class SecondNovaTest(ReleaserCase):
     """Another region has a Nova of its own, and the same Cinder."""
 
-    def steps(self, *volumes: str) -> List[Any]:
+    def steps(self, *volumes: str) -> list[Any]:
         releaser = self.releaser()
         releaser.check()
         return list(releaser.plan(map(Target, volumes)))
@@ -148,7 +143,7 @@ class SecondNovaTest(ReleaserCase):
 
 class PlanTest(ReleaserCase):
 
-    def steps(self, *targets: Target) -> List[Tuple[Any, Optional[str]]]:
+    def steps(self, *targets: Target) -> list[tuple[Any, str | None]]:
         self.cinder().prove_admin()
         releaser = self.releaser()
         releaser.check()
@@ -272,7 +267,7 @@ class ActTest(ReleaserCase):
                          self.release(Target(self.volume)))
 
     def test_volume_that_is_deleted_during_the_call(self) -> None:
-        def delete() -> Tuple[int, Any]:
+        def delete() -> tuple[int, Any]:
             self.cloud.lose_volume(self.volume)
             return 200, {'attachments': []}
 
@@ -281,7 +276,7 @@ class ActTest(ReleaserCase):
                          self.release(Target(self.volume)))
 
     def test_another_state_than_expected(self) -> None:
-        def delete() -> Tuple[int, Any]:
+        def delete() -> tuple[int, Any]:
             del self.cloud.attachments[self.attachment]
             self.cloud.volumes[self.volume]['status'] = 'error'
             return 200, {'attachments': []}
@@ -314,6 +309,47 @@ class ActTest(ReleaserCase):
                          self.release(Target(self.disk)))
 
 
+class RequestsTest(ReleaserCase):
+    """What each call is over HTTP; the back end has to be told the same."""
+
+    def test_every_call(self) -> None:
+        connector = {'host': 'compute1', 'ip': '127.0.0.1'}
+        record = loopback.uid('attachment of disk')
+        volume, attachment = '/volumes/' + self.disk, '/attachments/' + record
+        requests: dict[Call, list[tuple[str, Any]]] = {
+            Call.DELETE: [('DELETE ' + attachment, None)],
+            Call.COMPLETE_AND_DELETE: [
+                ('POST %s/action' % attachment, {'os-complete': {}}),
+                ('DELETE ' + attachment, None)],
+            Call.COMPLETE: [
+                ('POST %s/action' % attachment, {'os-complete': {}})],
+            Call.FORCE_DETACH: [('POST %s/action' % volume, {
+                'os-force_detach': {'attachment_id': record,
+                                    'connector': connector}})],
+            Call.TERMINATE: [
+                ('POST %s/action' % volume, {'os-reserve': None}),
+                ('POST %s/action' % volume, {
+                    'os-terminate_connection': {'connector': connector}})],
+            Call.ROLL_DETACHING: [
+                ('POST %s/action' % volume, {'os-roll_detaching': None})],
+            Call.UNRESERVE: [
+                ('POST %s/action' % volume, {'os-unreserve': None})],
+            Call.DETACH: [('POST %s/action' % volume, {'os-detach': {}})]}
+        self.assertEqual(list(Call), sorted(requests, key=list(Call).index))
+        self.cloud.on('POST .*/attachments', lambda: (204, None))
+        self.cloud.on('POST .*/volumes', lambda: (202, None))
+        self.cloud.on('(GET|DELETE) .*/attachments', lambda: (
+            200, {'attachments': []}))
+        for call, expected in requests.items():
+            self.cloud.requests.clear()
+            release._MAKE[call](self.cinder(), ReleaseStep(
+                self.disk, '', call=call, connector=connector,
+                attachment=make.attachment(id=record)))
+            self.assertEqual(expected, [
+                (str(r).replace('/volume/v3/own', ''), r.body)
+                for r in self.cloud.requests if r.method != 'GET'], call)
+
+
 class TerminateTest(ReleaserCase):
     """A host that Cinder knows nothing of."""
 
@@ -321,8 +357,9 @@ class TerminateTest(ReleaserCase):
         super().setUp()
         self.volume = self.cloud.volume('mapped')
 
-    def terminate(self) -> Tuple[bool, str]:
-        releaser = self.releaser(connector={'host': 'compute1'})
+    def terminate(self) -> tuple[bool, str]:
+        releaser = self.releaser(
+            connector=Connector({'host': 'compute1'}))
         releaser.check()
         [result] = releaser.act(releaser.plan([Target(self.volume)]))
         return result.done, result.text
@@ -332,7 +369,7 @@ class TerminateTest(ReleaserCase):
                       if call in self.cloud.requests[-1].body else None)
 
     @property
-    def calls(self) -> List[str]:
+    def calls(self) -> list[str]:
         return [call for call, volume in self.cloud.driver
                 if volume == self.volume]
 
@@ -381,20 +418,21 @@ class TerminateTest(ReleaserCase):
 
 class ConnectorTest(unit_base.TestCase):
 
-    def connector(self, content: str) -> release_facts.Connector:
+    def connector(self, content: str) -> Connector:
         path = os.path.join(self.tempdir(), 'connector.json')
         with open(path, 'w', encoding='utf-8') as file:
             file.write(content)
         return release.read_connector(path)
 
     def test_none(self) -> None:
-        self.assertIs(release_facts.NeverConnected.YES,
-                      release.read_connector('none'))
+        self.assertEqual(Connector(is_none=True),
+                         release.read_connector('none'))
 
     def test_as_nova_manage_prints_it(self) -> None:
         connector = {'host': 'compute1', 'ip': '127.0.0.1',
                      'multipath': False}
-        self.assertEqual(connector, self.connector(json.dumps(connector)))
+        self.assertEqual(connector,
+                         self.connector(json.dumps(connector)).data)
 
     def test_bad_input(self) -> None:
         for content, words in (

@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What tests of the ``openstack bdm`` commands start from.
 
 The commands are run by cliff, against a cloud over HTTP.
@@ -21,13 +11,10 @@ import json
 import os
 import sys
 from types import SimpleNamespace
-from typing import Any, Tuple
+from typing import Any
 from unittest import mock
 
-from nova_bdm_cleanup.osc import bdm_audit
-from nova_bdm_cleanup.osc import bdm_clean
-from nova_bdm_cleanup.osc import bdm_release
-from nova_bdm_cleanup.osc import bdm_show
+from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
 from nova_bdm_cleanup.tests.unit.fleet import base
 
 COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
@@ -37,7 +24,7 @@ COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
 class CommandCase(base.FleetCase):
 
     def bdm(self, name: str, *arguments: str, user: str = 'admin',
-            stdin: Any = None, form: str = 'json') -> Tuple[int, Any]:
+            stdin: Any = None, form: str = 'json') -> tuple[int, Any]:
         """Run a command as ``openstack`` does.
 
         :returns: the exit code, and the rows by column, or the text where it
@@ -74,7 +61,9 @@ class CommandCase(base.FleetCase):
         return os.path.join(self.tempdir(), name)
 
     def plan(self) -> str:
-        """A plan file of an audit of all projects."""
+        """What an audit of all projects printed, in a file."""
         path = self.path()
-        self.bdm('audit', '--all-projects', '--plan', path)
+        self.bdm('audit', '--all-projects')
+        with open(path, 'w') as file:
+            file.write(self.stdout.getvalue())
         return path

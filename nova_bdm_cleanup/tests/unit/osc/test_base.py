@@ -1,45 +1,15 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What the ``openstack bdm`` commands have in common."""
 
 from __future__ import annotations
 
 import pathlib
 from types import SimpleNamespace
-from unittest import mock
 
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.osc import bdm_audit
-from nova_bdm_cleanup.osc import bdm_clean
-from nova_bdm_cleanup.osc import bdm_release
-from nova_bdm_cleanup.osc import bdm_show
+from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.osc import commandcase
-
-
-class BdmCommandTest(commandcase.CommandCase):
-
-    def test_expired_token(self) -> None:
-        self.cloud.token_is_valid = False
-        code, rows = self.bdm('audit')
-        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
-        self.assertIn('has it expired?', self.stderr.getvalue())
-
-    def test_tool_failure(self) -> None:
-        with mock.patch('nova_bdm_cleanup.fleet.crosscheck.CrossCheck',
-                        autospec=True, side_effect=ValueError('odd')):
-            code, _ = self.bdm('audit')
-        self.assertEqual(ExitCode.BROKEN, code)
-        self.assertIn('ValueError: odd', self.stderr.getvalue())
 
 
 class ControlTest(commandcase.CommandCase):
@@ -67,7 +37,8 @@ class ControlTest(commandcase.CommandCase):
         cells = [cell for row in rows or () for cell in row.values()]
         for line in (*cells, *self.stderr.getvalue().splitlines(),
                      *self.log.output.splitlines()):
-            self.assertTrue(line is None or line.isprintable(), repr(line))
+            self.assertTrue(line in (None, True, False)
+                            or line.isprintable(), repr(line))
         self.assertIn(self.SHOWN, ' '.join(
             (*map(str, cells), self.stderr.getvalue(), self.log.output)))
 
@@ -102,7 +73,7 @@ class HelpTest(commandcase.CommandCase):
         page = pathlib.Path(__file__).resolve().parents[4].joinpath(
             'doc', 'source', 'guide', 'cli', 'osc.rst')
         text = page.read_text(encoding='utf-8')
-        columns = bdm_audit._COLUMNS + bdm_audit._MORE_COLUMNS + \
+        columns = bdm_audit._LONG_COLUMNS + ('Remedy',) + \
             bdm_clean._COLUMNS + bdm_release._COLUMNS + bdm_show._COLUMNS
         for column in columns:
             self.assertIn('``%s``' % column, text)

@@ -1,25 +1,14 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The command ``openstack bdm release``."""
 
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 from unittest import mock
 
-from nova_bdm_cleanup.cinder import Cinder
-from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.openstack.cinder import Cinder
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.osc import commandcase
 
@@ -44,17 +33,14 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual([('terminate_connection', volume)],
                          self.cloud.driver)
 
-    def test_one_attachment_of_many(self) -> None:
-        volume = self.orphan()
-        self.cloud.volumes[volume]['multiattach'] = True
-        self.cloud.mapping(self.alpha, volume, self.cloud.attachment(
-            'neighbour', self.alpha, volume))
-        code, (row,) = self.bdm(
-            'release', loopback.uid('attachment of orphan'), '--yes')
-        self.assertEqual((ExitCode.REPAIRED,
-                          'released: the volume is in-use'),
-                         (code, row['Result']))
-        self.assertIn(loopback.uid('neighbour'), self.cloud.attachments)
+    def test_of_a_server_whose_id_is_written_in_another_form(self) -> None:
+        volume = self.cloud.volume('written', 'reserved')
+        attachment = self.cloud.attachment(
+            'written', self.alpha.replace('-', ''), volume, 'reserved', False)
+        code, (row,) = self.bdm('release', attachment, '--yes')
+        self.assertEqual((ExitCode.REPAIRED, self.alpha),
+                         (code, row['Server']))
+        self.assertNotIn(attachment, self.cloud.attachments)
 
     def test_orphans_of_another_nova(self) -> None:
         mine, theirs = self.orphan('one'), self.orphan('two')
@@ -149,24 +135,6 @@ class ReleaseBdmTest(commandcase.CommandCase):
             ['released: the volume is available', 'unknown: interrupted',
              'not begun'], [r['Result'] for r in rows])
 
-    def test_changed_meanwhile(self) -> None:
-        volume = self.orphan()
-        count = []
-
-        def give_back() -> None:
-            # Read once to plan; before it acts it is somebody else's.
-            count.append(1)
-            if len(count) == 2:
-                self.cloud.volumes[volume]['status'] = 'maintenance'
-
-        self.cloud.on('GET .*/volumes/%s$' % volume, give_back)
-        code, (row,) = self.bdm(
-            'release', loopback.uid('attachment of orphan'), '--yes')
-        self.assertEqual((ExitCode.PARTLY,
-                          'skipped: it has changed meanwhile'),
-                         (code, row['Result']))
-        self.assertEqual([], self.cloud.driver)
-
     def test_connector(self) -> None:
         volume = self.orphan()
         for attachment in self.cloud.attachments.values():
@@ -199,35 +167,12 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.REPAIRED, code)
         self.assertEqual([('os-unreserve', volume)], self.cloud.driver)
 
-    def test_silent_cell(self) -> None:
-        volume = self.orphan()
-        self.cloud.silent_hosts = ['compute7']
-        code, rows = self.bdm('release', volume, '--yes')
-        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
-        self.cloud.silent_hosts = []
-        self.cloud.silent_servers = [self.alpha]
-        code, rows = self.bdm('release', volume, '--yes')
-        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
-        self.assertEqual([], self.cloud.driver)
-
-    def test_wrong_region(self) -> None:
-        volume = self.orphan()
-        for server in (self.alpha, self.beta):
-            self.cloud.lose_server(server)
-        code, _ = self.bdm('release', volume, '--yes')
-        self.assertEqual(ExitCode.REFUSED, code)
-        self.assertIn('same region', self.stderr.getvalue())
-
     def test_bad_input(self) -> None:
         for arguments in ((), ('--orphans', self.disk), ('nothing',),
                           ('--plan', 'no/such/file'),
                           (self.disk, '--connector', 'no/such/file')):
             self.assertEqual(ExitCode.BAD_INPUT,
                              self.bdm('release', *arguments)[0], arguments)
-
-    def test_member(self) -> None:
-        code, _ = self.bdm('release', self.orphan(), '--yes', user='member')
-        self.assertEqual(ExitCode.REFUSED, code)
 
 
 class PlanTest(commandcase.CommandCase):
@@ -237,7 +182,6 @@ class PlanTest(commandcase.CommandCase):
         volume = self.orphan()
         self.break_volume()
         path = self.plan()
-        self.assertEqual(0o600, os.stat(path).st_mode & 0o777)
         code, rows = self.bdm('release', '--plan', path, '--yes')
         self.assertEqual((ExitCode.REPAIRED, [volume]),
                          (code, [r['Volume'] for r in rows]))

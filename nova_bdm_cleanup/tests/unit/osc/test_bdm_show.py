@@ -1,19 +1,11 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The command ``openstack bdm show``."""
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.osc import base
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.osc import commandcase
 
@@ -29,7 +21,8 @@ class ShowBdmTest(commandcase.CommandCase):
             'Volume Status': 'in-use', 'Attachment in Nova': attachment,
             'Attachment in Cinder': attachment + ' (attached)',
             'Host': 'compute1', 'Verdict': 'healthy',
-            'Hard Reboot': 'keeps it', 'Explanation': 'attached'}], rows)
+            'Hard Reboot': 'keeps it', 'Explanation': 'attached',
+            'Connects': True}], rows)
 
     def test_dangling_and_stale(self) -> None:
         self.break_volume()
@@ -38,11 +31,55 @@ class ShowBdmTest(commandcase.CommandCase):
         code, rows = self.bdm('show', self.alpha)
         self.assertEqual(ExitCode.FINDINGS, code)
         self.assertEqual(
-            [('volume-available', 'none', 'removes the mapping'),
+            [('volume-available', 'none', 'removes the mapping', False),
              ('stale-attachment', loopback.uid('stale') + ' (attached)',
-              'deletes the attachment')],
-            [(r['Verdict'], r['Attachment in Cinder'], r['Hard Reboot'])
-             for r in rows])
+              'deletes the attachment', None)],
+            [(r['Verdict'], r['Attachment in Cinder'], r['Hard Reboot'],
+              r['Connects']) for r in rows])
+
+    def reserve_elsewhere(self) -> None:
+        """Another server is just getting the volume."""
+        self.break_volume()
+        self.cloud.volumes[self.disk].update(
+            status='reserved', updated_at=base.now().isoformat())
+        self.cloud.attachment('of another', self.cloud.server('another'),
+                              self.disk, 'reserved', False)
+
+    def test_a_disk_that_is_left_out(self) -> None:
+        self.reserve_elsewhere()
+        code, (row,) = self.bdm('show', self.alpha)
+        self.assertEqual(
+            (ExitCode.FINDINGS, 'operation-in-flight', False,
+             'keeps it, and ' + facts.WITHOUT_DISK),
+            (code, row['Verdict'], row['Connects'], row['Hard Reboot']))
+        self.assertIn('comes back without the disk',
+                      self.bdm('show', self.alpha, form='table')[1])
+
+    def test_what_is_left_out_elsewhere(self) -> None:
+        """The audit and the command that reboots say it, too."""
+        self.reserve_elsewhere()
+        _, (row,) = self.bdm('audit', '--server', 'alpha', '--long',
+                             '--reason', 'operation-in-flight')
+        self.assertIn(facts.WITHOUT_DISK, row['Explanation'])
+        stale = self.cloud.volume('stale', 'in-use')
+        self.cloud.attachment('stale', self.alpha, stale)
+        self.bdm('clean', self.alpha, '--yes')
+        self.assertIn('volume %s (operation-in-flight) stays, and %s'
+                      % (self.disk, facts.WITHOUT_DISK), self.log.output)
+
+    def test_the_mark_of_the_server_connects_it(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha]['metadata'] = {'bdm_cleanup': 'keep'}
+        _, (row,) = self.bdm('show', self.alpha)
+        self.assertEqual(('keeps it (opted-out)', True),
+                         (row['Hard Reboot'], row['Connects']))
+
+    def test_of_a_server_that_is_changing_nothing_is_said(self) -> None:
+        self.reserve_elsewhere()
+        self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'rebooting'
+        code, (row,) = self.bdm('show', self.alpha)
+        self.assertEqual((ExitCode.OK, 'keeps it', True),
+                         (code, row['Hard Reboot'], row['Connects']))
 
     def test_of_another_project(self) -> None:
         foreign = self.cloud.server('foreign', 'other')

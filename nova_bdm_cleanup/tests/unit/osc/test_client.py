@@ -1,39 +1,29 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What goes over the wire for the ``openstack bdm`` commands."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, List
+from typing import Any
 
 import fixtures
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup.api import Budget
-from nova_bdm_cleanup.osc import client
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Budget
+from nova_bdm_cleanup.osc.extension import Client
 from nova_bdm_cleanup.tests.unit.fleet import base
 
 
 class ClientCase(base.FleetCase):
 
-    def configured(self, **values: Any) -> client.Client:
+    def configured(self, **values: Any) -> Client:
         """With what the command line says of both services."""
-        return client.Client(self.session('admin'), SimpleNamespace(
+        return Client(self.session('admin'), SimpleNamespace(
             get_interface=lambda service: values.get('interface'),
             get_region_name=lambda service: values.get('region_name'),
             get_endpoint=lambda service: values.get('endpoint')))
 
-    def headers(self) -> List[str]:
+    def headers(self) -> list[str]:
         return [r.headers['OpenStack-API-Version']
                 for r in self.cloud.requests]
 
@@ -84,7 +74,7 @@ class RateTest(ClientCase):
 
     def slept(self, rate: Any) -> float:
         """How long the last of five requests is held back."""
-        slept: List[float] = []
+        slept: list[float] = []
         with fixtures.MockPatch('time.sleep', slept.append):
             cinder = self.client().cinder(Budget(), rate)
             for _ in range(5):

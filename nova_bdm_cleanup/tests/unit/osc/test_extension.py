@@ -1,15 +1,7 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
-"""Every exit code of every command, through the real ``openstack``.
+# SPDX-License-Identifier: Apache-2.0
+"""Every exit code, and what is wrong input, through the real ``openstack``.
+
+Which command has which exit code when, the tests of the commands show.
 
 A child has imported OpenStackClient and forks for each command, because to
 start it anew takes a second.  The entry points are those of ``setup.cfg``.
@@ -27,8 +19,8 @@ import tempfile
 from typing import Any, ClassVar
 from unittest import mock
 
-from nova_bdm_cleanup.exitcodes import ExitCode
 from nova_bdm_cleanup.osc import extension
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.fleet import base
 
@@ -165,7 +157,7 @@ class ExtensionTest(base.base.TestCase):
     def test_module(self) -> None:
         instance = mock.Mock()
         made = extension.make_client(instance)
-        self.assertEqual('client.Client', '%s.%s' % (
+        self.assertEqual('extension.Client', '%s.%s' % (
             type(made).__module__.rpartition('.')[2], type(made).__name__))
         self.assertIn(extension.DEFAULT_API_VERSION, extension.API_VERSIONS)
         self.assertIs(instance, extension.build_option_parser(instance))
@@ -222,47 +214,24 @@ class AuditTest(EntryCase):
                          'Reason')
         self.assertEqual('volume-available\n', self.output())
 
-    def test_incomplete(self) -> None:
-        self.break_server()
-        self.cloud.silent_hosts = ['compute7']
-        self.assert_code(ExitCode.PARTLY, 'audit', '--all-projects')
-        self.assertIn('volume-available', self.output())
-        self.assertIn('INCOMPLETE: ', self.output('stderr'))
-
-    def test_refused(self) -> None:
-        for scope in (('--all-projects',), ('--host', 'compute1'),
-                      ('--project', 'other')):
-            self.assert_code(ExitCode.REFUSED, 'audit', *scope,
-                             user='member')
-            self.assertIn('admin role', self.output('stderr'))
-
     def test_bad_input(self) -> None:
-        there = self.path('there', 'x')
+        there = self.tempdir()
         for words, arguments in (
                 ('nobody', ('--server', 'nobody')),
                 ('nowhere', ('--host', 'nowhere')),
                 ('nonsense', ('--reason', 'nonsense')),
                 ('nonsense', ('--fail-on', 'nonsense')),
                 ('--host', ('--server', 'alpha', '--host', 'compute1')),
-                (there, ('--plan', there)),
+                (there, ('--report', there)),
                 ('--nothing', ('--nothing',))):
             self.assert_bad(words, 'audit', *arguments)
 
 
 class ShowTest(EntryCase):
 
-    def test_in_order(self) -> None:
-        self.assert_code(ExitCode.OK, 'show', 'alpha')
-        self.assertIn('healthy', self.output())
-
     def test_findings(self) -> None:
         self.break_server()
         self.assert_code(ExitCode.FINDINGS, 'show', 'alpha')
-
-    def test_refused(self) -> None:
-        self.answer('GET .*/attachments', 403)
-        self.break_server()
-        self.assert_code(ExitCode.REFUSED, 'show', 'alpha')
 
     def test_bad_input(self) -> None:
         twin = self.cloud.server('twin')
@@ -277,55 +246,24 @@ class ShowTest(EntryCase):
 
 class CleanTest(EntryCase):
 
-    def reboot(self, heals: bool = True) -> None:
+    def reboot(self) -> None:
         """Have a hard reboot do what the plugin does."""
         def reboot() -> None:
             self.cloud.servers[self.alpha]['status'] = 'ACTIVE'
-            if heals:
-                self.cloud.mappings[self.alpha] = [
-                    m for m in self.cloud.mappings[self.alpha]
-                    if m['volumeId'] != self.disk]
+            self.cloud.mappings[self.alpha] = [
+                m for m in self.cloud.mappings[self.alpha]
+                if m['volumeId'] != self.disk]
 
         self.cloud.on('POST .*/action', reboot)
-
-    def test_nothing_to_do(self) -> None:
-        self.assert_code(ExitCode.OK, 'clean', 'alpha', '--yes')
-
-    def test_findings(self) -> None:
-        self.break_server()
-        self.assert_code(ExitCode.FINDINGS, 'clean', 'alpha', '--dry-run')
-
-    def test_repaired(self) -> None:
-        for status in ('ACTIVE', 'ERROR', 'SHUTOFF'):
-            self.disk = self.cloud.attach(self.alpha, 'disk ' + status)
-            self.break_server(status=status)
-            self.reboot()
-            self.assert_code(ExitCode.REPAIRED, 'clean', 'alpha', '--yes')
 
     def test_repaired_by_plan(self) -> None:
         self.break_server()
         self.reboot()
-        plan = self.path('plan.json')
-        self.assert_code(ExitCode.FINDINGS, 'audit', '--plan', plan)
+        self.assert_code(ExitCode.FINDINGS, 'audit', '-f', 'json')
+        plan = self.path('plan.json', self.output())
         self.assert_code(ExitCode.REPAIRED, 'clean', '--plan', plan, '--yes')
         self.assert_code(ExitCode.REFUSED, 'clean', '--plan', plan, '--yes')
         self.assertIn('the facts have changed', self.output('stderr'))
-
-    def test_not_repaired(self) -> None:
-        self.break_server()
-        self.reboot(heals=False)
-        self.assert_code(ExitCode.PARTLY, 'clean', 'alpha', '--yes')
-        self.assertIn('still there', self.output())
-
-    def test_refused(self) -> None:
-        self.break_server()
-        self.assert_code(ExitCode.REFUSED, 'clean', 'alpha')
-        self.assertIn('give --yes', self.output('stderr'))
-        self.answer('POST .*/action', 403)
-        self.assert_code(ExitCode.REFUSED, 'clean', 'alpha', '--yes')
-        self.answer('POST .*/action', 409)
-        self.break_server(status='RESCUE')
-        self.assert_code(ExitCode.REFUSED, 'clean', 'alpha', '--yes')
 
     def test_bad_input(self) -> None:
         plan = self.path('plan.json', '{}')
@@ -342,45 +280,18 @@ class CleanTest(EntryCase):
 
 class ReleaseTest(EntryCase):
 
-    def test_nothing_to_do(self) -> None:
-        self.assert_code(ExitCode.OK, 'release', '--orphans', '--yes')
-
-    def test_findings(self) -> None:
-        self.assert_code(ExitCode.FINDINGS, 'release', self.orphan())
-        self.assertEqual([], self.cloud.driver)
-
-    def test_repaired(self) -> None:
-        self.assert_code(ExitCode.REPAIRED, 'release', self.orphan(), '--yes')
-
     def test_repaired_by_plan(self) -> None:
         self.orphan()
-        plan = self.path('plan.json')
-        self.assert_code(ExitCode.FINDINGS, 'audit', '--plan', plan)
+        self.assert_code(ExitCode.FINDINGS, 'audit', '-f', 'json')
+        plan = self.path('plan.json', self.output())
         self.assert_code(ExitCode.REPAIRED, 'release', '--plan', plan,
                          '--yes')
         self.assert_code(ExitCode.REFUSED, 'release', '--plan', plan, '--yes')
         self.assertIn('the facts have changed', self.output('stderr'))
 
-    def test_some_refused(self) -> None:
-        self.assert_code(ExitCode.PARTLY, 'release', self.disk,
-                         self.orphan(), '--yes')
-
-    def test_not_repaired(self) -> None:
-        self.answer('DELETE ', 500)
-        self.assert_code(ExitCode.PARTLY, 'release', self.orphan(), '--yes')
-
-    def test_refused(self) -> None:
-        orphan = self.orphan()
-        for arguments, user in (((self.disk, '--yes'), 'admin'),
-                                ((orphan, '--yes'), 'member'),
-                                ((orphan, '--yes', '--max', '0'), 'admin')):
-            self.assert_code(ExitCode.REFUSED, 'release', *arguments,
-                             user=user)
-        self.assertEqual([], self.cloud.driver)
-
     def test_bad_input(self) -> None:
         empty = self.path('connector.json', '{}')
-        plan = self.path('plan.json', '[]')
+        plan = self.path('plan.json', '{}')
         for words, arguments in (
                 ('--orphans', ()),
                 ('--orphans', ('--orphans', self.disk)),

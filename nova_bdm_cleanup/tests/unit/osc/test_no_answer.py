@@ -1,30 +1,17 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What a proxy says when it is in trouble never says "gone"."""
 
 from __future__ import annotations
 
-from typing import List
-
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.tests.unit import loopback
-from nova_bdm_cleanup.tests.unit import wire
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import loopback, wire
 from nova_bdm_cleanup.tests.unit.osc import commandcase
 
 
 class NoAnswerTest(commandcase.CommandCase):
     """What a proxy says when it is in trouble never says "gone"."""
 
-    def paths(self) -> List[str]:
+    def paths(self) -> list[str]:
         return ['/servers/' + self.alpha, '/volumes/' + self.disk,
                 '/attachments/' + loopback.uid('attachment of disk')]
 

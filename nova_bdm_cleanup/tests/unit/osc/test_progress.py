@@ -1,32 +1,21 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """How far a long command is."""
 
 from __future__ import annotations
 
 import io
-from typing import List
 
-from nova_bdm_cleanup.osc import progress
+from nova_bdm_cleanup.osc.base import Progress
 from nova_bdm_cleanup.tests.unit import base
 
 
 class ProgressTest(base.TestCase):
 
-    def show(self, terminal: bool) -> List[str]:
+    def show(self, terminal: bool) -> list[str]:
         stream = io.StringIO()
         stream.isatty = lambda: terminal
         clock = [0.0]
-        shown = progress.Progress(stream, lambda: clock[0])
+        shown = Progress(stream, lambda: clock[0])
         for number in range(3):
             clock[0] += 1
             shown('servers', number)
@@ -43,14 +32,14 @@ class ProgressTest(base.TestCase):
         stream = io.StringIO()
         stream.isatty = lambda: True
         clock = iter((1.0, 2.0, 2.0))
-        progress.Progress(stream, lambda: next(clock))('a\x1b[2J\r', 1)
+        Progress(stream, lambda: next(clock))('a\x1b[2J\r', 1)
         self.assertEqual('\ra\\x1b[2J\\r: 1', stream.getvalue())
 
     def test_what_is_over_in_a_second_needs_none(self) -> None:
         stream = io.StringIO()
         stream.isatty = lambda: True
         clock = iter((1.0, 1.9))
-        progress.Progress(stream, lambda: next(clock))('servers', 1)
+        Progress(stream, lambda: next(clock))('servers', 1)
         self.assertEqual('', stream.getvalue())
 
     def test_file(self) -> None:

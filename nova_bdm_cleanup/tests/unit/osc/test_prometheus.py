@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The metrics file of ``openstack bdm audit --prometheus``."""
 
 from __future__ import annotations
@@ -16,19 +6,19 @@ from __future__ import annotations
 import os
 import pathlib
 import time
-from typing import Any, Dict, Tuple
+from typing import Any
 from unittest import mock
 
 from prometheus_client import parser
 
-from nova_bdm_cleanup import textfile
-from nova_bdm_cleanup.exitcodes import ExitCode
-from nova_bdm_cleanup.fleet import metrics
-from nova_bdm_cleanup.tests.unit import loopback
-from nova_bdm_cleanup.tests.unit import promtool
+from nova_bdm_cleanup import prometheus
+from nova_bdm_cleanup.files import FileError
+from nova_bdm_cleanup.fleet import audit_metrics
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import loopback, promtool
 from nova_bdm_cleanup.tests.unit.osc import commandcase
 
-Samples = Dict[Tuple[str, ...], float]
+Samples = dict[tuple[str, ...], float]
 
 
 class PrometheusCase(commandcase.CommandCase):
@@ -99,7 +89,8 @@ class MetricsTest(PrometheusCase):
     def test_what_cinder_calls_a_host_is_no_label(self) -> None:
         """A tenant can write any, and any number of them."""
         for number, host in enumerate((
-                'compute1', 'no"such\nhost', 'x' * 255, '\ud800')):
+                'compute1', 'no"such\nhost', 'x' * 255, '\ud800',
+                'COMPUTE1')):
             volume = self.cloud.volume('volume %d' % number, 'in-use')
             self.cloud.attachment(
                 'attachment %d' % number, loopback.uid('ghost'), volume,
@@ -107,12 +98,12 @@ class MetricsTest(PrometheusCase):
             self.cloud.attachments[loopback.uid(
                 'attachment %d' % number)]['host'] = host
         self.assertEqual(ExitCode.FINDINGS, self.audit('--all-projects'))
-        self.assertEqual({('compute1', 'server-gone'): 1,
+        self.assertEqual({('compute1', 'server-gone'): 2,
                           ('', 'server-gone'): 3}, self.findings())
 
     def test_every_metric_is_written(self) -> None:
         self.audit('--all-projects')
-        for metric in metrics.TABLE.metrics:
+        for metric in audit_metrics.TABLE.metrics:
             self.assertTrue(self.samples(metric.name), metric.name)
 
     @promtool.needs_promtool
@@ -173,8 +164,8 @@ class FileTest(PrometheusCase):
         """What was found is shown, and the exit code tells."""
         self.break_volume()
         with mock.patch.object(
-                textfile, 'write', autospec=True,
-                side_effect=textfile.TextfileError('bdm.prom: full')):
+                prometheus, 'write', autospec=True,
+                side_effect=FileError('bdm.prom: full')):
             code, rows = self.bdm(
                 'audit', '--prometheus', str(self.path_of_metrics))
         self.assertEqual((ExitCode.PARTLY, 1), (code, len(rows)))

@@ -1,18 +1,9 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The page of ``openstack bdm audit --report``."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -20,10 +11,11 @@ import re
 import shutil
 import stat
 import subprocess
-from typing import Any, Tuple
+from typing import Any
 import unittest
+from unittest import mock
 
-from nova_bdm_cleanup.exitcodes import ExitCode
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit.osc import commandcase
 
 BROWSER = shutil.which('chromium')
@@ -58,7 +50,7 @@ class ReportCase(commandcase.CommandCase):
         super().setUp()
         self.path_of_page = pathlib.Path(self.path('report.html'))
 
-    def audit(self, *arguments: str) -> Tuple[int, Any]:
+    def audit(self, *arguments: str) -> tuple[int, Any]:
         return self.bdm('audit', '--report', str(self.path_of_page),
                         *arguments)
 
@@ -103,18 +95,20 @@ class PageTest(ReportCase):
 
     def test_bad_input(self) -> None:
         """Nothing is asked, and nothing is left behind."""
-        self.path_of_page.write_text('mine')
+        self.path_of_page.symlink_to('elsewhere')
         for path, words in (
-                (self.path_of_page, 'File exists'),
+                (self.path_of_page, 'it is a symbolic link'),
                 (self.path_of_page.parent / 'no' / 'such', 'No such file'),
-                (self.path_of_page.parent, 'File exists'),
+                (self.path_of_page.parent, 'something else than a file'),
+                ('', 'name a file'),
                 (self.unwritable() / 'report.html',
                  '(Permission denied|Read-only file system)')):
             code, _ = self.bdm('audit', '--report', str(path))
             self.assertEqual(ExitCode.BAD_INPUT, code)
-            self.assertRegex(self.stderr.getvalue(), 'report %s: %s' % (
+            self.assertRegex(self.stderr.getvalue(), 'report %s: .*%s' % (
                 re.escape(str(path)), words))
-        self.assertEqual('mine', self.content())
+        self.assertEqual(['report.html'],
+                         os.listdir(self.path_of_page.parent))
         self.assertEqual([], self.cloud.requests)
 
     def unwritable(self) -> pathlib.Path:
@@ -125,19 +119,31 @@ class PageTest(ReportCase):
         path.mkdir(mode=0o500)
         return path
 
-    def test_none_is_left_behind_by_an_audit_that_is_refused(self) -> None:
+    def test_it_is_replaced_by_an_audit_that_is_not_refused(self) -> None:
+        self.path_of_page.write_text('of yesterday')
         code, _ = self.bdm(
             'audit', '--all-projects', '--report', str(self.path_of_page),
             user='member')
         self.assertEqual(ExitCode.REFUSED, code)
-        self.assertFalse(self.path_of_page.exists())
+        self.assertEqual('of yesterday', self.content())
+        self.assertEqual(ExitCode.OK, self.audit()[0])
+        self.assertIn('0 findings', self.content())
+
+    def test_a_disk_that_filled_up_meanwhile(self) -> None:
+        """What was found is shown, and the exit code tells."""
+        self.break_volume()
+        with mock.patch('os.replace', autospec=True,
+                        side_effect=OSError(errno.ENOSPC, 'No space left')):
+            code, rows = self.audit()
+        self.assertEqual((ExitCode.PARTLY, 1), (code, len(rows)))
+        self.assertIn('free some space', self.stderr.getvalue())
 
 
 @unittest.skipUnless(BROWSER, 'there is no chromium')
 class BrowserTest(ReportCase):
     """The page in a browser: it is used, and it does not complain."""
 
-    def browse(self, *arguments: str) -> Tuple[str, str]:
+    def browse(self, *arguments: str) -> tuple[str, str]:
         done = subprocess.run(
             [str(BROWSER), '--headless', '--no-sandbox', '--disable-gpu',
              '--user-data-dir=' + self.tempdir(), '--enable-logging=stderr',

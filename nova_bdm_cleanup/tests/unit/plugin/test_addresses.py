@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Which volumes a host could take for each other."""
 
 from __future__ import annotations
@@ -26,7 +16,7 @@ NQN = 'nqn.2014-08.org.example:array'
 
 
 def of(**data):
-    return addresses.of({'driver_volume_type': 'any', 'data': data})
+    return addresses.named_by({'driver_volume_type': 'any', 'data': data})
 
 
 class SameTest(base.TestCase):
@@ -70,7 +60,7 @@ class OtherTest(base.TestCase):
     def test_what_is_no_connection_information(self):
         for info in ({}, {'data': None}, {'data': []}, {'data': {}},
                      {'data': {'target_iqn': None, 'target_lun': None}}):
-            self.assertEqual(frozenset(), addresses.of(info))
+            self.assertEqual(frozenset(), addresses.named_by(info))
 
     def test_lists_of_one_length_belong_together(self):
         ours = of(target_iqns=['a', 'b'], target_luns=[1, 2])

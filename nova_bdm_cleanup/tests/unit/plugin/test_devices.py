@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """Whether a disk is still there, on kernels made of directories."""
 
 from __future__ import annotations
@@ -18,7 +8,7 @@ import os
 import fixtures
 from testtools import matchers
 
-from nova_bdm_cleanup.plugin import devices
+from nova_bdm_cleanup.plugin import devices, sysfs
 from nova_bdm_cleanup.tests.unit import base
 
 IQN = 'iqn.2010-10.org.openstack:array'
@@ -31,7 +21,7 @@ class DevicesTestCase(base.TestCase):
         super().setUp()
         self.root = self.tempdir()
         self.sys = os.path.join(self.root, 'sys')
-        self.useFixture(fixtures.MockPatchObject(devices, 'SYS', self.sys))
+        self.useFixture(fixtures.MockPatchObject(sysfs, 'SYS', self.sys))
 
     def write(self, path, text=None):
         path = os.path.join(self.sys, path)
@@ -45,10 +35,6 @@ class DevicesTestCase(base.TestCase):
     def device(self, name):
         """A block device; returns its path below /dev."""
         self.write('class/block/%s' % name)
-        os.makedirs(os.path.join(self.sys, 'block'), exist_ok=True)
-        link = os.path.join(self.sys, 'block', name)
-        if not os.path.lexists(link):
-            os.symlink('../class/block/%s' % name, link)
         return '/dev/%s' % name
 
     def disk(self, name, unit, session='session1', target=IQN):
@@ -74,9 +60,8 @@ class DevicesTestCase(base.TestCase):
         return '/dev/%s' % name
 
     def remove(self, name):
-        for link in ('block/' + name, 'class/block/' + name):
-            path = os.path.join(self.sys, link)
-            os.rename(path, os.path.join(self.root, link.replace('/', '-')))
+        os.rename(os.path.join(self.sys, 'class/block', name),
+                  os.path.join(self.root, name))
         for other in os.listdir(os.path.join(self.sys, 'class/block')):
             for kind in ('slaves', 'holders'):
                 path = os.path.join(self.sys, 'class/block', other, kind,
@@ -92,41 +77,41 @@ class DevicesTestCase(base.TestCase):
 class DiskTest(DevicesTestCase):
 
     def test_gone(self):
-        before = devices.of(self.info(self.disk('sdb', 5)))
+        before = devices.found_for(self.info(self.disk('sdb', 5)))
         self.assertEqual({'sdb'}, set(before))
         self.remove('sdb')
         self.assertEqual(frozenset(), devices.left(before))
 
     def test_still_there(self):
-        before = devices.of(self.info(self.disk('sdb', 5)))
+        before = devices.found_for(self.info(self.disk('sdb', 5)))
         self.assertEqual({'sdb'}, devices.left(before))
 
     def test_its_name_was_given_to_another(self):
-        before = devices.of(self.info(self.disk('sdb', 5)))
+        before = devices.found_for(self.info(self.disk('sdb', 5)))
         self.remove('sdb')
         self.disk('sdb', 6)
         self.assertEqual(frozenset(), devices.left(before))
 
     def test_a_name_of_long_ago(self):
         # The host was booted since: another disk has the name.
-        self.assertEqual({}, devices.of(self.info(self.disk('sdb', 6))))
-        self.assertEqual({}, devices.of(self.info(self.disk(
+        self.assertEqual({}, devices.found_for(self.info(self.disk('sdb', 6))))
+        self.assertEqual({}, devices.found_for(self.info(self.disk(
             'sdc', 5, 'session2', 'iqn.other'))))
 
     def test_a_disk_of_the_host_itself(self):
         path = self._scsi('sda', 'ata1/target0:0:0/0:0:0:5')
-        self.assertEqual({}, devices.of(self.info(path)))
+        self.assertEqual({}, devices.found_for(self.info(path)))
 
     def test_fibre_channel(self):
         self.write('class/fc_remote_ports/rport-3:0-1/port_name',
                    '0x' + WWPN.upper().replace('X', 'x'))
         path = self._scsi('sdb', 'rport-3:0-1/target3:0:0/3:0:0:5')
-        before = devices.of({'data': {
+        before = devices.found_for({'data': {
             'target_wwn': [WWPN], 'target_lun': 5, 'device_path': path}})
         self.assertEqual({'sdb'}, devices.left(before))
 
     def test_a_unit_in_flat_space(self):
-        before = devices.of(self.info(
+        before = devices.found_for(self.info(
             self.disk('sdb', 0x4000 + 300), target_lun=300))
         self.assertEqual({'sdb'}, set(before))
 
@@ -140,17 +125,17 @@ class MapperTest(DevicesTestCase):
         self.path = self.mapper('dm-3', 'mpath-3600', 'sdb', 'sdc')
 
     def test_all_of_it(self):
-        before = devices.of(self.info(self.path))
+        before = devices.found_for(self.info(self.path))
         self.assertEqual({'dm-3', 'sdb', 'sdc'}, devices.left(before))
 
     def test_a_map_that_lost_its_paths(self):
         # What os-brick leaves when it was forced and the map was held open.
-        before = devices.of(self.info(self.path))
+        before = devices.found_for(self.info(self.path))
         for name in ('sdb', 'sdc'):
             self.remove(name)
         self.assertEqual({'dm-3'}, devices.left(before))
         # And so at the next look, when nothing tells whose it was.
-        again = devices.of(self.info(self.path))
+        again = devices.found_for(self.info(self.path))
         self.assertEqual({'dm-3'}, devices.left(again))
         self.remove('dm-3')
         self.assertEqual(frozenset(), devices.left(again))
@@ -158,22 +143,61 @@ class MapperTest(DevicesTestCase):
     def test_a_map_that_is_found_by_its_name_only(self):
         for name in ('sdb', 'sdc'):
             self.remove(name)
-        self.assertEqual({'dm-3'}, set(devices.of(
+        self.assertEqual({'dm-3'}, set(devices.found_for(
             self.info('/dev/gone', multipath_id='3600'))))
 
     def test_a_map_of_another_volume(self):
+        for name in ('sdb', 'sdc'):
+            self.remove(name)
         self.disk('sdd', 6)
         other = self.mapper('dm-4', 'mpath-3700', 'sdd')
-        self.assertEqual({}, devices.of(self.info(other)))
+        self.assertEqual({}, devices.found_for(self.info(other)))
 
     def test_encryption_on_top_of_it(self):
         path = self.mapper('dm-5', 'CRYPT-LUKS1-abc', 'dm-3')
-        before = devices.of(self.info(path))
+        before = devices.found_for(self.info(path))
         self.assertEqual({'dm-5', 'dm-3', 'sdb', 'sdc'}, set(before))
 
+    def test_encryption_that_lost_all_of_it(self):
+        path = self.mapper('dm-5', 'CRYPT-LUKS2-abc', 'dm-3')
+        for name in ('sdb', 'sdc'):
+            self.remove(name)
+        self.assertEqual({'dm-5', 'dm-3'},
+                         set(devices.found_for(self.info(path))))
+        self.remove('dm-3')
+        self.assertEqual({'dm-5'}, set(devices.found_for(self.info(path))))
+
+    def test_encryption_that_lost_a_disk_whose_name_is_anothers(self):
+        path = self.mapper('dm-5', 'CRYPT-LUKS2-abc', 'sdb')
+        slave = os.path.join(self.sys, 'class/block/dm-5/slaves/sdb')
+        os.rmdir(slave)
+        os.symlink('gone', slave)
+        for name in ('dm-3', 'sdb', 'sdc'):
+            self.remove(name)
+        self.disk('sdb', 6)
+        self.assertEqual({'dm-5'}, set(devices.found_for(self.info(path))))
+
+    def test_a_path_at_a_target_that_is_not_named(self):
+        # A discovery has found it when the volume was connected.
+        self.disk('sdd', 5, 'session3', 'iqn.other')
+        self.mapper('dm-3', 'mpath-3600', 'sdd')
+        self.assertEqual({'dm-3', 'sdb', 'sdc', 'sdd'},
+                         set(devices.found_for(self.info('/dev/sdb'))))
+
     def test_a_map_that_was_made_later(self):
-        before = devices.of(self.info('/dev/sdb'))
+        before = devices.found_for(self.info('/dev/sdb'))
         self.assertIn('dm-3', before)
+
+    def test_by_its_address_alone(self):
+        self.assertEqual({'dm-3', 'sdb', 'sdc'},
+                         set(devices.found_for(self.info(None))))
+
+    def test_what_else_is_made_of_it(self):
+        # Whatever uses disks of several volumes is not one of them.
+        self.disk('sdd', 6)
+        self.mapper('dm-7', 'LVM-abc', 'dm-3', 'sdd')
+        self.assertEqual({'dm-7', 'dm-3', 'sdb', 'sdc'},
+                         set(devices.found_for(self.info(self.path))))
 
 
 class AdviceTest(base.TestCase):
@@ -217,5 +241,5 @@ class NoDeviceTest(DevicesTestCase):
                      {'data': {'device_path': '/var/lib/nova/mnt/volume-1'}},
                      self.info('/dev/sdx'),
                      self.info('/dev/gone', multipath_id='3600')):
-            self.assertEqual({}, devices.of(info))
+            self.assertEqual({}, devices.found_for(info))
         self.assertEqual(frozenset(), devices.left({}))

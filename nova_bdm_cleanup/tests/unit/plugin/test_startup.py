@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 from oslo_config import cfg
 
 from nova_bdm_cleanup.plugin import startup
@@ -14,7 +12,7 @@ from nova_bdm_cleanup.tests.unit import base
 class CredentialsTest(base.TestCase):
     """Without Nova's own credentials much cannot be done."""
 
-    def told(self, auth_type: Optional[str], sends: bool) -> str:
+    def told(self, auth_type: str | None, sends: bool) -> str:
         conf = cfg.ConfigOpts()
         conf.register_opt(cfg.StrOpt('auth_type'), 'cinder')
         conf.register_opt(

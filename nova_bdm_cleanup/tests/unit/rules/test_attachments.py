@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The table of the attachments, row by row."""
 
 from __future__ import annotations
@@ -17,16 +7,11 @@ import dataclasses
 
 import testscenarios
 
-from nova_bdm_cleanup import model
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.rules import attachments
-from nova_bdm_cleanup.rules import mappings
-from nova_bdm_cleanup.rules import table
+from nova_bdm_cleanup.rules import attachments, facts, mappings, table
+from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.rules.world import World
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.tests.unit import base, make
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -73,7 +58,7 @@ STALE_ROWS = (
     ('connected without a mapping is deleted',
      beside_a_healthy_disk(STALE), Reason.STALE_ATTACHMENT, True),
     ('connected by a swap that has not ended stays',
-     beside_a_healthy_disk(STALE, swaps=[model.Swap(make.ago(60))]),
+     beside_a_healthy_disk(STALE, swaps=[facts.Swap(make.ago(60))]),
      Reason.SWAP_INTERRUPTED, False),
     ('connected but not attached without a mapping is deleted',
      beside_a_healthy_disk(dataclasses.replace(STALE, status='attaching')),
@@ -267,6 +252,8 @@ class AttachmentTest(base.TestCase):
 
         self.assertTrue(disconnected(beside_a_healthy_disk(
             STALE, [of_host(make.HOST)])))
+        self.assertTrue(disconnected(beside_a_healthy_disk(
+            STALE, [of_host(make.HOST.upper())])))
         # Its address may be that of another disk here.
         self.assertFalse(disconnected(beside_a_healthy_disk(STALE)))
         self.assertFalse(disconnected(beside_a_healthy_disk(

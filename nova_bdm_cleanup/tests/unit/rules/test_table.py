@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The tables as tables: their words, their order, their last rows."""
 
 from __future__ import annotations
@@ -16,27 +6,20 @@ from __future__ import annotations
 import importlib
 import pathlib
 import re
-from typing import Any, Dict
+from typing import Any
 
 import hypothesis
 
-from nova_bdm_cleanup.fleet import held_attachments
-from nova_bdm_cleanup.fleet import held_volumes
-from nova_bdm_cleanup.model import Policy
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.rules import attachments
-from nova_bdm_cleanup.rules import guards
-from nova_bdm_cleanup.rules import mappings
-from nova_bdm_cleanup.rules import table
+from nova_bdm_cleanup.fleet import context, held_attachments, held_volumes
+from nova_bdm_cleanup.rules import attachments, guards, mappings, table
+from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.rules.world import World
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import make
-from nova_bdm_cleanup.tests.unit import worlds
+from nova_bdm_cleanup.tests.unit import base, make, worlds
 
 DOCUMENTATION = pathlib.Path(__file__).resolve().parents[4] / 'doc' / 'source'
 
 #: Where the documentation shows them, in its order.
-TABLES: Dict[str, Any] = {
+TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.mappings.MAPPINGS': mappings.MAPPINGS,
     'nova_bdm_cleanup.rules.mappings.DANGLING_MAPPINGS':
         mappings.DANGLING_MAPPINGS,
@@ -47,6 +30,7 @@ TABLES: Dict[str, Any] = {
         held_attachments.HELD_ATTACHMENTS,
     'nova_bdm_cleanup.fleet.held_volumes.HELD_VOLUMES':
         held_volumes.HELD_VOLUMES,
+    'nova_bdm_cleanup.fleet.context.CONTEXT': context.CONTEXT,
 }
 
 

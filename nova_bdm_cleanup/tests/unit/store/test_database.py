@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The store on real files: who may touch it, and what becomes of a change."""
 
 from __future__ import annotations
@@ -25,11 +15,13 @@ from unittest import mock
 
 import fixtures
 
-from nova_bdm_cleanup.store.database import Database
-from nova_bdm_cleanup.store.database import NewerStore
-from nova_bdm_cleanup.store.database import PATIENCE
-from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.database import Tables
+from nova_bdm_cleanup.store.database import (
+    Database,
+    NewerStore,
+    PATIENCE,
+    StoreError,
+    Tables,
+)
 from nova_bdm_cleanup.tests.unit import base
 
 SOMEBODY = 65534
@@ -60,13 +52,13 @@ class StoreTest(base.TestCase):
         self.path = os.path.join(self.directory, 'a store?#%41.sqlite')
 
     def database(self, tables=THINGS, max_bytes=4 * MIB):
-        return Database(self.path, max_bytes, tables)
+        return Database(self.path, max_bytes, tables, discard)
 
     def add(self, number, data='', **kwargs):
         self.database(**kwargs).write(
             lambda c: c.execute('INSERT INTO thing (number, data) '
                                 'VALUES (?, ?)', (number, data)),
-            len(data), discard)
+            len(data))
 
     def things(self, **kwargs):
         return [number for number, in self.database(**kwargs).read(
@@ -188,7 +180,7 @@ class FilesTest(StoreTest):
                              (self.directory, 'its directory')):
             mode = stat.S_IMODE(os.stat(path).st_mode)
             os.chmod(path, mode & ~stat.S_IWUSR)
-            for func in (self.add, lambda _: self.database().check(discard)):
+            for func in (self.add, lambda _: self.database().check()):
                 self.assertRefused(
                     remedy, func=lambda _, f=func: self.as_somebody(f, 2))
             # Who may only read, reads.
@@ -235,7 +227,8 @@ class FilesTest(StoreTest):
         os.mkdir(self.directory)
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.directory)
-        relative = Database(os.path.basename(self.path), MIB, THINGS)
+        relative = Database(os.path.basename(self.path), MIB, THINGS,
+                            discard)
         os.chdir('/')
         self.add(1)
         self.assertEqual(1, relative.read(lambda c: c.execute(
@@ -291,7 +284,7 @@ class VersionsTest(StoreTest):
         self.add(1, tables=NEWER)
         for name, version in (('things', 2), ('store', 99)):
             for func in (self.add, lambda _: self.things(),
-                         lambda _: self.database().check(discard)):
+                         lambda _: self.database().check()):
                 self.assertRefused(
                     'the %s in it is of version %d' % (name, version),
                     'install the release that wrote it', error=NewerStore,
@@ -318,7 +311,7 @@ class VersionsTest(StoreTest):
         self.assertRefused('another program', func=lambda _: self.things())
 
     def check(self, _):
-        self.database().check(discard)
+        self.database().check()
 
 
 class ChangesTest(StoreTest):
@@ -334,10 +327,10 @@ class ChangesTest(StoreTest):
         self.assertEqual(before, self.contents())
 
     def test_check_changes_nothing_that_anybody_sees(self):
-        self.database().check(discard)
+        self.database().check()
         self.assertEqual([], self.things())
         self.add(1)
-        self.database().check(discard)
+        self.database().check()
         self.assertEqual([1], self.things())
 
     def test_full_disk(self):
@@ -369,7 +362,7 @@ class ChangesTest(StoreTest):
     def test_a_limit_that_was_lowered(self):
         for number in range(7):
             self.add(number, 'x' * MIB, max_bytes=8 * MIB)
-        self.database().check(discard)
+        self.database().check()
         self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
         self.assertEqual([4, 5, 6], self.things())
 

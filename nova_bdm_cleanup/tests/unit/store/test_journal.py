@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """The journal in a real store, with real processes that are really killed."""
 
 from __future__ import annotations
@@ -25,17 +15,13 @@ from typing import Any
 from unittest import mock
 
 import hypothesis
-from hypothesis import stateful
-from hypothesis import strategies as st
+from hypothesis import stateful, strategies as st
 
 import nova_bdm_cleanup
 from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.journal import Charge
-from nova_bdm_cleanup.store.journal import INTERRUPTED
-from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.store.journal import LimitReached
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import worlds
+from nova_bdm_cleanup.store.journal import Charge, Journal, LimitReached
+from nova_bdm_cleanup.store.records import INTERRUPTED, Records
+from nova_bdm_cleanup.tests.unit import base, worlds
 
 MIB = 1024 * 1024
 RECORD = {'server': 'a-server', 'actions': [], 'findings': []}
@@ -89,6 +75,7 @@ class JournalTest(base.TestCase):
         self.path = os.path.join(self.tempdir(), 'a', 'store')
         self.now = 1_800_000_000.25
         self.journal = Journal(self.path, 4 * MIB, lambda: self.now)
+        self.records = Records(self.path)
 
     def sql(self, statement, *values):
         with contextlib.closing(sqlite3.connect(self.path)) as connection:
@@ -107,8 +94,8 @@ class EntriesTest(JournalTest):
         entry.finish('partly', {})
         entry.finish('nothing', {})
 
-        [found] = self.journal.entries()
-        self.assertEqual(found, self.journal.find(entry.id))
+        [found] = self.records.entries()
+        self.assertEqual(found, self.records.find(entry.id))
         self.assertEqual(
             (entry.id, self.now - 1, dict(RECORD, note='é\n\udc80'),
              'partly', ('b1',)),
@@ -133,7 +120,7 @@ class EntriesTest(JournalTest):
         for attachment in ('a1', 'a2', 'a3'):
             entry.step('delete-attachment', 'done', attachment=attachment)
         entry.step('destroy', 'done', bdm='b1')
-        [found] = self.journal.entries()
+        [found] = self.records.entries()
         self.assertEqual((3, 2), (found.removals, found.carried_out))
         self.assertEqual(INTERRUPTED, found.outcome)
 
@@ -149,10 +136,10 @@ class EntriesTest(JournalTest):
         self.assertEqual({8}, set(map(len, ids)))
 
     def test_find_what_is_not_there(self):
-        self.assertIsNone(self.journal.find('00000000'))
+        self.assertIsNone(self.records.find('00000000'))
         begin(self.journal)
         for identifier in ('0', '', 'é', '-1', '٣', 'z' * 11, 'z' * 99, '*'):
-            self.assertIsNone(self.journal.find(identifier))
+            self.assertIsNone(self.records.find(identifier))
 
     def test_entries_of_a_server_and_of_a_time(self):
         ids = []
@@ -164,7 +151,7 @@ class EntriesTest(JournalTest):
                 ((None, self.now - 120), [1, 2]),
                 (('one', self.now - 120), [2])):
             self.assertEqual([ids[n] for n in expected], [
-                e.id for e in self.journal.entries(server, since)])
+                e.id for e in self.records.entries(server, since)])
 
     def test_steps_and_end_wait_until_they_can_be_written(self):
         entry = begin(self.journal, *removals(5))
@@ -175,7 +162,7 @@ class EntriesTest(JournalTest):
                               {'removals': 1})
         self.assertEqual(5, counted(self.journal))
         entry.finish('never mind', {})
-        [found] = self.journal.entries()
+        [found] = self.records.entries()
         self.assertEqual((('b1',), 'done'), (found.removed, found.outcome))
         self.assertEqual(1, counted(self.journal))
 
@@ -188,7 +175,7 @@ class EntriesTest(JournalTest):
             self.assertRaises(StoreError, entry.finish, 'done',
                               {'removals': 1})
         entry.finish('done', {})
-        [found] = self.journal.entries()
+        [found] = self.records.entries()
         self.assertEqual(['a'], [s.name for s in found.steps])
         self.assertEqual(1, counted(self.journal))
 
@@ -203,7 +190,7 @@ class EntriesTest(JournalTest):
                 self.assertRaises(StoreError, entry.step, 'a', 'done')
         self.assertLess(sum(waited), 6)
         entry.finish('done', {})
-        self.assertEqual(5, len(self.journal.entries()[0].steps))
+        self.assertEqual(5, len(self.records.entries()[0].steps))
 
     def test_rows_that_no_release_writes(self):
         begin(self.journal).step('a', 'done')
@@ -217,13 +204,13 @@ class EntriesTest(JournalTest):
                 ('UPDATE step SET time = ?', wrong)):
             for value in values:
                 self.sql(statement, value)
-                error = self.assertRaises(StoreError, self.journal.entries)
+                error = self.assertRaises(StoreError, self.records.entries)
                 self.assertIn('move it away', str(error))
                 shutil.copy(intact, self.path)
-        self.assertEqual(1, len(self.journal.entries()))
+        self.assertEqual(1, len(self.records.entries()))
         self.sql('UPDATE entry SET serial = -1')
         self.sql('UPDATE plan SET entry = -1')
-        self.assertRaises(StoreError, self.journal.entries)
+        self.assertRaises(StoreError, self.records.entries)
 
 
 class LimitsTest(JournalTest):
@@ -235,12 +222,12 @@ class LimitsTest(JournalTest):
         self.assertEqual(2, counted(self.journal))
         begin(self.journal, *removals(3, limit=5)).finish('done', {})
         begin(self.journal, *removals(3, limit=5))
-        entries = self.journal.entries()
+        entries = self.records.entries()
         reached = self.assertRaises(LimitReached, begin, self.journal,
                                     *removals(1, limit=5))
         self.assertEqual(('removals', 5, 5), (
             reached.account, reached.done, reached.limit))
-        self.assertEqual(entries, self.journal.entries())
+        self.assertEqual(entries, self.records.entries())
         # Nothing is always allowed.
         begin(self.journal, *removals(0, limit=0))
 
@@ -269,10 +256,10 @@ class LimitsTest(JournalTest):
             entry.step('destroy', 'done', detail='x' * 1000)
             entry.finish('done', {'removals': 1})
             self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
-        kept = self.journal.entries()
+        kept = self.records.entries()
         self.assertEqual([1] * len(kept), [len(e.steps) for e in kept])
         self.assertGreater(len(kept), 4)
-        self.assertIsNone(self.journal.find(first.id))
+        self.assertIsNone(self.records.find(first.id))
         self.assertEqual(27, counted(self.journal))
         first.step('destroy', 'done')
         first.finish('done', {'removals': 2})
@@ -286,13 +273,13 @@ class LimitsTest(JournalTest):
         error = str(self.assertRaises(StoreError, begin, self.journal,
                                       record={'padding': 'x' * 4 * MIB}))
         self.assertIn('raise [bdm_cleanup] store_max_size', error)
-        self.assertIsNotNone(self.journal.find(entry.id))
+        self.assertIsNotNone(self.records.find(entry.id))
         # Neither its end nor its steps push out one that just fits.
         entry = begin(self.journal, record={'padding': 'x' * (3 * MIB)})
         for _ in range(100):
             entry.step('destroy', 'done', detail='x' * 4000)
         entry.finish('done', {})
-        found = self.journal.find(entry.id)
+        found = self.records.find(entry.id)
         self.assertEqual((100, 'done'), (len(found.steps), found.outcome))
 
     def test_every_query_uses_an_index(self):
@@ -309,9 +296,9 @@ class LimitsTest(JournalTest):
             entry = begin(self.journal)
             entry.step('a', 'done')
             entry.finish('done', {'removals': 1})
-            self.journal.entries('a-server', 5.0)
-            self.journal.entries(since=5.0)
-            self.journal.find(entry.id)
+            self.records.entries('a-server', 5.0)
+            self.records.entries(since=5.0)
+            self.records.find(entry.id)
             # Twice, and the first has to make room.
             begin(self.journal, record={'padding': 'x' * 3 * MIB})
         ours = [s for s in statements if any(
@@ -387,7 +374,7 @@ class SeveralWritersTest(JournalTest):
             thread.start()
         # A reader never sees half of anything.
         while any(p.poll() is None for p in processes):
-            for entry in journal.entries():
+            for entry in Records(self.path).entries():
                 self.assertEqual(500 if entry.record.get('padding') else 0,
                                  len(entry.record.get('padding', '')))
         for thread in threads:
@@ -395,7 +382,7 @@ class SeveralWritersTest(JournalTest):
         for process in processes:
             begun += process.communicate()[0].split()
             self.assertEqual(0, process.returncode)
-        found = journal.entries()
+        found = Records(self.path).entries()
         self.assertEqual(90, len(found))
         self.assertEqual(sorted(begun), [e.id for e in found])
         self.assertEqual({('done', 1)},
@@ -411,7 +398,7 @@ class SeveralWritersTest(JournalTest):
             # that is gone holds up nobody.
             begin(self.journal, *removals(1, 10 ** 6))
             self.assertLessEqual(
-                set(begun), {e.id for e in self.journal.entries()})
+                set(begun), {e.id for e in self.records.entries()})
 
     def test_a_forked_process(self):
         entry = begin(self.journal)
@@ -426,7 +413,7 @@ class SeveralWritersTest(JournalTest):
         self.assertEqual(0, os.waitpid(child, 0)[1])
         entry.finish('done', {})
         self.assertEqual(['done', 'done'],
-                         [e.outcome for e in self.journal.entries()])
+                         [e.outcome for e in self.records.entries()])
 
 
 FATES: dict[str, Any] = {
@@ -442,7 +429,7 @@ class SpentTest(JournalTest):
 
     def test_nothing_was_ever_written(self):
         self.assertEqual(0, self.journal.spent('removals'))
-        self.assertFalse(self.journal.exists())
+        self.assertFalse(self.records.exists())
 
     def test_of_this_account_within_the_hour(self):
         begin(self.journal, *removals(3), Charge('others', 5, 100))
@@ -548,7 +535,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
     @stateful.invariant()
     def agrees_with_the_model(self):
         assert counted(self.journal()) == self.counted()
-        found = self.journal().entries()
+        found = Records(self.path).entries()
         # Only the oldest go, and only for want of room.
         assert [e.id for e in found] == list(self.begun)[-len(found):] or (
             not found and not self.begun)

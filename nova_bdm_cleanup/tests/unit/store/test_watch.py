@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What is kept from round to round, in a real store."""
 
 from __future__ import annotations
@@ -22,19 +12,13 @@ import tempfile
 from unittest import mock
 
 import hypothesis
-from hypothesis import stateful
-from hypothesis import strategies as st
+from hypothesis import stateful, strategies as st
 
 from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.journal import Charge
-from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.store.journal import REMOVALS
-from nova_bdm_cleanup.store.watch import Process
-from nova_bdm_cleanup.store.watch import Round
-from nova_bdm_cleanup.store.watch import Sighting
-from nova_bdm_cleanup.store.watch import Watch
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import worlds
+from nova_bdm_cleanup.store.journal import Charge, Journal, REMOVALS
+from nova_bdm_cleanup.store.records import Records
+from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
+from nova_bdm_cleanup.tests.unit import base, worlds
 
 MIB = 1024 * 1024
 HOUR = 3600.0
@@ -67,7 +51,7 @@ class WatchTestCase(base.TestCase):
         """One round; returns what is told."""
         self.now += later
         changes = self.watch(host).succeeded(
-            self.now, HOUR, Round(succeeded=self.now), seen, busy)
+            self.now, HOUR, Round(succeeded=self.now), seen, busy, 3)
         self.assertEqual(changes.known, self.watch(host).known())
         return changes.new, changes.gone
 
@@ -75,6 +59,37 @@ class WatchTestCase(base.TestCase):
         with contextlib.closing(sqlite3.connect(self.path)) as connection:
             with connection:
                 return connection.execute(statement, values).fetchall()
+
+
+class HeldTest(WatchTestCase):
+    """More mappings that dangle than one round may find."""
+
+    def held(self):
+        return {k.sighting.subject for k in self.watch().known() if k.held}
+
+    def test_held_when_told_and_for_as_long_as_it_is_there(self):
+        seen = [sighting(number) for number in range(4)]
+        self.round(*seen)
+        self.assertEqual(set(), self.held())
+        self.assertEqual(4, len(self.round(*seen)[0]))
+        self.assertEqual({s.subject for s in seen}, self.held())
+        self.round(*seen[1:])
+        self.assertEqual({s.subject for s in seen[1:]}, self.held())
+        # It was gone for a round.
+        self.round(*seen)
+        self.round(*seen)
+        self.assertNotIn(seen[0].subject, self.held())
+
+    def test_what_does_not_dangle_is_not_held(self):
+        seen = [sighting(number, reason='stuck') for number in range(4)]
+        for _ in range(2):
+            self.round(*seen, *map(sighting, range(4, 7)))
+        self.assertEqual(set(), self.held())
+        seen.append(sighting(8, reason='stuck'))
+        many = list(map(sighting, range(10, 14)))
+        for _ in range(2):
+            self.round(*seen, *many)
+        self.assertEqual({s.subject for s in many}, self.held())
 
 
 class LifeCycleTest(WatchTestCase):
@@ -171,12 +186,11 @@ class RoundTest(WatchTestCase):
 
     def test_nothing_is_known_at_first(self):
         watch = self.watch()
-        self.assertEqual((Round(), (), None, ()), (
-            watch.last(), watch.known(), watch.process(), watch.hosts()))
+        self.assertEqual((Round(), ()), (watch.last(), watch.known()))
         self.assertFalse(os.path.exists(os.path.dirname(self.path)))
 
     def test_comes_back_as_written(self):
-        self.watch().succeeded(NOON, HOUR, self.done, (), ())
+        self.watch().succeeded(NOON, HOUR, self.done, (), (), 8)
         self.assertEqual(self.done, self.watch().last())
         failed = dataclasses.replace(
             self.done, failed=3, problem='é\nno', next=NOON + 8 * HOUR)
@@ -187,7 +201,7 @@ class RoundTest(WatchTestCase):
     def test_sightings_come_back_as_written(self):
         seen = (sighting(volume=None, attachment=None, device=None),
                 sighting(2, explanation='é\n'))
-        self.watch().succeeded(NOON, HOUR, self.done, seen, ())
+        self.watch().succeeded(NOON, HOUR, self.done, seen, (), 8)
         self.assertEqual(seen, tuple(
             known.sighting for known in self.watch().known()))
 
@@ -202,41 +216,6 @@ class RoundTest(WatchTestCase):
         self.assertEqual(((sighting(),), ()), self.round(sighting()))
 
 
-class ProcessTest(WatchTestCase):
-
-    process = Process('compute1', NOON, {'pid': 7, 'boot': 'b'}, '',
-                      {'mode': 'enforce', 'audit_interval': 60})
-
-    def test_comes_back_as_written(self):
-        self.watch().started(self.process)
-        self.assertEqual(self.process, self.watch().process())
-        self.assertIsNone(self.watch('compute2').process())
-
-    def test_the_last_one_counts(self):
-        self.watch().started(self.process)
-        refused = dataclasses.replace(self.process, problem='not this Nova')
-        self.watch().started(refused)
-        self.assertEqual(refused, self.watch().process())
-
-    def test_all_names(self):
-        for host in ('compute2', 'compute1', 'compute2'):
-            self.watch(host).started(
-                dataclasses.replace(self.process, host=host))
-        self.assertEqual(('compute1', 'compute2'), self.watch().hosts())
-
-    def test_what_nobody_wrote(self):
-        for change, value in (
-                ('UPDATE process SET identity = ?', '{'),
-                ('UPDATE process SET identity = ?', '7'),
-                ('UPDATE process SET facts = ?', 'null'),
-                ('UPDATE process SET facts = ?', '["x"]')):
-            self.watch().started(self.process)
-            self.sql(change, value)
-            text = str(self.assertRaises(StoreError, self.watch().process))
-            self.assertIn(self.path, text)
-            self.assertIn('damaged', text)
-
-
 class StoreTest(WatchTestCase):
     """A store that others use, that is old, full, damaged, or not ours."""
 
@@ -249,19 +228,19 @@ class StoreTest(WatchTestCase):
             self.journal().begin(
                 {'padding': 'x' * 100000}, [Charge(REMOVALS, 1, 1000)],
                 server='a-server').finish('done', {REMOVALS: 1})
-        return len(self.journal().entries())
+        return len(Records(self.path).entries())
 
     def test_the_oldest_entries_of_the_journal_make_room(self):
         before = self.fill()
         self.assertLess(before, 60)
-        newest = self.journal().entries()[-1].id
+        newest = Records(self.path).entries()[-1].id
         # Half a megabyte of findings.
         many = [sighting(n, explanation='x' * 500) for n in range(1, 1001)]
         self.round(*many)
         new, _ = self.round(*many)
         self.assertEqual(1000, len(new))
         self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
-        left = self.journal().entries()
+        left = Records(self.path).entries()
         self.assertTrue(0 < len(left) < before)
         self.assertEqual(newest, left[-1].id)
         # What was removed within the hour is still counted.
@@ -270,10 +249,8 @@ class StoreTest(WatchTestCase):
 
     def test_the_journal_leaves_the_findings(self):
         self.round(sighting())
-        self.watch().started(ProcessTest.process)
         self.fill()
         self.assertEqual(((sighting(),), ()), self.round(sighting()))
-        self.assertEqual(ProcessTest.process, self.watch().process())
 
     def test_more_findings_than_there_is_room(self):
         self.round(sighting())
@@ -285,14 +262,13 @@ class StoreTest(WatchTestCase):
     def test_a_store_from_before_there_was_this(self):
         self.journal().begin({}, [], server='a-server')
         watch = self.watch()
-        self.assertEqual((Round(), (), None, ()), (
-            watch.last(), watch.known(), watch.process(), watch.hosts()))
+        self.assertEqual((Round(), ()), (watch.last(), watch.known()))
         self.assertEqual(((), ()), self.round(sighting()))
-        self.assertEqual(1, len(self.journal().entries()))
+        self.assertEqual(1, len(Records(self.path).entries()))
 
     def test_a_store_that_has_only_this(self):
         self.round(sighting())
-        self.assertEqual((), self.journal().entries())
+        self.assertEqual((), Records(self.path).entries())
         self.assertEqual(0, self.journal().spent(REMOVALS))
         self.assertRaises(
             StoreError, self.round, sighting(explanation='x' * 5 * MIB))
@@ -307,9 +283,8 @@ class StoreTest(WatchTestCase):
             file.write(b'no store at all ' * 256)
         before = self.content()
         watch = self.watch()
-        for func in (watch.known, watch.last, watch.process, watch.hosts,
-                     self.round, lambda: watch.failed(Round()),
-                     lambda: watch.started(ProcessTest.process)):
+        for func in (watch.known, watch.last, self.round,
+                     lambda: watch.failed(Round())):
             text = str(self.assertRaises(StoreError, func))
             self.assertIn(self.path, text)
             self.assertIn('damaged', text)
@@ -323,13 +298,11 @@ class StoreTest(WatchTestCase):
 
     def test_who_only_reads_needs_no_room_and_changes_nothing(self):
         self.round(sighting())
-        self.watch().started(ProcessTest.process)
         os.chmod(self.path, 0o400)
         before = os.stat(self.path).st_mtime_ns
         watch = Watch(self.path, 0, 'compute1')
         self.assertEqual(1, len(watch.known()))
         self.assertEqual(self.now, watch.last().succeeded)
-        self.assertEqual(ProcessTest.process, watch.process())
         self.assertEqual(before, os.stat(self.path).st_mtime_ns)
         self.assertEqual(['store'], os.listdir(os.path.dirname(self.path)))
 
@@ -400,7 +373,7 @@ class WatchMachine(stateful.RuleBasedStateMachine):
         changes = watch.succeeded(
             self.now, HOUR, Round(succeeded=self.now),
             [sighting(server=server, subject=subject, reason=reason)
-             for server, subject, reason in seen], busy)
+             for server, subject, reason in seen], busy, len(seen))
         known = self.open[host]
         gone = {key for key in known
                 if key not in seen and key[0] not in busy}

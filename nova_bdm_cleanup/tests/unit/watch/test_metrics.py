@@ -1,14 +1,4 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """What Prometheus reads, by its own parser and its own linter."""
 
 from __future__ import annotations
@@ -17,16 +7,13 @@ import dataclasses
 
 from prometheus_client import parser
 
-from nova_bdm_cleanup import exposition
+from nova_bdm_cleanup import prometheus
 from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.cleanup.tally import Tally
-from nova_bdm_cleanup.model import Reason
-from nova_bdm_cleanup.store.watch import Known
-from nova_bdm_cleanup.store.watch import Process
-from nova_bdm_cleanup.store.watch import Round
-from nova_bdm_cleanup.store.watch import Sighting
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import promtool
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.store.processes import Process
+from nova_bdm_cleanup.store.watch import Known, Round, Sighting
+from nova_bdm_cleanup.tests.unit import base, promtool
 from nova_bdm_cleanup.watch import metrics
 
 NOON = 1_800_014_400.0
@@ -68,7 +55,7 @@ class MetricsTest(base.TestCase):
         self.tally = Tally()
         self.state = metrics.State(
             moment=NOON, process=Process(
-                'compute1', NOON - 7200, {'pid': 7}, '',
+                'compute1', 7, NOON - 7200, '',
                 {'version': '1.0', 'nova_version': '34.0.0-1',
                  'mode': 'enforce', 'triggers': 'hard_reboot,start',
                  'audit_interval': 3600, 'sweep_stopped': True,
@@ -91,7 +78,7 @@ class MetricsTest(base.TestCase):
 
     def samples(self, **changes):
         """By name without its prefix: labels and value of each sample."""
-        text = exposition.text(
+        text = prometheus.text(
             dataclasses.replace(self.state, **changes)).decode()
         found = {}
         for family in parser.text_string_to_metric_families(text):
@@ -117,7 +104,7 @@ class MetricsTest(base.TestCase):
                     for name, samples in found.items()})
 
     def test_every_family_has_help(self):
-        text = exposition.text(self.state).decode()
+        text = prometheus.text(self.state).decode()
         for family in parser.text_string_to_metric_families(text):
             self.assertRegex(family.documentation, r'^[A-Z].{15,}\.$')
 
@@ -190,14 +177,14 @@ class MetricsTest(base.TestCase):
 
     def test_nothing_of_this_process_itself(self):
         # prometheus_client adds some to its own registry.
-        text = exposition.text(self.state)
+        text = prometheus.text(self.state)
         for word in (b'python_', b'process_', b'_created'):
             self.assertNotIn(word, text)
 
     def test_it_does_not_change_by_itself(self):
         self.count()
-        self.assertEqual(exposition.text(self.state),
-                         exposition.text(self.state))
+        self.assertEqual(prometheus.text(self.state),
+                         prometheus.text(self.state))
 
     @promtool.needs_promtool
     def test_promtool(self):
@@ -205,4 +192,4 @@ class MetricsTest(base.TestCase):
         for state in (self.state, dataclasses.replace(
                 self.state, known=(), last=Round(), counted=Tally())):
             self.assertEqual('', promtool.problems_of_metrics(
-                exposition.text(state)))
+                prometheus.text(state)))

@@ -1,53 +1,29 @@
-# Licensed under the Apache License, Version 2.0 (the "License"); you may
-# not use this file except in compliance with the License. You may obtain
-# a copy of the License at
-#
-#      http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
-# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
-# License for the specific language governing permissions and limitations
-# under the License.
+# SPDX-License-Identifier: Apache-2.0
 """One round over a host and a Cinder in memory, with a real store."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 import contextlib
 import dataclasses
 import logging
 import os
 import re
 import sqlite3
-from typing import (
-    Any,
-    Collection,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any
 
 import fixtures
 import hypothesis
 import testscenarios
 
-from nova_bdm_cleanup import errors
-from nova_bdm_cleanup import model
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.cleanup import tally
-from nova_bdm_cleanup.cleanup import triggers
-from nova_bdm_cleanup.deadline import TimedOut
-from nova_bdm_cleanup.model import Policy
+from nova_bdm_cleanup.cleanup import loglines, tally, triggers
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.deadline import TimedOut
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.store.watch import Watch
-from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.tests.unit import make
-from nova_bdm_cleanup.tests.unit import worlds
-from nova_bdm_cleanup.watch import ports
-from nova_bdm_cleanup.watch import round as watch_round
+from nova_bdm_cleanup.tests.unit import base, make, worlds
+from nova_bdm_cleanup.watch import ports, round as watch_round
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -77,14 +53,20 @@ class Node:
     """A host and its Cinder.  Both can be made to fail at any call."""
 
     def __init__(self) -> None:
-        self.inhabitants: List[ports.Inhabitant] = []
-        self.volumes: Dict[str, model.Volume] = {}
-        self.attachments: Dict[str, model.Attachment] = {}
-        #: Volumes of other servers, in portions.
-        self.others: Sequence[Sequence[str]] = ()
-        self.failing: Dict[str, Exception] = {}
-        self.calls: List[str] = []
-        self.swept: List[str] = []
+        self.inhabitants: list[ports.Inhabitant] = []
+        self.volumes: dict[str, facts.Volume] = {}
+        self.attachments: dict[str, facts.Attachment] = {}
+        #: Volumes of other servers.
+        self.others: Sequence[str] = ()
+        self.failing: dict[str, Exception] = {}
+        #: Of these Cinder takes too long to tell.
+        self.slow: set[str] = set()
+        #: How many seconds each question for volumes was given, and of how
+        #: many it was.
+        self.asked: list[tuple[int, float]] = []
+        self.patience = 0.0
+        self.calls: list[str] = []
+        self.swept: list[str] = []
         self._requests = 0
 
     def call(self, name: str, requests: int = 0) -> None:
@@ -99,11 +81,12 @@ class Node:
         self.call('servers')
         return iter(self.inhabitants)
 
-    def cinder(self) -> ports.CinderPort:
+    def cinder(self, seconds: float) -> ports.CinderPort:
         self.call('cinder')
+        self.patience = seconds
         return self
 
-    def witnesses(self, server: str) -> Iterable[Sequence[str]]:
+    def witnesses(self, server: str) -> Iterable[str]:
         self.call('witnesses')
         return self.others
 
@@ -111,27 +94,33 @@ class Node:
         return self._requests
 
     def sweep(self, server: str,
-              seen: Collection[Tuple[str, str]]) -> None:
+              seen: Collection[tuple[str, str]]) -> None:
         self.call('sweep')
         self.swept.append(server)
         self.seen = seen
 
     # CinderPort
 
-    def known(self, volume_ids: Sequence[str]) -> Dict[str, model.Volume]:
+    def known(self, volume_ids: Sequence[str]) -> dict[str, facts.Volume]:
         self.call('known', 1)
         assert 0 < len(volume_ids) <= 60
+        self.asked.append((len(volume_ids), self.patience))
+        if not self.slow.isdisjoint(volume_ids):
+            raise TimedOut('asking took long')
         return {v: self.volumes[v] for v in volume_ids if v in self.volumes}
 
-    def look_sparingly(self, server_id: str, bdms: Sequence[model.Bdm],
-                       known: Mapping[str, model.Volume],
-                       project: Optional[str] = None) -> model.Answers:
+    def look_sparingly(self, server_id: str, bdms: Sequence[facts.Bdm],
+                       known: Mapping[str, facts.Volume],
+                       project: str | None = None) -> facts.Answers:
         self.call('look')
-        return model.Answers(
+        return facts.Answers(
             {b.volume_id: known.get(b.volume_id) for b in bdms
              if b.volume_id},
             tuple(a for a in self.attachments.values()
                   if a.server_id == server_id))
+
+    def prove_it_answers(self) -> None:
+        self.call('answers', 1)
 
     def knows_any(self, volume_ids: Sequence[str]) -> bool:
         self.call('knows-any', 1)
@@ -212,8 +201,6 @@ class RoundTestCase(base.TestCase):
         self.node = Node()
         self.tally = tally.Tally()
         self.failed = 0
-        #: What was asked for as the next round: after so many that failed.
-        self.planned = []
 
     def watch(self):
         return Watch(self.path, 4 * MIB, make.HOST)
@@ -222,14 +209,13 @@ class RoundTestCase(base.TestCase):
         return loglines.LogLines({'uuid': server} if server else None,
                                  'req-1', triggers.AUDIT, self.tally)
 
-    def plan(self, failed):
-        self.planned.append(failed)
-        return self.now + HOUR * 2 ** failed
+    def plan(self):
+        return self.now + HOUR
 
     def round(self, later=HOUR):
         """One round, as a nova-compute makes it that has just started."""
         self.now += later
-        self.planned, self.node.calls, self.node.swept = [], [], []
+        self.node.calls, self.node.swept = [], []
         self.logged.found = []
         self.failed = watch_round.Audit(
             self.node, self.watch(), self.policy, HOUR, self.sweeps,
@@ -263,7 +249,6 @@ class HealthyTest(RoundTestCase):
             (self.now, 100, 300, 5, 0, '', self.now + HOUR),
             (last.succeeded, last.servers, last.volumes, last.requests,
              last.failed, last.problem, last.next))
-        self.assertEqual([0], self.planned)
 
     def test_requests_are_counted(self):
         for number in range(61):
@@ -468,7 +453,8 @@ class FailureTest(RoundTestCase):
         uuid = self.node.server(1, disks=2)
         self.node.lose_volume('1-0')
         self.events()
-        self.node.failing[self.name] = self.error
+        # What is wrong is wrong with each question.
+        self.node.failing = {self.name: self.error, 'answers': self.error}
         for number in (1, 2, 3):
             [line] = self.round()
             self.assertEqual(
@@ -476,14 +462,13 @@ class FailureTest(RoundTestCase):
                  self.reason, ''),
                 tuple(line[key] for key in ('level', 'event', 'reason',
                                             'server')))
-            self.assertIn('the next round comes in %d s' % (
-                HOUR * 2 ** number), line['text'])
+            self.assertIn('the next round comes in %d s' % HOUR,
+                          line['text'])
             self.assertNotIn('hush-hush', line['text'])
-            self.assertEqual((number, number),
-                             (self.failed, self.planned[-1]))
+            self.assertEqual(number, self.failed)
             last = self.watch().last()
             self.assertEqual(
-                (number, self.now + HOUR * 2 ** number,
+                (number, self.now + HOUR,
                  make.NOW.timestamp() + HOUR),
                 (last.failed, last.next, last.succeeded))
             self.assertNotEqual('', last.problem)
@@ -502,8 +487,82 @@ class FailureTest(RoundTestCase):
                          (last.failed, last.problem, last.succeeded))
         self.assertEqual([], self.events())
         # The next time it is told again.
-        self.node.failing[self.name] = self.error
+        self.node.failing = {self.name: self.error, 'answers': self.error}
         self.assertEqual('WARNING', self.round()[0]['level'])
+
+
+class SlowTest(RoundTestCase):
+    """Cinder takes too long for the volumes of one server."""
+
+    def setUp(self):
+        super().setUp()
+        for number in range(100):
+            self.node.server(number)
+        self.node.slow = {'volume-7-0'}
+        self.uuid = 'server-7'
+        self.found = ('found', 'not-looked-at', self.uuid)
+
+    def test_all_others_are_looked_at(self):
+        self.node.lose_volume('8-0')
+        line = self.round()[-1]
+        self.assertEqual(0, self.failed)
+        self.assertEqual(99, self.node.calls.count('look'))
+        self.assertIn('seen once: 2, servers not looked at: 1', line['text'])
+        # It is told once, and so is its end.
+        self.assertEqual({self.found, ('found', 'volume-missing', 'server-8')},
+                         set(self.events()))
+        self.assertEqual([], self.events())
+        self.node.slow = set()
+        self.assertEqual([('gone', 'not-looked-at', self.uuid)],
+                         self.events())
+
+    def test_halves_and_less_and_less_time(self):
+        self.round()
+        self.assertEqual(
+            [60, 40, 30, 30, 15, 15, 7, 8, 4, 4, 2, 2, 1, 1],
+            [number for number, _ in self.node.asked])
+        seconds = [seconds for _, seconds in self.node.asked]
+        self.assertEqual([15, 11.25], seconds[:2])
+        self.assertEqual(sorted(seconds, reverse=True), seconds)
+        self.node.slow = {'volume-%d-0' % number for number in range(20)}
+        self.round()
+        self.assertEqual(2, min(s for _, s in self.node.asked))
+        self.assertEqual(0, self.failed)
+
+    def test_what_is_known_of_it_stays(self):
+        self.node.slow = set()
+        self.node.lose_volume('7-0')
+        self.events()
+        self.assertEqual(1, len(self.events()))
+        self.node.slow = {'volume-7-0'}
+        self.assertEqual([], self.events())
+        self.assertEqual([self.found], self.events())
+        self.assertIn('open: not-looked-at=1 volume-missing=1',
+                      self.round()[-1]['text'])
+        self.node.slow = set()
+        self.assertEqual([('gone', 'not-looked-at', self.uuid)],
+                         self.events())
+
+    def test_the_close_look_takes_long(self):
+        self.node.slow = set()
+        for error in (TimedOut('long'), errors.BadAnswer('500')):
+            self.node.failing['look'] = error
+            self.assertIn('servers not looked at: 100',
+                          self.round()[-1]['text'])
+            self.assertEqual(0, self.failed)
+
+    def test_all_volumes_take_long(self):
+        self.node.slow = set(self.node.volumes)
+        self.assertEqual('timed-out', self.round()[-1]['reason'])
+        self.assertEqual(60, self.node.calls.count('known'))
+        self.assertEqual(1, self.failed)
+
+    def test_there_is_no_time_for_halves(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova_bdm_cleanup.watch.round.time.monotonic',
+            iter(range(0, HOUR * 100, HOUR)).__next__))
+        self.assertIn('servers not looked at: 60', self.round()[-1]['text'])
+        self.assertEqual(2, self.node.calls.count('known'))
 
 
 class StoreTest(RoundTestCase):
@@ -566,20 +625,20 @@ class SuspectCinderTest(RoundTestCase):
 
     def test_another_host_s_volume_proves_it(self):
         self.node.volumes['volume-x'] = make.volume(id='volume-x')
-        self.node.others = [['volume-y'], ['volume-z', 'volume-x']]
+        self.node.others = ['volume-y', 'volume-z', 'volume-x']
         self.events()
         self.assertEqual(2, len(self.events()))
-        self.assertEqual(2, self.node.calls.count('knows-any'))
+        self.assertEqual(1, self.node.calls.count('knows-any'))
 
     def test_none_of_the_others_is_known(self):
-        self.node.others = [['volume-y']]
+        self.node.others = ['volume-y']
         self.refused()
 
     def test_few_are_asked_for(self):
         self.node.volumes['volume-x'] = make.volume(id='volume-x')
-        self.node.others = [['volume-y']] * 5 + [['volume-x']]
+        self.node.others = ['volume-y'] * 180 + ['volume-x']
         self.refused()
-        self.assertEqual(3, self.node.calls.count('knows-any'))
+        self.assertEqual(1, self.node.calls.count('knows-any'))
 
     def test_there_are_no_others(self):
         self.refused()
@@ -593,7 +652,7 @@ class SuspectCinderTest(RoundTestCase):
 
     def test_nobody_can_tell(self):
         for name in ('witnesses', 'knows-any'):
-            self.node.others = [['volume-y']]
+            self.node.others = ['volume-y']
             self.node.failing = {name: errors.Unreachable('no')}
             self.failed = 0
             self.assertEqual('cinder-unknown', self.round()[0]['reason'])
@@ -703,6 +762,91 @@ class SweepTest(RoundTestCase):
         self.assertEqual([], self.swept())
 
 
+class BrakeTest(RoundTestCase):
+    """Cinder's database was restored: what was attached since is free."""
+
+    sweeps = True
+    policy = Policy(max_removals=3)
+
+    def setUp(self):
+        super().setUp()
+        for number in range(6):
+            self.node.server(number, disks=2, is_stopped=True)
+
+    def lose(self, *numbers):
+        for number in numbers:
+            self.node.set('%d-0' % number, status='available', attached_to=())
+
+    def swept(self):
+        self.round()
+        return sorted(self.node.swept)
+
+    def told(self):
+        return [line for line in self.logged.found
+                if line['event'] == 'not-swept']
+
+    def test_too_many_at_once(self):
+        self.lose(0, 1, 2, 3)
+        self.assertEqual([], self.swept())
+        self.assertEqual([], self.swept())
+        line, = self.told()
+        self.assertEqual(('WARNING', 'over-limit', ''), (
+            line['level'], line['reason'], line['server']))
+        self.assertIn('4 mappings were found by one round, more than the 3',
+                      line['text'])
+        for _ in range(3):
+            self.assertEqual([], self.swept())
+            self.assertEqual([], self.told())
+        # Nor when there are fewer by now.
+        self.node.attach('0-0', 'server-0')
+        self.assertEqual([], self.swept())
+
+    def test_what_other_rounds_find_goes(self):
+        self.lose(0, 1, 2, 3)
+        self.swept()
+        self.swept()
+        self.lose(4)
+        self.assertEqual([], self.swept())
+        self.assertEqual(['server-4'], self.swept())
+
+    def test_as_many_as_are_allowed(self):
+        self.lose(0, 1, 2)
+        self.swept()
+        self.assertEqual(['server-0', 'server-1', 'server-2'], self.swept())
+        self.assertEqual([], self.told())
+
+    def test_who_was_busy_when_the_others_were_told(self):
+        self.lose(0, 1, 2, 3, 4)
+        self.swept()
+        self.node.change('server-4', is_busy=True)
+        self.swept()
+        self.node.change('server-4', is_busy=False)
+        for _ in range(2):
+            self.assertEqual([], self.swept())
+
+    def test_another_reason_for_the_same_mapping(self):
+        self.lose(0, 1, 2, 3)
+        self.swept()
+        self.swept()
+        self.node.lose_volume('0-0')
+        for _ in range(3):
+            self.assertEqual([], self.swept())
+
+    def test_what_runs_counts_too(self):
+        for number in (1, 2, 3):
+            self.node.change('server-%d' % number, is_stopped=False)
+        self.lose(0, 1, 2, 3)
+        for _ in range(3):
+            self.assertEqual([], self.swept())
+
+    def test_what_is_not_to_be_removed_does_not_count(self):
+        for number in (1, 2, 3):
+            self.node.set('%d-0' % number, status='error')
+        self.lose(0)
+        self.swept()
+        self.assertEqual(['server-0'], self.swept())
+
+
 class AnyWorldTest(RoundTestCase):
 
     def test_every_finding_is_told_once(self):
@@ -715,7 +859,7 @@ class AnyWorldTest(RoundTestCase):
             self.node.volumes = {
                 v: world.volume(v) for v in world.volumes}
             self.node.volumes['volume-w'] = make.volume(id='volume-w')
-            self.node.others = [['volume-w']]
+            self.node.others = ['volume-w']
             self.node.attachments = dict(world.attachments)
             self.round()
             self.node.inhabitants = [*self.node.inhabitants]

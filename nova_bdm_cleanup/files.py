@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that others read at any time: the old one or the new one, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+
+_UNWRITABLE = 'make its directory writable to the user that this runs as'
+_NO_SPACE = 'free some space there, or raise the quota'
+
+_REMEDIES = {
+    errno.EACCES: _UNWRITABLE,
+    errno.EPERM: _UNWRITABLE,
+    errno.EROFS: _UNWRITABLE,
+    errno.ENOENT: 'make the directory that it is to be in',
+    errno.ENOTDIR: 'name a file in a directory',
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EFBIG: _NO_SPACE,
+}
+
+
+class FileError(Exception):
+    """The file cannot be written; names the path and what to do."""
+
+
+def check(path: str) -> None:
+    """Whether the file could be written now; what is there stays.
+
+    :raises FileError: when it could not
+    """
+    with _explained(path):
+        _refuse(path)
+        descriptor, temporary = _temporary(path)
+        os.close(descriptor)
+        os.unlink(temporary)
+
+
+def write(path: str, data: bytes, mode: int) -> None:
+    """Put a new file in place of what is there, if anything.
+
+    :param mode: who may read it, whatever the umask says
+    :raises FileError: when it cannot; what was there is still there
+    """
+    with _explained(path):
+        _refuse(path)
+        descriptor, temporary = _temporary(path)
+        try:
+            with os.fdopen(descriptor, 'wb') as file:
+                os.fchmod(descriptor, mode)
+                file.write(data)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+
+
+@contextlib.contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise FileError('%s: %s; %s' % (
+            path, exc.strerror,
+            _REMEDIES.get(exc.errno or 0, 'look at its file system'))) from exc
+
+
+def _refuse(path: str) -> None:
+    """What is never replaced."""
+    if not os.path.basename(path):
+        raise FileError('%s: name a file' % path)
+    try:
+        there = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(there.st_mode):
+        # To replace it would leave what it leads to as it is, for ever.
+        raise FileError('%s: it is a symbolic link; name the file itself'
+                        % path)
+    if not stat.S_ISREG(there.st_mode):
+        raise FileError('%s: there is something else than a file; name a '
+                        'file' % path)
+    directory = os.stat(_directory(path))
+    if directory.st_mode & stat.S_ISVTX and os.geteuid() not in (
+            0, there.st_uid, directory.st_uid):
+        raise FileError('%s: it is of another user, and so is its '
+                        'directory, which is sticky; delete the file' % path)
+
+
+def _temporary(path: str) -> tuple[int, str]:
+    """A new file next to the other, whose name no collector reads."""
+    return tempfile.mkstemp(suffix='.tmp', prefix='.bdm-cleanup-',
+                            dir=_directory(path))
+
+
+def _directory(path: str) -> str:
+    return os.path.dirname(os.path.abspath(path))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a finding of the rules is outside a reboot.
+
+The rules judge a server that Nova is about to reboot, under Nova's lock, and
+with what nova-compute knows.  An audit has neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+
+from nova_bdm_cleanup.openstack.nova import ComputeServer
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Finding,
+    Policy,
+    Reason,
+    Volume,
+)
+from nova_bdm_cleanup.rules.table import first, Row, Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """What a finding of the rules is shown as."""
+
+    #: None: as it was found.
+    reason: Reason | None = None
+    #: What the rules would do, or why not, holds no more.
+    is_decided_later: bool = False
+
+    def __str__(self) -> str:
+        return '``%s``' % self.reason if self.reason else 'as found'
+
+
+#: What the rules leave to others, or never see in a reboot.
+CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
+    ('What the rules found', 'is shown'), (
+
+    Row('is in order, and its volume is not ``detaching`` for '
+        '``--stuck-after``',
+        lambda c: c.finding.reason is Reason.HEALTHY and not c.hangs,
+        Shown(),
+        '{it.finding.explanation}'),
+
+    Row('is of a server that Nova is changing',
+        lambda c: c.server.is_busy or not c.is_settled,
+        Shown(Reason.OPERATION_IN_FLIGHT, is_decided_later=True),
+        'the server is changing ({it.task}); {it.finding.explanation}'),
+
+    # To a reboot it is somebody's detach, however old.
+    Row('is in order or ``operation-in-flight``, its volume is ``detaching`` '
+        'for ``--stuck-after``, and nobody has locked the server',
+        lambda c: c.hangs and not c.server.locked and c.finding.reason in (
+            Reason.HEALTHY, Reason.OPERATION_IN_FLIGHT),
+        Shown(Reason.STUCK),
+        'the volume is detaching since {it.volume.updated_at}'),
+
+    # Of no mapping the API shows the age; but reserving a volume for an
+    # attach changes it.
+    Row('is ``attach-in-flight``, its volume is ``attaching`` for '
+        '``--stuck-after``, and nobody has locked the server',
+        lambda c: c.finding.reason is Reason.ATTACH_IN_FLIGHT
+        and c.volume and c.volume.status == 'attaching'
+        and c.is_stuck and not c.server.locked,
+        Shown(Reason.STUCK),
+        'the volume is attaching since {it.volume.updated_at}'),
+
+    Row('is the mapping of a shelved server, whose volume and attachment are '
+        '``reserved``',
+        lambda c: c.server.is_shelved and c.finding.bdm and c.volume
+        and c.attachment
+        and c.attachment.status == c.volume.status == 'reserved',
+        Shown(Reason.HEALTHY),
+        'reserved for the time the server is shelved'),
+
+    Row('is a ``duplicate-mapping`` that the rules keep: the API does not '
+        'show whether Nova ever connected it',
+        lambda c: c.finding.reason is Reason.DUPLICATE_MAPPING
+        and not c.finding.action,
+        Shown(),
+        '{it.finding.explanation}; a hard reboot removes the one that Nova '
+        'never connected, if there is one, which the API does not show'),
+
+    # The API does not show whether Nova has connected the disk.
+    Row('is ``reserved-only`` for less than ``--stuck-after``',
+        lambda c: c.finding.reason is Reason.RESERVED_ONLY
+        and not c.is_stuck,
+        Shown(Reason.OPERATION_IN_FLIGHT),
+        'the attachment only reserves the volume, and not for long'),
+
+    Row('is anything else',
+        lambda c: True,
+        Shown(),
+        '{it.finding.explanation}'),
+))
+
+
+class ContextFacts:
+    """What the table may ask about one finding of the rules."""
+
+    def __init__(self, finding: Finding, server: ComputeServer,
+                 is_settled: bool, volume: Volume | None,
+                 attachment: Attachment | None, policy: Policy,
+                 now: datetime.datetime) -> None:
+        self.finding: Finding = finding
+        self.server: ComputeServer = server
+        #: Nova said the same before Cinder was asked and after it.
+        self.is_settled: bool = is_settled
+        self.volume: Volume | None = volume
+        self.attachment: Attachment | None = attachment
+        self.is_stuck: bool = volume is not None and policy.is_stuck(
+            volume.updated_at, now)
+        self.hangs: bool = (volume is not None and self.is_stuck
+                            and volume.status == 'detaching')
+
+    @property
+    def task(self) -> str:
+        return self.server.task_state or self.server.status
+
+
+def in_context(context: ContextFacts) -> Finding:
+    """What a finding of the rules is outside a reboot."""
+    row = first(CONTEXT.rows, context)
+    finding = dataclasses.replace(
+        context.finding, reason=row.outcome.reason or context.finding.reason,
+        explanation=row.explain(context))
+    if row.outcome.is_decided_later:
+        finding = dataclasses.replace(
+            finding, action=None, withheld=None, connects=True)
+    return finding

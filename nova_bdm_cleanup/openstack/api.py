@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks one API of OpenStack, by way of keystoneauth.
+
+The clients' own managers are not used: they fold a proxy's 404 page into the
+same "not found" as the API's own, and cut lists silently.  Here every answer
+that is not a success raises an :class:`.errors.ApiError`.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections import Counter
+from collections.abc import Mapping
+import dataclasses
+from typing import Any, Callable, TypeVar
+import urllib.parse
+
+from keystoneauth1 import exceptions as ksa_exceptions
+
+from nova_bdm_cleanup.openstack import answers, errors
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
+
+T = TypeVar('T')
+
+#: The ``request`` method of a keystoneauth ``LegacyJsonAdapter``: takes path
+#: and method, returns the response and its decoded body.
+Send = Callable[..., Any]
+
+#: What an API answers when it has done what it was asked.
+_SUCCESS = {'GET': 200, 'DELETE': 200, 'POST': 202}
+
+#: Worth asking again: a rate limit, or a load balancer between back ends.
+_PASSING = (429, 502, 503, 504)
+
+#: Seconds without a byte until a request without a deadline is given up.
+_PATIENCE = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What to look at when a request fails, for the one who asks."""
+
+    #: Where the credentials come from.
+    credentials: str
+    #: What says which endpoint is taken from the catalogue.
+    catalogue: str
+    #: What is missing when a request is forbidden.
+    role: str
+    #: How to send a service token; empty: none is meant to be sent.
+    service_user: str = ''
+
+
+class Budget:
+    """Counts the requests of one command.
+
+    :param limit: how many there may be; 0: any number
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self._limit = limit
+        #: Requests made, by API.
+        self.made: Counter[str] = collections.Counter()
+
+    def spend(self, api: str) -> None:
+        """Count one more.
+
+        :raises OverBudget: when that were too many
+        """
+        if self._limit and sum(self.made.values()) >= self._limit:
+            raise errors.OverBudget(
+                '%d requests were made, and --max-requests allows no more'
+                % self._limit)
+        self.made[api] += 1
+
+
+class _Gate:
+    """Lets nothing through when the time is over.
+
+    Before it sends a request keystoneauth may have to get a token, which can
+    take longer than there is time.  What it holds as its "rate semaphore" it
+    enters last of all, each time that it sends something.
+
+    :param deadline: of the request
+    :param what: names the request in the exception
+    """
+
+    def __init__(self, deadline: Deadline, what: str) -> None:
+        self._deadline = deadline
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._deadline.check(self._what)
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class Api:
+    """One API.
+
+    A question may be repeated, since asking twice is harmless.  A change is
+    sent once: changing twice may not be.
+
+    :param name: how the operator knows it
+    :param microversion: of the API
+    :param connect: gives what sends a request, on first use; may raise
+    :param advice: ends the messages of errors
+    :param deadline: bounds everything, for those who cannot wait
+    :param budget: counts the requests
+    """
+
+    def __init__(self, name: str, microversion: str,
+                 connect: Callable[[], Send], advice: Advice,
+                 deadline: Deadline | None = None,
+                 budget: Budget | None = None) -> None:
+        self.name = name
+        self.advice = advice
+        self._microversion = microversion
+        self._connect = connect
+        self._deadline = deadline
+        self._budget = budget
+        self._connected: Send | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether somebody waits who cannot wait for long."""
+        return self._deadline is not None
+
+    def in_time(self, what: str, func: Callable[[], T]) -> T:
+        """Call a function that makes requests, and wait for it no longer
+        than there is time.
+
+        :param what: names the call in the exception
+        :raises TimedOut: when the time is over
+        """
+        if self._deadline is None:
+            return func()
+        return self._deadline.call(what, func)
+
+    def get(self, path: str,
+            query: Mapping[str, str] | None = None,
+            microversion: str | None = None) -> Any:
+        """The decoded body of an answer.
+
+        :param microversion: for what another version does not tell
+        :raises NotFound: on the API's own 404
+        :raises ApiError: when there is no usable answer
+        """
+        if query:
+            path = '%s?%s' % (path, urllib.parse.urlencode(query))
+        return self._request('GET', path, {'microversion': microversion}
+                             if microversion else None)
+
+    def post(self, path: str, body: Mapping[str, Any],
+             success: int = _SUCCESS['POST']) -> Any:
+        """Change something.
+
+        :param success: the status of the answer that says that it is done
+        :raises NotFound: on the API's own 404
+        :raises Conflict: when the API does not do it as things are
+        :raises ApiError: when it cannot be known to be done
+        """
+        return self._request('POST', path, {'body': dict(body)}, success)
+
+    def delete(self, path: str) -> Any:
+        """Delete something; raises as :meth:`post` does."""
+        return self._request('DELETE', path)
+
+    def _request(self, method: str, path: str,
+                 content: dict[str, Any] | None = None,
+                 success: int | None = None) -> Any:
+        what = '%s %s' % (method, path.partition('?')[0])
+        if self._budget is not None:
+            self._budget.spend(self.name)
+        try:
+            try:
+                response, body = self._send(what, method, path, content or {})
+            except ksa_exceptions.ConnectFailure:
+                # A connection kept from before may be dead.
+                if method != 'GET' or self._deadline is None:
+                    raise
+                response, body = self._send(what, method, path, content or {})
+        except (errors.ApiError, TimedOut):
+            raise
+        except Exception as exc:
+            raise self._error(exc) from exc
+        if response.status_code != (success or _SUCCESS[method]):
+            raise self._failure(what, method, response.status_code, body)
+        return body
+
+    def _send(self, what: str, method: str, path: str,
+              content: Mapping[str, Any]) -> Any:
+        values: dict[str, Any] = {
+            'connect_retries': 0, 'status_code_retries': 0,
+            'timeout': _PATIENCE, 'microversion': self._microversion}
+        if self._deadline is not None:
+            # A call that was given up asks no further questions.  Nor does
+            # keystoneauth, which would also repeat what ran out of time.
+            self._deadline.check(what)
+            values['timeout'] = max(self._deadline.remaining, 0.001)
+            values['rate_semaphore'] = _Gate(self._deadline, what)
+        elif method == 'GET':
+            values.update(connect_retries=2, status_code_retries=2,
+                          retriable_status_codes=_PASSING)
+        if self._connected is None:
+            self._connected = self._connect()
+        return self._connected(path, method, authenticated=True,
+                               raise_exc=False, **{**values, **content})
+
+    def _error(self, exc: Exception) -> errors.ApiError:
+        """What keystoneauth raised, which then got no answer."""
+        if isinstance(exc, ksa_exceptions.CatalogException):
+            return errors.Unusable(
+                '%s is not in the service catalogue: %s; %s'
+                % (self.name, exc, self.advice.catalogue))
+        if isinstance(exc, ksa_exceptions.ConnectionError):
+            return errors.Unreachable(
+                '%s does not answer: %s' % (self.name, exc))
+        if isinstance(exc, ksa_exceptions.HttpServerError):
+            return errors.Unreachable(
+                'no token for %s: Keystone is in trouble: %s'
+                % (self.name, exc))
+        if isinstance(exc, (ksa_exceptions.HttpError,
+                            ksa_exceptions.AuthorizationFailure,
+                            ksa_exceptions.AuthPluginException)):
+            return errors.Refused(
+                'Keystone gives no token for %s: %s; %s'
+                % (self.name, exc, self.advice.credentials))
+        return errors.Unanswered(
+            'no request to %s could be made: %s: %s'
+            % (self.name, type(exc).__name__, exc))
+
+    def _failure(self, what: str, method: str, status: int,
+                 body: Any) -> errors.ApiError:
+        """What fits an answer that is not a success.
+
+        An error's own words are left out where they may be a proxy's page.
+        """
+        words = answers.error_words(body)
+        text = '%s: %s answered %d%s' % (what, self.name, status,
+                                         words and ' (%s)' % words)
+        kind: type[errors.ApiError] = errors.BadAnswer
+        advice = ''
+        if status == 404 and answers.is_not_found(body):
+            kind = errors.NotFound
+        elif status == 404:
+            advice = ('not as %s does: is its endpoint right, or a proxy in '
+                      'trouble?' % self.name)
+        elif status == 401:
+            kind, advice = errors.Refused, self.advice.credentials
+        elif status == 403:
+            kind, advice = errors.Forbidden, self.advice.role
+        elif status == 406:
+            kind = errors.Unusable
+            advice = 'version %s of the API is needed' % self._microversion
+        elif method != 'GET' and status in (400, 409):
+            kind = errors.Conflict
+        elif status == 400 and 'marker' in words:
+            kind = errors.BadMarker
+        elif status == 400:
+            kind = errors.BadRequest
+        return kind(text + (advice and '; ' + advice), status)

@@ -1,0 +1,597 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of Cinder, and what it is told to do.
+
+A reboot and the operators' commands ask in the same way.  Cinder cuts its
+lists, shows to most credentials one project only, and says neither: so what a
+list does not show is asked for by its id, since no answer is not "gone".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable
+
+from nova_bdm_cleanup.openstack import answers, errors, paging
+from nova_bdm_cleanup.openstack.answers import quoted
+from nova_bdm_cleanup.openstack.api import Advice, Api
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import (
+    Answers,
+    AttachedServer,
+    Attachment,
+    Bdm,
+    Volume,
+)
+
+#: The microversion that Nova speaks for attachments since Queens.  From 3.31
+#: on Cinder refuses an id filter that it would silently drop before.
+MICROVERSION = '3.44'
+
+#: Cinder cuts lists at ``osapi_max_limit``, by default this, without a link.
+_PAGE = 1000
+
+#: Sixty ids make a URL of 3 kB; some servers accept no more than 8 kB.
+BATCH = 60
+
+#: What to look at where the credentials are those of nova.conf.
+NOVA_CONF = Advice(
+    credentials='check the credentials in [cinder] and [service_user]',
+    catalogue='check [cinder] catalog_info and os_region_name',
+    role='the credentials in [cinder] need the admin role',
+    # Not "option = value": the log would take that for a secret and mask it.
+    service_user='nova.conf must enable send_service_user_token in '
+                  '[service_user], with the credentials of a user whose role '
+                  'is in service_token_roles of Cinder\'s '
+                  '[keystone_authtoken]')
+
+#: What marks a volume (or a server) that must only be reported.
+KEEP_KEY, KEEP_VALUE = 'bdm_cleanup', 'keep'
+
+#: Of the attachments of one server this many are read while a reboot waits:
+#: more than any server has volumes.  Cinder spends some 2 ms on each.
+_MOST = 1000
+
+#: And so many pages, where Cinder makes them small.
+_MOST_PAGES = 4
+
+#: Cinder shows it to administrators only, and lists all projects to them only.
+_ADMINS_FIELD = 'migration_status'
+
+#: So many volumes are asked for one by one, before all together.
+_FEW = 8
+
+_NOBODY = '00000000-0000-0000-0000-000000000000'
+
+
+class Cinder:
+    """Cinder.
+
+    :param api: makes the requests
+    :param sees_all: the credentials are an administrator's and see every
+        project; otherwise they see one
+    :param finds_stale: attachments that no mapping names are of interest, too:
+        where all else is in order that takes one more request
+    """
+
+    def __init__(self, api: Api, sees_all: bool = False,
+                 finds_stale: bool = True) -> None:
+        self._api = api
+        self._finds_stale = finds_stale
+        #: Whether the credentials see every project.
+        self.sees_all = sees_all
+        self._glanced: set[str] = set()
+
+    # One server
+
+    def look(self, server_id: str, bdms: Sequence[Bdm],
+             project: str | None = None,
+             named: Sequence[str] = ()) -> Answers:
+        """All that Cinder knows of one server's disks.
+
+        Two requests when everything is in order, whatever the number of
+        volumes.
+
+        :param server_id: the server
+        :param bdms: all its block device mappings
+        :param project: the server's; what others wrote about the server on
+            volumes of their own is then left out
+        :param named: attachments that name it, if a list by its id does not
+            show them: they may have the id in a form that is another one to
+            the database
+        :returns: the volumes, and the attachments that name the server or
+            that a mapping carries
+        :raises ProjectHidden: when Cinder does not show every project, and
+            was to do so
+        :raises ApiError: when any question went unanswered
+        :raises TimedOut: when the time is over
+        """
+        return self._api.in_time(
+            'asking Cinder',
+            lambda: self._look(server_id, bdms, project, named))
+
+    def prove_it_answers(self) -> None:
+        """Ask what Cinder can answer without reading any volume.
+
+        :raises ApiError: when it does not answer
+        :raises TimedOut: when the time is over
+        """
+        self._api.in_time('asking Cinder for nothing', self._is_admin)
+
+    def knows_any(self, volume_ids: Sequence[str]) -> bool:
+        """Whether at least one of some volumes exists in this Cinder.
+
+        With a volume it reads all attachments, of which anybody can make
+        thousands of his own: so it is first asked for one attachment of each
+        of a few.
+
+        :raises ApiError: when the question went unanswered
+        :raises TimedOut: when the time is over
+        """
+        return self._api.in_time(
+            'asking Cinder for a witness',
+            lambda: any(map(self._has_attachment, volume_ids[:_FEW]))
+            or any(v.id in volume_ids for v in self._in_batches(volume_ids)))
+
+    def _has_attachment(self, volume_id: str) -> bool:
+        return any(
+            parse_attachment(record).volume_id == volume_id
+            for record in self._records('/attachments', 'attachments', {
+                **self._of_project(None), 'volume_id': volume_id,
+                'limit': '1'}))
+
+    def attaches(self, server_id: str, volume_id: str,
+                 attachment_id: str | None) -> bool | None:
+        """Whether a volume is attached to a server; None: nobody can tell.
+
+        To credentials of one project nothing is proved to be gone: they let
+        stand what the mapping says.
+
+        :param attachment_id: what the mapping names
+        :raises ApiError: when the question went unanswered
+        :raises TimedOut: when the time is over
+        """
+        return not self.sees_all or self._api.in_time(
+            'asking Cinder about a neighbour',
+            lambda: self._attaches(server_id, volume_id, attachment_id))
+
+    def _attaches(self, server_id: str, volume_id: str,
+                  attachment_id: str | None) -> bool | None:
+        named = self.attachment(attachment_id) if attachment_id else None
+        if named is not None and (named.volume_id, named.server_id) == (
+                volume_id, server_id) and (
+                named.connected or named.status == 'attached'):
+            # Also where Nova died before it said that it was done.
+            return True
+        volume = self.volume(volume_id)
+        if volume is None:
+            return False
+        users = {each.server_id for each in volume.attached_to}
+        if server_id in users:
+            return True
+        # Otherwise something may be under way, or nobody knows who has it.
+        return False if volume.status == 'available' or (
+            volume.status == 'in-use' and users) else None
+
+    def _look(self, server_id: str, bdms: Sequence[Bdm],
+              project: str | None, named: Sequence[str]) -> Answers:
+        carried = {b.attachment_id for b in bdms}
+        more = [a for a in named if a not in carried]
+        try:
+            if self.sees_all and not more and server_id not in self._glanced:
+                # Once: a second look follows only where there was something.
+                self._glanced.add(server_id)
+                found = self._glance(server_id, bdms, project)
+                if found is not None:
+                    return found
+            return self._look_closely(server_id, bdms, project, more)
+        except errors.BadRequest as exc:
+            # Of others Cinder does not take the name of a project.
+            if not self.sees_all or self._is_admin():
+                raise
+            raise self._hidden() from exc
+
+    def _glance(self, server_id: str, bdms: Sequence[Bdm],
+                project: str | None) -> Answers | None:
+        """The answers when all is in order, as it nearly always is.
+
+        Cinder spends some 2 ms on each record of a list, and that of the
+        volumes already names the attachments that are attached.  What it
+        cannot show is whether the server has more of them than its mappings
+        carry: so the other question is for one more after so many, which
+        costs Cinder the same whatever their number.
+
+        :returns: None when something is not in order, whatever it is
+        """
+        on_volumes = [b for b in bdms if b.volume_id or b.attachment_id]
+        carried = {b.attachment_id: b.volume_id for b in on_volumes
+                   if b.attachment_id}
+        if len(carried) != len(on_volumes):
+            return None  # One carries none, or two carry the same.
+        if self._finds_stale:
+            query = self._of_server(server_id, project)
+            query.update(limit='1', offset=str(len(carried)))
+            page = self._records('/attachments', 'attachments', query)
+            self._of_this(server_id, page)
+            if page:
+                return None
+        wanted = list(dict.fromkeys(v for v in carried.values() if v))
+        volumes: dict[str, Volume | None] = {
+            v.id: v for v in self._in_batches(wanted)}
+        attached = attached_by(server_id, volumes, carried, project)
+        if attached.keys() != carried.keys():
+            return None
+        return Answers(volumes, tuple(attached.values()))
+
+    def _look_closely(self, server_id: str, bdms: Sequence[Bdm],
+                      project: str | None,
+                      more: Sequence[str]) -> Answers:
+        query = self._of_server(server_id, project)
+        carried = {b.attachment_id: b for b in bdms if b.attachment_id}
+        found, is_cut = self._list(query, carried)
+        for attachment_id in (*carried, *more):
+            shown = (None if attachment_id in found
+                     else self.attachment(attachment_id))
+            if shown is not None and (attachment_id in carried
+                                      or shown.server_id == server_id):
+                found[attachment_id] = shown
+        if is_cut:
+            for volume_id in _in_doubt(bdms, found):
+                found.update(self._list({**query, 'volume_id': volume_id})[0])
+        named = dict.fromkeys(b.volume_id for b in bdms if b.volume_id)
+        volumes = self._volumes(
+            [*named, *(a.volume_id for a in found.values())])
+        ours = {a.id: a for a in found.values() if a.id in carried
+                or not is_foreign(volumes[a.volume_id], project)}
+        named.update(dict.fromkeys(a.volume_id for a in ours.values()))
+        return Answers({v: volumes[v] for v in named}, tuple(ours.values()),
+                       is_cut)
+
+    def _list(self, query: Mapping[str, str], expected: Iterable[str] = ()
+              ) -> tuple[dict[str, Attachment], bool]:
+        """The attachments of a server by id, and whether there are too many.
+
+        The next page is asked for when this one is full or something
+        expected is not on it.
+        """
+        found: dict[str, Attachment] = {}
+        for number, page in enumerate(paging.pages(
+                self._api, '/attachments/detail', 'attachments', query, _PAGE,
+                follow_links=False), 1):
+            found.update((a.id, a) for a in self._of_this(
+                query['instance_id'], page))
+            if len(page) < _PAGE and found.keys() >= set(expected):
+                break
+            if self._api.is_bounded and (
+                    len(found) >= _MOST or number >= _MOST_PAGES):
+                return found, True
+        return found, False
+
+    def _of_server(self, server_id: str,
+                   project: str | None) -> dict[str, str]:
+        """What to ask for to get the attachments of a server."""
+        return {**self._of_project(project), 'instance_id': server_id}
+
+    @staticmethod
+    def _of_this(server_id: str,
+                 page: Iterable[Mapping[str, Any]]) -> list[Attachment]:
+        """A page of a list that must hold nothing else.
+
+        But for what only the database takes for the same text: whoever wrote
+        that must not keep anybody from looking at the rest.
+        """
+        found = [parse_attachment(r) for r in page]
+        alike = spelling.folded(server_id)
+        if any(spelling.folded(a.server_id or '') != alike for a in found
+               if a.server_id != server_id):
+            raise errors.BadAnswer(
+                'Cinder listed attachments of other servers: its '
+                'resource_filters.json must allow "instance_id" for '
+                '"attachment"')
+        return [a for a in found if a.server_id == server_id]
+
+    def _volumes(self, volume_ids: Sequence[str]
+                 ) -> dict[str, Volume | None]:
+        wanted = list(dict.fromkeys(volume_ids))
+        found: dict[str, Volume | None] = {}
+        if self.sees_all:
+            found.update((v.id, v) for v in self._in_batches(wanted))
+        for volume_id in wanted:
+            if volume_id not in found:
+                found[volume_id] = self.volume(volume_id)
+        if self.sees_all and found and not any(found.values()) \
+                and not self._is_admin():
+            raise self._hidden()
+        return found
+
+    def _in_batches(self, volume_ids: Sequence[str]) -> Iterator[Volume]:
+        for start in range(0, len(volume_ids), BATCH):
+            batch = volume_ids[start:start + BATCH]
+            yield from (v for v in self._several(batch) if v.id in batch)
+
+    def _several(self, volume_ids: Sequence[str]) -> list[Volume]:
+        try:
+            found = self._records(
+                '/volumes/detail', 'volumes', _with_ids(volume_ids))
+        except errors.BadRequest as exc:
+            raise errors.Refused(
+                '%s; it finds volumes by id for administrators only: %s'
+                % (exc, self._api.advice.role), exc.status) from exc
+        return [self._parsed(r) for r in found]
+
+    def _parsed(self, record: Mapping[str, Any]) -> Volume:
+        """A volume, which also tells who is asking.
+
+        To others a volume of another project looks like one that does not
+        exist, and nothing else in Cinder's answers would tell.
+        """
+        volume = parse_volume(record)
+        if self.sees_all and _ADMINS_FIELD not in record:
+            raise self._hidden()
+        return volume
+
+    def _hidden(self) -> errors.ProjectHidden:
+        return errors.ProjectHidden(
+            'Cinder does not show every project to these credentials: %s'
+            % self._api.advice.role)
+
+    def _is_admin(self) -> bool:
+        """Ask what only an administrator may, without any volume to ask for.
+
+        Its operator may let everybody list volumes by id, but has no reason to
+        let them do so by a name that the back end gave.
+        """
+        try:
+            self._records('/volumes', 'volumes', dict(
+                _with_ids([_NOBODY]), provider_id=_NOBODY))
+        except (errors.BadRequest, errors.Forbidden):
+            return False
+        return True
+
+    def _records(self, path: str, key: str,
+                 query: Mapping[str, str]) -> list[Mapping[str, Any]]:
+        try:
+            return answers.records(self._api.get(path, query), key)
+        except errors.NotFound as exc:
+            raise errors.BadAnswer(
+                '%s; a list cannot be missing' % exc, exc.status) from exc
+
+    # One thing by its id
+
+    def volume(self, volume_id: str) -> Volume | None:
+        """One volume; None: it does not exist."""
+        try:
+            body = self._api.get('/volumes/' + quoted(volume_id))
+        except errors.NotFound:
+            return None
+        volume = self._parsed(answers.record(body, 'volume'))
+        if volume.id != volume_id:
+            raise errors.BadAnswer('asked for volume %s, Cinder answered with '
+                                   '%s' % (volume_id, volume.id))
+        return volume
+
+    def attachment(self, attachment_id: str) -> Attachment | None:
+        """One attachment; None: it does not exist."""
+        try:
+            body = self._api.get('/attachments/' + quoted(attachment_id))
+        except errors.NotFound:
+            return None
+        attachment = parse_attachment(answers.record(body, 'attachment'))
+        if attachment.id != attachment_id:
+            raise errors.BadAnswer('asked for attachment %s, Cinder answered '
+                                   'with %s' % (attachment_id, attachment.id))
+        return attachment
+
+    # The whole cloud
+
+    def prove_admin(self) -> bool:
+        """Find out whether this Cinder shows every project, and use it.
+
+        Cinder silently limits the lists of everybody else to one project.
+        """
+        self.sees_all = self._is_admin()
+        return self.sees_all
+
+    def attachments(self, project: str | None = None,
+                    volume: str | None = None
+                    ) -> Iterator[list[Attachment]]:
+        """Attachments, page by page.
+
+        In detail, which costs Cinder the same: only so does it show which
+        ones are connected.  The connections themselves, which are large and
+        hold secrets, are dropped at once.
+        """
+        query = self._of_project(project)
+        if volume:
+            query['volume_id'] = volume
+        for page in paging.pages(self._api, '/attachments/detail',
+                                 'attachments', query, _PAGE,
+                                 follow_links=False):
+            yield [parse_attachment(r, with_connection=False) for r in page]
+
+    def attachments_of(self, volume_id: str) -> tuple[Attachment, ...]:
+        """All attachments of a volume."""
+        return tuple(
+            a for page in self.attachments(volume=volume_id) for a in page
+            if a.volume_id == volume_id)
+
+    def volume_ids(self, status: str, project: str | None = None
+                   ) -> Iterator[list[str]]:
+        """The volumes in one state, page by page: the light list."""
+        query = dict(self._of_project(project), status=status)
+        for page in paging.pages(self._api, '/volumes', 'volumes', query,
+                                 _PAGE, follow_links=True):
+            yield [answers.identifier(r, 'id') for r in page]
+
+    def _of_project(self, project: str | None) -> dict[str, str]:
+        if not self.sees_all:
+            return {}
+        query = {'all_tenants': '1'}
+        if project:
+            query['project_id'] = project
+        return query
+
+    # Changing
+
+    def delete_attachment(self, attachment_id: str,
+                          complete: bool = False) -> bool:
+        """Delete an attachment; the back end unmaps the volume first.
+
+        :param complete: say that it is attached before: of what is only
+            reserved Cinder would not have the back end unmap anything
+        :returns: False when it was gone already
+        :raises ServiceTokenRequired: when Cinder wants a service token
+        :raises ApiError: when it cannot be known to be done
+        :raises TimedOut: when the time is over
+        """
+        def delete() -> None:
+            if complete:
+                self.complete_attachment(attachment_id)
+            # Cinder answers with what is left; a proxy's page does not.
+            answers.records(
+                self._api.delete('/attachments/' + quoted(attachment_id)),
+                'attachments')
+
+        return self._change('deleting attachment %s' % attachment_id, delete)
+
+    def complete_attachment(self, attachment_id: str) -> None:
+        """Say that an attachment is attached; its volume is in use then.
+
+        :raises NotFound: when there is no such attachment
+        :raises ApiError: when it cannot be known to be done
+        """
+        self._api.post('/attachments/%s/action' % quoted(attachment_id),
+                       {'os-complete': {}}, success=204)
+
+    def force_detach(self, attachment: Attachment,
+                     connector: Mapping[str, Any]) -> bool:
+        """Detach what was attached before Cinder kept connectors.
+
+        A plain delete of such a record never tells the back end.
+
+        :param attachment: verified to be of its volume: with a service token
+            Cinder itself does not check
+        :param connector: of the host; without one Cinder would disconnect
+            every host
+        :returns: False when it was gone already
+        :raises ServiceTokenRequired: when Cinder wants a service token
+        :raises ApiError: when it cannot be known to be done
+        :raises TimedOut: when the time is over
+        """
+        return self._change(
+            'detaching legacy attachment %s' % attachment.id,
+            lambda: self.act(attachment.volume_id, 'os-force_detach', {
+                'attachment_id': attachment.id,
+                'connector': dict(connector)}))
+
+    def act(self, volume_id: str, action: str,
+            arguments: Mapping[str, Any] | None = None) -> None:
+        """One of Cinder's volume actions.
+
+        :raises NotFound: when there is no such volume
+        :raises ApiError: when it cannot be known to be done
+        """
+        self._api.post('/volumes/%s/action' % quoted(volume_id),
+                       {action: arguments})
+
+    def _change(self, what: str, change: Callable[[], None]) -> bool:
+        try:
+            self._api.in_time(what, change)
+        except errors.NotFound:
+            return False
+        except (errors.Forbidden, errors.Conflict) as exc:
+            advice = self._api.advice.service_user
+            if not advice or exc.status not in (403, 409):
+                raise
+            raise errors.ServiceTokenRequired(
+                '%s; %s' % (exc, advice), exc.status) from exc
+        return True
+
+
+def attached_by(server_id: str, volumes: Mapping[str, Volume | None],
+                carried: Mapping[str, str | None],
+                project: str | None) -> dict[str, Attachment]:
+    """Those of a server's attachments that the volumes themselves show.
+
+    :param carried: the volume of each attachment that a mapping names
+    """
+    return {
+        a.attachment_id: Attachment(id=a.attachment_id, volume_id=v.id,
+                                    server_id=server_id, status='attached')
+        for v in volumes.values() if v is not None and v.status == 'in-use'
+        # Of others the list would have left one out for each of them.
+        and not is_foreign(v, project)
+        for a in v.attached_to
+        if a.server_id == server_id and a.attachment_id
+        and carried.get(a.attachment_id) == v.id}
+
+
+def is_foreign(volume: Volume | None, project: str | None) -> bool:
+    """Whether a volume is known to be of another project."""
+    return (project is not None and volume is not None
+            and volume.project is not None
+            and not spelling.is_same(volume.project, project))
+
+
+def _in_doubt(bdms: Iterable[Bdm],
+              found: Mapping[str, Attachment]) -> dict[str, None]:
+    """The volumes of which the mappings' own attachments do not tell all."""
+    served = {b.volume_id for b in bdms
+              for a in [found.get(b.attachment_id or '')]
+              if a and a.status == 'attached' and a.volume_id == b.volume_id}
+    return dict.fromkeys(b.volume_id for b in bdms
+                         if b.volume_id and b.volume_id not in served)
+
+
+def _with_ids(volume_ids: Iterable[str]) -> dict[str, str]:
+    """The filter by id, which only administrators may use."""
+    return {'all_tenants': '1',
+            'id': '[%s]' % ','.join("'%s'" % quoted(v) for v in volume_ids)}
+
+
+def parse_attachment(record: Mapping[str, Any],
+                     with_connection: bool = True) -> Attachment:
+    """One attachment of a list or by itself, brief or detailed.
+
+    :raises BadAnswer: when it is not what the API promises
+    """
+    connection_info = answers.mapping(record, 'connection_info')
+    return Attachment(
+        id=answers.identifier(record, 'id'),
+        volume_id=answers.identifier(record, 'volume_id'),
+        server_id=answers.optional_identifier(record, 'instance'),
+        status=answers.text(record, 'status'),
+        connected=bool(connection_info),
+        initiators=_initiators(connection_info),
+        attached_at=answers.moment(record, 'attached_at'),
+        connection_info=connection_info if with_connection else {})
+
+
+def _initiators(connection_info: Mapping[str, Any]) -> frozenset[str]:
+    """The ports of the host that is let in, which only Fibre Channel names.
+
+    The connector would tell for all, but Cinder shows it to nobody.
+    """
+    found = connection_info.get('initiator_target_map')
+    return frozenset(str(port).replace(':', '').lower() for port in found) \
+        if isinstance(found, dict) else frozenset()
+
+
+def parse_volume(record: Mapping[str, Any]) -> Volume:
+    """One volume in detail.
+
+    :raises BadAnswer: when it is not what the API promises
+    """
+    return Volume(
+        id=answers.identifier(record, 'id'),
+        status=answers.text(record, 'status'),
+        project=answers.optional_text(record, 'os-vol-tenant-attr:tenant_id'),
+        multiattach=record.get('multiattach') is True,
+        migration_status=answers.optional_text(record, 'migration_status'),
+        attached_to=tuple(AttachedServer(
+            server_id=answers.optional_identifier(a, 'server_id'),
+            attachment_id=answers.optional_identifier(a, 'attachment_id'),
+            host=answers.optional_text(a, 'host_name'))
+            for a in answers.records(record, 'attachments')),
+        keep=answers.mapping(record, 'metadata').get(KEEP_KEY) == KEEP_VALUE,
+        updated_at=(answers.moment(record, 'updated_at')
+                    or answers.moment(record, 'created_at')))

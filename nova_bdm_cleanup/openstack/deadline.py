@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A limit on the time that Nova waits for the cleanup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import threading
+import time
+from typing import Callable, TypeVar
+
+T = TypeVar('T')
+
+
+class TimedOut(Exception):
+    """The time is over."""
+
+
+class NotBegun(TimedOut):
+    """The time was over before anything was done."""
+
+
+class Deadline:
+    """So many seconds from now on.
+
+    :param seconds: how long; measured from the construction
+    :param clock: a monotonic clock
+    :param wait: waits for a thread, so many seconds at most
+    :param option: what sets the time, to be named in exceptions
+    """
+
+    def __init__(self, seconds: float,
+                 clock: Callable[[], float] = time.monotonic,
+                 wait: Callable[[threading.Thread, float], None]
+                 = threading.Thread.join, option: str = 'timeout') -> None:
+        self._seconds = seconds
+        self._option = option
+        self._clock = clock
+        self._wait = wait
+        self._end = clock() + seconds
+
+    @property
+    def remaining(self) -> float:
+        return max(0.0, self._end - self._clock())
+
+    def check(self, what: str) -> None:
+        """Stop before something is begun too late.
+
+        :raises NotBegun: when the time is over
+        """
+        if not self.remaining:
+            raise NotBegun('%s was not begun: the %g s of [bdm_cleanup] '
+                           '%s are over' % (what, self._seconds, self._option))
+
+    def exceeded(self, what: str) -> TimedOut:
+        """What to raise when something has taken too long."""
+        return TimedOut('%s took longer than the %g s of [bdm_cleanup] %s'
+                        % (what, self._seconds, self._option))
+
+    def call(self, what: str, func: Callable[[], T]) -> T:
+        """Call a function and wait for it no longer than the time left.
+
+        The time-out of an HTTP library counts from one packet to the next, so
+        an answer that trickles in can take forever.  Hence a thread that is
+        left behind; what it calls must be harmless when it ends late.
+
+        :param what: names the call in the exception
+        :param func: called without arguments
+        :returns: what the function returns; what it raises is raised
+        :raises TimedOut: when the time is over before or during the call
+        """
+        self.check(what)
+        result: list[T] = []
+        error: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                result.append(func())
+            except BaseException as exc:
+                error.append(exc)
+
+        thread = threading.Thread(target=run, name='bdm-cleanup', daemon=True)
+        thread.start()
+        self._wait(thread, self.remaining)
+        failure: BaseException | None = error[0] if error else None
+        if failure is not None:
+            raise failure
+        if not result:
+            raise self.exceeded(what)
+        return result[0]
+
+
+class Allowance:
+    """So many seconds in all, for one thing after the other.
+
+    :param seconds: how long
+    :param clock: a monotonic clock
+    """
+
+    def __init__(self, seconds: float,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        #: How many are left.
+        self.left = seconds
+
+    @property
+    def share(self) -> float:
+        """How many the next thing may take: a quarter of what is left.
+
+        Whatever takes all that it may, the others have the rest, so that no
+        number of such things uses all of it up.
+        """
+        return self.left / 4
+
+    @contextlib.contextmanager
+    def spend(self) -> Iterator[None]:
+        """What is done meanwhile takes its time from it."""
+        begun = self._clock()
+        try:
+            yield
+        finally:
+            self.left = max(0.0, self.left - (self._clock() - begun))

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the compute API says about servers and their disks.
+
+It says less than the rows that nova-compute sees: nothing of boot indexes,
+sources, ages or connections.  What it does not say is filled in so that the
+rules keep rather than remove.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+import dataclasses
+from typing import Any
+
+from nova_bdm_cleanup.openstack import answers, errors, paging
+from nova_bdm_cleanup.openstack.answers import quoted
+from nova_bdm_cleanup.openstack.api import Api
+from nova_bdm_cleanup.openstack.cinder import KEEP_KEY, KEEP_VALUE
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Bdm, Swap
+
+#: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
+MICROVERSION = '2.89'
+
+#: The last version that lists mappings without an attachment id as well.
+_LISTS_ALL = '2.88'
+
+#: Nova shows a server of a cell that does not answer with this status.
+_UNKNOWN = 'UNKNOWN'
+
+#: How many reads a disk of a guest had: what libvirt's driver calls that.
+_READS = '_read_req'
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeServer:
+    """One server as the compute API shows it."""
+
+    id: str
+    name: str
+    status: str
+    project: str | None = None
+    #: None for those who are no administrators, and while no host runs it.
+    host: str | None = None
+    task_state: str | None = None
+    locked: bool = False
+    keep: bool = False
+    volume_backed: bool = False
+    root_device: str | None = None
+    volumes: tuple[str, ...] = ()
+
+    @property
+    def is_unknown(self) -> bool:
+        """Its cell does not answer; nothing but its existence is known."""
+        return self.status == _UNKNOWN
+
+    @property
+    def is_shelved(self) -> bool:
+        """No host has it, and its volumes are only reserved."""
+        return self.status == 'SHELVED_OFFLOADED'
+
+    @property
+    def is_busy(self) -> bool:
+        """Nova is doing something with it, so nothing can be judged."""
+        return bool(self.task_state) or self.status in (
+            'BUILD', 'REBUILD', 'MIGRATING', 'RESIZE', 'REVERT_RESIZE',
+            'VERIFY_RESIZE')
+
+
+@dataclasses.dataclass(frozen=True)
+class Disk:
+    """One volume of a server, and what the API shows of its mapping."""
+
+    volume_id: str
+    bdm_uuid: str | None = None
+    attachment_id: str | None = None
+    device: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeHosts:
+    """The compute hosts of a cloud."""
+
+    known: frozenset[str]
+    #: Those of cells that do not answer: lists leave the servers of such a
+    #: cell out without a word.
+    silent: tuple[str, ...]
+
+
+class Nova:
+    """The compute API.
+
+    :param api: makes the requests
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def servers(self, all_projects: bool = False,
+                project: str | None = None, host: str | None = None,
+                name: str | None = None) -> Iterator[list[ComputeServer]]:
+        """The servers, page by page.
+
+        :raises ApiError: when any page is not answered
+        """
+        query: dict[str, str] = {}
+        if all_projects or project or host:
+            query['all_tenants'] = '1'
+        for key, value in (('project_id', project), ('host', host),
+                           ('name', name)):
+            if value:
+                query[key] = value
+        # Without a marker or a limit, and only then, Nova also shows that
+        # there are servers in cells that do not answer.
+        for page in paging.pages(self._api, '/servers/detail', 'servers',
+                                 query, limit=None, follow_links=True):
+            yield [_server(r) for r in page]
+
+    def hosts(self) -> ComputeHosts:
+        """Where a nova-compute runs, or ran.
+
+        :raises Refused: without the admin role
+        """
+        body = self._api.get('/os-services', {'binary': 'nova-compute'})
+        status = {answers.text(r, 'host'): answers.text(r, 'status')
+                  for r in answers.records(body, 'services')}
+        return ComputeHosts(
+            frozenset(status),
+            tuple(sorted(h for h in status if status[h] == _UNKNOWN)))
+
+    def server(self, server_id: str) -> ComputeServer | None:
+        """One server; None: proved not to exist, for these credentials.
+
+        :raises Unanswered: when its cell does not answer
+        """
+        try:
+            body = self._api.get('/servers/' + quoted(server_id))
+        except errors.NotFound:
+            return None
+        server = _server(answers.record(body, 'server'))
+        if server.id != server_id:
+            raise errors.BadAnswer('asked for server %s, Nova answered with '
+                                   '%s' % (server_id, server.id))
+        if server.is_unknown:
+            raise errors.Unanswered('the cell of server %s does not answer'
+                                    % server_id)
+        return server
+
+    def find(self, name_or_id: str, all_projects: bool) -> ComputeServer:
+        """The server that an operator means.
+
+        :raises BadInput: when there is none, or more than one
+        """
+        wanted = spelling.identifier(name_or_id)
+        server = self.server(wanted) if _is_id(wanted) else None
+        if server is not None:
+            return server
+        # Nova's filter is a regular expression; only the same name counts.
+        found = [s for page in self.servers(all_projects, name=name_or_id)
+                 for s in page if s.name == name_or_id]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise errors.BadInput(
+                'no server has the name or ID %s%s' % (
+                    name_or_id, '' if all_projects else
+                    '; by its name, a server of another project is only '
+                    'found with --all-projects'))
+        raise errors.BadInput(
+            '%d servers are named %s; give one of their IDs: %s' % (
+                len(found), name_or_id, ', '.join(s.id for s in found)))
+
+    def disks(self, server: ComputeServer) -> tuple[Disk, ...] | None:
+        """The volumes of a server; None when the server is gone."""
+        shown = self._mappings(server.id)
+        if shown is None:
+            return None
+        # Recent releases leave a mapping without an attachment id out of
+        # this list, while the server itself names its volume: once for each.
+        if (collections.Counter(server.volumes)
+                - collections.Counter(d.volume_id for d in shown)):
+            every = self._mappings(server.id, _LISTS_ALL)
+            if every is None:
+                return None
+            shown += (collections.Counter(map(_without_ids, every))
+                      - collections.Counter(map(_without_ids, shown))
+                      ).elements()
+        # It may have changed between the questions.
+        known = {d.volume_id for d in shown}
+        shown += [Disk(v) for v in dict.fromkeys(server.volumes)
+                  if v not in known]
+        return tuple(shown)
+
+    def _mappings(self, server_id: str, microversion: str | None = None
+                  ) -> list[Disk] | None:
+        """What the list has; None when the server is gone."""
+        try:
+            body = self._api.get('/servers/%s/os-volume_attachments'
+                                 % quoted(server_id),
+                                 microversion=microversion)
+        except errors.NotFound:
+            return None
+        return [Disk(
+            volume_id=answers.identifier(r, 'volumeId'),
+            bdm_uuid=answers.optional_text(r, 'bdm_uuid'),
+            attachment_id=answers.optional_identifier(r, 'attachment_id'),
+            device=answers.optional_text(r, 'device'))
+            for r in answers.records(body, 'volumeAttachments')]
+
+    def guest_disks(self, server_id: str) -> frozenset[str] | None:
+        """The devices of a guest that runs, such as ``vdb``.
+
+        None: Nova does not tell, which some drivers never do.
+        """
+        try:
+            # Later versions count the devices and do not name them.
+            body = self._api.get('/servers/%s/diagnostics'
+                                 % quoted(server_id), microversion='2.1')
+        except errors.OverBudget:
+            raise
+        except errors.ApiError:
+            return None
+        names = frozenset(k[:-len(_READS)] for k in body
+                          if k.endswith(_READS)) \
+            if isinstance(body, dict) else frozenset()
+        return names or None
+
+    def swaps(self, server_id: str) -> tuple[Swap, ...]:
+        """The swaps of volumes of a server that did not end well."""
+        path = '/servers/%s/os-instance-actions' % quoted(server_id)
+        # Later versions give the newest thousand only.
+        body = self._api.get(path, microversion='2.1')
+        found = (self._swap(path, action)
+                 for action in answers.records(body, 'instanceActions')
+                 if action.get('action') == 'swap_volume')
+        return tuple(swap for swap in found if swap is not None)
+
+    def _swap(self, path: str, action: Mapping[str, Any]) -> Swap | None:
+        began = answers.moment(action, 'start_time')
+        if began is None:
+            raise errors.BadAnswer('an action has no "start_time"')
+        body = self._api.get('%s/%s' % (
+            path, quoted(answers.text(action, 'request_id'))))
+        return Swap.unless_it_ended_well(began, (
+            (answers.optional_text(event, 'result'),
+             answers.moment(event, 'finish_time'))
+            for event in answers.records(
+                answers.record(body, 'instanceAction'), 'events')))
+
+    def reboot_hard(self, server_id: str) -> None:
+        """Ask for a hard reboot; it is not over when this returns."""
+        self._api.post('/servers/%s/action' % quoted(server_id),
+                       {'reboot': {'type': 'HARD'}})
+
+    def stop(self, server_id: str) -> None:
+        """Ask for a stop; it is not over when this returns."""
+        self._api.post('/servers/%s/action' % quoted(server_id),
+                       {'os-stop': None})
+
+
+def mappings_of(server: ComputeServer,
+                disks: tuple[Disk, ...]) -> tuple[Bdm, ...]:
+    """The mappings, as cautious as what is known of them is little."""
+    root = spelling.device(server.root_device)
+    roots = [d for d in disks if root and spelling.device(d.device) == root]
+    # Some volume is the root and the API does not say which: then it may be
+    # any of them.
+    suspect = server.volume_backed and len(roots) != 1
+    found = [Bdm(
+        uuid=name,
+        # Not shown.  A disk that Nova made from an image or a snapshot is
+        # another kind, which nova-compute then keeps.
+        source_type='volume', destination_type='volume',
+        volume_id=d.volume_id, attachment_id=d.attachment_id,
+        boot_index=0 if suspect or d in roots else None,
+        device_name=d.device,
+        # Once it has an attachment id the volume was reserved before, so it
+        # is not the mapping of an attach that has just begun.
+        has_connection_info=d.attachment_id is not None)
+        for name, d in zip(_names(disks), disks)]
+    if not server.volume_backed:
+        # The API lists volumes only, but the image says what the root is.
+        found.insert(0, Bdm(uuid='image', source_type='image',
+                            destination_type='local', boot_index=0))
+    return tuple(found)
+
+
+def _names(disks: Iterable[Disk]) -> Iterator[str]:
+    """What the mappings are known by; not of all the API tells the id."""
+    count: Counter[str] = collections.Counter()
+    for disk in disks:
+        name = disk.bdm_uuid or 'volume ' + disk.volume_id
+        count[name] += 1
+        yield name if count[name] == 1 else '%s (%d)' % (name, count[name])
+
+
+def _without_ids(disk: Disk) -> Disk:
+    return Disk(disk.volume_id, device=disk.device)
+
+
+def _is_id(text: str) -> bool:
+    return all(c.isalnum() or c in '-_' for c in text)
+
+
+def _server(record: Mapping[str, Any]) -> ComputeServer:
+    status = answers.text(record, 'status')
+    if status == _UNKNOWN:
+        return ComputeServer(
+            id=answers.identifier(record, 'id'), name='', status=status,
+            project=answers.optional_text(record, 'tenant_id'))
+    return ComputeServer(
+        id=answers.identifier(record, 'id'),
+        name=str(record.get('name') or ''),
+        status=status,
+        project=answers.optional_text(record, 'tenant_id'),
+        host=answers.optional_text(record, 'OS-EXT-SRV-ATTR:host'),
+        task_state=answers.optional_text(record, 'OS-EXT-STS:task_state'),
+        locked=record.get('locked') is True,
+        keep=answers.mapping(record, 'metadata').get(KEEP_KEY) == KEEP_VALUE,
+        volume_backed=not record.get('image'),
+        root_device=answers.optional_text(
+            record, 'OS-EXT-SRV-ATTR:root_device_name'),
+        volumes=tuple(
+            answers.identifier(a, 'id') for a in answers.records(
+                record, 'os-extended-volumes:volumes_attached')))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether this Nova is one that the hooks know.
+
+What they replace, what they call and who calls them is compared before
+anything is installed: names, parameters, calls and task states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import inspect
+from typing import Any
+
+from nova.compute import manager as nova_manager, task_states
+from nova.network import neutron
+from nova.virt import block_device, driver as nova_driver
+from nova.virt.libvirt.driver import LibvirtDriver
+from nova.virt.libvirt.guest import Guest as LibvirtGuest
+from nova.virt.libvirt.host import Host as LibvirtHost
+from nova.volume import cinder as nova_cinder
+
+from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.triggers import Trigger
+
+CLEANUP = '_delete_dangling_bdms'
+REBOOT = '_reboot_instance'
+DISKS = '_get_instance_block_device_info'
+START = '_power_on'
+RESUME = '_resume_guests_state'
+BOOT = 'init_host'
+
+#: A class or module, and a function of it with its parameters.
+_Function = tuple[Any, str]
+
+#: What is called or replaced, whatever the trigger.
+_ALWAYS: Sequence[_Function] = (
+    (nova_driver.ComputeDriver,
+     'detach_volume(self, context, connection_info, instance, mountpoint, '
+     'encryption)'),
+    (nova_driver.ComputeDriver, 'get_volume_connector(self, instance)'),
+    (LibvirtDriver,
+     '_disconnect_volume(self, context, connection_info, instance, '
+     'encryption, destroy_secrets, force)'),
+    (LibvirtHost, 'delete_secret(self, usage_type, usage_id)'),
+    (block_device.DriverVolumeBlockDevice,
+     '_get_volume(context, volume_api, volume_id)'),
+    (nova_cinder,
+     'cinderclient(context, microversion, skip_version_check, check_only)'),
+)
+
+_CLEANUP = (nova_manager.ComputeManager,
+            '_delete_dangling_bdms(self, context, instance, bdms)')
+
+#: Called with the mappings between the cleanup and the virt driver.
+_DISKS = (nova_manager.ComputeManager,
+          '_get_instance_block_device_info(self, context, instance, '
+          'refresh_conn_info, bdms)')
+
+#: How it is found out whether a guest is off.
+_STATE: Sequence[_Function] = (
+    (nova_driver.ComputeDriver, 'get_info(self, instance, use_cache)'),
+    (LibvirtHost, 'get_guest(self, instance)'),
+    (LibvirtGuest, 'is_active(self)'),
+)
+
+_START: Sequence[_Function] = (
+    (nova_manager.ComputeManager, '_power_on(self, context, instance)'),
+    _DISKS, *_STATE)
+
+#: What is called or replaced for one trigger, besides.
+_FOR: Mapping[str, Sequence[_Function]] = {
+    triggers.HARD_REBOOT.name: (
+        (nova_manager.ComputeManager,
+         '_reboot_instance(self, context, instance, block_device_info, '
+         'reboot_type)'),
+        (nova_driver.ComputeDriver,
+         'power_off(self, instance, timeout, retry_interval)'),
+        (neutron.API,
+         'get_instance_nw_info(self, context, instance, kwargs)')),
+    triggers.START.name: _START,
+    # Starts have to wait for it.
+    triggers.SWEEP.name: (
+        *_START,
+        (LibvirtGuest,
+         'get_xml_desc(self, dump_inactive, dump_sensitive, '
+         'dump_migratable)'),
+        (LibvirtGuest, 'detach_device(self, conf, persistent, live)')),
+    triggers.HOST_BOOT.name: (
+        (nova_manager.ComputeManager,
+         '_resume_guests_state(self, context, instance, net_info)'),
+        _DISKS, *_STATE),
+}
+
+_TRIGGERS_OF: Mapping[str, Sequence[Trigger]] = {
+    triggers.HARD_REBOOT.name: (triggers.HARD_REBOOT, triggers.SOFT_REBOOT),
+    triggers.START.name: (triggers.START,),
+    triggers.SWEEP.name: (triggers.SWEEP,),
+    triggers.HOST_BOOT.name: (triggers.HOST_BOOT,),
+}
+
+
+def differences() -> list[str]:
+    """What this Nova does otherwise than every hook knows; empty: nothing."""
+    return _differing(_ALWAYS)
+
+
+def differences_for(name: str) -> list[str]:
+    """The same for what only one of the triggers needs.
+
+    :param name: of the trigger
+    """
+    expected = list(_FOR[name])
+    if name == triggers.HARD_REBOOT.name:
+        expected.append(_CLEANUP if has_builtin() else _DISKS)
+        calls = [(REBOOT, CLEANUP if has_builtin() else DISKS)]
+    elif name == triggers.HOST_BOOT.name:
+        calls = [(BOOT, '_init_instance'), ('_init_instance', RESUME),
+                 (RESUME, DISKS)]
+    else:
+        calls = [(START, DISKS)]
+    return (_differing(expected) or [
+        'ComputeManager.%s does not call %s' % call for call in calls
+        if not _calls(*call)]) + _unknown_states(name)
+
+
+def has_builtin() -> bool:
+    """Whether Nova has a cleanup of its own, replaced by now or not."""
+    method = inspect.unwrap(
+        getattr(nova_manager.ComputeManager, CLEANUP, len))
+    return bool(method.__module__ == nova_manager.__name__)
+
+
+def _differing(expected: Sequence[_Function]) -> list[str]:
+    found = []
+    for owner, function in expected:
+        name, _, parameters = function.rstrip(')').partition('(')
+        func = getattr(owner, name, None)
+        if func is None:
+            found.append('%s.%s is missing' % (owner.__name__, name))
+            continue
+        actual = ', '.join(inspect.signature(func).parameters)
+        if actual != parameters:
+            found.append('%s.%s takes (%s) and not (%s)' % (
+                owner.__name__, name, actual, parameters))
+    return found
+
+
+def _calls(name: str, called: str) -> bool:
+    func = inspect.unwrap(getattr(nova_manager.ComputeManager, name, len))
+    code = getattr(func, '__code__', None)
+    return code is not None and called in code.co_names
+
+
+def _unknown_states(name: str) -> list[str]:
+    known = {value for value in vars(task_states).values()
+             if isinstance(value, str)}
+    return ['Nova has no task state "%s"' % state
+            for trigger in _TRIGGERS_OF[name]
+            for state in sorted(s for s in trigger.states if s)
+            if state not in known]

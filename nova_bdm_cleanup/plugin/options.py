@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of ``[bdm_cleanup]``, and the policy that they ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+from oslo_config import cfg, types
+
+from nova_bdm_cleanup.plugin.switch import enabled_option, GROUP
+from nova_bdm_cleanup.rules.facts import Policy, Reason
+
+#: Each word, what it lets be removed, and that in words.
+_REMOVE_WHEN = (
+    ('missing', Reason.VOLUME_MISSING,
+     'the volume does not exist (``volume-missing``)'),
+    ('available', Reason.VOLUME_AVAILABLE,
+     'Cinder offers the volume to everybody (``volume-available``)'),
+    ('attached-elsewhere', Reason.ATTACHED_ELSEWHERE,
+     'Cinder attaches the volume to other servers only '
+     '(``attached-elsewhere``)'),
+    ('duplicate', Reason.DUPLICATE_MAPPING,
+     'another mapping has the same disk, and this one was never connected '
+     '(``duplicate-mapping``)'),
+)
+
+_TRIGGERS = (
+    ('hard_reboot', 'hard reboots'),
+    ('start', 'starts of servers that are off, undelete included'),
+    ('host_boot', 'servers that nova-compute resumes when the host boots'),
+)
+
+#: What counts where the options cannot be read any more, too.
+HOST_BOOT_TIMEOUT = 60
+
+#: Seconds that are the least from one audit to the next.
+_SHORTEST = 60
+
+OPTS: list[cfg.Opt] = [
+    enabled_option(),
+    cfg.ListOpt(
+        'triggers',
+        default=['hard_reboot'],
+        item_type=types.String(choices=_TRIGGERS),
+        help="""
+At which moments a server is cleaned up.
+
+* ``hard_reboot``: %s. A soft reboot only reports. Without this word Nova is
+  left alone in its reboots, and Nova 28 and later then use their own function.
+* ``start``: %s. The same starts are taken up again by a nova-compute that was
+  interrupted in one. A guest that runs all the same is left alone.
+* ``host_boot``: %s, which it does only where ``[DEFAULT]
+  resume_guests_state_on_host_boot`` is set.
+
+Related options:
+
+* ``[bdm_cleanup] host_boot_timeout``
+""" % tuple(text for _, text in _TRIGGERS)),
+    cfg.BoolOpt(
+        'required',
+        default=False,
+        help="""
+Refuse to start nova-compute when the plugin is enabled but cannot work.
+
+The plugin installs itself only into a Nova whose methods and signatures it
+knows, and only with valid options. Otherwise it logs one CRITICAL line, leaves
+Nova as it is, and nova-compute starts without it. Set this to ``true`` where a
+compute node without the cleanup must not go into service.
+
+Related options:
+
+* ``[bdm_cleanup] enabled``
+"""),
+    cfg.StrOpt(
+        'mode',
+        default='enforce',
+        choices=[
+            ('enforce', 'Remove what is dangling.'),
+            ('observe', 'Look and log only; nothing is ever changed.'),
+        ],
+        help="""
+What a cleanup does with what it finds.
+
+Start with ``observe`` to read in the log what would be removed, then change to
+``enforce``. In both modes Nova's own cleanup, of Nova 28 and later, is off.
+"""),
+    cfg.ListOpt(
+        'remove_when',
+        default=[word for word, _, _ in _REMOVE_WHEN],
+        item_type=types.String(choices=[
+            (word, text) for word, _, text in _REMOVE_WHEN]),
+        help="""
+In which situations a block device mapping is removed.
+
+Take a word out to have that situation reported only.
+
+* ``missing``: %s
+* ``available``: %s
+* ``attached-elsewhere``: %s
+* ``duplicate``: %s
+""" % tuple(text for _, _, text in _REMOVE_WHEN)),
+    cfg.BoolOpt(
+        'stale_attachments',
+        default=Policy.stale_attachments,
+        help="""
+Delete stale Cinder attachments.
+
+A stale attachment names this server, but no block device mapping of the server
+accounts for it. It keeps the volume from being used or deleted. Set this to
+``false`` where other software makes attachments for Nova servers in Cinder
+directly; they are then reported only.
+"""),
+    cfg.IntOpt(
+        'grace_period',
+        default=int(Policy.grace_period.total_seconds()),
+        min=0,
+        help="""
+Seconds during which a new block device mapping without connection information
+is taken for an attach in progress and kept.
+
+Attaching a volume writes the mapping before it reserves the volume in Cinder.
+Raise this where attaching takes long because of a loaded message bus or a slow
+storage back end.
+"""),
+    cfg.IntOpt(
+        'stuck_after',
+        default=int(Policy.stuck_after.total_seconds()),
+        min=60,
+        help="""
+Seconds after which a volume that is still ``reserved``, ``attaching`` or
+``detaching`` is reported as ``stuck`` (WARNING) instead of as an operation in
+progress. It is kept in both cases.
+"""),
+    cfg.IntOpt(
+        'max_removals',
+        default=Policy.max_removals,
+        min=1,
+        help="""
+How many block device mappings one reboot may remove. With more than that to
+remove, no mapping is removed (``over-limit``): so many at once more likely
+means that Cinder or Nova's database is wrong than that the server is.
+
+Related options:
+
+* ``[bdm_cleanup] max_attachments``
+* ``[bdm_cleanup] max_removals_per_hour``
+"""),
+    cfg.IntOpt(
+        'max_attachments',
+        default=Policy.max_attachments,
+        min=1,
+        help="""
+The most attachments that one reboot may delete, not counting those of removed
+mappings. Those that connect a host go first; the rest is left to
+later reboots (``over-limit``). Anybody in the server's project can make any
+number of attachments, and while they are deleted the reboot waits, up to
+``timeout``. Raise it where servers collect many of them and their reboots may
+take longer.
+
+Related options:
+
+* ``[bdm_cleanup] max_removals``
+* ``[bdm_cleanup] timeout``
+"""),
+    cfg.IntOpt(
+        'max_removals_per_hour',
+        default=Policy.max_removals_per_hour,
+        min=1,
+        help="""
+How many block device mappings the reboots of this host may remove within an
+hour, and how many stale attachments those of the servers of one project. It is
+counted in the store and therefore across restarts of nova-compute. A reboot
+that would exceed one of the limits removes nothing of that kind
+(``over-limit``). Raise it for the time of a planned clean-up of many servers.
+
+Related options:
+
+* ``[bdm_cleanup] max_removals``
+"""),
+    cfg.IntOpt(
+        'timeout',
+        default=int(Policy.timeout),
+        min=1,
+        help="""
+Seconds that one reboot or start spends on the cleanup at most. When they are
+over it continues, and what is not done yet is left to the next one. Calls to
+Cinder are cut off; a call to the hypervisor or to os-brick that has begun is
+waited for, as Nova does itself in the same reboot, since two of them must not
+work on one device at the same time. A soft reboot, which changes nothing,
+waits for Cinder no longer than five seconds.
+"""),
+    cfg.IntOpt(
+        'host_boot_timeout',
+        default=HOST_BOOT_TIMEOUT,
+        min=1,
+        help="""
+Seconds that nova-compute spends on cleanups at most while it starts, for all
+servers together: those that it resumes (``host_boot``) and those of which it
+finishes an interrupted reboot or start. Each server has a quarter of what is
+left. When Cinder does not answer at all, the other servers come back without a
+cleanup, and one line in the log says how many these are. Servers wait for each
+other then, so raise it only where many of them need a cleanup after a power
+failure, or where one cleanup takes longer than a quarter of this.
+
+Related options:
+
+* ``[bdm_cleanup] triggers``
+* ``[bdm_cleanup] timeout``
+"""),
+    cfg.IntOpt(
+        'audit_interval',
+        default=0,
+        min=0,
+        help="""
+Seconds from one audit of all servers of this host to the next; 0: there is
+none, otherwise 60 or more.
+
+An audit changes nothing. It asks Cinder for all volumes that the mappings of
+this host name, 60 in a request, and once more for each disk that looks wrong.
+What it sees twice, this long apart, it logs once, and once again when it is
+gone. Each host starts at its own second, so that not all ask at once. It needs
+the credentials in ``[cinder]``.
+
+Related options:
+
+* ``[bdm_cleanup] sweep_stopped``
+* ``[bdm_cleanup] metrics_file``
+"""),
+    cfg.BoolOpt(
+        'sweep_stopped',
+        default=False,
+        help="""
+Clean up servers that are stopped, in the background.
+
+Of what the audit has found twice, the dangling mappings of servers that are
+``SHUTOFF`` with no task are removed as a start would remove them, with the
+same guards and limits, so that the next start finds nothing to do. What the
+audit finds at more than ``max_removals`` mappings of this host at once is left
+alone. The servers stay off. Without ``audit_interval`` nothing is found and
+nothing is done.
+
+Related options:
+
+* ``[bdm_cleanup] audit_interval``
+* ``[bdm_cleanup] max_removals``
+* ``[bdm_cleanup] max_removals_per_hour``
+"""),
+    cfg.StrOpt(
+        'metrics_file',
+        default='',
+        help="""
+File into which nova-compute writes its metrics every minute, for the textfile
+collector of Prometheus' node_exporter; empty: none. Its name must end in
+``.prom``, and its directory must be writable for the user of nova-compute.
+Everybody on this host may read it.
+
+Related options:
+
+* ``[bdm_cleanup] audit_interval``
+"""),
+    cfg.StrOpt(
+        'store',
+        default='$state_path/bdm-cleanup/store.sqlite',
+        help="""
+File in which this host keeps every plan and every step. ``nova-bdm-cleanup
+journal`` reads them from there, and prints the commands that undo a removal.
+It is an SQLite database; its directory is made when missing. What cannot be
+recorded is not done.
+
+Related options:
+
+* ``[bdm_cleanup] store_max_size``
+"""),
+    cfg.IntOpt(
+        'store_max_size',
+        default=16,
+        min=4,
+        max=1024,
+        help="""
+Size in MiB that the store may have. The oldest entries make room for new ones.
+Raise it to be able to undo removals that were made longer ago.
+
+Related options:
+
+* ``[bdm_cleanup] store``
+"""),
+]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register the group; doing it again is harmless."""
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """For ``oslo-config-generator`` and the configuration reference."""
+    return [(GROUP, OPTS)]
+
+
+def effective(conf: cfg.ConfigOpts) -> dict[str, Any]:
+    """The value of every option."""
+    group = conf[GROUP]
+    return {opt.dest: group[opt.dest] for opt in OPTS}
+
+
+def problems(conf: cfg.ConfigOpts) -> list[str]:
+    """One sentence for each option whose value is wrong, naming its file."""
+    found = []
+    for opt in OPTS:
+        try:
+            value = conf[GROUP][opt.dest]
+        except cfg.Error as exc:
+            found.append('[%s] %s: %s' % (GROUP, opt.dest, exc))
+        else:
+            # Which oslo.config does not mind.
+            if value is None and isinstance(opt, cfg.IntOpt):
+                found.append('[%s] %s has no value; give it a number, or '
+                             'take the line out' % (GROUP, opt.dest))
+    if not found and not conf[GROUP].triggers:
+        found.append('[%s] triggers is empty; set enabled to false to switch '
+                     'the plugin off' % GROUP)
+    if not found and 0 < conf[GROUP].audit_interval < _SHORTEST:
+        found.append('[%s] audit_interval is %d; set it to %d or more, or to '
+                     '0 for no audit' % (
+                         GROUP, conf[GROUP].audit_interval, _SHORTEST))
+    return found
+
+
+def forget_wrong_values(conf: cfg.ConfigOpts) -> None:
+    """Let the configuration be read by others.
+
+    Every service of OpenStack reads all options that are registered when it
+    logs them at start, and ends when one of them is wrong.
+    """
+    for opt in OPTS:
+        try:
+            conf[GROUP][opt.dest]
+        except cfg.Error:
+            conf.set_override(opt.dest, opt.default, group=GROUP)
+
+
+def without_effect(conf: cfg.ConfigOpts) -> list[str]:
+    """One sentence for each word that is valid and does nothing."""
+    found = []
+    if ('host_boot' in conf[GROUP].triggers
+            and not conf.resume_guests_state_on_host_boot):
+        found.append(
+            '"host_boot" of [%s] triggers has no effect: [DEFAULT] '
+            'resume_guests_state_on_host_boot is not true, so nova-compute '
+            'brings no server back when the host boots' % GROUP)
+    if conf[GROUP].audit_interval and not conf.periodic_enable:
+        found.append(
+            '[%s] audit_interval has no effect: [DEFAULT] periodic_enable is '
+            'false, so nova-compute does nothing by the clock' % GROUP)
+    if conf[GROUP].sweep_stopped and not conf[GROUP].audit_interval:
+        found.append(
+            '[%s] sweep_stopped has no effect: audit_interval is 0, so '
+            'nothing is found that could be swept' % GROUP)
+    return found
+
+
+def store(conf: cfg.ConfigOpts) -> tuple[str, int]:
+    """The path of the store, and its greatest size in bytes."""
+    return conf[GROUP].store, conf[GROUP].store_max_size * 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the options ask for."""
+
+    policy: Policy
+    #: The words of the triggers, each once.
+    triggers: tuple[str, ...]
+    #: Seconds that all cleanups of one start of nova-compute have.
+    host_boot_timeout: float
+    #: Seconds from one round of the audit to the next; 0: there is none.
+    audit_interval: int
+    sweep_stopped: bool
+    #: Where the metrics are written; empty: nowhere.
+    metrics_file: str
+    #: The path of the store, and its greatest size in bytes.
+    store: tuple[str, int]
+
+    @property
+    def watches(self) -> bool:
+        """Whether anything is done by the clock."""
+        return bool(self.audit_interval or self.metrics_file)
+
+
+def settings(conf: cfg.ConfigOpts) -> Settings:
+    """What the options ask for now."""
+    group = conf[GROUP]
+    return Settings(
+        policy=Policy(
+            observe=group.mode == 'observe',
+            remove_when=frozenset(
+                reason for word, reason, _ in _REMOVE_WHEN
+                if word in group.remove_when),
+            stale_attachments=group.stale_attachments,
+            grace_period=datetime.timedelta(seconds=group.grace_period),
+            stuck_after=datetime.timedelta(seconds=group.stuck_after),
+            max_removals=group.max_removals,
+            max_attachments=group.max_attachments,
+            max_removals_per_hour=group.max_removals_per_hour,
+            timeout=group.timeout),
+        triggers=tuple(dict.fromkeys(group.triggers)),
+        host_boot_timeout=float(group.host_boot_timeout),
+        audit_interval=group.audit_interval,
+        sweep_stopped=group.sweep_stopped,
+        metrics_file=group.metrics_file,
+        store=store(conf))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells Prometheus of this nova-compute, in ``[bdm_cleanup] metrics_file``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import time
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from nova_bdm_cleanup import prometheus
+from nova_bdm_cleanup.cleanup.tally import SINCE_START
+from nova_bdm_cleanup.files import FileError
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.journal import Journal, REMOVALS
+from nova_bdm_cleanup.store.processes import Process
+from nova_bdm_cleanup.store.watch import Known, Round, Watch
+from nova_bdm_cleanup.watch import metrics
+
+LOG = logging.getLogger(__name__)
+
+
+class MetricsFile:
+    """The file, if there is to be one.
+
+    :param conf: nova.conf, parsed
+    :param process: this nova-compute
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, process: Process) -> None:
+        self._conf = conf
+        self._process = process
+        self._is_written = True
+
+    def write(self) -> None:
+        """Write it anew.  A problem is told once, until it is over."""
+        path: str = self._conf[GROUP].metrics_file
+        if not path:
+            return
+        try:
+            prometheus.write(path, prometheus.text(self._state()))
+        except FileError as exc:
+            if self._is_written:
+                LOG.error('bdm-cleanup: [bdm_cleanup] metrics_file: %s', exc)
+            self._is_written = False
+        else:
+            self._is_written = True
+
+    def _state(self) -> metrics.State:
+        known: Sequence[Known] = ()
+        last, removals = Round(), 0
+        store = options.store(self._conf)
+        watch = Watch(*store, self._conf.host)
+        try:
+            known, last = watch.known(), watch.last()
+            removals = Journal(*store).spent(REMOVALS)
+        except StoreError:
+            # The start, the rounds and the cleanups say it.
+            pass
+        return metrics.State(
+            moment=time.time(),
+            process=self._process, known=known, last=last,
+            removals_last_hour=removals, counted=SINCE_START)

@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Nova and Cinder say about one server, as plain immutable data.
+
+Adapters fill these classes from Nova objects and Cinder answers; the rules
+read nothing else.  Nothing here imports Nova, Cinder or any client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+import dataclasses
+import datetime
+import enum
+from typing import Any, NamedTuple, Union
+
+
+class Reason(str, enum.Enum):
+    """Every reason code.  The values are stable: operators grep for them."""
+
+    def __str__(self) -> str:
+        return self.value
+
+    # A block device mapping that is as it should be.
+    HEALTHY = 'healthy'
+
+    # A dangling block device mapping: the rules ask for its removal.
+    VOLUME_MISSING = 'volume-missing'
+    VOLUME_AVAILABLE = 'volume-available'
+    ATTACHED_ELSEWHERE = 'attached-elsewhere'
+
+    # A mapping too many of a disk that is in order.
+    DUPLICATE_MAPPING = 'duplicate-mapping'
+
+    # A Cinder attachment of this server that nothing in Nova accounts for.
+    STALE_ATTACHMENT = 'stale-attachment'
+
+    # Something legitimate is (or may be) under way: wait.
+    ATTACH_IN_FLIGHT = 'attach-in-flight'
+    OPERATION_IN_FLIGHT = 'operation-in-flight'
+
+    # A person has to look: the software cannot know which side is right.
+    ROOT_VOLUME_DANGLING = 'root-volume-dangling'
+    ATTACHMENT_MISMATCH = 'attachment-mismatch'
+    STATUS_CONTRADICTION = 'status-contradiction'
+    DUPLICATE_ATTACHMENT = 'duplicate-attachment'
+    CROSS_WIRED = 'cross-wired'
+    RESERVED_ONLY = 'reserved-only'
+    SWAP_INTERRUPTED = 'swap-interrupted'
+    VOLUME_BUSY = 'volume-busy'
+    STUCK = 'stuck'
+
+    # Why an action that the rules ask for is withheld.
+    OBSERVE_MODE = 'observe-mode'
+    SOFT_REBOOT = 'soft-reboot'
+    OPTED_OUT = 'opted-out'
+    NOT_SELECTED = 'not-selected'
+    OVER_LIMIT = 'over-limit'
+    CINDER_SUSPECT = 'cinder-suspect'
+    SECOND_LOOK_DIFFERS = 'second-look-differs'
+    TIMED_OUT = 'timed-out'
+    REBOOT_LOST = 'reboot-lost'
+    START_LOST = 'start-lost'
+    SWEEP_LOST = 'sweep-lost'
+    GUEST_RUNNING = 'guest-running'
+    JOURNAL_UNWRITABLE = 'journal-unwritable'
+
+    # Why nothing could be decided, or a decided step could not be done.
+    NOT_LOOKED_AT = 'not-looked-at'
+    CANNOT_SEE_PROJECT = 'cannot-see-project'
+    CINDER_UNKNOWN = 'cinder-unknown'
+    SERVICE_TOKEN_REQUIRED = 'service-token-required'
+    STEP_FAILED = 'step-failed'
+
+
+#: The reasons for which a block device mapping is removed.
+DANGLING = frozenset((
+    Reason.VOLUME_MISSING,
+    Reason.VOLUME_AVAILABLE,
+    Reason.ATTACHED_ELSEWHERE,
+))
+
+#: The reasons for which one is removed, dangling or not.
+REMOVED = DANGLING | {Reason.DUPLICATE_MAPPING}
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """The server whose disks are looked at."""
+
+    uuid: str
+    project: str | None = None
+    #: The compute host, spelt as Cinder's connectors spell it.
+    host: str = ''
+    #: The operator marked the server with ``bdm_cleanup = keep``.
+    keep: bool = False
+    #: An administrator holds the API lock, as ``nova-manage
+    #: volume_attachment refresh`` does while it swaps attachments.
+    locked_by_admin: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Bdm:
+    """One block device mapping of the server."""
+
+    uuid: str
+    source_type: str | None = None
+    destination_type: str | None = None
+    volume_id: str | None = None
+    attachment_id: str | None = None
+    boot_index: int | None = None
+    device_name: str | None = None
+    #: The connection_info itself holds secrets and stays with the adapter.
+    has_connection_info: bool = False
+    created_at: datetime.datetime | None = None
+
+    @property
+    def is_volume(self) -> bool:
+        """Source and destination are ``volume``: the only kind removed."""
+        return self.source_type == self.destination_type == 'volume'
+
+    @property
+    def is_in_cinder(self) -> bool:
+        """Its disk is a volume, made from whatever source."""
+        return self.destination_type == 'volume'
+
+    @property
+    def is_root(self) -> bool:
+        return self.boot_index == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """One attachment record of Cinder."""
+
+    id: str
+    volume_id: str
+    server_id: str | None
+    status: str
+    #: Cinder stores connection information, so a host was let in.
+    connected: bool = False
+    #: By what the back end knows that host; most back ends do not tell.
+    initiators: frozenset[str] = frozenset()
+    #: When a host was let in.
+    attached_at: datetime.datetime | None = None
+    #: For the host adapter only: it may hold credentials of the back end.
+    connection_info: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False)
+
+    @property
+    def is_legacy(self) -> bool:
+        """Made by ``os-attach``: the back end was never told through it.
+
+        A plain delete of such a record drops the row and leaves the volume
+        mapped to the host.
+        """
+        return self.status == 'attached' and not self.connected
+
+    @property
+    def is_half_connected(self) -> bool:
+        """A host was let in, and Cinder died before it said so.
+
+        A plain delete of such a record leaves the volume mapped, too: Cinder
+        takes what is only reserved for never connected.
+        """
+        return self.status == 'reserved' and self.connected
+
+
+@dataclasses.dataclass(frozen=True)
+class AttachedServer:
+    """One entry of a volume's own list of attached servers."""
+
+    server_id: str | None
+    attachment_id: str | None = None
+    host: str | None = None
+
+
+#: An attach or a detach of some server is under way.
+IN_FLIGHT = ('reserved', 'attaching', 'detaching')
+
+#: Somebody has the volume, or is about to; in other states nobody does.
+TAKEN = ('in-use', *IN_FLIGHT)
+
+#: No migration of the volume is under way.
+_SETTLED = frozenset((None, '', 'none', 'success', 'error'))
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """One volume as Cinder describes it."""
+
+    id: str
+    status: str
+    project: str | None = None
+    multiattach: bool = False
+    migration_status: str | None = None
+    attached_to: tuple[AttachedServer, ...] = ()
+    #: The operator marked the volume with ``bdm_cleanup = keep``.
+    keep: bool = False
+    updated_at: datetime.datetime | None = None
+
+    @property
+    def is_migrating(self) -> bool:
+        """Also where Cinder says it in a word that is not known here."""
+        return self.migration_status not in _SETTLED
+
+    def host_of(self, attachment_id: str | None) -> str | None:
+        """The host that an attachment connects, where Cinder tells it."""
+        for entry in self.attached_to:
+            if entry.attachment_id == attachment_id:
+                return entry.host
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Swap:
+    """A swap of two volumes of a server by Nova, which did not end well.
+
+    Only Nova writes that it was begun, and only for administrators and for
+    Cinder: nobody else can make it up.
+    """
+
+    began: datetime.datetime
+    #: None: nova-compute died, and never said that it is over.  That another
+    #: swap began, or ended, is no end of this one: Nova takes the requests for
+    #: any number of disks of a server at once, carries them out one after the
+    #: other in whatever order, and copies for hours.  This one may have had
+    #: its turn, and made its attachment, after all the others.
+    ended: datetime.datetime | None = None
+
+    @classmethod
+    def unless_it_ended_well(
+            cls, began: datetime.datetime,
+            events: Iterable[tuple[str | None, datetime.datetime | None]]
+            ) -> Swap | None:
+        """A swap, as Nova has recorded it.
+
+        :param events: how and when what nova-compute did for it ended
+        """
+        results = tuple(events)
+        if results and all(result == 'Success' for result, _ in results):
+            return None
+        ends = [end for _, end in results if end is not None]
+        return cls(began, max(ends) if ends and len(ends) == len(results)
+                   else None)
+
+    def may_have_made(self, attachment: Attachment,
+                      slack: datetime.timedelta) -> bool:
+        """Whether an attachment may be that of the new volume.
+
+        :param slack: by so much two clocks may differ
+        """
+        moment = attachment.attached_at
+        return moment is None or (
+            self.began - slack <= moment
+            and (self.ended is None or moment <= self.ended + slack))
+
+    def may_have_met(self, bdm: Bdm) -> bool:
+        """Whether a mapping may be that of the old volume."""
+        return bdm.created_at is None or bdm.created_at <= self.began
+
+
+class Answers(NamedTuple):
+    """What Cinder said about one server."""
+
+    #: By id; None for one that does not exist.
+    volumes: dict[str, Volume | None]
+    attachments: tuple[Attachment, ...]
+    #: There are more attachments than anybody could wait for.
+    is_cut: bool = False
+
+
+class WitnessAnswer(enum.Enum):
+    """Whether Cinder knows a volume that must exist.
+
+    A wrong region or a restored database politely says that everything is
+    gone.
+    """
+
+    #: Cinder knows one.
+    KNOWN = 'known'
+    #: There are some, and Cinder knows none of those that it was asked for.
+    UNKNOWN = 'unknown'
+    #: The cell has no volume but those in question.
+    NONE_EXISTS = 'none exists'
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """All that one look at Nova and Cinder gave.
+
+    A snapshot is complete or it does not exist: when any question went
+    unanswered there is none, and nothing is decided.
+    """
+
+    server: Server
+    bdms: tuple[Bdm, ...]
+    #: One key for each volume asked for; None: proved not to exist.
+    volumes: Mapping[str, Volume | None]
+    attachments: tuple[Attachment, ...]
+    witness: WitnessAnswer = WitnessAnswer.UNKNOWN
+    #: Asked with credentials that see every project.  With others a volume
+    #: of another project looks like one that does not exist, and a migration
+    #: is not shown.
+    sees_all: bool = True
+    #: Those that did not end well.  Asked for only where there may be
+    #: something left of one.
+    swaps: tuple[Swap, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoveBdm:
+    """Disconnect, soft-delete the mapping, delete what is left in Cinder."""
+
+    bdm: Bdm
+    attachments: tuple[Attachment, ...] = ()
+    #: False: another mapping has the disk, so only the row goes.
+    disconnect: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class DeleteAttachment:
+    """Delete an attachment that no mapping accounts for."""
+
+    attachment: Attachment
+    #: First disconnect what it may have left on this host, if a deleted
+    #: mapping tells what that is.  Only where Cinder says that it connects
+    #: this host: the same address may be another disk's here.  Never where a
+    #: mapping has the same volume: that could take the device from it.
+    disconnect: bool = False
+
+
+Action = Union[RemoveBdm, DeleteAttachment]
+
+
+#: What follows for the guest where a mapping is kept and its disk is not
+#: connected; said before a reboot and after it.
+WITHOUT_DISK = ('the guest comes back without the disk: as long as Cinder '
+                'shows no attachment of this server, the disk may be somebody '
+                'else\'s')
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing noticed, acted on or not."""
+
+    reason: Reason
+    #: Plain words for the log and the journal.
+    explanation: str
+    bdm: Bdm | None = None
+    attachment: Attachment | None = None
+    #: What the rules ask for; None: keep.
+    action: Action | None = None
+    #: Why the action is not carried out; None: it is.
+    withheld: Reason | None = None
+    #: The same in plain words, where the reason alone does not say it.
+    obstacle: str = ''
+    #: The disk is connected when the guest comes back, as far as its mapping
+    #: is still there: another decision than what becomes of the mapping.
+    connects: bool = True
+
+    @property
+    def volume_id(self) -> str | None:
+        if self.bdm is not None:
+            return self.bdm.volume_id
+        return self.attachment.volume_id if self.attachment else None
+
+    @property
+    def attachment_id(self) -> str | None:
+        if self.attachment is not None:
+            return self.attachment.id
+        return self.bdm.attachment_id if self.bdm else None
+
+    @property
+    def device(self) -> str | None:
+        return self.bdm.device_name if self.bdm else None
+
+    @property
+    def is_due(self) -> bool:
+        """The action will be carried out."""
+        return self.action is not None and self.withheld is None
+
+
+#: What doubts Cinder, and the operator's own word: the disk is connected as if
+#: nobody had looked.
+_CONNECTS = frozenset((
+    Reason.OBSERVE_MODE,
+    Reason.OPTED_OUT,
+    Reason.NOT_SELECTED,
+    Reason.CINDER_SUSPECT,
+    Reason.OVER_LIMIT,
+))
+
+#: How many attachments of one kind are told one by one.
+_TOLD = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The findings of one server, in the order in which they are acted on."""
+
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def due(self) -> tuple[Finding, ...]:
+        """The findings whose action is to be carried out."""
+        return tuple(f for f in self.findings if f.is_due)
+
+    @property
+    def dangling(self) -> frozenset[str]:
+        """The uuids of the mappings that are to be removed."""
+        return frozenset(f.action.bdm.uuid for f in self.due
+                         if isinstance(f.action, RemoveBdm))
+
+    @property
+    def removals(self) -> int:
+        """How many mappings are to be removed."""
+        return len(self.dangling)
+
+    @property
+    def left_out(self) -> Mapping[str, Finding]:
+        """What must not be connected when the guest comes back, by the uuid
+        of the mapping.
+        """
+        return {f.bdm.uuid: f for f in self.findings
+                if f.bdm is not None and not f.connects
+                and f.withheld not in _CONNECTS}
+
+    def withhold(self, why: Reason, kind: type[Action] | None = None,
+                 obstacle: str = '') -> Plan:
+        """The same findings, with every due action withheld.
+
+        :param kind: only of this kind
+        :param obstacle: the same as the reason, in plain words
+        """
+        return Plan(tuple(
+            dataclasses.replace(f, withheld=why, obstacle=obstacle)
+            if f.is_due and (kind is None or isinstance(f.action, kind)) else f
+            for f in self.findings))
+
+    def of_mappings(self) -> Plan:
+        """Only what was found about mappings."""
+        return Plan(tuple(f for f in self.findings if f.bdm is not None))
+
+    def of_those(self, seen: Collection[tuple[str, str]]) -> Plan:
+        """Only what was found about some mappings before.
+
+        :param seen: their uuids, and why they were to be removed
+        """
+        return Plan(tuple(f for f in self.findings if f.bdm is not None
+                          and (f.bdm.uuid, str(f.reason)) in seen))
+
+    def summed_up(self) -> Plan:
+        """The same as it is told: anybody can make many attachments.
+
+        Of the attachments that are kept, or whose deletion is withheld, for
+        the same reason, the first few are told one by one.
+        """
+        told: list[Finding] = []
+        kinds: dict[tuple[object, ...], list[Finding]] = {}
+        for finding in self.findings:
+            if finding.bdm is None and not finding.is_due:
+                alike = kinds.setdefault(
+                    (finding.reason, finding.withheld, finding.obstacle), [])
+                alike.append(finding)
+                if len(alike) > _TOLD:
+                    continue
+            told.append(finding)
+        told += [dataclasses.replace(
+            alike[0], attachment=None, action=None,
+            explanation='%d more attachments like these' % (
+                len(alike) - _TOLD))
+            for alike in kinds.values() if len(alike) > _TOLD]
+        return Plan(tuple(told))
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """What the operator allows, as the rules and the cleaner take it."""
+
+    observe: bool = False
+    remove_when: frozenset[Reason] = REMOVED
+    stale_attachments: bool = True
+    grace_period: datetime.timedelta = datetime.timedelta(seconds=300)
+    stuck_after: datetime.timedelta = datetime.timedelta(seconds=3600)
+    max_removals: int = 8
+    max_attachments: int = 8
+    max_removals_per_hour: int = 32
+    timeout: float = 60.0
+
+    def is_young(self, since: datetime.datetime | None,
+                 now: datetime.datetime) -> bool:
+        """Too new to be judged; so is what nobody knows the age of."""
+        return since is None or now - since < self.grace_period
+
+    def is_stuck(self, since: datetime.datetime | None,
+                 now: datetime.datetime) -> bool:
+        """Too old to be under way; never what nobody knows the age of."""
+        return since is not None and now - since >= self.stuck_after

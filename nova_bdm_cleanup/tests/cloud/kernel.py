@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The iSCSI sessions of the hosts, where the plugin looks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import pathlib
+from typing import Any
+
+import fixtures
+
+from nova_bdm_cleanup.plugin import sysfs
+
+#: As the driver of Cinder calls the targets; its module needs a Cinder.
+_TARGET = 'iqn.2026-01.test:'
+
+
+class Kernel(fixtures.Fixture):
+    """One for all hosts: they run in one process.
+
+    :param root: instead of ``/sys``; what a test puts there is shown, too
+    :param connected: what is connected, by host
+    """
+
+    def __init__(self, root: pathlib.Path,
+                 connected: Mapping[str, Mapping[str, int]]) -> None:
+        super().__init__()
+        self._root = root
+        self._connected = connected
+        self._really_listed, self._really_read = sysfs.listed, sysfs.read
+        #: The targets of each volume whose are not those of Cinder's driver.
+        self._told: dict[str, list[str]] = {}
+
+    def _setUp(self) -> None:
+        # Nova's tests must not read the devices of the machine.
+        self.useFixture(fixtures.MockPatchObject(sysfs, 'SYS',
+                                                     str(self._root)))
+        for function in (self.listed, self.read):
+            self.useFixture(fixtures.MockPatchObject(
+                sysfs, function.__name__, function))
+
+    def tell(self, data: Mapping[str, Any]) -> None:
+        """By which targets a volume is connected from now on.
+
+        :param data: what os-brick is told of it
+        """
+        self._told[data['volume_id']] = (
+            data.get('target_iqns') or [data['target_iqn']])
+
+    def listed(self, *parts: str) -> frozenset[str]:
+        """What is in a directory, as :func:`sysfs.listed` tells it."""
+        if parts == ('class', 'block'):
+            return self._really_listed(*parts) | {'vda'}
+        return self._really_listed(*parts).union(
+            f'session-{volume}-{number}'
+            for found in self._connected.values() for volume in found
+            for number, _ in enumerate(self._targets(volume))
+            if parts == ('class', 'iscsi_session'))
+
+    def read(self, *parts: str) -> str | None:
+        """What a file says: the target of a session, and no portal."""
+        if parts[-1] != 'targetname':
+            return self._really_read(*parts)
+        volume, _, number = parts[2].partition('-')[2].rpartition('-')
+        return self._targets(volume)[int(number)]
+
+    def _targets(self, volume: str) -> list[str]:
+        return self._told.get(volume) or [_TARGET + volume]

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids as others write them: for a dangling disk it makes no difference.
+
+Cinder takes the id of a server in any form that Python takes for a UUID, from
+any member of a project.  This Cinder compares it without case, as MariaDB
+does, so its list has records whose ids are written in capital letters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cinderclient import exceptions
+
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.functional import commands, scenario
+
+
+class SpellingTest(scenario.ScenarioTestCase, commands.Commands):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[scenario.BOOT_DISK] * 2)
+        self.lost, self.kept = self.made.volumes
+
+    def write(self, text, volume, by=None, connected=False):
+        """Make an attachment as a member of a project."""
+        return self.cloud.leave_attachment(
+            dataclasses.replace(self.made, id=text), volume, connected,
+            by=by or self.cloud.owner)
+
+    def shown(self, command, *arguments):
+        code, rows = self.bdm(command, *arguments)
+        return code, {row['Volume']: row.get('Verdict', row.get('Reason'))
+                      for row in rows}
+
+    def check_shown(self, found):
+        self.assertEqual(
+            (ExitCode.FINDINGS, {**found, self.kept: 'healthy'}),
+            self.shown('show', self.made.id))
+        self.assertEqual(
+            (ExitCode.FINDINGS, found),
+            self.shown('audit', '--project', self.cloud.owner.project))
+
+    def check_removed(self, view):
+        self.assert_gone(view, self.lost)
+        self.assert_healthy(view, self.kept)
+
+    def test_what_cinder_takes(self):
+        for text in (self.made.id.upper(), self.made.id.replace('-', ''),
+                     '{%s}' % self.made.id, 'urn:uuid:' + self.made.id):
+            self.write(text, self.cloud.volume())
+        for text in (self.made.id + ' ', self.made.id[:-1],
+                     self.made.id.replace(self.made.id[0], '\xe1')):
+            self.assertRaises(exceptions.BadRequest, self.write, text,
+                              self.cloud.volume())
+
+    def test_a_record_of_the_own_project(self):
+        """It is stale as one is with the id as Nova writes it."""
+        other = self.cloud.volume()
+        self.write(self.made.id.upper(), other)
+        self.cloud.lose_attachment(self.made, self.lost)
+        found = {self.lost: 'volume-available', other: 'stale-attachment'}
+        self.check_shown(found)
+        self.check_removed(self.reboot(self.made))
+        self.assertEqual((), self.cloud.attachments(other))
+        self.assertEqual('available', self.volume_status(other))
+
+    def test_a_record_of_another_project(self):
+        """It is left alone, and keeps nobody from looking."""
+        foreign = self.cloud.volume(owner=self.cloud.stranger)
+        self.write(self.made.id.upper(), foreign, self.cloud.stranger, True)
+        self.cloud.lose_attachment(self.made, self.lost)
+        found = {self.lost: 'volume-available'}
+        self.check_shown(found)
+        self.check_removed(self.reboot(self.made))
+        self.assertEqual(1, len(self.cloud.attachments(foreign)))
+
+    def test_a_record_that_no_filter_finds(self):
+        """Without dashes it is only on the list of its volume."""
+        multiattach = self.cloud.volume(multiattach=True)
+        self.cloud.attach(self.made, multiattach)
+        self.write(self.made.id.replace('-', ''), multiattach,
+                   connected=True)
+        self.cloud.lose_attachment(self.made, self.lost)
+        view = self.reboot(self.made)
+        self.check_removed(view)
+        self.assertTrue(view.has_disk(multiattach))
+
+    def test_the_row_of_a_server_that_was_booted_from_the_volume(self):
+        """Nova keeps the id as the user wrote it who did that."""
+        for volume in self.made.volumes:
+            row = self.cloud.row(self.made, volume)
+            with self.cloud.nova.database('cell1') as database:
+                database.execute(
+                    'UPDATE block_device_mapping SET volume_id = ? '
+                    'WHERE uuid = ?', (volume.upper(), row.uuid))
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.reboot(self.made)
+        self.assertEqual(
+            [('removing', 'volume-available', self.lost),
+             ('removed', 'volume-available', self.lost)],
+            [(line.event, line.reason, line.volume)
+             for line in self.audit(self.made) if line.event != 'finished'])
+
+    def test_the_operator(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        for text in (self.made.id.upper(), '{%s}' % self.made.id):
+            self.assertEqual(ExitCode.FINDINGS, self.shown('show', text)[0])

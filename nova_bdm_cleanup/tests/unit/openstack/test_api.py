@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No answer is not "gone", and nothing is changed twice."""
+
+from __future__ import annotations
+
+import functools
+import socket
+import threading
+
+from cinderclient import client as cinderclient
+import fixtures
+from keystoneauth1 import (
+    exceptions as ksa_exceptions,
+    plugin as ksa_plugin,
+    session as ksa_session,
+)
+
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Advice, Api, Budget
+from nova_bdm_cleanup.openstack.deadline import Deadline, NotBegun, TimedOut
+from nova_bdm_cleanup.tests.unit import base, wire
+from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud
+
+ADVICE = Advice(credentials='check the credentials', role='be an admin',
+                catalogue='check the catalogue')
+
+PATH = '/volumes/volume-1'
+
+
+class ApiCase(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.cloud = LoopbackCloud()
+        self.cloud.put_volume('volume-1')
+        self.cloud.put_attachment('attachment-1', 'server-1', 'volume-1')
+        self.server = self.useFixture(wire.LoopbackServer(self.cloud))
+        #: Of the deadlines.
+        self.now = 0.0
+
+    def api(self, seconds=None, budget=None, connect=None, **client):
+        """An API that waits; with seconds, one that has a deadline."""
+        return Api(
+            'Cinder', '3.44',
+            connect or (lambda: self.server.cinderclient(
+                **client).client.request), ADVICE,
+            None if seconds is None else Deadline(seconds, lambda: self.now),
+            budget)
+
+    def both(self, **values):
+        """An API that waits, and one that cannot."""
+        return self.api(**values), self.api(20, **values)
+
+    def ask(self, api, method):
+        return (api.get(PATH) if method == 'GET'
+                else self.change(api, method))
+
+    def change(self, api, method):
+        if method == 'POST':
+            return api.post(PATH + '/action', {'os-unreserve': None})
+        return api.delete('/attachments/attachment-1')
+
+
+class AnswersTest(ApiCase):
+    """What is made of each answer."""
+
+    def assert_raises(self, error, words, func, *args):
+        raised = self.assertRaises(error, func, *args)
+        self.assertIs(error, type(raised))
+        for word in words:
+            self.assertIn(word, str(raised))
+        self.assertNotIn('<', str(raised))
+        return raised
+
+    def test_success(self):
+        for api in self.both():
+            self.assertEqual('volume-1', api.get(PATH)['volume']['id'])
+            self.assertEqual([], api.get('/volumes', {
+                'status': 'odd & more'})['volumes'])
+            self.assertEqual('odd & more',
+                             self.cloud.requests[-1].query['status'])
+
+    def test_changes(self):
+        for api in self.both():
+            self.assertIsNone(self.change(api, 'POST'))
+            self.assertEqual({'os-unreserve': None},
+                             self.cloud.requests[-1].body)
+            self.cloud.put_attachment('attachment-1', 's', 'volume-1')
+            self.assertEqual({'attachments': []},
+                             self.change(api, 'DELETE'))
+
+    def test_not_found(self):
+        for api in self.both():
+            error = self.assert_raises(
+                errors.NotFound, ['GET /volumes/gone: Cinder answered 404'],
+                api.get, '/volumes/gone')
+            self.assertEqual(404, error.status)
+
+    def test_any_other_404_is_no_answer(self):
+        for trouble in (wire.page(404), wire.raw(404, b''),
+                        wire.json_answer(404, []),
+                        wire.json_answer(404, {'error': {'code': 404}}),
+                        wire.json_answer(404, {'itemNotFound': 'gone'})):
+            self.cloud.trouble('GET', '/*', trouble)
+            for api in self.both():
+                self.assert_raises(errors.BadAnswer, ['404', 'proxy'],
+                                   api.get, PATH)
+
+    def test_questions(self):
+        for trouble, error, words in (
+                (wire.fault(400, 'badRequest', 'odd'), errors.BadRequest,
+                 ['400 (odd)']),
+                (wire.fault(400, 'badRequest', 'marker [x] not found'),
+                 errors.BadMarker, []),
+                (wire.fault(401, 'unauthorized'), errors.Refused,
+                 ['401', 'check the credentials']),
+                (wire.page(401), errors.Refused, ['401']),
+                (wire.fault(403, 'forbidden'), errors.Forbidden,
+                 ['403', 'be an admin']),
+                (wire.page(406), errors.Unusable, ['3.44']),
+                (wire.fault(409, 'conflict'), errors.BadAnswer, ['409']),
+                (wire.fault(413, 'overLimit'), errors.BadAnswer, ['413']),
+                (wire.fault(500, 'computeFault', 'oops'), errors.BadAnswer,
+                 ['500 (oops)']),
+                (wire.json_answer(300, {'versions': []}), errors.BadAnswer,
+                 ['300']),
+                (wire.json_answer(202, {}), errors.BadAnswer, ['202']),
+                (wire.raw(204, b''), errors.BadAnswer, ['204'])):
+            self.cloud.trouble('GET', '/*', trouble)
+            for api in self.both():
+                self.assert_raises(error, words, api.get, PATH)
+
+    def test_refused_changes(self):
+        for status, error in ((400, errors.Conflict), (409, errors.Conflict),
+                              (403, errors.Forbidden), (401, errors.Refused),
+                              (406, errors.Unusable),
+                              (413, errors.BadAnswer),
+                              (429, errors.BadAnswer),
+                              (500, errors.BadAnswer),
+                              (503, errors.BadAnswer)):
+            for method in ('DELETE', 'POST'):
+                self.cloud.trouble(method, '/*', wire.fault(status, 'fault'))
+                for api in self.both():
+                    raised = self.assert_raises(error, [
+                        '%s /' % method, str(status)], self.change, api,
+                        method)
+                    self.assertEqual(status, raised.status)
+
+    def test_a_page_of_a_proxy_is_not_quoted(self):
+        self.cloud.trouble('DELETE', '/*', wire.page(503))
+        error = self.assertRaises(errors.BadAnswer, self.change, self.api(),
+                                  'DELETE')
+        self.assertEqual('DELETE /attachments/attachment-1: Cinder answered '
+                         '503', str(error))
+
+    def test_the_query_is_not_quoted(self):
+        error = self.assertRaises(errors.NotFound, self.api().get,
+                                  '/volumes/gone', {'secret': 'x'})
+        self.assertNotIn('secret', str(error))
+
+
+class HeadersTest(ApiCase):
+
+    def test_version(self):
+        self.api().get(PATH)
+        self.assertEqual(
+            'volume 3.44',
+            self.cloud.requests[0].headers['OpenStack-API-Version'])
+
+    def test_service_token(self):
+        api = self.api(service=True)
+        api.get(PATH)
+        self.change(api, 'DELETE')
+        for request in self.cloud.requests:
+            self.assertEqual('service', request.headers['X-Service-Token'])
+            self.assertEqual('admin', request.headers['X-Auth-Token'])
+
+
+class RepeatingTest(ApiCase):
+    """Asking twice is harmless; changing twice may not be."""
+
+    def setUp(self):
+        super().setUp()
+        # keystoneauth waits between its requests.
+        self.useFixture(fixtures.MockPatchObject(ksa_session, 'time'))
+
+    def once(self, trouble):
+        """Trouble, and then the answer."""
+        answers = [trouble]
+        def answer(handler):
+            (answers.pop() if answers else wire.edit(lambda b: None))(handler)
+
+        return answer
+
+    def test_a_connection_kept_from_before_may_be_dead(self):
+        for api in self.both():
+            self.cloud.requests.clear()
+            self.cloud.trouble('GET', '/*', self.once(wire.reset))
+            api.get(PATH)
+            self.assertEqual(2, len(self.cloud.requests))
+
+    def test_who_has_time_asks_again(self):
+        for status in (429, 502, 503, 504):
+            self.cloud.requests.clear()
+            self.cloud.trouble('GET', '/*', self.once(wire.page(status)))
+            self.api().get(PATH)
+            self.assertEqual(2, len(self.cloud.requests))
+
+    def test_who_has_time_gives_up(self):
+        for trouble in (wire.page(503), wire.reset):
+            self.cloud.requests.clear()
+            self.cloud.trouble('GET', '/*', trouble)
+            self.assertRaises(errors.Unanswered, self.api().get, PATH)
+            self.assertEqual(3, len(self.cloud.requests))
+
+    def test_who_has_a_deadline_asks_no_third_time(self):
+        for trouble, asked in ((wire.page(503), 1), (wire.reset, 2)):
+            self.cloud.requests.clear()
+            self.cloud.trouble('GET', '/*', trouble)
+            self.assertRaises(errors.Unanswered, self.api(20).get, PATH)
+            self.assertEqual(asked, len(self.cloud.requests))
+
+    def test_a_change_is_sent_once(self):
+        for trouble in (wire.reset, wire.page(503), wire.page(429),
+                        wire.page(504)):
+            for method in ('DELETE', 'POST'):
+                self.cloud.trouble(method, '/*', trouble)
+                for api in self.both():
+                    self.cloud.requests.clear()
+                    self.assertRaises(errors.Unanswered, self.change, api,
+                                      method)
+                    self.assertEqual(1, len(self.cloud.requests))
+
+    def test_nor_does_a_client_repeat_a_change(self):
+        # Nova's is made with the retries of [cinder] http_retries.
+        def connect():
+            client = self.server.cinderclient().client
+            client.connect_retries = 3
+            client.status_code_retries = 3
+            return client.request
+
+        for trouble in (wire.reset, wire.page(503)):
+            self.cloud.trouble('DELETE', '/*', trouble)
+            for api in self.both(connect=connect):
+                self.cloud.requests.clear()
+                self.assertRaises(errors.Unanswered, self.change, api,
+                                  'DELETE')
+                self.assertEqual(1, len(self.cloud.requests))
+
+    def test_one_client_for_all_requests(self):
+        made = []
+
+        def connect():
+            made.append(1)
+            return self.server.cinderclient().client.request
+
+        api = self.api(connect=connect)
+        self.assertEqual([], made)
+        api.get(PATH)
+        api.get(PATH)
+        self.assertEqual([1], made)
+
+
+class FailurePlugin(ksa_plugin.BaseAuthPlugin):
+    """Keystone, failing."""
+
+    def __init__(self, token=None, endpoint=None):
+        super().__init__()
+        self._errors = token, endpoint
+
+    def get_token(self, session, **values):
+        if self._errors[0]:
+            raise self._errors[0]
+        return 'a-token'
+
+    def get_endpoint(self, session, **values):
+        if self._errors[1]:
+            raise self._errors[1]
+
+
+class ConnectingTest(ApiCase):
+    """What is wrong before the API is reached at all."""
+
+    def assert_raises(self, error, words, **values):
+        for api in self.both(**values):
+            raised = self.assertRaises(errors.ApiError, api.get, PATH)
+            self.assertIs(error, type(raised), raised)
+            self.assertIn(words, str(raised))
+
+    def assert_fails(self, error, words, **values):
+        self.assert_raises(error, words, connect=lambda: cinderclient.Client(
+            '3.44', session=ksa_session.Session(
+                auth=FailurePlugin(**values))).client.request)
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(ksa_session, 'time'))
+
+    def test_nobody_listens(self):
+        with socket.socket() as unused:
+            unused.bind(('127.0.0.1', 0))
+            port = unused.getsockname()[1]
+        self.assert_raises(errors.Unreachable, 'Cinder does not answer',
+                           url='http://127.0.0.1:%d' % port)
+
+    def test_no_such_host(self):
+        self.assert_raises(errors.Unreachable, 'cinder.invalid',
+                           url='http://cinder.invalid')
+
+    def test_no_tls(self):
+        self.assert_raises(errors.Unreachable, 'SSL',
+                           url='https://127.0.0.1:%d' % self.server.port)
+
+    def test_an_answer_cut_off(self):
+        self.cloud.trouble('GET', '/*', wire.raw(200, b'{"volume": {}', 5000))
+        self.assert_raises(errors.Unreachable, 'Cinder does not answer')
+
+    def test_not_in_the_catalogue(self):
+        self.assert_fails(errors.Unusable, 'check the catalogue')
+        self.assert_fails(errors.Unusable, 'check the catalogue',
+                          endpoint=ksa_exceptions.EmptyCatalog('empty'))
+
+    def test_keystone_refuses(self):
+        for exc in (ksa_exceptions.Unauthorized('no'),
+                    ksa_exceptions.Forbidden('no'),
+                    ksa_exceptions.NoMatchingPlugin('odd'),
+                    ksa_exceptions.MissingAuthPlugin('none'),
+                    ksa_exceptions.AuthorizationFailure('no')):
+            self.assert_fails(errors.Refused, 'check the credentials',
+                              token=exc)
+
+    def test_keystone_is_in_trouble(self):
+        for exc in (ksa_exceptions.ServiceUnavailable('busy'),
+                    ksa_exceptions.InternalServerError('oops'),
+                    ksa_exceptions.ConnectFailure('away'),
+                    ksa_exceptions.ConnectTimeout('slow')):
+            self.assert_fails(errors.Unreachable, str(exc), token=exc)
+
+    def test_anything_else(self):
+        for exc in (ksa_exceptions.DiscoveryFailure('none'),
+                    RuntimeError('a bug'), KeyError('auth_type')):
+            self.assert_fails(errors.Unanswered, type(exc).__name__,
+                              token=exc)
+
+    def test_a_client_that_cannot_be_made(self):
+        def connect():
+            raise ValueError('no auth_url')
+
+        self.assert_raises(errors.Unanswered, 'no auth_url', connect=connect)
+
+    def test_what_already_has_its_type(self):
+        def connect():
+            raise errors.ProjectHidden('not ours')
+
+        self.assert_raises(errors.ProjectHidden, 'not ours', connect=connect)
+
+
+class DeadlineTest(ApiCase):
+    """Nobody waits longer than the time there is."""
+
+    def test_an_answer_that_never_comes(self):
+        # No time-out of an HTTP library ends the last: each byte is in time.
+        for trouble in (wire.hang, wire.trickle):
+            self.cloud.trouble('GET', '/*', trouble)
+            api = Api('Cinder', '3.44', lambda: self.server.cinderclient(
+                ).client.request, ADVICE, Deadline(0.2))
+            self.assertRaises(
+                (TimedOut, errors.Unreachable), api.in_time, 'asking',
+                functools.partial(api.get, PATH))
+
+    def test_the_time_is_over_already(self):
+        api = self.api(0)
+        self.assertRaises(TimedOut, api.in_time, 'asking', self.fail)
+        self.assertRaises(TimedOut, api.get, PATH)
+        for method in ('DELETE', 'POST'):
+            self.assertRaises(TimedOut, self.change, api, method)
+        self.assertEqual([], self.cloud.requests)
+
+    def test_nothing_is_asked_again_after_the_time(self):
+        def too_late(handler):
+            self.now = 30
+            wire.reset(handler)
+
+        self.cloud.trouble('GET', '/*', too_late)
+        self.assertRaises(TimedOut, self.api(20).get, PATH)
+        self.assertEqual(1, len(self.cloud.requests))
+
+    def test_a_call_that_was_given_up_asks_no_further_questions(self):
+        api = self.api(20)
+
+        def two():
+            api.get(PATH)
+            self.now = 30
+            api.get(PATH)
+
+        self.assertRaises(TimedOut, api.in_time, 'asking', two)
+        self.assertEqual(1, len(self.cloud.requests))
+
+    def with_keystone(self, deadline):
+        auth = self.server.password()
+        client = cinderclient.Client(
+            '3.44', session=ksa_session.Session(auth=auth),
+            service_type='block-storage').client
+        return auth, Api('Cinder', '3.44', lambda: client.request, ADVICE,
+                         deadline)
+
+    def test_nothing_is_sent_after_a_token_that_took_too_long(self):
+        # keystoneauth gets the token when the request has begun already.
+        for method in ('GET', 'DELETE', 'POST'):
+            self.now = 0.0
+            auth, api = self.with_keystone(Deadline(20, lambda: self.now))
+            ask = functools.partial(self.ask, api, method)
+            self.server.before_token = lambda: setattr(self, 'now', 30.0)
+            self.assertRaises(NotBegun, ask)
+            self.assertEqual([], self.cloud.requests)
+            # It is not for want of the token.
+            self.now = 0.0
+            self.assertIsNotNone(auth.auth_ref)
+            ask()
+            self.assertEqual([method], [
+                r.method for r in self.cloud.requests])
+            self.cloud.requests.clear()
+
+    def test_nor_after_a_second_token(self):
+        auth, api = self.with_keystone(Deadline(20, lambda: self.now))
+        self.cloud.trouble('DELETE', '/*', wire.fault(401, 'unauthorized'))
+        tokens = []
+
+        def second_is_late():
+            tokens.append(1)
+            self.now = 30.0 if len(tokens) == 2 else 0.0
+
+        self.server.before_token = second_is_late
+        self.assertRaises(NotBegun, self.change, api, 'DELETE')
+        self.assertEqual(2, len(tokens))
+        self.assertEqual(1, len(self.cloud.requests))
+
+    def test_a_keystone_that_hangs(self):
+        is_asked, goes_on = threading.Event(), threading.Event()
+        self.addCleanup(goes_on.set)
+
+        def hang():
+            is_asked.set()
+            goes_on.wait()
+
+        self.server.before_token = hang
+        _, api = self.with_keystone(Deadline(0.2))
+        threads = set(threading.enumerate())
+        self.assertRaises(TimedOut, api.in_time, 'deleting',
+                          lambda: self.change(api, 'DELETE'))
+        left_behind = [t for t in threading.enumerate()
+                       if t not in threads and t.name == 'bdm-cleanup']
+        goes_on.set()
+        for thread in left_behind:
+            thread.join()
+        self.assertEqual(1, len(left_behind))
+        self.assertTrue(is_asked.is_set())
+        self.assertEqual([], self.cloud.requests)
+
+    def test_a_request_gets_the_time_that_is_left(self):
+        timeouts = []
+
+        def connect():
+            send = self.server.cinderclient().client.request
+
+            def request(*args, **values):
+                timeouts.append(values['timeout'])
+                return send(*args, **values)
+
+            return request
+
+        api = self.api(20, connect=connect)
+        api.get(PATH)
+        self.now = 15
+        api.get(PATH)
+        self.assertEqual([20, 5], timeouts)
+
+    def test_without_a_deadline(self):
+        self.assertEqual(5, self.api().in_time('asking', lambda: 5))
+
+
+class BudgetTest(ApiCase):
+
+    def test_requests_are_counted(self):
+        budget = Budget()
+        api = self.api(budget=budget)
+        for _ in range(3):
+            api.get(PATH)
+        self.change(api, 'DELETE')
+        self.assertEqual({'Cinder': 4}, dict(budget.made))
+
+    def test_too_many(self):
+        budget = Budget(2)
+        budget.spend('Nova')
+        api = self.api(budget=budget)
+        api.get(PATH)
+        error = self.assertRaises(errors.OverBudget, api.get, PATH)
+        self.assertIn('--max-requests', str(error))
+        self.assertEqual(1, len(self.cloud.requests))
+        self.assertEqual(2, sum(budget.made.values()))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A limit on the time that Nova waits."""
+
+from __future__ import annotations
+
+import threading
+
+from nova_bdm_cleanup.openstack.deadline import Allowance, Deadline, TimedOut
+from nova_bdm_cleanup.tests.unit import base
+
+
+class DeadlineTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.time = 100.0
+        self.deadline = Deadline(60, lambda: self.time)
+
+    def test_remaining_time_ends_at_nothing(self):
+        self.assertEqual(60.0, self.deadline.remaining)
+        self.time = 159.0
+        self.assertEqual(1.0, self.deadline.remaining)
+        self.time = 500.0
+        self.assertEqual(0.0, self.deadline.remaining)
+
+    def test_check_up_to_the_last_moment(self):
+        self.time = 159.9
+        self.deadline.check('it')
+        self.time = 160.0
+        error = self.assertRaises(
+            TimedOut, self.deadline.check, 'the cleanup')
+        self.assertEqual('the cleanup was not begun: the 60 s of '
+                         '[bdm_cleanup] timeout are over', str(error))
+
+    def test_a_call_gives_what_the_function_gives(self):
+        for result in ('a result', None, False, ()):
+            self.assertIs(result, self.deadline.call(
+                'it', iter([result]).__next__))
+
+    def test_a_call_raises_what_the_function_raises(self):
+        for exc in (KeyError('a bug'), SystemExit(3)):
+            def fail(exc=exc):
+                raise exc
+
+            self.assertIs(exc, self.assertRaises(
+                type(exc), self.deadline.call, 'it', fail))
+
+    def test_nothing_is_called_when_the_time_is_over(self):
+        self.time = 160.0
+        called = []
+        self.assertRaises(TimedOut, self.deadline.call, 'it',
+                          lambda: called.append(1))
+        self.assertEqual([], called)
+
+    def test_a_call_that_takes_too_long_is_left_behind(self):
+        free = threading.Event()
+        self.addCleanup(free.set)
+        waits = []
+        deadline = Deadline(60, lambda: self.time,
+                            lambda thread, seconds: waits.append(seconds))
+        # What earlier calls took is not waited for once more.
+        for now, left in ((100.0, 60.0), (130.0, 30.0), (159.5, 0.5)):
+            self.time = now
+            error = self.assertRaises(
+                TimedOut, deadline.call, 'asking Cinder', free.wait)
+            self.assertEqual('asking Cinder took longer than the 60 s of '
+                             '[bdm_cleanup] timeout', str(error))
+            self.assertEqual(left, waits[-1])
+
+    def test_what_is_left_behind_does_not_keep_nova_compute_running(self):
+        daemon = []
+        self.deadline.call('it', lambda: daemon.append(
+            threading.current_thread().daemon))
+        self.assertEqual([True], daemon)
+
+
+class AllowanceTest(base.TestCase):
+    """So many seconds for one thing after the other."""
+
+    def setUp(self):
+        super().setUp()
+        self.time = 0.0
+        self.allowance = Allowance(10, lambda: self.time)
+
+    def test_only_what_is_done_with_it_takes_time_from_it(self):
+        with self.allowance.spend():
+            self.time += 3
+        self.time += 100
+        with self.allowance.spend():
+            self.time += 4
+        self.assertEqual(3, self.allowance.left)
+
+    def test_there_is_never_less_than_nothing(self):
+        with self.allowance.spend():
+            self.time += 30
+        self.assertEqual(0, self.allowance.left)
+
+    def test_no_number_of_things_uses_all_of_it(self):
+        shares = []
+        for _ in range(5):
+            shares.append(self.allowance.share)
+            with self.allowance.spend():
+                self.time += self.allowance.share
+        self.assertEqual(2.5, shares[0])
+        self.assertEqual(sorted(shares, reverse=True), shares)
+        self.assertLess(2, self.allowance.left)
+
+    def test_what_fails_has_taken_time_too(self):
+        def fail():
+            with self.allowance.spend():
+                self.time += 3
+                raise RuntimeError('a bug')
+
+        self.assertRaises(RuntimeError, fail)
+        self.assertEqual(7, self.allowance.left)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists are read to their end, or not at all."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.openstack import errors, paging
+from nova_bdm_cleanup.tests.unit import wire
+from nova_bdm_cleanup.tests.unit.openstack import test_api
+
+LIST = '/attachments/detail'
+
+
+class PagesTest(test_api.ApiCase):
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.attachments.clear()
+        for number in range(1, 8):
+            self.cloud.put_attachment('a%d' % number, 'server', 'volume-1')
+
+    def pages(self, limit=1000, **query):
+        return paging.pages(
+            self.api(), LIST, 'attachments',
+            {'all_tenants': '1', **query}, limit, follow_links=False)
+
+    def ids(self, **values):
+        return [r['id'] for page in self.pages(**values) for r in page]
+
+    def test_pages_without_a_link(self):
+        for size in (1, 2, 3, 6, 7, 8, 1000):
+            self.cloud.page = size
+            self.assertEqual(['a%d' % n for n in range(1, 8)], self.ids())
+
+    def test_the_end_is_an_empty_page(self):
+        self.cloud.page = 3
+        self.ids()
+        self.assertEqual(
+            [None, 'a3', 'a6', 'a7'],
+            [r.query.get('marker') for r in self.cloud.requests])
+        self.assertEqual({'1000'},
+                         {r.query['limit'] for r in self.cloud.requests})
+
+    def test_an_empty_list(self):
+        self.cloud.attachments.clear()
+        self.assertEqual([], list(self.pages()))
+        self.assertEqual(1, len(self.cloud.requests))
+
+    def test_the_filter_is_sent_with_each_page(self):
+        self.cloud.page = 3
+        self.ids(instance_id='server')
+        self.assertEqual(
+            {'server'}, {r.query['instance_id'] for r in self.cloud.requests})
+
+    def test_nobody_asks_for_more_than_is_read(self):
+        self.cloud.page = 3
+        self.assertEqual(3, len(next(self.pages())))
+        self.assertEqual(1, len(self.cloud.requests))
+
+    def test_links(self):
+        for number in range(5):
+            self.cloud.put_volume('v%d' % number, 'reserved')
+        for size, asked in ((2, 3), (5, 1)):
+            self.cloud.requests.clear()
+            self.cloud.page = size
+            pages = list(paging.pages(
+                self.api(), '/volumes', 'volumes', {'status': 'reserved'},
+                None, follow_links=True))
+            self.assertEqual(5, sum(map(len, pages)))
+            self.assertEqual(asked, len(self.cloud.requests))
+            self.assertNotIn('limit', self.cloud.requests[0].query)
+
+    def test_a_page_that_ends_with_what_is_deleted_meanwhile(self):
+        self.cloud.page = 3
+        found = []
+        for page in self.pages():
+            found += [r['id'] for r in page]
+            if len(found) == 3:
+                del self.cloud.attachments['a3']
+                del self.cloud.attachments['a2']
+        self.assertEqual(['a%d' % n for n in range(1, 8)], found)
+
+    def test_a_list_that_has_no_beginning(self):
+        for trouble in (wire.fault(404, 'itemNotFound'),
+                        wire.fault(400, 'badRequest', 'marker')):
+            self.cloud.trouble('GET', LIST, trouble)
+            self.assertRaises(errors.BadAnswer, self.ids)
+
+    def test_a_marker_that_is_never_accepted(self):
+        self.cloud.page = 3
+
+        def vanish(handler):
+            if 'marker' in handler.request_made.query:
+                wire.fault(404, 'itemNotFound')(handler)
+            else:
+                wire.edit(lambda body: None)(handler)
+
+        self.cloud.trouble('GET', LIST, vanish)
+        self.assertRaises(errors.BadAnswer, self.ids)
+
+    def test_the_same_page_twice(self):
+        page = {'attachments': [self.cloud.attachments['a1']]}
+        self.cloud.trouble('GET', LIST, wire.json_answer(200, page))
+        error = self.assertRaises(errors.BadAnswer, self.ids)
+        self.assertIn('twice', str(error))
+        self.assertEqual(2, len(self.cloud.requests))
+
+    def test_a_page_that_is_not_answered(self):
+        self.cloud.page = 3
+        for trouble in (wire.page(404), wire.page(200),
+                        wire.fault(500, 'computeFault'),
+                        wire.json_answer(200, {}),
+                        wire.json_answer(200, {'attachments': [{}]})):
+            def broken(handler, trouble=trouble):
+                if 'marker' in handler.request_made.query:
+                    trouble(handler)
+                else:
+                    wire.edit(lambda body: None)(handler)
+
+            self.cloud.trouble('GET', LIST, broken)
+            self.assertRaises(errors.BadAnswer, self.ids)

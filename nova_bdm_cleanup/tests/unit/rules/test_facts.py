@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small arithmetic of the facts, findings and plans."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.tests.unit import base, make
+
+STALE = make.attachment(id='attachment-9', volume_id='volume-9')
+
+
+class PlanTest(base.TestCase):
+    """The small arithmetic of findings and plans."""
+
+    def test_withhold_leaves_what_is_withheld_already(self):
+        due = facts.Finding(Reason.VOLUME_MISSING, 'gone', make.bdm(),
+                            action=facts.RemoveBdm(make.bdm()))
+        other = dataclasses.replace(due, withheld=Reason.NOT_SELECTED)
+        kept = facts.Finding(Reason.HEALTHY, 'attached', make.bdm())
+        plan = facts.Plan((due, other, kept)).withhold(Reason.OVER_LIMIT)
+        self.assertEqual([Reason.OVER_LIMIT, Reason.NOT_SELECTED, None],
+                         [f.withheld for f in plan.findings])
+
+    def test_what_is_due_is_counted_by_its_kind(self):
+        bdm = make.bdm()
+        own, left_over = make.attachment(), make.attachment(id='left-over')
+        removal = facts.Finding(
+            Reason.VOLUME_AVAILABLE, '', bdm,
+            action=facts.RemoveBdm(bdm, (left_over, own)))
+        reserved = facts.Finding(
+            Reason.STALE_ATTACHMENT, '', attachment=STALE,
+            action=facts.DeleteAttachment(dataclasses.replace(
+                STALE, status='reserved')))
+        plan = facts.Plan((removal, reserved))
+        # The mapping's own belongs to the mapping.
+        self.assertEqual((1, 2), (plan.removals, make.deletions(plan)))
+        plan = plan.withhold(Reason.OVER_LIMIT)
+        self.assertEqual((0, 0), (plan.removals, make.deletions(plan)))
+
+    def test_only_one_kind_is_withheld(self):
+        bdm = make.bdm()
+        plan = facts.Plan((
+            facts.Finding(Reason.VOLUME_MISSING, '', bdm,
+                          action=facts.RemoveBdm(bdm)),
+            facts.Finding(Reason.STALE_ATTACHMENT, '', attachment=STALE,
+                          action=facts.DeleteAttachment(STALE))))
+        for kind, left in (
+                (facts.RemoveBdm, [Reason.STALE_ATTACHMENT]),
+                (facts.DeleteAttachment, [Reason.VOLUME_MISSING])):
+            self.assertEqual(left, [f.reason for f in plan.withhold(
+                Reason.OVER_LIMIT, kind).due])
+
+    def test_a_finding_names_its_subject(self):
+        of_bdm = facts.Finding(Reason.HEALTHY, '', make.bdm())
+        of_attachment = facts.Finding(Reason.CROSS_WIRED, '',
+                                      attachment=STALE)
+        of_nothing = facts.Finding(Reason.HEALTHY, '')
+        self.assertEqual(
+            [('volume-1', 'attachment-1', '/dev/vdb'),
+             ('volume-9', 'attachment-9', None), (None, None, None)],
+            [(f.volume_id, f.attachment_id, f.device)
+             for f in (of_bdm, of_attachment, of_nothing)])
+
+    def test_connection_information_is_not_shown(self):
+        secret = make.attachment(connection_info={'auth_password': 'hush'})
+        self.assertNotIn('hush', repr(secret))
+        self.assertEqual(make.attachment(), secret)
+
+
+class SummedUpTest(base.TestCase):
+    """A plan as it is told."""
+
+    def kept(self, count, reason=Reason.STALE_ATTACHMENT, withheld=None,
+             **values):
+        return tuple(facts.Finding(
+            reason, 'it only reserves the volume', withheld=withheld,
+            attachment=dataclasses.replace(STALE, id='stale-%d' % n),
+            **values) for n in range(count))
+
+    def test_a_few_are_told_one_by_one(self):
+        plan = facts.Plan(self.kept(4))
+        self.assertEqual(plan, plan.summed_up())
+
+    def test_of_many_the_first_are_told_and_the_rest_is_counted(self):
+        plan = facts.Plan(self.kept(
+            300, withheld=Reason.OVER_LIMIT, obstacle='too many'))
+        told = plan.summed_up().findings
+        self.assertEqual(plan.findings[:4], told[:4])
+        [rest] = told[4:]
+        self.assertIn('296 more attachments', rest.explanation)
+        self.assertEqual(
+            (Reason.STALE_ATTACHMENT, Reason.OVER_LIMIT, 'too many', None,
+             None, False),
+            (rest.reason, rest.withheld, rest.obstacle, rest.volume_id,
+             rest.attachment_id, rest.is_due))
+
+    def test_each_kind_is_counted_by_itself(self):
+        plan = facts.Plan((
+            *self.kept(6, Reason.CROSS_WIRED),
+            *self.kept(5, Reason.VOLUME_BUSY),
+            *self.kept(7, withheld=Reason.OPTED_OUT),
+            *self.kept(8, withheld=Reason.OVER_LIMIT)))
+        told = [f for f in plan.summed_up().findings if not f.attachment]
+        self.assertEqual([
+            (Reason.CROSS_WIRED, None, '2 more'),
+            (Reason.VOLUME_BUSY, None, '1 more'),
+            (Reason.STALE_ATTACHMENT, Reason.OPTED_OUT, '3 more'),
+            (Reason.STALE_ATTACHMENT, Reason.OVER_LIMIT, '4 more')],
+            [(f.reason, f.withheld, f.explanation[:6]) for f in told])
+
+    def test_mappings_and_what_is_to_be_done_are_never_summed_up(self):
+        due = tuple(facts.Finding(
+            Reason.STALE_ATTACHMENT, '', attachment=STALE,
+            action=facts.DeleteAttachment(STALE)) for _ in range(9))
+        kept = tuple(facts.Finding(Reason.STUCK, '', make.bdm())
+                     for _ in range(9))
+        plan = facts.Plan((*kept, *due))
+        self.assertEqual(plan, plan.summed_up())
+
+
+class ReasonTest(base.TestCase):
+    """The codes are what operators grep for."""
+
+    def test_codes_are_words_for_grep(self):
+        for reason in Reason:
+            self.assertRegex(reason.value, '^[a-z]+(-[a-z]+)*$')
+            self.assertEqual(reason.value, str(reason))
+            self.assertEqual(reason.value, '%s' % reason)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One form for ids, names of hosts and names of devices."""
+
+from __future__ import annotations
+
+import hypothesis
+from hypothesis import strategies as st
+from oslo_utils import uuidutils
+
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.tests.unit import base, worlds
+
+UUID = '6f1c7d2e-9b3a-4c58-a0de-5b7f1e2c3d4a'
+
+
+@st.composite
+def spellings(draw, canonical=UUID):
+    """An id as a client may write it."""
+    text = draw(st.sampled_from((canonical, canonical.replace('-', ''))))
+    text = draw(st.sampled_from((str, str.upper, str.title)))(text)
+    return draw(st.sampled_from(
+        ('%s', '{%s}', 'urn:uuid:%s', '{urn:uuid:%s}', 'uuid:%s'))) % text
+
+
+class IdentifierTest(base.TestCase):
+
+    @worlds.profile()
+    @hypothesis.given(spellings())
+    def test_every_spelling_is_the_same_id(self, text):
+        # What Cinder's schema of an attachment lets pass.
+        self.assertTrue(uuidutils.is_uuid_like(text))
+        self.assertEqual(UUID, spelling.identifier(text))
+
+    @worlds.profile()
+    @hypothesis.given(st.one_of(st.text(), st.text('{}-_ 0123456789abcdefAF:'),
+                                st.text('0123456789abcdef-', min_size=31,
+                                        max_size=37)))
+    def test_what_the_apis_take_for_no_uuid_stays(self, text):
+        if not uuidutils.is_uuid_like(text):
+            self.assertEqual(text, spelling.identifier(text))
+
+    def test_more_than_python_takes_is_not_taken(self):
+        for text in ('', 'server-1', UUID + ' ', ' ' + UUID, 'ghost',
+                     UUID.replace('6f', '6\uff46'), '0x' + '1' * 30,
+                     '1_' * 16, UUID + '\n', UUID[:-1], UUID + '0'):
+            self.assertEqual(text, spelling.identifier(text))
+
+    def test_it_is_its_own_form(self):
+        self.assertIs(UUID, spelling.identifier(UUID))
+
+    def test_the_id_of_a_project_has_no_dashes(self):
+        self.assertEqual(spelling.identifier(UUID),
+                         spelling.identifier(UUID.replace('-', '')))
+
+    def test_none(self):
+        self.assertIsNone(spelling.optional(None))
+        self.assertEqual(UUID, spelling.optional(UUID.upper()))
+
+
+class NamesTest(base.TestCase):
+
+    def test_folded(self):
+        for text in (UUID + '  ', UUID.upper(), UUID.replace('a', '\xe1'),
+                     UUID.replace('6f', '6\uff46')):
+            self.assertEqual(spelling.folded(UUID), spelling.folded(text))
+        self.assertNotEqual(spelling.folded(UUID),
+                            spelling.folded(UUID[:-1] + 'b'))
+
+    def test_host(self):
+        self.assertEqual('compute-1.example', spelling.host(
+            'Compute-1.EXAMPLE'))
+        self.assertIsNone(spelling.host(None))
+
+    def test_device(self):
+        for name in ('/dev/vdb', 'vdb', '/dev/VDB'):
+            self.assertEqual('vdb', spelling.device(name))
+        self.assertEqual('', spelling.device(None))

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova-computes that start and end, for which the test's process stands."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from nova_bdm_cleanup.store import processes
+from nova_bdm_cleanup.store.processes import Process, Processes
+
+MIB = 1024 * 1024
+
+
+def start(path: str, host: str = 'compute1', since: float | None = None,
+          problem: str = '', **facts: Any) -> Process:
+    """A nova-compute starts.
+
+    :param path: of the store
+    """
+    process = Process(host, os.getpid(), time.time() if since is None
+                      else since, problem, facts)
+    Processes(path, 4 * MIB, host).started(process)
+    return process
+
+
+def end(path: str, host: str = 'compute1') -> None:
+    """And ends: the kernel closes its files."""
+    os.close(processes._held.pop('%s-%s.lock' % (path, host)))

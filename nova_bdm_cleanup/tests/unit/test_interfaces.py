@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others build on is only changed on purpose.
+
+``interfaces.txt`` has all that configuration files, scripts, log searches,
+alerts and other releases go by.  Whoever changes some of it, changes that file
+in the same commit, and says so in a release note::
+
+    python3 -m nova_bdm_cleanup.tests.unit.test_interfaces
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+import pathlib
+from unittest import mock
+
+from osc_lib.command import command
+from oslo_config import cfg
+
+from nova_bdm_cleanup.cli import main
+from nova_bdm_cleanup.fleet import audit_metrics
+from nova_bdm_cleanup.fleet.issues import FleetReason
+from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
+from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.store import journal, processes
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import base, test_docs
+from nova_bdm_cleanup.watch import metrics
+from nova_bdm_cleanup.watch.status import State
+
+FILE = pathlib.Path(__file__).with_name('interfaces.txt')
+
+_COMMANDS = {
+    'openstack bdm audit': bdm_audit.AuditBdm,
+    'openstack bdm clean': bdm_clean.CleanBdm,
+    'openstack bdm release': bdm_release.ReleaseBdm,
+    'openstack bdm show': bdm_show.ShowBdm,
+}
+
+
+class _Plain(command.Lister):
+    """A command that has nothing of its own."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Nothing."""
+
+
+def interfaces() -> Iterator[str]:
+    """All of it, a line each."""
+    for opt in options.OPTS:
+        yield 'option %s: %s' % (opt.name, ' '.join(str(value) for value in (
+            type(opt).__name__, repr(opt.default), *_bounds(opt))))
+    for reason in sorted([*map(str, Reason), *map(str, FleetReason)]):
+        yield 'reason %s' % reason
+    for event in sorted(test_docs.events()):
+        yield 'event %s' % event
+    for code in ExitCode:
+        yield 'exit code %d: %s' % (code, code.name.lower())
+    for state in State:
+        yield 'state %s' % state
+    for table in (metrics.TABLE, audit_metrics.TABLE):
+        for metric in table.metrics:
+            yield 'metric %s %s{%s}' % (
+                metric.kind, metric.name, ','.join(metric.labels))
+    for tables in (journal.TABLES, processes.TABLES):
+        for version, statements in enumerate(tables.versions, 1):
+            for statement in statements:
+                yield 'store %s %d: %s' % (
+                    tables.name, version, ' '.join(statement.split()))
+    yield from _words('nova-bdm-cleanup', main._parser())
+    of_cliff = [
+        ' '.join(action.option_strings)
+        for action in _Plain(mock.Mock(), None).get_parser('')._actions]
+    for name, ours in _COMMANDS.items():
+        yield from _words(
+            name, ours(mock.Mock(), None).get_parser(name), of_cliff)
+
+
+def _bounds(opt: cfg.Opt) -> list[str]:
+    of = getattr(opt.type, 'item_type', opt.type)
+    found = [(name, getattr(of, name, None)) for name in ('min', 'max')]
+    if getattr(of, 'choices', None):
+        found.append(('choices', ','.join(map(str, of.choices))))
+    return ['%s=%s' % each for each in found if each[1] is not None]
+
+
+def _words(command: str, parser: argparse.ArgumentParser,
+           others: Sequence[str] = ('-h --help',)) -> Iterator[str]:
+    """The arguments of a command.
+
+    :param others: what somebody else gives to all commands
+    """
+    for action in parser._actions:
+        words = ' '.join(action.option_strings) or action.dest
+        if isinstance(action, argparse._SubParsersAction):
+            for name, sub in action.choices.items():
+                yield from _words('%s %s' % (command, name), sub)
+        elif words not in others and action.help is not argparse.SUPPRESS:
+            yield 'command %s %s' % (command, words)
+
+
+class InterfacesTest(base.TestCase):
+
+    def test_nothing_is_changed_by_accident(self) -> None:
+        self.assertEqual(FILE.read_text(encoding='utf-8').splitlines(),
+                         list(interfaces()))
+
+
+if __name__ == '__main__':
+    FILE.write_text(''.join('%s\n' % line for line in interfaces()),
+                    encoding='utf-8')
