@@ -178,9 +178,10 @@ class Actions:
                        bdm=bdm.uuid, volume=bdm.volume_id)
             # libvirt may have hung, longer than a start waits.
             self._step(finding, 'claim', self._host.claim, quiet=True)
-        if bdm.has_connection_info:
+        if bdm.has_connection_info and not self._trigger.is_hostless:
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
+            # The address of a server on no host is one of its last host.
             self.record('disconnect', 'skipped', bdm=bdm.uuid,
                         detail='it is not connected')
         if self._trigger.gives_way:
@@ -246,7 +247,8 @@ class Actions:
     def _disconnect(self, finding: Finding, disk: Bdm,
                     **subject: Any) -> None:
         obstacle = self._step(finding, 'neighbours', functools.partial(
-            self._obstacle, disk), quiet=True)
+            obstacle_to_disconnect, self._host, self._cinder, disk),
+            quiet=True)
         if obstacle:
             self._skip(finding, obstacle, **subject)
         elif self._step(finding, 'disconnect',
@@ -261,29 +263,6 @@ class Actions:
     def _skip(self, finding: Finding, why: str, **subject: Any) -> None:
         self._audit.left(finding, why)
         self.record('disconnect', 'skipped', detail=why, **subject)
-
-    def _obstacle(self, bdm: Bdm) -> str:
-        """Why a disk must not be disconnected from this host; empty: it may.
-
-        Asked anew before each disconnect, as late as can be.  Only what is
-        proved is an obstacle: what is undecided stops the chain, and the next
-        look tries again.
-        """
-        if self._host.used_by_others(bdm.volume_id or ''):
-            return 'another server on this host uses the volume'
-        if self._host.is_reused(bdm, self._is_attached):
-            return ('another volume has its address on this host by now, so '
-                    'nothing of it can be left here')
-        return ''
-
-    def _is_attached(self, claim: Claim) -> bool:
-        attached = self._cinder.attaches(*claim)
-        if attached is None:
-            raise Undecided(
-                'Cinder does not tell whether volume %s, which has the same '
-                'address, is attached to server %s'
-                % (claim.volume_id, claim.server))
-        return attached
 
     def _delete(self, finding: Finding, attachment: Attachment) -> None:
         if attachment.is_legacy:
@@ -326,6 +305,33 @@ class Actions:
                            failure)
         self.record(name, 'failed', detail=loglines.masked(failure), **subject)
         raise StepFailed(name) from failure
+
+
+def obstacle_to_disconnect(host: HostPort, cinder: CinderPort,
+                           bdm: Bdm) -> str:
+    """Why a disk must not be disconnected from this host; empty: it may.
+
+    Asked anew before each disconnect, as late as can be.  Only what is proved
+    is an obstacle: what is undecided stops the chain, and the next look tries
+    again.
+
+    :raises Undecided: when nobody can tell
+    """
+    def is_attached(claim: Claim) -> bool:
+        attached = cinder.attaches(*claim)
+        if attached is None:
+            raise Undecided(
+                'Cinder does not tell whether volume %s, which has the same '
+                'address, is attached to server %s'
+                % (claim.volume_id, claim.server))
+        return attached
+
+    if host.used_by_others(bdm.volume_id or ''):
+        return 'another server on this host uses the volume'
+    if host.is_reused(bdm, is_attached):
+        return ('another volume has its address on this host by now, so '
+                'nothing of it can be left here')
+    return ''
 
 
 def reason_of(error: Exception, trigger: Trigger) -> Reason:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import contextlib
 import dataclasses
 import datetime
@@ -28,6 +28,7 @@ from nova_bdm_cleanup.rules.facts import (
     RemoveBdm,
     Server,
     Snapshot,
+    Volume,
     WitnessAnswer,
 )
 from nova_bdm_cleanup.store.journal import (
@@ -82,8 +83,16 @@ class Cleaner:
         self._left_out: dict[str, Finding] = {}
         #: The mappings of which an hour has had enough.
         self._over_limit: frozenset[str] = frozenset()
+        #: The guest is on, and is going to be off.
+        self._foresees = False
         #: Whether it was said that Cinder has too many attachments.
         self._is_cut = False
+        #: What was found, as far as it was acted on.
+        self.plan = Plan()
+        #: What Cinder last told of the volumes, by their id.
+        self.volumes: Mapping[str, Volume | None] = {}
+        #: The uuids of the mappings that were removed.
+        self.removed: frozenset[str] = frozenset()
         #: What kept Cinder from being asked, the last time that it was tried.
         self.unanswered: Exception | None = None
         #: Seconds spent on asking it.
@@ -103,7 +112,8 @@ class Cleaner:
         with contextlib.ExitStack() as locks:
             if plan.due and not self._trigger.switches_off:
                 try:
-                    locks.enter_context(self._host.lock())
+                    if not self._trigger.is_locked:
+                        locks.enter_context(self._host.lock())
                 except Exception as exc:
                     plan = plan.withhold(self._reason_of(exc),
                                          obstacle=loglines.masked(exc))
@@ -111,14 +121,34 @@ class Cleaner:
                     # Whatever was going on then is over now.
                     plan = self._look_again(plan, server)
             self._audit.plan(plan)
-            removed = self._act(plan, server) if plan.due else frozenset()
+            self.plan = plan
+            if plan.due:
+                self.removed = self._act(plan, server)
         if not self._trigger.gives_way:
             self._audit.left_out_of_guest(
-                f for uuid, f in self._left_out.items() if uuid not in removed)
-        return removed.union(self._left_out)
+                f for uuid, f in self._left_out.items()
+                if uuid not in self.removed)
+        return self.removed.union(self._left_out)
+
+    def foresee(self, server: Server, bdms: Sequence[Bdm]) -> Plan:
+        """What is going to be found when the guest is off.
+
+        Nothing of it is logged, and nothing is changed.
+        """
+        self._foresees = True
+        plan = self._look(server, bdms)
+        try:
+            spent = self._journal.spent(REMOVALS) if plan.removals else 0
+        except Exception as exc:
+            plan = plan.withhold(Reason.JOURNAL_UNWRITABLE,
+                                 obstacle=loglines.masked(exc))
+        else:
+            if spent + plan.removals > self._policy.max_removals_per_hour:
+                plan = plan.withhold(Reason.OVER_LIMIT)
+        return plan
 
     def report(self, server: Server, bdms: Sequence[Bdm]) -> frozenset[str]:
-        """Find the same in a soft reboot, and change nothing.
+        """Find the same where nothing may be changed.
 
         The virt driver turns the soft reboot of a guest that hangs into a hard
         one, and would connect again what a cleanup would have removed.
@@ -127,7 +157,10 @@ class Cleaner:
         """
         plan = self._look(server, bdms)
         again = self._look_again(plan, server) if plan.due else plan
-        self._audit.plan(again.withhold(Reason.SOFT_REBOOT))
+        self._audit.plan(again.withhold(
+            self._trigger.only_reports or Reason.OBSERVE_MODE))
+        if not self._trigger.switches_off:
+            self._audit.left_out_of_guest(self._left_out.values())
         return frozenset(self._left_out)
 
     def _look(self, server: Server,
@@ -152,6 +185,7 @@ class Cleaner:
         """
         volumes, attachments, is_cut = self._ask(
             lambda: self._cinder.look(server.uuid, bdms, server.project))
+        self.volumes = volumes
         if is_cut and not self._is_cut:
             self._is_cut = True
             self._audit.unread(len(attachments))
@@ -163,7 +197,8 @@ class Cleaner:
         if not plan.due:
             return self._whole(plan)
         current = self._host.server()
-        is_off = self._trigger.switches_off or self._host.is_off()
+        is_off = (self._trigger.switches_off or self._foresees
+                  or self._trigger.only_reports or self._host.is_off())
         plan = self._decide(dataclasses.replace(
             snapshot, server=current or server,
             witness=self._ask(lambda: self._witness(snapshot)),

@@ -137,6 +137,10 @@ class LogLines:
                        '%s; the mapping is still there, and %s' % (
                            finding.explanation, facts.WITHOUT_DISK), finding)
 
+    def refused(self, finding: facts.Finding, why: str) -> None:
+        """A disk keeps Nova from what it was to do."""
+        self._line(levels.WARNING, 'refused', finding.reason, why, finding)
+
     def failed(self, finding: facts.Finding | None, reason: Reason,
                step: str, error: object) -> None:
         """A step failed; its chain stops and the next cleanup tries again."""

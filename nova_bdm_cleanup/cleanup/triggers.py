@@ -22,10 +22,17 @@ class Trigger:
     goes_on: str
     #: What does what is left to be done, for the log.
     next_try: str
-    #: The guest is on as a rule and is switched off, while Nova holds its lock
-    #: of the server.  Elsewhere the lock is taken, and where it cannot be
-    #: proved that the guest is off nothing is done.
+    #: The guest is on as a rule and is switched off.  Elsewhere nothing is
+    #: done where it cannot be proved that the guest is off.
     switches_off: bool = False
+    #: Nova holds its lock of the server meanwhile.  Elsewhere it is taken.
+    is_locked: bool = False
+    #: The server is on no host, and its disks are connected nowhere.
+    is_hostless: bool = False
+    #: It comes from another host, on which its disks are connected.
+    comes_from_elsewhere: bool = False
+    #: Nothing is ever removed, for this reason.
+    only_reports: Reason | None = None
     #: Stale attachments are looked for, too.
     finds_stale: bool = True
     #: So many seconds are waited at most, whatever the options allow.
@@ -42,7 +49,8 @@ HARD_REBOOT = Trigger(
     lost=Reason.REBOOT_LOST,
     goes_on='the reboot goes on',
     next_try='the next hard reboot tries again',
-    switches_off=True)
+    switches_off=True,
+    is_locked=True)
 
 #: It changes nothing, and no release before Nova 28 asks Cinder for anything
 #: in one.
@@ -53,6 +61,8 @@ SOFT_REBOOT = Trigger(
     goes_on='the reboot goes on',
     next_try='a hard reboot tries again',
     switches_off=True,
+    is_locked=True,
+    only_reports=Reason.SOFT_REBOOT,
     longest=5.0)
 
 #: Also undelete, and a start that nova-compute takes up again.
@@ -92,3 +102,7 @@ AUDIT = Trigger(
     goes_on='nothing was to be changed',
     next_try='the next round looks again',
     finds_stale=False)
+
+#: The names of those that bring a server back on its own host.  The others are
+#: in :mod:`move_triggers`.
+BRINGS_BACK = (HARD_REBOOT.name, START.name, HOST_BOOT.name)

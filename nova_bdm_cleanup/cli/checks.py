@@ -105,7 +105,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
         differences = fit.differences() + [
             '%s: %s' % (name, difference)
-            for name in self._conf[GROUP].triggers
+            for name in options.triggers_of(self._conf)
             for difference in fit.differences_for(name)]
         if differences:
             return _failure(

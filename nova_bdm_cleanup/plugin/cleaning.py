@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-import contextlib
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Callable, TypeVar
 
 import nova.conf
 
-from nova_bdm_cleanup.cleanup import cleaner, loglines, triggers
+from nova_bdm_cleanup.cleanup import cleaner, loglines
 from nova_bdm_cleanup.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.openstack.api import Budget
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.plugin import access, boot, options
 from nova_bdm_cleanup.plugin.host import NovaHost
+from nova_bdm_cleanup.rules.facts import Bdm, Plan, Server
 from nova_bdm_cleanup.store.journal import Journal
 
 CONF = nova.conf.CONF
+
+T = TypeVar('T')
 
 
 def clean(manager: Any, context: Any, instance: Any, bdms: Any,
@@ -35,36 +37,73 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
     :param seen: nothing but these mappings, for these reasons, may go
     :returns: the uuids of the mappings that the driver must not connect
     """
-    settings = options.settings(CONF)
-    policy = settings.policy
     booting = boot.current()
-    limits = [(policy.timeout, 'timeout')]
-    if trigger.longest is not None:
-        limits.append((trigger.longest, 'timeout'))
-    if booting is not None:
-        if not booting.allows():
-            return frozenset()
-        limits.append((booting.share, boot.SHARE))
-    seconds, option = min(limits)
-    deadline = Deadline(seconds, option=option)
-    budget = Budget()
-    host = NovaHost(manager, context, instance, deadline, trigger)
-    cleaning = cleaner.Cleaner(
-        host,
-        access.cinder_for(context, instance, deadline, budget,
-                          trigger.finds_stale),
-        Journal(*settings.store),
-        loglines.LogLines(instance, context.request_id, trigger, SINCE_START),
-        policy, trigger, deadline, seen=seen)
-    act = (cleaning.report if trigger is triggers.SOFT_REBOOT
-           else cleaning.clean)
-    with booting.spend() if booting else contextlib.nullcontext():
-        withheld = act(host.known_server(), host.adopt(bdms))
-    if booting is not None and cleaning.unanswered is not None:
+    if booting is None:
+        cleaning = Cleaning(manager, context, instance, trigger, seen=seen)
+        return cleaning.run(bdms)
+    if not booting.allows():
+        return frozenset()
+    cleaning = Cleaning(manager, context, instance, trigger, booting.share)
+    with booting.spend():
+        withheld = cleaning.run(bdms)
+    if cleaning.cleaner.unanswered is not None:
         booting.asked_in_vain(
-            cleaning.unanswered, lambda seconds: access.cinder_for(
+            cleaning.cleaner.unanswered, lambda seconds: access.cinder_for(
                 context, instance, Deadline(seconds, option=boot.SHARE),
-                budget))
-    SINCE_START.looked(trigger.name, cleaning.asking,
-                       sum(budget.made.values()))
+                cleaning.budget))
     return withheld
+
+
+class Cleaning:
+    """A cleanup put together.
+
+    :param manager: the ComputeManager
+    :param context: an elevated context
+    :param instance: the Nova instance
+    :param trigger: what brings it about
+    :param share: of the time that many servers have together, in seconds
+    :param seen: nothing but these mappings, for these reasons, may go
+    """
+
+    def __init__(self, manager: Any, context: Any, instance: Any,
+                 trigger: Trigger, share: float | None = None,
+                 seen: Collection[tuple[str, str]] | None = None) -> None:
+        settings = options.settings(CONF)
+        limits = [(settings.policy.timeout, 'timeout')]
+        if trigger.longest is not None:
+            limits.append((trigger.longest, 'timeout'))
+        if share is not None:
+            limits.append((share, boot.SHARE))
+        seconds, option = min(limits)
+        deadline = Deadline(seconds, option=option)
+        self._trigger = trigger
+        #: Nothing is to be changed, whatever is found.
+        self.observes = settings.policy.observe
+        self.budget = Budget()
+        self.host = NovaHost(manager, context, instance, deadline, trigger)
+        self.cinder = access.cinder_for(
+            context, instance, deadline, self.budget, trigger.finds_stale)
+        self.lines = loglines.LogLines(
+            instance, context.request_id, trigger, SINCE_START)
+        self.cleaner = cleaner.Cleaner(
+            self.host, self.cinder, Journal(*settings.store), self.lines,
+            settings.policy, trigger, deadline, seen=seen)
+
+    def run(self, bdms: Any) -> frozenset[str]:
+        """Clean up, or report where nothing is ever removed.
+
+        :returns: the uuids of the mappings that the driver must not connect
+        """
+        return self._ask(self.cleaner.report if self._trigger.only_reports
+                         else self.cleaner.clean, bdms)
+
+    def foresee(self, bdms: Any) -> Plan:
+        """What would be found now; nothing is changed."""
+        return self._ask(self.cleaner.foresee, bdms)
+
+    def _ask(self, act: Callable[[Server, Sequence[Bdm]], T],
+             bdms: Any) -> T:
+        result = act(self.host.known_server(), self.host.adopt(bdms))
+        SINCE_START.looked(self._trigger.name, self.cleaner.asking,
+                           sum(self.budget.made.values()))
+        return result

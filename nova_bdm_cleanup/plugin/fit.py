@@ -109,6 +109,11 @@ def differences_for(name: str) -> list[str]:
 
     :param name: of the trigger
     """
+    if name not in _FOR:
+        from nova_bdm_cleanup.plugin import moves_fit
+
+        return _differences(moves_fit.FUNCTIONS[name], moves_fit.CALLS[name],
+                            moves_fit.TRIGGERS[name])
     expected = list(_FOR[name])
     if name == triggers.HARD_REBOOT.name:
         expected.append(_CLEANUP if has_builtin() else _DISKS)
@@ -118,9 +123,15 @@ def differences_for(name: str) -> list[str]:
                  (RESUME, DISKS)]
     else:
         calls = [(START, DISKS)]
+    return _differences(expected, calls, _TRIGGERS_OF[name])
+
+
+def _differences(expected: Sequence[_Function],
+                 calls: Sequence[tuple[str, str]],
+                 used: Sequence[Trigger]) -> list[str]:
     return (_differing(expected) or [
         'ComputeManager.%s does not call %s' % call for call in calls
-        if not _calls(*call)]) + _unknown_states(name)
+        if not _calls(*call)]) + _unknown_states(used)
 
 
 def has_builtin() -> bool:
@@ -139,7 +150,7 @@ def _differing(expected: Sequence[_Function]) -> list[str]:
             found.append('%s.%s is missing' % (owner.__name__, name))
             continue
         actual = ', '.join(inspect.signature(func).parameters)
-        if actual != parameters:
+        if parameters and actual != parameters:
             found.append('%s.%s takes (%s) and not (%s)' % (
                 owner.__name__, name, actual, parameters))
     return found
@@ -151,10 +162,10 @@ def _calls(name: str, called: str) -> bool:
     return code is not None and called in code.co_names
 
 
-def _unknown_states(name: str) -> list[str]:
+def _unknown_states(used: Sequence[Trigger]) -> list[str]:
     known = {value for value in vars(task_states).values()
              if isinstance(value, str)}
     return ['Nova has no task state "%s"' % state
-            for trigger in _TRIGGERS_OF[name]
+            for trigger in used
             for state in sorted(s for s in trigger.states if s)
             if state not in known]

@@ -72,6 +72,11 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
         if triggers.HOST_BOOT.name in names:
             _wrap(fit.RESUME, _resuming)
             needs_disks = True
+        if set(names) - set(triggers.BRINGS_BACK):
+            from nova_bdm_cleanup.plugin import moves
+
+            for name, wrap in moves.wraps(names):
+                _wrap(name, wrap)
         if needs_disks:
             _wrap(fit.DISKS, _without_withheld)
         if fit.BOOT in vars(nova_manager.ComputeManager):

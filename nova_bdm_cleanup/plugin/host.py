@@ -83,7 +83,8 @@ class NovaHost:
         """The server as the request brought it along."""
         return Server(uuid=spelling.identifier(self._instance.uuid),
                       host=self._manager.host,
-                      project=self._instance.project_id)
+                      project=self._instance.project_id,
+                      is_offloaded=self._trigger.is_hostless)
 
     def adopt(self, bdms: Any) -> tuple[Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
@@ -99,12 +100,21 @@ class NovaHost:
                 expected_attrs=['metadata'])
         except exception.InstanceNotFound:
             return None
-        if (spelling.host(instance.host) != spelling.host(self._manager.host)
+        if (not self._is_here(instance)
                 or instance.task_state not in self._trigger.states
                 or self._trigger.gives_way
                 and instance.vm_state != vm_states.STOPPED):
             return None
         return server_of(instance, self._manager.host)
+
+    def _is_here(self, instance: Any) -> bool:
+        """Whether it is on the host that the trigger expects it on."""
+        if self._trigger.is_hostless:
+            return (instance.host is None
+                    and instance.vm_state == vm_states.SHELVED_OFFLOADED)
+        return (self._trigger.comes_from_elsewhere
+                or spelling.host(instance.host)
+                == spelling.host(self._manager.host))
 
     def bdms(self) -> tuple[Bdm, ...]:
         return self.adopt(objects.BlockDeviceMappingList.get_by_instance_uuid(
@@ -284,6 +294,10 @@ class NovaHost:
             if finding.bdm and finding.reason is Reason.DUPLICATE_MAPPING
             else 'volume %s' % finding.volume_id if finding.bdm
             else 'attachment %s' % finding.attachment_id, finding.reason)
+        self.show(event)
+
+    def show(self, event: str) -> None:
+        """Put something among the server's action events."""
         objects.InstanceActionEvent.event_start(
             self._context, self._instance.uuid, event, want_result=False,
             host=self._manager.host)
@@ -373,6 +387,7 @@ def server_of(instance: Any, host: str) -> Server:
         project=instance.project_id,
         host=host,
         keep=instance.metadata.get(cinder.KEEP_KEY) == cinder.KEEP_VALUE,
+        is_offloaded=instance.vm_state == vm_states.SHELVED_OFFLOADED,
         locked_by_admin=instance.locked_by == 'admin')
 
 

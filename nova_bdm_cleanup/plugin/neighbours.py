@@ -98,6 +98,8 @@ class Neighbours:
         if not ours:
             return False
         here, moving = self._here()
+        # Its own disks are here, or were: it is who asks.
+        moving.discard(self._instance.uuid)
         moving |= set(self._swapping(here - moving))
         rows = [row for row in
                 objects.BlockDeviceMappingList.get_by_instance_uuids(

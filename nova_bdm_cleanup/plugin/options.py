@@ -30,6 +30,12 @@ _TRIGGERS = (
     ('hard_reboot', 'hard reboots'),
     ('start', 'starts of servers that are off, undelete included'),
     ('host_boot', 'servers that nova-compute resumes when the host boots'),
+    ('move', 'resizes and cold migrations, and taking them back'),
+    ('shelve', 'shelved servers that leave their host'),
+    ('unshelve', 'shelved servers that come back'),
+    ('evacuate', 'servers that are made anew because their host is dead'),
+    ('live_migration', 'live migrations'),
+    ('delete', 'deletes of servers'),
 )
 
 #: What counts where the options cannot be read any more, too.
@@ -43,7 +49,8 @@ OPTS: list[cfg.Opt] = [
     cfg.ListOpt(
         'triggers',
         default=['hard_reboot'],
-        item_type=types.String(choices=_TRIGGERS),
+        item_type=types.String(choices=(
+            *_TRIGGERS, ('all', 'all of these'))),
         help="""
 At which moments a server is cleaned up.
 
@@ -53,11 +60,43 @@ At which moments a server is cleaned up.
   interrupted in one. A guest that runs all the same is left alone.
 * ``host_boot``: %s, which it does only where ``[DEFAULT]
   resume_guests_state_on_host_boot`` is set.
+* ``move``: %s. What dangles is removed when the guest is off, before Nova
+  takes the attachments anew. Where it may not be, the move is refused.
+* ``shelve``: %s. The same.
+* ``unshelve``: %s. What dangles is removed, and nothing is disconnected.
+* ``evacuate``: %s. What dangles is not connected; its mapping stays.
+* ``live_migration``: %s. Nothing is ever taken from a guest that runs: they
+  are refused, see ``live_migration_refuse``.
+* ``delete``: %s. A disk that another guest of this host uses by now is not
+  disconnected.
+* ``all``: all of these.
 
 Related options:
 
 * ``[bdm_cleanup] host_boot_timeout``
+* ``[bdm_cleanup] live_migration_refuse``
 """ % tuple(text for _, text in _TRIGGERS)),
+    cfg.StrOpt(
+        'live_migration_refuse',
+        default='foreign',
+        choices=[
+            ('foreign', 'The volume is of another project, or attached to '
+                        'another server.'),
+            ('all', 'Whatever dangles.'),
+        ],
+        help="""
+Which live migrations are refused, where ``triggers`` has ``live_migration``.
+
+Nova attaches every volume of the server anew. With ``foreign`` a migration is
+refused that would attach a volume which is not this server's. A volume of the
+same project that nobody uses does no harm to others, and draining a host must
+not stop for it. With ``all`` that is refused, too; Nova itself fails where the
+volume does not exist.
+
+Related options:
+
+* ``[bdm_cleanup] triggers``
+"""),
     cfg.BoolOpt(
         'required',
         default=False,
@@ -366,6 +405,13 @@ def store(conf: cfg.ConfigOpts) -> tuple[str, int]:
     return conf[GROUP].store, conf[GROUP].store_max_size * 1024 * 1024
 
 
+def triggers_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
+    """The words of the triggers, each once."""
+    given = conf[GROUP].triggers
+    return tuple(word for word, _ in _TRIGGERS
+                 if word in given or 'all' in given)
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """What the options ask for."""
@@ -405,7 +451,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
             max_attachments=group.max_attachments,
             max_removals_per_hour=group.max_removals_per_hour,
             timeout=group.timeout),
-        triggers=tuple(dict.fromkeys(group.triggers)),
+        triggers=triggers_of(conf),
         host_boot_timeout=float(group.host_boot_timeout),
         audit_interval=group.audit_interval,
         sweep_stopped=group.sweep_stopped,

@@ -61,6 +61,8 @@ class Reason(str, enum.Enum):
     REBOOT_LOST = 'reboot-lost'
     START_LOST = 'start-lost'
     SWEEP_LOST = 'sweep-lost'
+    MOVE_LOST = 'move-lost'
+    EVACUATED = 'evacuated'
     GUEST_RUNNING = 'guest-running'
     JOURNAL_UNWRITABLE = 'journal-unwritable'
 
@@ -93,6 +95,8 @@ class Server:
     host: str = ''
     #: The operator marked the server with ``bdm_cleanup = keep``.
     keep: bool = False
+    #: It is on no host, and its volumes are reserved for it.
+    is_offloaded: bool = False
     #: An administrator holds the API lock, as ``nova-manage
     #: volume_attachment refresh`` does while it swaps attachments.
     locked_by_admin: bool = False

@@ -136,6 +136,19 @@ GUARDS: Table[Row[Due, Withhold]] = Table(
         'the server is not, or no longer, stopped on this host with nothing '
         'going on'),
 
+    Row('a server that is moved, shelved, unshelved or deleted is no longer '
+        'only that',
+        elsewhere,
+        Withhold(Reason.MOVE_LOST),
+        'the server is not, or no longer, in this operation on this host'),
+
+    Row('the server is evacuated: the host that it was on may come back, and '
+        'has to disconnect what its mappings name',
+        elsewhere,
+        Withhold(Reason.EVACUATED),
+        'the server is evacuated, and its old host may still have the disk; '
+        'the next hard reboot or start removes it'),
+
     Row('it is not a reboot, and the guest runs. Only a reboot switches it '
         'off',
         elsewhere,

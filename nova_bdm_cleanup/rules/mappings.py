@@ -133,6 +133,12 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             Keep(Reason.HEALTHY),
             'attached, while another server is changing'),
 
+        Row('its own only reserves the volume, and the server is shelved and '
+            'on no host',
+            lambda m: m.only_reserves and m.is_offloaded,
+            Keep(Reason.HEALTHY),
+            'reserved for the time the server is shelved'),
+
         # A shelve or a move of the server takes its attachments away and
         # reserves the volumes, and may end there.
         Row('its own only reserves the volume, which Nova has connected',
@@ -294,6 +300,10 @@ class MappingFacts:
         """Nova knows how the host is connected, and Cinder does not."""
         return (self.bdm.has_connection_info and self.own is not None
                 and self.own.status == 'reserved' and not self.own.connected)
+
+    @property
+    def is_offloaded(self) -> bool:
+        return self._world.server.is_offloaded
 
     @property
     def lists_what_is_not_shown(self) -> bool:

@@ -150,10 +150,8 @@ class Cloud(fixtures.Fixture):
         self.nova.setUp()
         identity.catalogue.set('compute', self.nova.url)
         if self._plugin:
-            from nova_bdm_cleanup.plugin import hook
-            hook.install(cfg.CONF.bdm_cleanup.triggers,
-                         cfg.CONF.bdm_cleanup.sweep_stopped)
-            self.addCleanup(hook.uninstall)
+            self.switch_plugin_on()
+            self.addCleanup(self.switch_plugin_off)
         for host in self.hosts:
             self.nova.start_compute(host)
         self._introduce_to_cinder()
@@ -566,9 +564,9 @@ class Cloud(fixtures.Fixture):
 
     def switch_plugin_on(self) -> None:
         """Undo :meth:`switch_plugin_off`."""
-        from nova_bdm_cleanup.plugin import hook
-        hook.install(cfg.CONF.bdm_cleanup.triggers,
-                         cfg.CONF.bdm_cleanup.sweep_stopped)
+        from nova_bdm_cleanup.plugin import hook, options
+        settings = options.settings(cfg.CONF)
+        hook.install(settings.triggers, settings.sweep_stopped)
 
     # -- rebooting ---------------------------------------------------------
 

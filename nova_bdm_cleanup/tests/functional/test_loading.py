@@ -133,7 +133,8 @@ class ProcessTest(testtools.TestCase):
         ours = [name for name in told['modules']
                 if not name.startswith('nova_bdm_cleanup.tests')]
         for wing in ('watch.round', 'watch.metrics', 'prometheus', 'fleet',
-                     'plugin.watching', 'plugin.sweeping'):
+                     'plugin.watching', 'plugin.sweeping', 'plugin.moves',
+                     'plugin.moves_fit', 'cleanup.move_triggers'):
             self.assertNotIn('nova_bdm_cleanup.' + wing, ours)
         lines = 0
         for name in ours:
@@ -185,6 +186,15 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual('nova_bdm_cleanup.plugin.hook',
                          told['methods']['_delete_dangling_bdms'])
 
+    def test_moves(self):
+        code, told, log = self._start('enabled = true\ntriggers = all\n')
+        self.assertEqual(0, code)
+        self.assertIn('delete', log[0])
+        self.assertLessEqual(
+            {'_terminate_volume_connections', '_prep_block_device',
+             '_rebuild_default_impl', 'check_can_live_migrate_source'},
+            set(told['wrapped']))
+
     def test_reboots_are_left_alone(self):
         code, told, log = self._start('enabled = true\ntriggers = start\n')
         self.assertEqual(0, code)
@@ -230,7 +240,7 @@ class ProcessTest(testtools.TestCase):
 
     def test_wrong_value(self):
         """One of many; which are wrong is in the unit tests."""
-        code, told, log = self._start('enabled = true\ntriggers = move\n')
+        code, told, log = self._start('enabled = true\ntriggers = moves\n')
         self.assertEqual(0, code)
         line = log[-1]
         for word in (' CRITICAL ', '[bdm_cleanup] triggers', 'move',

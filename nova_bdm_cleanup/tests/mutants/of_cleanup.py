@@ -63,9 +63,8 @@ MUTANTS = (
     Mutant('running-guest-not-asked',
            'A guest that runs all the same loses its disk under its feet.',
            _CLEANER, (
-               ('is_off = self._trigger.switches_off or '
-                'self._host.is_off()',
-                'is_off = True'),)),
+               ('or self._trigger.only_reports or self._host.is_off())',
+                'or True)'),)),
 
     # The plan
 
@@ -127,9 +126,8 @@ MUTANTS = (
     Mutant('withheld-disks-not-named',
            'The driver connects a disk again of which the removal failed.',
            _CLEANER, (
-               ('        return removed.union(self._left_out)\n\n'
-                '    def report',
-                '        return removed\n\n    def report'),)),
+               ('        return self.removed.union(self._left_out)\n',
+                '        return self.removed\n'),)),
 
     Mutant('second-look-without-an-answer',
            'A disk that the first look proved to be nobody\'s is connected, '
@@ -160,9 +158,9 @@ MUTANTS = (
     Mutant('disconnect-after-the-row',
            'After a crash nobody knows what is still connected.',
            _ACTIONS, (
-               ('        if bdm.has_connection_info:\n',
+               ('        if bdm.has_connection_info and not ',
                 '        self._destroy(finding, bdm)\n'
-                '        if bdm.has_connection_info:\n'),
+                '        if bdm.has_connection_info and not '),
                ('        self._destroy(finding, bdm)\n'
                 '        self._tidy(finding, bdm)\n',
                 '        self._tidy(finding, bdm)\n'),)),
@@ -265,13 +263,13 @@ MUTANTS = (
     Mutant('neighbours-not-asked',
            'A disk goes that another server of this host uses.',
            _ACTIONS, (
-               ("if self._host.used_by_others(bdm.volume_id or ''):",
+               ("if host.used_by_others(bdm.volume_id or ''):",
                 'if False:'),)),
 
     Mutant('address-not-asked',
            'The disk goes that has the address of the old one by now.',
            _ACTIONS, (
-               ('if self._host.is_reused(bdm, self._is_attached):',
+               ('if host.is_reused(bdm, is_attached):',
                 'if False:'),)),
 
     Mutant('address-of-a-mapping-that-dangles',

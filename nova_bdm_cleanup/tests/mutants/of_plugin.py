@@ -21,8 +21,7 @@ MUTANTS = (
     Mutant('server-of-another-host',
            'A server is cleaned up that is on another host by now.',
            _HOST, (
-               ('spelling.host(instance.host) != spelling.host('
-                'self._manager.host)\n                or ',
+               ('not self._is_here(instance)\n                or ',
                 ''),)),
 
     Mutant('task-state-not-looked-at',
@@ -190,10 +189,9 @@ MUTANTS = (
     Mutant('soft-reboot-removes',
            'A soft reboot takes a disk from a guest that goes on with it.',
            _CLEANING, (
-               ('    act = (cleaning.report if trigger is '
-                'triggers.SOFT_REBOOT\n'
-                '           else cleaning.clean)\n',
-                '    act = cleaning.clean\n'),)),
+               ('self.cleaner.report if self._trigger.only_reports\n'
+                '                         else self.cleaner.clean',
+                'self.cleaner.clean'),)),
 
     Mutant('sweep-removes-what-was-not-told',
            'A sweep removes what the round before did not see and tell.',

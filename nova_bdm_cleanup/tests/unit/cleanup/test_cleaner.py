@@ -15,7 +15,7 @@ from unittest import mock
 import hypothesis
 from hypothesis import strategies as st
 
-from nova_bdm_cleanup.cleanup import cleaner, loglines, triggers
+from nova_bdm_cleanup.cleanup import cleaner, loglines, move_triggers, triggers
 from nova_bdm_cleanup.cleanup.ports import RebootLost
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, NotBegun, TimedOut
@@ -99,7 +99,8 @@ class CleanerTestCase(base.TestCase):
               sees_all=True, path=None, trigger=None, **options):
         """The cleanup of one reboot, or of something else."""
         policy = Policy(**options)
-        trigger = trigger or self.TRIGGER
+        trigger = trigger or (
+            triggers.SOFT_REBOOT if soft else self.TRIGGER)
         journal = world.journal(path or self.path)
         try:
             cleaning = cleaner.Cleaner(
@@ -508,6 +509,79 @@ class SweepTest(CleanerTestCase):
             cleaning.clean(make.server(), tuple(world.rows.values()))
         self.assertEqual(2, world.calls.count('look'))
         self.assertGreaterEqual(cleaning.asking, 2)
+
+
+class MoveTest(CleanerTestCase):
+    """The server leaves its host, or comes to one."""
+
+    def stopped(self):
+        world = broken()
+        world.running = False
+        return world
+
+    def test_the_mappings_go_that_a_start_would_remove(self):
+        for trigger, locks in ((move_triggers.MOVE, 1),
+                               (move_triggers.SHELVE, 0),
+                               (move_triggers.UNSHELVE, 0)):
+            world = self.stopped()
+            if trigger.is_hostless:
+                world.connected.clear()
+            self.assertEqual(DANGLING, self.clean(world, trigger=trigger))
+            self.assertEqual(locks, world.calls.count('lock'))
+            # Both looks have been taken, with the lock or without.
+            self.assertEqual(2, world.calls.count('look'))
+
+    def test_a_server_on_no_host_has_nothing_to_disconnect(self):
+        """The addresses are another host's, and somebody's here."""
+        world = self.stopped()
+        world.connected.clear()
+        self.clean(world, trigger=move_triggers.UNSHELVE)
+        self.assertNotIn('disconnect', world.calls)
+        self.assertNotIn('used_by_others', world.calls)
+
+    def test_an_evacuation_removes_nothing(self):
+        """The old host comes back, and has to disconnect by the rows."""
+        world = broken()
+        before = world.state()
+        self.assertEqual(DANGLING, self.clean(
+            world, soft=True, trigger=move_triggers.EVACUATE))
+        self.assertEqual(before, world.state())
+        self.assertEqual(6, self.log.output.count('(evacuated)'))
+        self.assertEqual(6, len(self.lines(event='not-connected')))
+
+    def foresee(self, world, **options):
+        policy = Policy(**options)
+        return cleaner.Cleaner(
+            fakes.Host(world), fakes.Cinder(world, True, True),
+            world.journal(self.path),
+            loglines.LogLines(None, 'req-1', move_triggers.MOVE), policy,
+            move_triggers.MOVE, Deadline(policy.timeout, lambda: self.time),
+            lambda: make.NOW).foresee(
+                make.server(), tuple(world.rows.values()))
+
+    def test_what_is_going_to_be_removed_when_the_guest_is_off(self):
+        world = broken()
+        before = world.state()
+        self.assertEqual(DANGLING, self.foresee(world).dangling)
+        self.assertEqual(before, world.state())
+        self.assertEqual('', self.log.output)
+
+    def test_what_is_not_going_to_be_removed(self):
+        for options, reason in (
+                ({'observe': True}, 'observe-mode'),
+                ({'max_removals': 1}, 'over-limit'),
+                ({'max_removals_per_hour': 1}, 'over-limit')):
+            plan = self.foresee(broken(), **options)
+            self.assertEqual(frozenset(), plan.dangling)
+            self.assertEqual({reason}, {
+                str(f.withheld) for f in plan.findings if f.action})
+
+    def test_the_journal_cannot_be_read(self):
+        os.mkdir(os.path.dirname(self.path))
+        os.mkdir(self.path)
+        self.assertEqual({'journal-unwritable'}, {
+            str(f.withheld) for f in self.foresee(broken()).findings
+            if f.action})
 
 
 class WitnessTest(CleanerTestCase):

@@ -98,8 +98,14 @@ class TriggersTest(ConfTestCase):
         self.assertEqual(60, options.settings(conf).host_boot_timeout)
 
     def test_each_word_counts_once(self):
-        self.assertEqual(('start', 'hard_reboot'), options.settings(
+        self.assertEqual(('hard_reboot', 'start'), options.settings(
             self.conf('triggers = start, hard_reboot,start')).triggers)
+
+    def test_all(self):
+        self.assertEqual(
+            ('hard_reboot', 'start', 'host_boot', 'move', 'shelve',
+             'unshelve', 'evacuate', 'live_migration', 'delete'),
+            options.settings(self.conf('triggers = all,start')).triggers)
 
     def test_unknown_word(self):
         problem, = options.problems(self.conf('triggers = start,live'))

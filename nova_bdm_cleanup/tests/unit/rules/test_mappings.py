@@ -252,7 +252,8 @@ class CoverageTest(base.TestCase):
                 tested.add(id(mappings.judge(bdm, world).row))
         self.assertEqual(
             # These have tests of their own, below.
-            [Reason.OPERATION_IN_FLIGHT, *[Reason.DUPLICATE_MAPPING] * 2],
+            [Reason.OPERATION_IN_FLIGHT, Reason.HEALTHY,
+             *[Reason.DUPLICATE_MAPPING] * 2],
             [r.outcome.reason for section in mappings.MAPPINGS.rows
              for r in section.rows if id(r) not in tested])
 
@@ -402,6 +403,15 @@ class MappingTest(base.TestCase):
                         status=status, multiattach=True,
                         attached_to=others)]))
                 self.assertEqual([Reason.HEALTHY], reasons(plan))
+
+    def test_reserved_for_a_server_that_is_shelved(self):
+        reserved = make.attachment(status='reserved', connected=False)
+        for is_offloaded, reason in ((True, Reason.HEALTHY),
+                                     (False, Reason.RESERVED_ONLY)):
+            plan = decide(make.snapshot(
+                [make.bdm()], [make.volume(status='reserved')], [reserved],
+                is_offloaded=is_offloaded))
+            self.assertEqual([reason], [f.reason for f in plan.findings])
 
     def test_stuck_says_since_when(self):
         [finding] = decide(make.snapshot(

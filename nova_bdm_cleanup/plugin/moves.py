@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hooks on what takes a server from its host.
+
+In all of these Nova takes every attachment of the server anew.  Where a
+mapping dangles, that fails half way and leaves the neighbours of the disk only
+reserved; or it succeeds, and the server gets a disk that is somebody else's.
+
+What dangles is removed where the guest is provably off and before Nova asks
+Cinder for anything.  Where it may not be removed, the operation ends there:
+the other disks stay attached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+import functools
+import inspect
+from typing import Any, Callable
+
+from nova import exception, objects
+from nova.compute import vm_states
+import nova.conf
+from oslo_log import log as logging
+
+from nova_bdm_cleanup.cleanup import actions, loglines, move_triggers
+from nova_bdm_cleanup.cleanup.triggers import Trigger
+from nova_bdm_cleanup.plugin import moves_fit
+from nova_bdm_cleanup.plugin.cleaning import Cleaning
+from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import DANGLING, Finding, Reason
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+_Wrapped = Callable[..., Any]
+
+#: Of a mapping of such a kind Nova cannot take the attachment anew, or should
+#: not.
+_DANGLES = DANGLING | {Reason.ROOT_VOLUME_DANGLING, Reason.SWAP_INTERRUPTED}
+
+#: The operator's own word: Nova goes on as if nobody had looked.
+_TOLERATED = (Reason.OBSERVE_MODE, Reason.OPTED_OUT, Reason.NOT_SELECTED)
+
+
+def wraps(names: Sequence[str]) -> Iterator[
+        tuple[str, Callable[[_Wrapped], _Wrapped]]]:
+    """What is to be put around which methods of the manager.
+
+    :param names: of the triggers
+    """
+    leaving = _by_state(names, move_triggers.MOVE, move_triggers.SHELVE)
+    disconnecting = {**leaving, **_by_state(names, move_triggers.DELETE)}
+    if disconnecting:
+        yield moves_fit.DISKS, functools.partial(
+            _before_the_driver, disconnecting)
+    if leaving:
+        yield moves_fit.TERMINATE, functools.partial(
+            _after_the_driver, leaving)
+    for trigger, method, wrap in (
+            (move_triggers.UNSHELVE, moves_fit.PREPARE, _unshelving),
+            (move_triggers.EVACUATE, moves_fit.REBUILD, _evacuating),
+            (move_triggers.LIVE_MIGRATION, moves_fit.CHECK,
+             _checking_source)):
+        if trigger.name in names:
+            yield method, wrap
+
+
+def _by_state(names: Sequence[str],
+              *triggers: Trigger) -> dict[str | None, Trigger]:
+    """Those that are wanted, by the task states of Nova."""
+    return {state: trigger for trigger in triggers if trigger.name in names
+            for state in trigger.states}
+
+
+# On the host that the server leaves
+
+
+def _before_the_driver(triggers: Mapping[str | None, Trigger],
+                       original: _Wrapped) -> _Wrapped:
+    """The driver is about to disconnect all disks.
+
+    It goes by addresses, and another guest of this host may have the disk, or
+    its address, by now.
+    """
+    @functools.wraps(original)
+    def _get_instance_block_device_info(
+            self: Any, context: Any, instance: Any,
+            refresh_conn_info: bool = False, bdms: Any = None) -> Any:
+        trigger = triggers.get(instance.task_state)
+        if trigger is not None and not refresh_conn_info and bdms is not None:
+            kept = _neighbours_disks(self, context, instance, bdms, trigger)
+            if kept:
+                # Nova goes on with a list of its own.
+                bdms = objects.BlockDeviceMappingList(objects=[
+                    b for b in bdms if b.uuid not in kept])
+        return original(self, context, instance, refresh_conn_info, bdms)
+
+    return _get_instance_block_device_info
+
+
+def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
+                      trigger: Trigger) -> frozenset[str]:
+    """The mappings whose disks the driver must not take from this host.
+
+    :raises InstanceFaultRollback: when the operation should not even begin
+    """
+    kept = set()
+    obstacles = []
+    try:
+        cleaning = Cleaning(manager, context.elevated(), instance, trigger)
+        if cleaning.observes:
+            return frozenset()
+        plan = cleaning.foresee(bdms)
+        is_first = instance.task_state == 'resize_migrating'
+        for finding in filter(_dangles, plan.findings):
+            obstacle = _not_to_disconnect(cleaning, finding)
+            if is_first and (obstacle or not finding.is_due):
+                obstacles.append((finding, obstacle))
+            elif obstacle and finding.bdm:
+                cleaning.lines.left(finding, obstacle)
+                kept.add(finding.bdm.uuid)
+    except Exception:
+        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
+                      instance=instance)
+    if obstacles:
+        # The guest still runs, and nothing has been changed.
+        raise exception.InstanceFaultRollback(
+            _refusal(cleaning, instance, obstacles))
+    return frozenset(kept)
+
+
+def _not_to_disconnect(cleaning: Cleaning, finding: Finding) -> str:
+    """Why the driver must not disconnect a disk; empty: it may."""
+    bdm = finding.bdm
+    if bdm is None or not bdm.has_connection_info:
+        return ''
+    try:
+        return actions.obstacle_to_disconnect(
+            cleaning.host, cleaning.cinder, bdm)
+    except Exception as exc:
+        # Undecided.  A disk too many on a host is less harm than one too few.
+        return loglines.masked(exc)
+
+
+def _after_the_driver(triggers: Mapping[str | None, Trigger],
+                      original: _Wrapped) -> _Wrapped:
+    """The guest is off and its disks are disconnected; Cinder is next."""
+
+    @functools.wraps(original)
+    def _terminate_volume_connections(self: Any, context: Any, instance: Any,
+                                      bdms: Any) -> Any:
+        trigger = triggers.get(instance.task_state)
+        if trigger is not None:
+            _remove(self, context, instance, bdms, trigger)
+        return original(self, context, instance, bdms)
+
+    return _terminate_volume_connections
+
+
+def _remove(manager: Any, context: Any, instance: Any, bdms: Any,
+            trigger: Trigger) -> None:
+    """Remove what dangles.
+
+    :raises InstanceUnacceptable: when some of it is still there
+    """
+    try:
+        cleaning = Cleaning(manager, context.elevated(), instance, trigger)
+        cleaning.run(bdms)
+        removed = cleaning.cleaner.removed
+        # Whoever comes next reads the rows anew.
+        _take_out(bdms, removed)
+        left = [(finding, '') for finding in cleaning.cleaner.plan.findings
+                if _dangles(finding) and not cleaning.observes
+                and finding.bdm and finding.bdm.uuid not in removed]
+    except Exception:
+        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
+                      instance=instance)
+        return
+    if left:
+        raise _refusal(cleaning, instance, left)
+
+
+# On the host that the server comes to
+
+
+def _unshelving(original: _Wrapped) -> _Wrapped:
+    """The volumes of a server that is on no host are about to be connected."""
+
+    @functools.wraps(original)
+    def _prep_block_device(self: Any, context: Any, instance: Any,
+                           bdms: Any) -> Any:
+        # Builds and rebuilds come here, too.
+        if instance.vm_state == vm_states.SHELVED_OFFLOADED:
+            _withhold(self, context, instance, bdms, move_triggers.UNSHELVE)
+        return original(self, context, instance, bdms)
+
+    return _prep_block_device
+
+
+def _evacuating(original: _Wrapped) -> _Wrapped:
+    """A server is about to be made anew, whose host is dead."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def _rebuild_default_impl(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        if given.get('evacuate'):
+            _withhold(given['self'], given['context'], given['instance'],
+                      given['bdms'], move_triggers.EVACUATE)
+        return original(*args, **kwargs)
+
+    return _rebuild_default_impl
+
+
+def _withhold(manager: Any, context: Any, instance: Any, bdms: Any,
+              trigger: Trigger) -> None:
+    try:
+        _take_out(bdms, Cleaning(
+            manager, context.elevated(), instance, trigger).run(bdms))
+    except Exception:
+        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
+                      instance=instance)
+
+
+# Where the guest goes on
+
+
+def _checking_source(original: _Wrapped) -> _Wrapped:
+    """A live migration may still be refused, and nothing has happened yet."""
+
+    @functools.wraps(original)
+    def check_can_live_migrate_source(self: Any, ctxt: Any, instance: Any,
+                                      dest_check_data: Any) -> Any:
+        _refuse_to_migrate(self, ctxt, instance)
+        return original(self, ctxt, instance, dest_check_data)
+
+    return check_can_live_migrate_source
+
+
+def _refuse_to_migrate(manager: Any, context: Any, instance: Any) -> None:
+    """Refuse what would attach a disk that is not this server's.
+
+    :raises MigrationPreCheckError: which a scheduler takes for an answer
+    """
+    obstacles = []
+    try:
+        refuses_all = CONF[GROUP].live_migration_refuse == 'all'
+        cleaning = Cleaning(manager, context.elevated(), instance,
+                            move_triggers.LIVE_MIGRATION)
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            context, instance.uuid)
+        if cleaning.observes:
+            cleaning.run(bdms)
+            return
+        plan = cleaning.foresee(bdms)
+        obstacles = [
+            (finding, '') for finding in plan.findings
+            if _dangles(finding)
+            and (refuses_all or _is_anothers(cleaning, finding, instance))]
+    except Exception:
+        LOG.exception('bdm-cleanup failed; %s',
+                      move_triggers.LIVE_MIGRATION.goes_on, instance=instance)
+    if obstacles:
+        raise exception.MigrationPreCheckError(reason=_told(
+            cleaning, instance, obstacles))
+
+
+def _is_anothers(cleaning: Cleaning, finding: Finding,
+                 instance: Any) -> bool:
+    """Whether a disk is another project's, or attached to another server."""
+    volume = cleaning.cleaner.volumes.get(finding.volume_id or '')
+    return volume is not None and (
+        volume.status != 'available'
+        or not spelling.is_same(volume.project or '', instance.project_id))
+
+
+# What is common
+
+
+def _dangles(finding: Finding) -> bool:
+    """Whether a mapping stands in the way, as far as the operator minds."""
+    return finding.bdm is not None and (
+        finding.reason in _DANGLES or not finding.connects) and (
+        finding.withheld not in _TOLERATED)
+
+
+def _refusal(cleaning: Cleaning, instance: Any,
+             obstacles: Sequence[tuple[Finding, str]]) -> Exception:
+    error: Exception = exception.InstanceUnacceptable(
+        instance_id=instance.uuid,
+        reason=_told(cleaning, instance, obstacles))
+    return error
+
+
+def _told(cleaning: Cleaning, instance: Any,
+          obstacles: Sequence[tuple[Finding, str]]) -> str:
+    """Say in the log and in an event what is in the way, and in a text what
+    to do.
+    """
+    reasons = []
+    for finding, obstacle in obstacles:
+        why = '; '.join(filter(None, (
+            finding.explanation, finding.obstacle, obstacle)))
+        cleaning.lines.refused(finding, why)
+        reasons.append('volume %s is in the way (%s: %s)' % (
+            finding.volume_id, finding.reason, why))
+        try:
+            cleaning.host.show('bdm_cleanup refused: volume %s (%s)' % (
+                finding.volume_id, finding.reason))
+        except Exception:
+            LOG.debug('no instance action event', exc_info=True)
+    return ('%s. Look at it with "openstack bdm show %s"; a hard reboot '
+            'removes what may be removed' % (
+                '; '.join(reasons), instance.uuid))
+
+
+def _take_out(bdms: Any, uuids: frozenset[str]) -> None:
+    for bdm in [b for b in bdms if b.uuid in uuids]:
+        bdms.objects.remove(bdm)
