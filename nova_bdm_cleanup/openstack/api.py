@@ -12,7 +12,7 @@ import collections
 from collections import Counter
 from collections.abc import Mapping
 import dataclasses
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Protocol, TypeVar
 import urllib.parse
 
 from keystoneauth1 import exceptions as ksa_exceptions
@@ -21,6 +21,16 @@ from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 
 T = TypeVar('T')
+
+
+class _WithId(Protocol):
+
+    @property
+    def id(self) -> str:
+        """In the one form that ids have here."""
+
+
+Thing = TypeVar('Thing', bound=_WithId)
 
 #: The ``request`` method of a keystoneauth ``LegacyJsonAdapter``: takes path
 #: and method, returns the response and its decoded body.
@@ -150,6 +160,23 @@ class Api:
             path = '%s?%s' % (path, urllib.parse.urlencode(query))
         return self._request('GET', path, {'microversion': microversion}
                              if microversion else None)
+
+    def one(self, kind: str, identifier: str,
+            parse: Callable[[Mapping[str, Any]], Thing]) -> Thing | None:
+        """One thing by its id; None: it does not exist, as these credentials
+        see it.
+
+        :raises ApiError: when there is no usable answer
+        """
+        try:
+            body = self.get('/%ss/%s' % (kind, answers.quoted(identifier)))
+        except errors.NotFound:
+            return None
+        found = parse(answers.record(body, kind))
+        if found.id != identifier:
+            raise errors.BadAnswer('asked for %s %s, %s answered with %s' % (
+                kind, identifier, self.name, found.id))
+        return found
 
     def post(self, path: str, body: Mapping[str, Any],
              success: int = _SUCCESS['POST']) -> Any:

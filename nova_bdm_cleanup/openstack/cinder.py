@@ -359,27 +359,11 @@ class Cinder:
 
     def volume(self, volume_id: str) -> Volume | None:
         """One volume; None: it does not exist."""
-        try:
-            body = self._api.get('/volumes/' + quoted(volume_id))
-        except errors.NotFound:
-            return None
-        volume = self._parsed(answers.record(body, 'volume'))
-        if volume.id != volume_id:
-            raise errors.BadAnswer('asked for volume %s, Cinder answered with '
-                                   '%s' % (volume_id, volume.id))
-        return volume
+        return self._api.one('volume', volume_id, self._parsed)
 
     def attachment(self, attachment_id: str) -> Attachment | None:
         """One attachment; None: it does not exist."""
-        try:
-            body = self._api.get('/attachments/' + quoted(attachment_id))
-        except errors.NotFound:
-            return None
-        attachment = parse_attachment(answers.record(body, 'attachment'))
-        if attachment.id != attachment_id:
-            raise errors.BadAnswer('asked for attachment %s, Cinder answered '
-                                   'with %s' % (attachment_id, attachment.id))
-        return attachment
+        return self._api.one('attachment', attachment_id, parse_attachment)
 
     # The whole cloud
 

@@ -135,15 +135,8 @@ class Nova:
 
         :raises Unanswered: when its cell does not answer
         """
-        try:
-            body = self._api.get('/servers/' + quoted(server_id))
-        except errors.NotFound:
-            return None
-        server = _server(answers.record(body, 'server'))
-        if server.id != server_id:
-            raise errors.BadAnswer('asked for server %s, Nova answered with '
-                                   '%s' % (server_id, server.id))
-        if server.is_unknown:
+        server = self._api.one('server', server_id, _server)
+        if server is not None and server.is_unknown:
             raise errors.Unanswered('the cell of server %s does not answer'
                                     % server_id)
         return server

@@ -8,12 +8,11 @@ store, which the kernel frees when it ends, however that comes about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
 import fcntl
 import json
 import os
-import sqlite3
 import time
 from typing import Any
 import urllib.parse
@@ -111,13 +110,9 @@ class Processes:
 
         :raises StoreError: when it cannot be read
         """
-        def select(connection: sqlite3.Connection) -> Sequence[Any]:
-            row: Sequence[Any] = connection.execute(
-                'SELECT host, since, identity, problem, facts FROM process '
-                'WHERE host = ?', (self._host,)).fetchone()
-            return row
-
-        row = self._database.read(select)
+        row = self._database.read(lambda connection: connection.execute(
+            'SELECT host, since, identity, problem, facts FROM process '
+            'WHERE host = ?', (self._host,)).fetchone())
         if not row:
             return None
         host, since, identity, problem, facts = row

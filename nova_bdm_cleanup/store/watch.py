@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 import dataclasses
 import sqlite3
-from typing import Any
 
 from nova_bdm_cleanup.rules.facts import REMOVED
 from nova_bdm_cleanup.store import journal
@@ -154,14 +153,10 @@ class Watch:
 
         :raises StoreError: when they cannot be read
         """
-        def select(connection: sqlite3.Connection) -> Sequence[Any]:
-            row: Sequence[Any] = connection.execute(
-                'SELECT succeeded, servers, volumes, requests, seconds, '
-                'failed, problem, next FROM round WHERE host = ?',
-                (self._host,)).fetchone()
-            return row
-
-        row = self._database.read(select)
+        row = self._database.read(lambda connection: connection.execute(
+            'SELECT succeeded, servers, volumes, requests, seconds, failed, '
+            'problem, next FROM round WHERE host = ?',
+            (self._host,)).fetchone())
         return Round(*row) if row else Round()
 
     def _known(self, connection: sqlite3.Connection) -> tuple[Known, ...]:
