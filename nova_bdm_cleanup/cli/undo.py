@@ -108,6 +108,8 @@ def run(args: argparse.Namespace, entry: Recorded) -> int:
     project = str(entry.record.get('project') or None)
     print('# Entry %s of %s UTC, server %s'
           % (entry.id, terminal.moment(entry.time), terminal.clean(server)))
+    if chosen:
+        print('# It asks for the same device; libvirt may choose another')
     for removal in chosen:
         print('# %s' % terminal.clean(removal.why))
         print('# The volume must still belong to project %s, which is tested '

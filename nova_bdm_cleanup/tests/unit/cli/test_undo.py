@@ -41,6 +41,8 @@ class UndoTest(base.CommandTest):
               'volume', '--device=/dev/vdb', base.SERVER, base.volume(1)]],
             commands(out))
         self.assertIn('# volume-available: because', out)
+        self.assertIn('# It asks for the same device; libvirt may choose '
+                      'another\n', out)
 
     def test_all_that_the_mapping_had(self):
         entry = self.record(
@@ -203,8 +205,8 @@ class UndoTest(base.CommandTest):
                            '--volume', base.volume(1))[1]
         self.assertEqual([base.volume(1), base.volume(3)],
                          [c[-1] for c in commands(out)])
-        out = self.journal('undo', entry, '--volume',
-                           base.volume(2).replace('-', ''))[1]
+        out = self.journal('undo', entry.upper(), '--volume', '{%s}' %
+                           base.volume(2).replace('-', '').upper())[1]
         self.assertEqual([base.volume(2)], [c[-1] for c in commands(out)])
         code, out, err = self.journal('undo', entry, '--volume', 'other')
         self.assertEqual((2, ''), (code, out))
