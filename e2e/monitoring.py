@@ -40,11 +40,12 @@ _PATIENCE = 4 * _INTERVAL
 
 #: Alerts that need no more than what the files say of the past.
 _AT_ONCE = {
-    'BdmAuditRootDangling', 'BdmAuditStale', 'BdmCleanupAuditStale',
-    'BdmCleanupDiskDangling', 'BdmCleanupLimitHit', 'BdmCleanupRootDangling'}
+    'BdmAuditRootDangling', 'BdmAuditStale', 'BdmAuditSwapInterrupted',
+    'BdmCleanupAuditStale', 'BdmCleanupDiskDangling', 'BdmCleanupLimitHit',
+    'BdmCleanupNotLookedAt', 'BdmCleanupRootDangling', 'BdmStuck'}
 
 #: Those that wait whether it passes.
-_LATER = {'BdmAuditDiskDangling', 'BdmCleanupSilent', 'BdmTextfileError'}
+_LATER = {'BdmAuditAttachmentLeft', 'BdmAuditDiskDangling', 'BdmCleanupSilent'}
 
 
 # -- without a cloud -------------------------------------------------------
@@ -57,7 +58,8 @@ def _node(bad: bool) -> metrics.State:
     tally.refused('timed-out', 'sweep')
     tally.looked('audit', 0.5, 6)
     reasons = [Reason.VOLUME_MISSING, *(
-        [Reason.ROOT_VOLUME_DANGLING] if bad else [])]
+        [Reason.ROOT_VOLUME_DANGLING, Reason.NOT_LOOKED_AT, Reason.STUCK]
+        if bad else [])]
     return metrics.State(
         moment=now - _HOUR * bad, process=Process(
             lab_mod.HOST, 7, now - 2 * _DAY, '', {
@@ -75,7 +77,8 @@ def _node(bad: bool) -> metrics.State:
 def _cloud(bad: bool) -> AuditMetrics:
     """What ``openstack bdm audit`` writes."""
     issues = [Issue(reason, '', host=lab_mod.HOST) for reason in (
-        Reason.ROOT_VOLUME_DANGLING, Reason.VOLUME_MISSING) if bad]
+        Reason.ROOT_VOLUME_DANGLING, Reason.VOLUME_MISSING,
+        Reason.STALE_ATTACHMENT, Reason.SWAP_INTERRUPTED) if bad]
     now = datetime.datetime.now(datetime.timezone.utc)
     return AuditMetrics(
         issues, [str(reason) for reason in Reason],
@@ -86,8 +89,6 @@ def _cloud(bad: bool) -> AuditMetrics:
 def _tell(prometheus: Prometheus, bad: bool) -> None:
     _write(prometheus, 'bdm-cleanup.prom', _node(bad))
     _write(prometheus, 'bdm-audit.prom', _cloud(bad))
-    (prometheus.textfiles / 'broken.prom').write_text(
-        'no metric\n' if bad else '')
 
 
 def _write(prometheus: Prometheus, name: str,

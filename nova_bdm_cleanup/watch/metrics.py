@@ -66,9 +66,6 @@ _LIMIT = _metric(
 _INTERVAL = _metric(
     'nova_bdm_cleanup_audit_interval_seconds', 'gauge',
     'Time from one round of the audit to the next; 0: there is none.')
-_FAILED = _metric(
-    'nova_bdm_cleanup_audit_failed_rounds', 'gauge',
-    'Rounds that have failed since the last one that succeeded.')
 _LAST_SUCCESS = _metric(
     'nova_bdm_cleanup_audit_last_success_timestamp_seconds', 'gauge',
     'When the last round began that succeeded.')
@@ -81,7 +78,7 @@ _SERVERS = _metric(
 
 TABLE = Metrics((
     _INFO, _ACTIVE, _START, _HEARTBEAT, _FINDINGS, _OLDEST, _REMOVALS,
-    _REFUSALS, _LOOKS, _REQUESTS, _LAST_HOUR, _LIMIT, _INTERVAL, _FAILED,
+    _REFUSALS, _LOOKS, _REQUESTS, _LAST_HOUR, _LIMIT, _INTERVAL,
     _LAST_SUCCESS, _DURATION, _SERVERS))
 
 
@@ -136,7 +133,6 @@ class State:
     def _rounds(self) -> Iterator[Any]:
         last = self.last
         yield self._of(_INTERVAL, self.process.facts['audit_interval'])
-        yield self._of(_FAILED, last.failed)
         if last.succeeded is not None:
             yield self._of(_LAST_SUCCESS, last.succeeded)
             yield self._of(_DURATION, last.seconds)

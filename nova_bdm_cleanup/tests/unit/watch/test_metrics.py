@@ -39,7 +39,6 @@ NAMES = {
     'audit_last_success_timestamp_seconds': ('gauge', set()),
     'audit_duration_seconds': ('gauge', set()),
     'audit_servers': ('gauge', set()),
-    'audit_failed_rounds': ('gauge', set()),
 }
 
 
@@ -116,8 +115,7 @@ class MetricsTest(base.TestCase):
             'heartbeat_timestamp_seconds': NOON, 'removals_last_hour': 5,
             'removals_per_hour_limit': 32, 'audit_interval_seconds': 3600,
             'audit_last_success_timestamp_seconds': NOON - 900,
-            'audit_duration_seconds': 0.25, 'audit_servers': 7,
-            'audit_failed_rounds': 2},
+            'audit_duration_seconds': 0.25, 'audit_servers': 7},
             {name: samples[0][2] for name, samples in found.items()
              if not NAMES[name][1]})
         self.assertEqual(
@@ -165,7 +163,6 @@ class MetricsTest(base.TestCase):
         for name in ('audit_last_success_timestamp_seconds',
                      'audit_duration_seconds', 'audit_servers', 'findings'):
             self.assertNotIn(name, found)
-        self.assertEqual(0, found['audit_failed_rounds'][0][2])
 
     def test_odd_characters(self):
         odd = 'a"b\\c\nd é {x="1"} 2 #'
