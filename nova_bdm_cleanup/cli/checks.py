@@ -144,7 +144,7 @@ class Checks(upgradecheck.UpgradeCommands):
         found = status.status_of(self._conf.host, path, time.time())
         if found.state is State.REFUSED:
             return _failure(found.why)
-        if found.state is State.STALE:
+        if found.state is State.STALE or found.others:
             return _warning(found.why)
         return _success(found.why or None)
 

@@ -4,21 +4,24 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import shutil
 import time
 from typing import Any
 
 from nova_bdm_cleanup import terminal, VERSION
 from nova_bdm_cleanup.cli import novaconf
+from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Round
+from nova_bdm_cleanup.store.watch import Known
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.watch import status
 from nova_bdm_cleanup.watch.status import State
 
 #: Documented; scripts go by them.
-_CODES = {
+EXIT_CODES = {
     State.ACTIVE: ExitCode.OK,
     State.NOT_ACTIVE: ExitCode.NOTHING,
     State.REFUSED: ExitCode.REFUSED,
@@ -26,15 +29,22 @@ _CODES = {
     State.CANNOT_TELL: ExitCode.FINDINGS,
 }
 
+_REMOVED = frozenset(map(str, REMOVED))
+
+#: The columns of what is open, and what they show of it.
+_OPEN = (('Server', 'server'), ('Volume', 'volume'), ('Reason', 'reason'),
+         ('Since (UTC)', 'since'), ('What to do', 'what_to_do'))
+
 
 def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         'status', allow_abbrev=False,
-        help='whether the plugin works in the nova-compute that runs',
+        help='whether the plugin works in the nova-compute that runs, and '
+             'what is open on this host',
         description='Show whether the plugin works in the nova-compute that '
-                    'runs on this host now, and what its audit has found. '
-                    'Nothing is changed.')
+                    'runs on this host now, and what is open on this host, '
+                    'as its audit has found it. Nothing is changed.')
     parser.add_argument('--json', action='store_true',
                         help='the same as JSON')
     novaconf.add_arguments(parser)
@@ -48,12 +58,15 @@ def _run(args: argparse.Namespace) -> int:
     try:
         found = status.status_of(conf.host, path, now)
     except StoreError as exc:
-        found = status.Status(State.CANNOT_TELL, str(exc), None, Round(), {},
-                              0)
-    print(json.dumps(_as_dict(found), indent=2) if args.json
-          else terminal.columns([(title, terminal.clean(value)) for
-                                 title, value in _lines(found, conf.host)]))
-    return _CODES[found.state]
+        found = status.Status(State.CANNOT_TELL, str(exc))
+    if args.json:
+        print(json.dumps(_as_dict(found), indent=2))
+    else:
+        print(terminal.columns([(title, terminal.clean(value)) for
+                                title, value in _lines(found, conf.host)]))
+        if found.is_audited and found.open:
+            print('\n' + _table(_open(found)))
+    return EXIT_CODES[found.state]
 
 
 def _lines(found: status.Status, host: str) -> list[tuple[str, Any]]:
@@ -79,25 +92,79 @@ def _lines(found: status.Status, host: str) -> list[tuple[str, Any]]:
         ('Removals, last hour', '%d of %s' % (
             found.removals_last_hour, facts.get('max_removals_per_hour')))]
     if not facts.get('audit_interval'):
-        return [*lines, ('Audit', 'off')]
+        return [*lines, ('Audit', 'off'), (
+            'Open findings', 'not known: set [bdm_cleanup] audit_interval = '
+            '3600 and restart nova-compute')]
     last = found.last
-    return [
-        *lines,
+    lines += [
         ('Audit', 'every %s s%s' % (
             facts['audit_interval'], ', servers that are stopped are cleaned '
             'up' if facts.get('sweep_stopped') else '')),
         ('Last round', last.succeeded and (
-            '%s UTC: %d servers with %d volumes in %.1f s with %d requests' % (
-                terminal.moment(last.succeeded), last.servers, last.volumes,
-                last.seconds, last.requests)) or 'none yet'),
-        ('Breaker', 'closed' if not last.failed else
-         'open: %d rounds have failed, the last one with: %s' % (
-             last.failed, last.problem)),
+            '%s UTC: %d servers with %d volumes' % (
+                terminal.moment(last.succeeded), last.servers, last.volumes))
+         or 'none yet')]
+    if last.failed:
+        lines.append(('Failed since', '%d, the last one with: %s' % (
+            last.failed, last.problem)))
+    return [
+        *lines,
         ('Next round', terminal.moment(last.next) + ' UTC' if last.next
          else None),
-        ('Open findings', ', '.join(
-            '%d %s' % (number, reason)
-            for reason, number in found.findings.items()) or 'none')]
+        ('Open findings', _counts(found) if found.is_audited
+         else 'not known before the first round')]
+
+
+def _counts(found: status.Status) -> str:
+    kept = found.findings.get(str(Reason.OPTED_OUT), 0)
+    once = sum(not k.announced for k in found.known)
+    return ''.join((
+        str(len(found.open) or 'none'),
+        ', %d marked bdm_cleanup=keep' % kept if kept else '',
+        ', %d seen once so far' % once if once else ''))
+
+
+def _open(found: status.Status) -> list[dict[str, Any]]:
+    """What scripts read of what is open."""
+    facts = found.process.facts if found.process else {}
+    observes = facts.get('mode') == 'observe'
+    kept = {k.sighting.server for k in found.open
+            if k.sighting.reason not in _REMOVED}
+    return [{**dataclasses.asdict(k.sighting), 'since': k.first,
+             'what_to_do': _what_to_do(k, observes, k.sighting.server in kept)}
+            for k in found.open]
+
+
+def _what_to_do(known: Known, observes: bool, needs_look: bool) -> str:
+    """A command.
+
+    :param needs_look: something else at the server is not removed
+    """
+    reason, server = known.sighting.reason, known.sighting.server
+    if reason in _REMOVED:
+        if observes:
+            reason = str(Reason.OBSERVE_MODE)
+        elif known.held:
+            reason = str(Reason.OVER_LIMIT)
+        else:
+            return 'openstack bdm %s %s' % (
+                'show' if needs_look else 'clean', server)
+    return 'openstack bdm explain ' + reason
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """A line for each; on a terminal that is too narrow, a few."""
+    titles = [title for title, _ in _OPEN]
+    cells = [[terminal.moment(row[key]) if key == 'since' else row[key]
+              for _, key in _OPEN] for row in rows]
+    table = terminal.table(titles, cells)
+    if (max(map(len, table.splitlines()))
+            <= shutil.get_terminal_size((len(table), 0)).columns):
+        return table
+    return '\n\n'.join(
+        terminal.columns([(title, terminal.clean(cell))
+                          for title, cell in zip(titles, row)])
+        for row in cells)
 
 
 def _plugin(process: Process) -> str:
@@ -128,4 +195,5 @@ def _as_dict(found: status.Status) -> dict[str, Any]:
         'problem': last.problem,
         'next_round': last.next or None,
         'findings': found.findings,
+        'open': _open(found) if found.is_audited else None,
     }

@@ -7,12 +7,15 @@ import collections
 import dataclasses
 import enum
 
+from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.store.processes import Process, Processes
-from nova_bdm_cleanup.store.watch import Round, Watch
+from nova_bdm_cleanup.store.watch import Known, Round, Watch
 
 #: So many intervals without a good round are too many.
 _STALE = 3
+
+_REMEDY = '[bdm_cleanup] enabled = true and a restart of nova-compute'
 
 
 class State(str, enum.Enum):
@@ -35,11 +38,31 @@ class Status:
     state: State
     #: Why it is that; empty when all is well.
     why: str
-    process: Process | None
-    last: Round
-    #: By reason, how many findings were told and are still there.
-    findings: dict[str, int]
-    removals_last_hour: int
+    process: Process | None = None
+    last: Round = Round()
+    #: What the last good round of the audit found.
+    known: tuple[Known, ...] = ()
+    removals_last_hour: int = 0
+    #: The nova-computes of other names, if this one was never started.
+    others: tuple[str, ...] = ()
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether anybody knows what is open."""
+        return bool(self.process and self.process.facts.get('audit_interval')
+                    and self.last.succeeded)
+
+    @property
+    def findings(self) -> dict[str, int]:
+        """By reason, how many were told and are still there."""
+        return dict(sorted(collections.Counter(
+            k.sighting.reason for k in self.known if k.announced).items()))
+
+    @property
+    def open(self) -> tuple[Known, ...]:
+        """Those for which something is to be done."""
+        return tuple(k for k in self.known if k.announced
+                     and k.sighting.reason != str(Reason.OPTED_OUT))
 
 
 def status_of(host: str, path: str, now: float) -> Status:
@@ -52,26 +75,29 @@ def status_of(host: str, path: str, now: float) -> Status:
     """
     # The size limits only who writes.
     processes, watch = Processes(path, 0, host), Watch(path, 0, host)
-    process, last = processes.last(), watch.last()
-    state, why = _judge(process, last, processes, host, now)
-    findings = collections.Counter(
-        k.sighting.reason for k in watch.known() if k.announced)
-    return Status(state, why, process, last, dict(sorted(findings.items())),
-                  Journal(path, 0, lambda: now).spent(REMOVALS))
-
-
-def _judge(process: Process | None, last: Round, processes: Processes,
-           host: str, now: float) -> tuple[State, str]:
+    process = processes.last()
     if process is None:
-        others = [name for name in processes.hosts() if name != host]
-        return State.NOT_ACTIVE, (
-            'the plugin was never started in the nova-compute of host %s%s' % (
-                host, ', but in that of %s (--config-file)' % ', '.join(others)
-                if others else ''))
+        others = processes.hosts()
+        return Status(
+            State.NOT_ACTIVE, 'not running in any nova-compute named %s; %s'
+            % (host, 'for %s give its --config-file' % ' or '.join(others)
+               if others else 'it needs ' + _REMEDY), others=others)
+    last = watch.last()
+    state, why = _judge(process, last, processes, now)
+    return Status(
+        state, why, process, last,
+        # What was known when there was an audit is old by now.
+        watch.known() if process.facts.get('audit_interval') else (),
+        Journal(path, 0, lambda: now).spent(REMOVALS))
+
+
+def _judge(process: Process, last: Round, processes: Processes,
+           now: float) -> tuple[State, str]:
     if not processes.is_running():
         return State.NOT_ACTIVE, (
             'the nova-compute that had it (process %s) has ended; one that '
-            'runs by now runs without the plugin' % process.pid)
+            'runs by now runs without the plugin, and needs %s' % (
+                process.pid, _REMEDY))
     if process.problem:
         return State.REFUSED, process.problem
     interval = process.facts.get('audit_interval', 0)

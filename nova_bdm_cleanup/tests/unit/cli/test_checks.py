@@ -38,7 +38,7 @@ class CheckCase(base.TestCase):
         self.directory = self.tempdir()
         self.set(store=os.path.join(self.directory, 'state', 'journal'))
 
-    def set(self, group: str = GROUP, **options: Any) -> None:
+    def set(self, group: str | None = GROUP, **options: Any) -> None:
         for name, value in options.items():
             self.conf.set_override(name, value, group)
 
@@ -150,13 +150,20 @@ class RunningTest(CheckCase):
         # Whoever checks before the restart has done nothing wrong.
         code, details = self.check('running')
         self.assertEqual(Code.SUCCESS, code)
-        self.assertIn('never started', details)
+        self.assertIn('[bdm_cleanup] enabled = true', details)
         self.assertEqual([], os.listdir(self.directory))
         self.start()
         running.end(options.store(self.conf)[0])
         code, details = self.check('running')
         self.assertEqual(Code.SUCCESS, code)
         self.assertIn('has ended', details)
+
+    def test_the_configuration_of_another_one(self) -> None:
+        self.start()
+        self.set(None, host='vm')
+        self.assertEqual(
+            (Code.WARNING, 'not running in any nova-compute named vm; for '
+             'compute1 give its --config-file'), self.check('running'))
 
     def test_the_store_cannot_be_read(self) -> None:
         self.start()

@@ -7,7 +7,8 @@ import json
 import os
 import re
 import socket
-import time
+
+import fixtures
 
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.store.journal import Charge, Journal, REMOVALS
@@ -23,6 +24,11 @@ FACTS = {'version': VERSION, 'nova_version': '34.0.0-1',
          'mode': 'enforce', 'triggers': 'hard_reboot,start',
          'audit_interval': 3600, 'sweep_stopped': True,
          'max_removals_per_hour': 32}
+
+
+def sighting(number=1, server=base.SERVER, reason='volume-available'):
+    return Sighting(server, 'bdm-%d' % number, reason, base.volume(number),
+                    None, '/dev/vd%c' % (97 + number), 'because')
 
 
 class StatusCommandTest(base.CommandTest):
@@ -41,7 +47,8 @@ class StatusCommandTest(base.CommandTest):
               facts=FACTS):
         running.start(self.path, host, since, problem, **facts)
 
-    def status(self, *words):
+    def status(self, *words, columns='400'):
+        self.useFixture(fixtures.EnvironmentVariable('COLUMNS', columns))
         return self.call('status', '--config-file', self.config, *words)
 
     def json(self):
@@ -53,16 +60,15 @@ class StatusCommandTest(base.CommandTest):
         code, out, err = self.status()
         self.assertEqual('', err)
         return code, dict(
-            re.split('  +', line, maxsplit=1) for line in out.splitlines())
+            re.split('  +', line, maxsplit=1)
+            for line in out.partition('\n\n')[0].splitlines())
 
-    def audited(self):
-        """A round that has just been, and what it found."""
-        now = time.time()
-        seen = [Sighting('s', 'b', 'stuck', None, None, None, '')]
-        for moment in (now - 3600, now):
-            self.watch().succeeded(moment, 3600, Round(
+    def audited(self, *seen, rounds=2, most=8):
+        """Rounds, the last one at noon, and what they found."""
+        for ago in reversed(range(rounds)):
+            self.watch().succeeded(base.NOON - ago * 3600, 3600, Round(
                 succeeded=base.NOON, servers=7, volumes=21, requests=3,
-                seconds=0.25, next=base.NOON + 3600), seen, (), 8)
+                seconds=0.25, next=base.NOON + 3600), seen, (), most)
         journal = Journal(self.path, base.MIB4)
         journal.begin({}, [Charge(REMOVALS, 2, 32)], server='s')
 
@@ -72,7 +78,7 @@ class StatusCommandTest(base.CommandTest):
         self.start()
         self.audited()
         code, table = self.table()
-        self.assertEqual(ExitCode.OK, code)
+        self.assertEqual((ExitCode.OK, ''), (code, self.status()[2]))
         self.assertEqual({
             'Host': 'compute1',
             'State': 'active',
@@ -85,39 +91,92 @@ class StatusCommandTest(base.CommandTest):
             'Removals, last hour': '2 of 32',
             'Audit': 'every 3600 s, servers that are stopped are cleaned up',
             'Last round': '2027-01-15 12:00:00 UTC: 7 servers with 21 '
-                          'volumes in 0.2 s with 3 requests',
-            'Breaker': 'closed',
+                          'volumes',
             'Next round': '2027-01-15 13:00:00 UTC',
-            'Open findings': '1 stuck'}, table)
+            'Open findings': 'none'}, table)
 
     def test_without_an_audit(self):
         self.start(facts={**FACTS, 'audit_interval': 0})
+        self.audited(sighting())
         code, table = self.table()
-        self.assertEqual('off', table['Audit'])
+        self.assertEqual(('off', 'not known: set [bdm_cleanup] audit_interval '
+                          '= 3600 and restart nova-compute'),
+                         (table['Audit'], table['Open findings']))
         self.assertNotIn('Last round', table)
+        self.assertIsNone(self.json()[1]['open'])
 
     def test_before_the_first_round(self):
         self.start(facts={**FACTS, 'sweep_stopped': False})
         code, table = self.table()
         self.assertEqual(
-            (ExitCode.OK, 'every 3600 s', 'none yet', 'closed', '-', 'none'),
+            (ExitCode.OK, 'every 3600 s', 'none yet', '-',
+             'not known before the first round'),
             (code, *(table[title] for title in (
-                'Audit', 'Last round', 'Breaker', 'Next round',
-                'Open findings'))))
+                'Audit', 'Last round', 'Next round', 'Open findings'))))
 
-    def test_an_open_breaker(self):
+    def test_rounds_that_fail(self):
         self.start()
         self.watch().failed(Round(
             failed=3, problem='no\x1b[31m answer', next=base.NOON))
         self.assertEqual(
-            'open: 3 rounds have failed, the last one with: '
-            'no\\x1b[31m answer', self.table()[1]['Breaker'])
+            '3, the last one with: no\\x1b[31m answer',
+            self.table()[1]['Failed since'])
 
     def test_an_upgrade_without_a_restart(self):
         self.start(facts={**FACTS, 'version': '0.9'})
         self.assertEqual(
             '0.9; %s is installed: restart nova-compute' % VERSION,
             self.table()[1]['Plugin'])
+
+    # What is open
+
+    def open(self, columns='400'):
+        """The table below."""
+        return self.status(columns=columns)[1].partition('\n\n')[2]
+
+    def test_what_is_open(self):
+        self.start()
+        self.audited(
+            sighting(1), sighting(2, server=base.OTHER),
+            sighting(3, server=base.OTHER, reason='stuck'),
+            sighting(4, reason='opted-out'))
+        shown = self.open()
+        self.assertEqual([
+            ['Server', 'Volume', 'Reason', 'Since (UTC)', 'What to do'],
+            [base.SERVER, base.volume(1), 'volume-available',
+             '2027-01-15 11:00:00', 'openstack bdm clean ' + base.SERVER],
+            # To reboot this one would not end it.
+            [base.OTHER, base.volume(2), 'volume-available',
+             '2027-01-15 11:00:00', 'openstack bdm show ' + base.OTHER],
+            [base.OTHER, base.volume(3), 'stuck', '2027-01-15 11:00:00',
+             'openstack bdm explain stuck'],
+        ], [re.split('  +', line) for line in shown.splitlines()])
+        self.assertEqual('3, 1 marked bdm_cleanup=keep',
+                         self.table()[1]['Open findings'])
+        # 200 columns hold it, and 80 hold each id and command.
+        self.assertEqual(shown, self.open('200'))
+        narrow = self.open('80')
+        self.assertLessEqual(max(map(len, narrow.splitlines())), 80)
+        self.assertEqual(
+            ['Server       ' + base.SERVER, 'Volume       ' + base.volume(1),
+             'Reason       volume-available',
+             'Since (UTC)  2027-01-15 11:00:00',
+             'What to do   openstack bdm clean ' + base.SERVER],
+            narrow.partition('\n\n')[0].splitlines())
+
+    def test_what_was_seen_once(self):
+        self.start()
+        self.audited(sighting(), rounds=1)
+        self.assertEqual('none, 1 seen once so far',
+                         self.table()[1]['Open findings'])
+
+    def test_what_is_not_removed_by_now(self):
+        for number, mode, most, code in (
+                (1, 'observe', 8, 'observe-mode'),
+                (2, 'enforce', 0, 'over-limit')):
+            self.start(facts={**FACTS, 'mode': mode})
+            self.audited(sighting(number), most=most)
+            self.assertIn('openstack bdm explain %s\n' % code, self.open())
 
     # Exit codes
 
@@ -186,7 +245,7 @@ class StatusCommandTest(base.CommandTest):
 
     def test_json(self):
         self.start()
-        self.audited()
+        self.audited(sighting())
         code, found = self.json()
         self.assertEqual((0, {
             'state': 'active', 'why': '',
@@ -197,14 +256,21 @@ class StatusCommandTest(base.CommandTest):
                            'requests': 3, 'seconds': 0.25},
             'failed_rounds': 0, 'problem': '',
             'next_round': base.NOON + 3600,
-            'findings': {'stuck': 1}}), (code, found))
+            'findings': {'volume-available': 1},
+            'open': [{
+                'server': base.SERVER, 'subject': 'bdm-1',
+                'reason': 'volume-available', 'volume': base.volume(1),
+                'attachment': None, 'device': '/dev/vdb',
+                'explanation': 'because', 'since': base.NOON - 3600,
+                'what_to_do': 'openstack bdm clean ' + base.SERVER}]}),
+            (code, found))
 
     def test_json_of_nothing(self):
         code, found = self.json()
         self.assertEqual(
-            (None, None, None, {}, 0),
+            (None, None, None, {}, None, 0),
             tuple(found[name] for name in (
-                'process', 'last_round', 'next_round', 'findings',
+                'process', 'last_round', 'next_round', 'findings', 'open',
                 'removals_last_hour')))
 
 

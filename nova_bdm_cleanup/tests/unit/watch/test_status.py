@@ -50,10 +50,12 @@ class StatusTest(base.TestCase):
             [str(state) for state in State])
 
     def test_nothing_was_ever_started(self):
-        found = self.assertState(State.NOT_ACTIVE, 'never', 'compute1')
-        self.assertEqual((None, Round(), {}, 0), (
+        found = self.assertState(
+            State.NOT_ACTIVE, 'not running in any nova-compute named '
+            'compute1; it needs [bdm_cleanup] enabled = true and a restart')
+        self.assertEqual((None, Round(), {}, 0, ()), (
             found.process, found.last, found.findings,
-            found.removals_last_hour))
+            found.removals_last_hour, found.others))
         self.assertFalse(os.path.exists(os.path.dirname(self.path)))
 
     def test_active(self):
@@ -66,7 +68,7 @@ class StatusTest(base.TestCase):
         self.start()
         self.end()
         self.assertState(State.NOT_ACTIVE, 'process %d' % os.getpid(),
-                         'ended')
+                         'ended', '[bdm_cleanup] enabled = true')
 
     def test_it_was_started_again(self):
         self.start()
@@ -89,9 +91,11 @@ class StatusTest(base.TestCase):
         self.end('compute2')
         self.assertState(State.ACTIVE)
         self.assertState(State.NOT_ACTIVE, 'ended', host='compute2')
-        self.assertState(State.NOT_ACTIVE, 'never', 'compute3',
-                         'compute1, compute2', '--config-file',
-                         host='compute3')
+        found = self.assertState(
+            State.NOT_ACTIVE, 'not running in any nova-compute named '
+            'compute3; for compute1 or compute2 give its --config-file',
+            host='compute3')
+        self.assertEqual(('compute1', 'compute2'), found.others)
 
     # The audit
 
@@ -133,18 +137,35 @@ class StatusTest(base.TestCase):
         self.now -= 1000 * HOUR
         self.assertState(State.ACTIVE)
 
-    def test_what_was_told_is_counted(self):
+    def test_what_was_told_is_open(self):
+        self.start()
         watch = Watch(self.path, 4 * MIB, 'compute1')
         seen = [Sighting('s', str(n), reason, None, None, None, '')
-                for n, reason in enumerate(('stuck', 'volume-missing',
-                                            'stuck'))]
-        watch.succeeded(NOON, HOUR, Round(), seen, (), 8)
-        self.assertEqual({}, self.status().findings)
-        watch.succeeded(NOON + HOUR, HOUR, Round(), [
+                for n, reason in enumerate((
+                    'stuck', 'volume-missing', 'opted-out', 'stuck'))]
+        self.assertFalse(self.status().is_audited)
+        done = Round(succeeded=NOON)
+        watch.succeeded(NOON, HOUR, done, seen, (), 8)
+        self.assertEqual((True, {}, ()), self.audited())
+        watch.succeeded(NOON + HOUR, HOUR, done, [
             *seen, dataclasses.replace(seen[0], subject='new')], (), 8)
-        self.assertEqual([('stuck', 2), ('volume-missing', 1)],
-                         list(self.status().findings.items()))
-        self.assertEqual({}, self.status('compute2').findings)
+        _, findings, found = self.audited()
+        self.assertEqual(
+            [('opted-out', 1), ('stuck', 2), ('volume-missing', 1)],
+            list(findings.items()))
+        # Of what somebody wants to be kept, nothing is to be done.
+        self.assertEqual([seen[0], seen[1], seen[3]],
+                         [k.sighting for k in found])
+        self.start('compute2')
+        self.assertEqual((False, {}, ()), self.audited('compute2'))
+        # What was known then may be over.
+        self.end()
+        self.start(audit_interval=0)
+        self.assertEqual((False, {}, ()), self.audited())
+
+    def audited(self, host='compute1'):
+        found = self.status(host)
+        return found.is_audited, found.findings, found.open
 
     def test_removals_of_the_last_hour(self):
         journal = Journal(self.path, 4 * MIB, lambda: self.now)
@@ -153,6 +174,7 @@ class StatusTest(base.TestCase):
                                Charge('others', 1, 32)],
                           server='s').finish('done', {REMOVALS: removed})
             self.now += 1800
+        self.start()
         self.assertEqual(5, self.status().removals_last_hour)
         self.now += 1
         self.assertEqual(3, self.status().removals_last_hour)
