@@ -24,6 +24,9 @@ COMMANDS: list[Scenario] = []
 OK, LOGIN_FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
 PARTLY, FINDINGS, REPAIRED = 4, 5, 6
 
+#: Of ``nova-bdm-cleanup check``.
+CHECK_FAILED = 2
+
 #: The numbers of oslo.upgradecheck.
 _CODES = {0: 'Success', 1: 'Warning', 2: 'Failure'}
 
@@ -445,7 +448,7 @@ def host_check(t: Trial, c: client_mod.Client) -> str:
                  'Cinder', 'admin role')
     t.compute.configure(t.plugin)
     return ('all succeed, exit code 0; without service token, with a wrong '
-            'password, without the admin role: that check fails, exit code 5')
+            'password, without the admin role: that check fails, exit code 2')
 
 
 def _check_fails(t: Trial, c: client_mod.Client,
@@ -453,7 +456,7 @@ def _check_fails(t: Trial, c: client_mod.Client,
                  says: str) -> None:
     t.compute.configure(t.plugin, options)
     try:
-        answer = expect(c.host('check', '--json'), FINDINGS)
+        answer = expect(c.host('check', '--json'), CHECK_FAILED)
     finally:
         t.compute.configure(t.plugin)
     t.equal(name, _verdicts(answer, name), {'Failure'})

@@ -38,10 +38,7 @@ def _run(args: argparse.Namespace) -> int:
     conf = _load(args)
     # Where the library looks for --json, after its own way to parse it.
     upgradecheck.CONF = argparse.Namespace(command=args)
-    worst = checks.Checks(conf).check()
-    # Its codes 1 and 2 mean something else in this command.
-    return ExitCode.OK if worst == upgradecheck.Code.SUCCESS \
-        else ExitCode.FINDINGS
+    return int(checks.Checks(conf).check())
 
 
 def _load(args: argparse.Namespace) -> cfg.ConfigOpts:
@@ -53,16 +50,13 @@ def _load(args: argparse.Namespace) -> cfg.ConfigOpts:
         from nova import config as nova_config
     except ImportError as exc:
         raise CommandError(
-            ExitCode.REFUSED, 'Nova cannot be imported (%s): run this with '
+            ExitCode.BAD_INPUT, 'Nova cannot be imported (%s): run this with '
             'the Python of nova-compute' % exc) from exc
-    words = ['nova-compute']
-    files: list[str] = getattr(args, 'config_file', [])
-    for name in getattr(args, 'config_dir', ()):
-        words += ['--config-dir', name]
     conf: cfg.ConfigOpts = nova_config.CONF
     try:
         nova_config.parse_args(
-            words, default_config_files=files or cfg.find_config_files(
+            ['nova-compute', *novaconf.words(args)],
+            default_config_files=cfg.find_config_files(
                 'nova', 'nova-compute'),
             configure_db=False, init_rpc=False)
     except cfg.Error as exc:

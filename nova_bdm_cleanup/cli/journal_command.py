@@ -39,17 +39,23 @@ def add_parser(subparsers: Any) -> None:
 
     listing = _add_command(
         commands, 'list', _list, 'one line for each entry, oldest first')
-    _add_filters(listing)
-    _add_json(listing)
-
+    listing.add_argument(
+        '--server', metavar='UUID', type=spelling.identifier,
+        help='only the entries of this server')
+    listing.add_argument(
+        '--since', metavar='WHEN', type=_since, default=float('-inf'),
+        help='only later entries: 30m, 12h, 7d, or a date and time (UTC '
+             'unless it says otherwise) such as 2026-01-31T13:00')
     showing = _add_command(commands, 'show', _show, 'all of one entry')
-    _add_entry(showing)
-    _add_json(showing)
-
     undoing = _add_command(
         commands, 'undo', _undo,
         'the commands that attach again what was removed')
-    _add_entry(undoing)
+    for parser in showing, undoing:
+        parser.add_argument('entry', metavar='ENTRY',
+                            help='as shown by "journal list" and in the log')
+    for parser in listing, showing:
+        parser.add_argument('--json', action='store_true',
+                            help='everything, as JSON')
     undo.add_arguments(undoing)
 
 
@@ -64,25 +70,6 @@ def _add_command(commands: Any, name: str, run: Any,
     novaconf.add_arguments(parser)
     parser.set_defaults(run=run)
     return parser
-
-
-def _add_filters(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--server', metavar='UUID', type=spelling.identifier,
-                        help='only the entries of this server')
-    parser.add_argument(
-        '--since', metavar='WHEN', type=_since, default=float('-inf'),
-        help='only later entries: 30m, 12h, 7d, or a date and time (UTC '
-             'unless it says otherwise) such as 2026-01-31T13:00')
-
-
-def _add_entry(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('entry', metavar='ENTRY',
-                        help='as shown by "journal list" and in the log')
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--json', action='store_true',
-                        help='everything, as JSON')
 
 
 def _since(word: str) -> float:
@@ -125,7 +112,7 @@ def _find(args: argparse.Namespace) -> Recorded:
 def _list(args: argparse.Namespace) -> int:
     entries = _records(args).entries(args.server, args.since)
     if args.json:
-        _print_json([_as_dict(e) for e in entries])
+        print(json.dumps([_as_dict(e) for e in entries], indent=2))
     elif entries:
         print(terminal.table(
             ('Entry', 'Time (UTC)', 'Server', 'Trigger', 'Removed',
@@ -140,7 +127,7 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     entry = _find(args)
     if args.json:
-        _print_json(_as_dict(entry))
+        print(json.dumps(_as_dict(entry), indent=2))
         return ExitCode.OK
     head = [('Entry', entry.id),
             ('Time', terminal.moment(entry.time) + ' UTC')]
@@ -195,7 +182,3 @@ def _as_dict(entry: Recorded) -> dict[str, Any]:
             for s in entry.steps],
         'record': entry.record,
     }
-
-
-def _print_json(what: Any) -> None:
-    print(json.dumps(what, indent=2))

@@ -35,22 +35,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='directory of configuration files; may be given several times')
 
 
+def words(args: argparse.Namespace) -> list[str]:
+    """What was given of these options, as Nova takes it."""
+    return [word for name in ('config_file', 'config_dir')
+            for value in getattr(args, name, ())
+            for word in ('--' + name.replace('_', '-'), value)]
+
+
 def load(args: argparse.Namespace) -> cfg.ConfigOpts:
     """Read the configuration.
 
     :raises CommandError: when it is missing, unreadable or wrong
     """
-    words = []
-    for option in ('config_file', 'config_dir'):
-        for value in getattr(args, option, ()):
-            words += ['--' + option.replace('_', '-'), value]
     conf = cfg.ConfigOpts()
     _register_state_path(conf)
     conf.register_opt(cfg.StrOpt('host', default=socket.gethostname()))
     options.register_opts(conf)
     try:
         # The name of the service decides which files are looked for.
-        conf(words, project='nova', prog='nova-compute')
+        conf(words(args), project='nova', prog='nova-compute')
     except cfg.Error as exc:
         raise CommandError(ExitCode.BAD_INPUT, str(exc)) from exc
     return conf

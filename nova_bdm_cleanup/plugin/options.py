@@ -389,10 +389,13 @@ def without_effect(conf: cfg.ConfigOpts) -> list[str]:
             '"host_boot" of [%s] triggers has no effect: [DEFAULT] '
             'resume_guests_state_on_host_boot is not true, so nova-compute '
             'brings no server back when the host boots' % GROUP)
-    if conf[GROUP].audit_interval and not conf.periodic_enable:
-        found.append(
-            '[%s] audit_interval has no effect: [DEFAULT] periodic_enable is '
-            'false, so nova-compute does nothing by the clock' % GROUP)
+    found += [
+        '[%s] %s: [DEFAULT] periodic_enable is false, so nova-compute does '
+        'nothing by the clock' % (GROUP, words)
+        for name, words in (
+            ('audit_interval', 'audit_interval has no effect'),
+            ('metrics_file', 'metrics_file is written at the start only'))
+        if conf[GROUP][name] and not conf.periodic_enable]
     if conf[GROUP].sweep_stopped and not conf[GROUP].audit_interval:
         found.append(
             '[%s] sweep_stopped has no effect: audit_interval is 0, so '

@@ -17,8 +17,9 @@ from unittest import mock
 
 from osc_lib.command import command
 from oslo_config import cfg
+from oslo_upgradecheck import upgradecheck
 
-from nova_bdm_cleanup.cli import main
+from nova_bdm_cleanup.cli import main, status_command
 from nova_bdm_cleanup.fleet import audit_metrics
 from nova_bdm_cleanup.fleet.issues import FleetReason
 from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
@@ -28,7 +29,6 @@ from nova_bdm_cleanup.store import journal, processes
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import base, test_docs
 from nova_bdm_cleanup.watch import metrics
-from nova_bdm_cleanup.watch.status import State
 
 FILE = pathlib.Path(__file__).with_name('interfaces.txt')
 
@@ -58,8 +58,7 @@ def interfaces() -> Iterator[str]:
         yield 'event %s' % event
     for code in ExitCode:
         yield 'exit code %d: %s' % (code, code.name.lower())
-    for state in State:
-        yield 'state %s' % state
+    yield from _codes_of_the_node()
     for table in (metrics.TABLE, audit_metrics.TABLE):
         for metric in table.metrics:
             yield 'metric %s %s{%s}' % (
@@ -76,6 +75,13 @@ def interfaces() -> Iterator[str]:
     for name, ours in _COMMANDS.items():
         yield from _words(
             name, ours(mock.Mock(), None).get_parser(name), of_cliff)
+
+
+def _codes_of_the_node() -> Iterator[str]:
+    for state, code in status_command.EXIT_CODES.items():
+        yield 'state %s: exit code %d' % (state, code)
+    for verdict in upgradecheck.Code:
+        yield 'exit code of check %d: %s' % (verdict, verdict.name.lower())
 
 
 def _bounds(opt: cfg.Opt) -> list[str]:

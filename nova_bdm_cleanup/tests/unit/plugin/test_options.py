@@ -173,11 +173,13 @@ class WatchTest(ConfTestCase):
             self.conf('sweep_stopped = true', 'audit_interval = 3600')))
 
     def test_an_audit_needs_periodic_tasks(self):
-        conf = self.conf('audit_interval = 3600')
+        conf = self.conf('audit_interval = 3600', 'metrics_file = x.prom')
         self.assertEqual([], options.without_effect(conf))
         conf.set_override('periodic_enable', False)
-        found, = options.without_effect(conf)
-        self.assertIn('periodic_enable', found)
+        audit, metrics = options.without_effect(conf)
+        self.assertIn('audit_interval has no effect: [DEFAULT] '
+                      'periodic_enable is false', audit)
+        self.assertIn('metrics_file is written at the start only', metrics)
 
     def test_all_that_has_no_effect_is_told(self):
         conf = self.conf('triggers = host_boot', 'sweep_stopped = true')
