@@ -6,6 +6,9 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -21,6 +24,11 @@ from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.functional import base
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+
+_PAGE = _CHECKOUT / 'doc' / 'source' / 'guide' / 'cli' / 'check.rst'
+
+_CHECK = [sys.executable, '-W', 'ignore', '-m', 'nova_bdm_cleanup.cli.main',
+          'check']
 
 _NAMES = ['Plugin', 'Nova', 'Options', 'Journal', 'Running nova-compute',
           'Metrics file', 'Credentials for Cinder', 'Service token',
@@ -76,8 +84,10 @@ class CommandTest(base.FunctionalTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.conf = self.cloud.state / 'etc' / 'nova' / 'nova.conf'
         self.site = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        # The cloud, and its configuration, is for all tests.
+        self.conf = pathlib.Path(shutil.copy(
+            self.cloud.state / 'etc' / 'nova' / 'nova.conf', self.site))
         # What pip leaves of a package.
         info = self.site / 'nova_bdm_cleanup-1.2.3.dist-info'
         info.mkdir()
@@ -89,9 +99,12 @@ class CommandTest(base.FunctionalTestCase):
 
     def run_check(self, *arguments: str) -> tuple[int, str]:
         """Run it; returns the exit code and the output."""
+        return self.run_shell('exec ' + shlex.join([*_CHECK, *arguments]))
+
+    def run_shell(self, script: str) -> tuple[int, str]:
+        """The same of a script."""
         done = subprocess.run(
-            [sys.executable, '-W', 'ignore', '-m', 'nova_bdm_cleanup.cli.main',
-             'check', *arguments], capture_output=True, text=True,
+            ['bash', '-c', script], capture_output=True, text=True,
             cwd=self.site, timeout=120, env=dict(
                 os.environ, PYTHONPATH=os.pathsep.join(
                     [str(self.site), str(_CHECKOUT)])))
@@ -102,7 +115,7 @@ class CommandTest(base.FunctionalTestCase):
     def test_in_order(self):
         code, output = self.run_check('--json', '--config-file',
                                       str(self.conf))
-        self.assertEqual(ExitCode.OK, code)
+        self.assertEqual(Code.SUCCESS, code)
         self.assertEqual(
             [(name, Code.SUCCESS) for name in _NAMES],
             [(c['check'], c['result']) for c in json.loads(output)['checks']])
@@ -112,12 +125,27 @@ class CommandTest(base.FunctionalTestCase):
             file.write('[bdm_cleanup]\nenabled = false\ntimeout = 0\n'
                        '[cinder]\ntoken = nova:service:member\n')
         code, output = self.run_check('--config-file', str(self.conf))
-        self.assertEqual(ExitCode.FINDINGS, code)
+        self.assertEqual(Code.FAILURE, code)
         for words in ('bdm-cleanup Check Results', 'Check: Cinder version',
                       'Result: Warning', 'set enabled = true',
                       'Result: Failure', '[bdm_cleanup] timeout',
                       'admin role'):
             self.assertIn(words, ' '.join(output.split()))
+
+    def test_in_a_unit_and_in_a_pipe(self):
+        line, = re.findall("ExecStartPre=/bin/sh -c '(.*)'",
+                           _PAGE.read_text(encoding='utf-8'))
+        command = shlex.join([*_CHECK, '--config-file', str(self.conf)])
+        script = line.replace('$$', '$').replace(
+            '/opt/nova/bin/nova-bdm-cleanup check', command)
+        self.assertIn(command, script)
+        for value, code in (('enabled = false', 0), ('timeout = 0', 1)):
+            with self.conf.open('a') as file:
+                file.write('[bdm_cleanup]\n%s\n' % value)
+            self.assertEqual(code, self.run_shell(script)[0], value)
+        code, output = self.run_shell(
+            'set -e -o pipefail; %s | head -n 1; echo goes on' % command)
+        self.assertEqual((0, 'goes on'), (code, output.splitlines()[1]))
 
     def test_configuration_is_missing(self):
         code, output = self.run_check('--config-file', '/no/such/nova.conf')
