@@ -12,9 +12,8 @@ import argparse
 from typing import Any
 
 from oslo_config import cfg
-from oslo_upgradecheck import upgradecheck
 
-from nova_bdm_cleanup.cli import checks, novaconf
+from nova_bdm_cleanup.cli import novaconf
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
@@ -35,6 +34,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    # What no other command needs takes as long as all of that.
+    from oslo_upgradecheck import upgradecheck
+
+    from nova_bdm_cleanup.cli import checks
+
     conf = _load(args)
     # Where the library looks for --json, after its own way to parse it.
     upgradecheck.CONF = argparse.Namespace(command=args)
