@@ -208,12 +208,10 @@ MUTANTS = (
 
     Mutant('any-failure-is-a-missing-volume',
            'A volume of which Cinder fails to tell counts as deleted.',
-           _CINDER, (
-               ("            body = self._api.get('/volumes/' + "
-                'quoted(volume_id))\n'
+           'openstack/api.py', (
+               ('answers.quoted(identifier)))\n'
                 '        except errors.NotFound:\n',
-                "            body = self._api.get('/volumes/' + "
-                'quoted(volume_id))\n'
+                'answers.quoted(identifier)))\n'
                 '        except errors.ApiError:\n'),)),
 
     Mutant('server-id-as-somebody-wrote-it',
