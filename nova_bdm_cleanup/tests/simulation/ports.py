@@ -23,7 +23,7 @@ import urllib.parse
 from nova.compute import manager as nova_manager
 
 from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.openstack import cinder, errors
+from nova_bdm_cleanup.openstack import api, cinder, errors
 from nova_bdm_cleanup.openstack.deadline import NotBegun, TimedOut
 from nova_bdm_cleanup.plugin import (
     access,
@@ -83,6 +83,7 @@ class Api:
     advice = cinder.NOVA_CONF
     name = 'Cinder'
     is_bounded = True
+    one = api.Api.one
 
     def __init__(self, world: World, deadline: Deadline) -> None:
         self._world = world
