@@ -56,7 +56,7 @@ def _node(bad: bool) -> metrics.State:
     tally = Tally()
     tally.removed('volume-missing', 'sweep')
     tally.refused('timed-out', 'sweep')
-    tally.looked('audit', 0.5, 6)
+    tally.looked('audit', 0.5)
     reasons = [Reason.VOLUME_MISSING, *(
         [Reason.ROOT_VOLUME_DANGLING, Reason.NOT_LOOKED_AT, Reason.STUCK]
         if bad else [])]

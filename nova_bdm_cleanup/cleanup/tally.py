@@ -20,7 +20,6 @@ class Tally:
         self._refusals: Counter[Key] = collections.Counter()
         self._looks: Counter[str] = collections.Counter()
         self._seconds: dict[str, float] = collections.defaultdict(float)
-        self._requests: Counter[str] = collections.Counter()
 
     def removed(self, reason: str, trigger: str) -> None:
         """A mapping or an attachment is gone."""
@@ -37,17 +36,15 @@ class Tally:
         with self._lock:
             self._refusals[str(reason), trigger] += number
 
-    def looked(self, trigger: str, seconds: float, requests: int) -> None:
+    def looked(self, trigger: str, seconds: float) -> None:
         """Cinder was asked about a server, or about all of a host.
 
         :param trigger: for what
         :param seconds: how long it took
-        :param requests: how many it took
         """
         with self._lock:
             self._looks[trigger] += 1
             self._seconds[trigger] += seconds
-            self._requests[trigger] += requests
 
     # Copies, which do not change while they are read.
 
@@ -60,11 +57,6 @@ class Tally:
     def refusals(self) -> dict[Key, int]:
         with self._lock:
             return dict(self._refusals)
-
-    @property
-    def requests(self) -> dict[str, int]:
-        with self._lock:
-            return dict(self._requests)
 
     @property
     def looks(self) -> dict[str, tuple[int, float]]:

@@ -27,18 +27,16 @@ CONF = nova.conf.CONF
 
 
 def cinder_for(context: Any, instance: Any, deadline: Deadline,
-               budget: Budget, finds_stale: bool = True) -> Cinder:
+               finds_stale: bool = True) -> Cinder:
     """Cinder as this cleanup may see it.
 
     :param context: the context of the reboot or start
     :param instance: the Nova instance
     :param deadline: bounds every call
-    :param budget: counts the requests
     :param finds_stale: attachments that no mapping names are of interest
     """
-    return Cinder(_api(lambda: context_for(context, instance), deadline,
-                       budget), sees_all=_is_service(),
-                  finds_stale=finds_stale)
+    return Cinder(_api(lambda: context_for(context, instance), deadline),
+                  sees_all=_is_service(), finds_stale=finds_stale)
 
 
 def api_of_service(context: Any, deadline: Deadline, budget: Budget) -> Api:
@@ -54,7 +52,7 @@ def api_of_service(context: Any, deadline: Deadline, budget: Budget) -> Api:
 
 
 def _api(asking: Callable[[], Any], deadline: Deadline,
-         budget: Budget) -> Api:
+         budget: Budget | None = None) -> Api:
     def connect() -> Send:
         send: Send = client(asking()).request
         return send

@@ -11,7 +11,6 @@ import nova.conf
 from nova_bdm_cleanup.cleanup import cleaner, loglines
 from nova_bdm_cleanup.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.openstack.api import Budget
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.plugin import access, boot, options
 from nova_bdm_cleanup.plugin.host import NovaHost
@@ -49,8 +48,7 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
     if cleaning.cleaner.unanswered is not None:
         booting.asked_in_vain(
             cleaning.cleaner.unanswered, lambda seconds: access.cinder_for(
-                context, instance, Deadline(seconds, option=boot.SHARE),
-                cleaning.budget))
+                context, instance, Deadline(seconds, option=boot.SHARE)))
     return withheld
 
 
@@ -79,10 +77,9 @@ class Cleaning:
         self._trigger = trigger
         #: Nothing is to be changed, whatever is found.
         self.observes = settings.policy.observe
-        self.budget = Budget()
         self.host = NovaHost(manager, context, instance, deadline, trigger)
         self.cinder = access.cinder_for(
-            context, instance, deadline, self.budget, trigger.finds_stale)
+            context, instance, deadline, trigger.finds_stale)
         self.lines = loglines.LogLines(
             instance, context.request_id, trigger, SINCE_START)
         self.cleaner = cleaner.Cleaner(
@@ -104,6 +101,5 @@ class Cleaning:
     def _ask(self, act: Callable[[Server, Sequence[Bdm]], T],
              bdms: Any) -> T:
         result = act(self.host.known_server(), self.host.adopt(bdms))
-        SINCE_START.looked(self._trigger.name, self.cleaner.asking,
-                           sum(self.budget.made.values()))
+        SINCE_START.looked(self._trigger.name, self.cleaner.asking)
         return result

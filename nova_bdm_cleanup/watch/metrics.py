@@ -54,9 +54,6 @@ _LOOKS = _metric(
     'nova_bdm_cleanup_look_duration_seconds', 'summary',
     'Time spent on asking Cinder, for each cleanup and each round of the '
     'audit.', 'trigger')
-_REQUESTS = _metric(
-    'nova_bdm_cleanup_requests_total', 'counter',
-    'Requests to Cinder since the start.', 'trigger')
 _LAST_HOUR = _metric(
     'nova_bdm_cleanup_removals_last_hour', 'gauge',
     'Mappings that were removed on this host within the last hour.')
@@ -78,8 +75,8 @@ _SERVERS = _metric(
 
 TABLE = Metrics((
     _INFO, _ACTIVE, _START, _HEARTBEAT, _FINDINGS, _OLDEST, _REMOVALS,
-    _REFUSALS, _LOOKS, _REQUESTS, _LAST_HOUR, _LIMIT, _INTERVAL,
-    _LAST_SUCCESS, _DURATION, _SERVERS))
+    _REFUSALS, _LOOKS, _LAST_HOUR, _LIMIT, _INTERVAL, _LAST_SUCCESS, _DURATION,
+    _SERVERS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,9 +121,6 @@ class State:
         yield self._by(_REFUSALS, counted.refusals)
         yield self._by(_LOOKS, {
             (trigger,): look for trigger, look in counted.looks.items()})
-        yield self._by(_REQUESTS, {
-            (trigger,): number
-            for trigger, number in counted.requests.items()})
         yield self._of(_LAST_HOUR, self.removals_last_hour)
         yield self._of(_LIMIT, self.process.facts['max_removals_per_hour'])
 

@@ -112,12 +112,12 @@ class Audit:
         try:
             servers, plans, unread = self._look()
             seconds = time.monotonic() - begun
-            requests = self._node.requests() - asked
             done = Round(
                 succeeded=moment, servers=len(servers),
                 volumes=len({b.volume_id for s in servers for b in s.bdms
                              if b.volume_id}),
-                requests=requests, seconds=seconds, next=next_one())
+                requests=self._node.requests() - asked, seconds=seconds,
+                next=next_one())
             changes = self._known.succeeded(
                 moment, self._interval, done,
                 [s for uuid, plan in plans.items()
@@ -129,8 +129,7 @@ class Audit:
             return failed + 1
         finally:
             self._counted.looked(
-                triggers.AUDIT.name, time.monotonic() - begun,
-                self._node.requests() - asked)
+                triggers.AUDIT.name, time.monotonic() - begun)
         self._tell(changes, done, failed, len(unread))
         if self._sweeps and not self._policy.observe:
             self._sweep(servers, plans, changes)

@@ -409,10 +409,10 @@ def plugged_in() -> Iterator[Stage]:
     """Have the plugin see the model, until the end."""
     stage = Stage()
 
-    def connected(context: Any, instance: Any, deadline: Any, budget: Any,
-                  finds_stale: bool) -> cinder.Cinder:
-        api: Any = Api(stage.world, deadline)
-        return cinder.Cinder(api, sees_all=True, finds_stale=finds_stale)
+    def connected(context: Any, instance: Any, deadline: Any,
+                  finds_stale: bool = True) -> cinder.Cinder:
+        asked: Any = Api(stage.world, deadline)
+        return cinder.Cinder(asked, sees_all=True, finds_stale=finds_stale)
 
     seen: Sequence[tuple[Any, str, Any]] = (
         (host, 'objects', Objects), (hook, 'objects', Objects),

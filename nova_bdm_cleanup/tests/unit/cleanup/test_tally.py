@@ -17,9 +17,8 @@ class TallyTest(base.TestCase):
         self.tally = Tally()
 
     def test_nothing_yet(self):
-        self.assertEqual(({}, {}, {}, {}), (
-            self.tally.removals, self.tally.refusals, self.tally.requests,
-            self.tally.looks))
+        self.assertEqual(({}, {}, {}), (
+            self.tally.removals, self.tally.refusals, self.tally.looks))
 
     def test_by_reason_and_trigger(self):
         for trigger in ('start', 'start', 'sweep'):
@@ -36,12 +35,11 @@ class TallyTest(base.TestCase):
                                  for reason, _ in self.tally.removals})
 
     def test_looks(self):
-        self.tally.looked('start', 0.5, 2)
-        self.tally.looked('start', 0.25, 0)
-        self.tally.looked('audit', 4.0, 7)
+        self.tally.looked('start', 0.5)
+        self.tally.looked('start', 0.25)
+        self.tally.looked('audit', 4.0)
         self.assertEqual({'start': (2, 0.75), 'audit': (1, 4.0)},
                          self.tally.looks)
-        self.assertEqual({'start': 2, 'audit': 7}, self.tally.requests)
 
     def test_what_was_read_stays_as_it_was(self):
         self.tally.removed(Reason.STUCK, 'start')
@@ -54,7 +52,7 @@ class TallyTest(base.TestCase):
         def count():
             for _ in range(2000):
                 self.tally.removed(Reason.STUCK, 'start')
-                self.tally.looked('start', 1.0, 1)
+                self.tally.looked('start', 1.0)
 
         threads = [threading.Thread(target=count) for _ in range(4)]
         for thread in threads:

@@ -34,7 +34,6 @@ NAMES = {
     'removals_per_hour_limit': ('gauge', set()),
     'look_duration_seconds_count': ('summary', {'trigger'}),
     'look_duration_seconds_sum': ('summary', {'trigger'}),
-    'requests_total': ('counter', {'trigger'}),
     'audit_interval_seconds': ('gauge', set()),
     'audit_last_success_timestamp_seconds': ('gauge', set()),
     'audit_duration_seconds': ('gauge', set()),
@@ -72,8 +71,8 @@ class MetricsTest(base.TestCase):
         for trigger in (triggers.HARD_REBOOT, triggers.SWEEP):
             self.tally.removed(Reason.VOLUME_MISSING, trigger.name)
             self.tally.refused(Reason.OVER_LIMIT, trigger.name, 3)
-            self.tally.looked(trigger.name, 0.5, 2)
-        self.tally.looked('sweep', 0.25, 1)
+            self.tally.looked(trigger.name, 0.5)
+        self.tally.looked('sweep', 0.25)
 
     def samples(self, **changes):
         """By name without its prefix: labels and value of each sample."""
@@ -130,9 +129,6 @@ class MetricsTest(base.TestCase):
             [('over-limit', 'hard_reboot'), ('over-limit', 'sweep')],
             [(s[1]['reason'], s[1]['trigger'])
              for s in found['refusals_total']])
-        self.assertEqual(
-            [('hard_reboot', 2), ('sweep', 3)],
-            [(s[1]['trigger'], s[2]) for s in found['requests_total']])
         self.assertEqual(
             [({'trigger': 'hard_reboot'}, 1), ({'trigger': 'sweep'}, 2)],
             [s[1:] for s in found['look_duration_seconds_count']])
