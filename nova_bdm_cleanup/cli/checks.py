@@ -94,8 +94,8 @@ class Checks(upgradecheck.UpgradeCommands):
                 'install nova-bdm-cleanup into it' % (_NAME, _GROUP))
         points[0].load()
         if not self._conf[GROUP].enabled:
-            return _warning('it is not enabled: set enabled = true in '
-                            '[bdm_cleanup], then restart nova-compute')
+            return _warning('it is not enabled: set [bdm_cleanup] enabled = '
+                            'true, then restart nova-compute')
         return _success()
 
     @_guarded
@@ -161,7 +161,7 @@ class Checks(upgradecheck.UpgradeCommands):
         """Whether nova-compute has credentials of its own for Cinder."""
         if not self._has_credentials:
             return _failure(
-                'set auth_type in [cinder], and the options that belong to '
+                'set [cinder] auth_type, and the options that belong to '
                 'it, for a user with the admin role; without them, a reboot '
                 'that the project of the server does not request itself '
                 'changes nothing')
@@ -173,12 +173,12 @@ class Checks(upgradecheck.UpgradeCommands):
         group = self._conf.service_user
         if not group.send_service_user_token:
             return _failure(
-                'set send_service_user_token in [service_user] to true, and '
+                'set [service_user] send_service_user_token = true, and '
                 'its auth_type, for a user with the service role; without '
                 'them Cinder has to ask Nova before it deletes an attachment, '
                 'and refuses where it cannot')
         if group.auth_type is None:
-            return _failure('set auth_type in [service_user]')
+            return _failure('set [service_user] auth_type')
         auth = ks_loading.load_auth_from_conf_options(
             self._conf, 'service_user')
         if not hasattr(auth, 'get_access'):

@@ -60,9 +60,11 @@ class Status:
 
     @property
     def open(self) -> tuple[Known, ...]:
-        """Those for which something is to be done."""
-        return tuple(k for k in self.known if k.announced
-                     and k.sighting.reason != str(Reason.OPTED_OUT))
+        """Those for which something is to be done, the worst first."""
+        return tuple(sorted(
+            (k for k in self.known if k.announced
+             and k.sighting.reason != Reason.OPTED_OUT),
+            key=lambda k: k.sighting.reason != Reason.ROOT_VOLUME_DANGLING))
 
 
 def status_of(host: str, path: str, now: float) -> Status:

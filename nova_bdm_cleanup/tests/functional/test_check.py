@@ -127,7 +127,7 @@ class CommandTest(base.FunctionalTestCase):
         code, output = self.run_check('--config-file', str(self.conf))
         self.assertEqual(Code.FAILURE, code)
         for words in ('bdm-cleanup Check Results', 'Check: Cinder version',
-                      'Result: Warning', 'set enabled = true',
+                      'Result: Warning', 'set [bdm_cleanup] enabled = true',
                       'Result: Failure', '[bdm_cleanup] timeout',
                       'admin role'):
             self.assertIn(words, ' '.join(output.split()))

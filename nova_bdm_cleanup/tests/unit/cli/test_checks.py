@@ -119,7 +119,7 @@ class HostTest(CheckCase):
     def test_credentials(self) -> None:
         code, details = self.check('credentials')
         self.assertEqual(Code.FAILURE, code)
-        self.assertIn('auth_type in [cinder]', details)
+        self.assertIn('[cinder] auth_type', details)
         self.set('cinder', auth_type='password')
         self.assertEqual((Code.SUCCESS, ''), self.check('credentials'))
 
@@ -228,7 +228,7 @@ class ServiceTokenTest(CheckCase):
 
     def test_without_credentials(self) -> None:
         self.set('service_user', send_service_user_token=True)
-        self.assertEqual((Code.FAILURE, 'set auth_type in [service_user]'),
+        self.assertEqual((Code.FAILURE, 'set [service_user] auth_type'),
                          self.check('service_token'))
 
     def test_role(self) -> None:

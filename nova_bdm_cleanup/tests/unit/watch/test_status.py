@@ -142,7 +142,8 @@ class StatusTest(base.TestCase):
         watch = Watch(self.path, 4 * MIB, 'compute1')
         seen = [Sighting('s', str(n), reason, None, None, None, '')
                 for n, reason in enumerate((
-                    'stuck', 'volume-missing', 'opted-out', 'stuck'))]
+                    'stuck', 'volume-missing', 'opted-out',
+                    'root-volume-dangling'))]
         self.assertFalse(self.status().is_audited)
         done = Round(succeeded=NOON)
         watch.succeeded(NOON, HOUR, done, seen, (), 8)
@@ -151,10 +152,10 @@ class StatusTest(base.TestCase):
             *seen, dataclasses.replace(seen[0], subject='new')], (), 8)
         _, findings, found = self.audited()
         self.assertEqual(
-            [('opted-out', 1), ('stuck', 2), ('volume-missing', 1)],
-            list(findings.items()))
+            [('opted-out', 1), ('root-volume-dangling', 1), ('stuck', 1),
+             ('volume-missing', 1)], list(findings.items()))
         # Of what somebody wants to be kept, nothing is to be done.
-        self.assertEqual([seen[0], seen[1], seen[3]],
+        self.assertEqual([seen[3], seen[0], seen[1]],
                          [k.sighting for k in found])
         self.start('compute2')
         self.assertEqual((False, {}, ()), self.audited('compute2'))
