@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+import contextlib
 import io
 import os
 import sys
@@ -36,9 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A name that the terminal cannot show is no reason to show nothing.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors='backslashreplace')
+    code: int = ExitCode.OK
     try:
-        code: int = args.run(args)
-        sys.stdout.flush()
+        # At once, so that who reads it has no say in how the command ends.
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            code = args.run(args)
+        print(output.getvalue(), end='', flush=True)
         return code
     except CommandError as exc:
         return _complain(exc, exc.code)
@@ -48,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever reads the output has seen enough.  The interpreter would
         # complain when it flushes the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
+        return code
     except KeyboardInterrupt:
         return _complain('interrupted', ExitCode.BROKEN)
     except Exception as exc:

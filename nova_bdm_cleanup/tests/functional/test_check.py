@@ -143,9 +143,9 @@ class CommandTest(base.FunctionalTestCase):
             with self.conf.open('a') as file:
                 file.write('[bdm_cleanup]\n%s\n' % value)
             self.assertEqual(code, self.run_shell(script)[0], value)
-        code, output = self.run_shell(
-            'set -e -o pipefail; %s | head -n 1; echo goes on' % command)
-        self.assertEqual((0, 'goes on'), (code, output.splitlines()[1]))
+        code, output = self.run_shell('set -o pipefail; %s | head -n 1'
+                                      % command)
+        self.assertEqual((2, 1), (code, output.count('\n')))
 
     def test_configuration_is_missing(self):
         code, output = self.run_check('--config-file', '/no/such/nova.conf')

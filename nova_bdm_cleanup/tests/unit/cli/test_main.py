@@ -82,6 +82,17 @@ class MainTest(base.CommandTest):
         os.close(writer)
         self.assertEqual((0, ''), (run.returncode, run.stderr))
 
+    def test_a_reader_that_has_seen_enough_changes_no_code(self):
+        root = os.path.dirname(os.path.dirname(nova_bdm_cleanup.__file__))
+        reader, writer = os.pipe()
+        os.close(reader)
+        run = subprocess.run(
+            [sys.executable, '-m', 'nova_bdm_cleanup.cli.main', 'status'],
+            stdout=writer, stderr=subprocess.PIPE, text=True, cwd=self.home,
+            env=dict(os.environ, PYTHONPATH=root))
+        os.close(writer)
+        self.assertEqual((1, ''), (run.returncode, run.stderr))
+
     def test_needs_neither_nova_nor_a_cloud_library(self):
         self.record(base.removal(1), done=[1])
         root = os.path.dirname(os.path.dirname(nova_bdm_cleanup.__file__))
