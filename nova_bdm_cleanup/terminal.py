@@ -64,8 +64,8 @@ class ExitCode(enum.IntEnum):
     #: Something is inconsistent (or would be done), and nothing was changed.
     FINDINGS = 5
 
-    #: Something was inconsistent, and all of it was put right.
-    REPAIRED = 6
+    #: Somebody interrupted it; 128 and the number of the signal.
+    INTERRUPTED = 130
 
     #: The tool itself broke, or was interrupted.
     BROKEN = 255

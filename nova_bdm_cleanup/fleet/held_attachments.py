@@ -11,6 +11,7 @@ from nova_bdm_cleanup.fleet.release_facts import (
     Outcome,
     REFUSED,
     ReleaseFacts,
+    SETTLED,
 )
 from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk
 from nova_bdm_cleanup.rules import spelling
@@ -34,19 +35,22 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         'volume'),
 
     # Where several regions share a Cinder, each has a Nova of its own.
-    Row('is ``attached`` to a server that does not exist, on a host that is '
-        'none of this Nova\'s compute hosts',
-        lambda a: a.is_elsewhere,
+    Row('names a server that does not exist, of which this or another '
+        'attachment is ``attached`` on a host that is none of this Nova\'s '
+        'compute hosts',
+        lambda a: a.elsewhere,
         REFUSED,
-        'host {it.host} is no compute host of this Nova: another Nova that '
-        'uses the same Cinder may have server {it.attachment.server_id}'),
+        'host {it.elsewhere} is no compute host of this Nova, and has a '
+        'volume of server {it.attachment.server_id}: another Nova that uses '
+        'the same Cinder may have the server'),
 
     # Nova reserves the volumes of a server before the server exists.
     Row('names a server that does not exist, is not ``attached``, and its '
         'volume changed within ``--grace-period``',
         lambda a: not a.server and not a.is_attached and a.is_young,
         REFUSED,
-        'the attachment is too new; its server may still be building'),
+        'the attachment is too new; its server may still be building: '
+        '{it.wait_for_grace}'),
 
     # A server that exists
     Row('names a server that Nova is changing',
@@ -73,7 +77,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         'changed within ``--stuck-after``',
         lambda a: a.is_half_attached and not a.is_stuck,
         REFUSED,
-        'the volume is being attached'),
+        'the volume is being attached: {it.wait_for_stuck}'),
 
     # Nova saves what it knows of a disk before the guest gets it, and tells
     # Cinder after that.  Which of the two was not done, the guest shows.
@@ -127,7 +131,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         lambda a: a.is_out_of_step and (
             not a.is_stuck or a.unfinished_neighbours),
         REFUSED,
-        'the volume is being attached'),
+        'the volume is being attached{it.wait_or_not}'),
 
     Row('is ``attached``, its server has a mapping that names it or none, '
         'and the volume is ``attaching`` or ``reserved``: only its state is '
@@ -140,7 +144,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('is of a server that has a mapping of the volume, which is not '
         '``detaching``',
         lambda a: a.server_has_mapping and not a.is_being_detached,
-        REFUSED,
+        SETTLED,
         'server {it.server.id} uses the volume; nothing to release'),
 
     # To a reboot a volume that is detaching is none of its business, and
@@ -149,7 +153,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         'for less than ``--stuck-after``',
         lambda a: a.server and a.is_being_detached and not a.is_stuck,
         REFUSED,
-        'the volume is being detached'),
+        'the volume is being detached: {it.wait_for_stuck}'),
 
     Row('is ``attached``, its server has a mapping of the volume, which is '
         '``detaching``',
@@ -194,7 +198,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         '``--grace-period``',
         lambda a: a.server and not a.was_connected and a.is_young,
         REFUSED,
-        'the attachment is too new'),
+        'the attachment is too new: {it.wait_for_grace}'),
 
     # Nobody uses it
     Row('is used by nobody, but another attachment of the volume, of a '
@@ -312,7 +316,6 @@ class HeldAttachment(HeldVolume):
 
     def __init__(self, facts: ReleaseFacts, attachment: Attachment) -> None:
         super().__init__(facts)
-        self._facts = facts
         self.attachment = attachment
         #: The server that it names, if Nova knows it.
         self.server: ComputeServer | None = facts.servers.get(
@@ -325,11 +328,13 @@ class HeldAttachment(HeldVolume):
         self.is_attached: bool = attachment.status == 'attached'
         self.neighbours = [
             a for a in facts.attachments if a.id != attachment.id]
-        # It is connected where no compute host of this Nova is.
-        self.is_elsewhere = (
-            self.is_attached and self.server is None
-            and attachment.server_id is not None and self.host is not None
-            and not spelling.is_among(self.host, facts.hosts))
+        #: A host with a volume of its server, and of no Nova that is known.
+        self.elsewhere: str | None = facts.elsewhere.get(
+            attachment.server_id or '')
+        self.needs_look = (
+            attachment.server_id is not None and self.server is None and (
+                self.elsewhere is not None
+                or attachment.server_id not in facts.deleted))
 
     @property
     def server_has_mapping(self) -> bool:
@@ -418,6 +423,10 @@ class HeldAttachment(HeldVolume):
     # Words
 
     @property
+    def wait_or_not(self) -> str:
+        return '' if self.is_stuck else ': ' + self.wait_for_stuck
+
+    @property
     def task(self) -> str:
         return (self.server.task_state or self.server.status
                 if self.server else '')
@@ -440,5 +449,8 @@ class HeldAttachment(HeldVolume):
     @property
     def why_unused(self) -> str:
         if self.server is None:
-            return 'Nova does not know server %s' % self.attachment.server_id
+            return ('Nova has deleted server %s' if self.attachment.server_id
+                    in self._facts.deleted else
+                    'Nova never knew server %s, or has purged it'
+                    ) % self.attachment.server_id
         return 'server %s has no mapping of the volume' % self.server.id

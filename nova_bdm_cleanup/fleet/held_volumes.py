@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import datetime
 from typing import Any
 
 from nova_bdm_cleanup.fleet.release_facts import (
@@ -13,6 +14,7 @@ from nova_bdm_cleanup.fleet.release_facts import (
     Outcome,
     REFUSED,
     ReleaseFacts,
+    SETTLED,
 )
 from nova_bdm_cleanup.rules.facts import Attachment, TAKEN, Volume
 from nova_bdm_cleanup.rules.table import Row, Table
@@ -45,7 +47,7 @@ HELD_VOLUMES: Table[Row[HeldVolume, Outcome]] = Table(
     # The back end may be ahead of Cinder's database, which cannot tell.
     Row('is ``available``, and ``--connector FILE`` is not given',
         lambda v: v.is_available and not v.connector.host,
-        REFUSED,
+        SETTLED,
         'the volume is available, and nothing in Cinder holds it; if a host '
         'has it mapped all the same, only the back end shows it: then give '
         '--connector with the output of "nova-manage volume_attachment '
@@ -72,7 +74,7 @@ HELD_VOLUMES: Table[Row[HeldVolume, Outcome]] = Table(
         '``--stuck-after``',
         lambda v: v.may_be_under_way,
         REFUSED,
-        'the volume is {it.volume.status}, and not for long'),
+        'the volume is {it.volume.status}, and not for long: {it.wait}'),
 
     Row('``--connector`` is not given',
         lambda v: v.connector == NO_CONNECTOR,
@@ -112,11 +114,12 @@ class HeldVolume:
     #: The host that is connected, where Cinder tells it.
     host: str | None = None
     #: Another Nova may have the server.
-    is_elsewhere: bool = False
+    needs_look: bool = False
     #: The other attachments of the volume.
     neighbours: Sequence[Attachment] = ()
 
     def __init__(self, facts: ReleaseFacts) -> None:
+        self._facts = facts
         self.volume: Volume = facts.volume
         self.connector: Connector = facts.connector
         self.claimed_by: Sequence[str] = sorted(facts.claimed_by)
@@ -131,12 +134,36 @@ class HeldVolume:
         return self.volume.status == 'available'
 
     @property
+    def is_at_rest(self) -> bool:
+        return self.volume.status in ('in-use', 'available')
+
+    @property
     def may_be_under_way(self) -> bool:
-        return (self.is_young
-                if self.volume.status in ('in-use', 'available')
-                else not self.is_stuck)
+        return self.is_young if self.is_at_rest else not self.is_stuck
 
     # Words
+
+    @property
+    def wait(self) -> str:
+        """When it will be old enough."""
+        return self.wait_for_grace if self.is_at_rest else self.wait_for_stuck
+
+    @property
+    def wait_for_grace(self) -> str:
+        return self._wait(self._facts.policy.grace_period, '--grace-period')
+
+    @property
+    def wait_for_stuck(self) -> str:
+        return self._wait(self._facts.policy.stuck_after, '--stuck-after')
+
+    def _wait(self, period: datetime.timedelta, option: str) -> str:
+        if self.volume.updated_at is None:
+            return 'Cinder does not say since when'
+        # Up to the next whole second.
+        end = self.volume.updated_at + period + datetime.timedelta(seconds=1)
+        return 'wait until %s UTC (%s)' % (
+            end.astimezone(datetime.timezone.utc).strftime(
+                '%Y-%m-%d %H:%M:%S'), option)
 
     @property
     def why_unused(self) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 import datetime
 import json
 import sys
@@ -21,8 +20,8 @@ _FIELDS = ('Server', 'Host', 'Volume', 'Attachment', 'Reason', 'Since',
            'Remedy')
 
 
-def read_plan(path: str, remedy: Remedy) -> tuple[Issue, ...]:
-    """What one command is there for, of a plan.
+def read_plan(path: str) -> tuple[Issue, ...]:
+    """All that an audit found.
 
     :param path: of a file; ``-``: standard input
     :raises BadInput: when it is no plan
@@ -33,36 +32,15 @@ def read_plan(path: str, remedy: Remedy) -> tuple[Issue, ...]:
         else:
             with open(path, encoding='utf-8') as file:
                 text = file.read()
-        return tuple(i for i in _issues(text) if i.remedy is remedy)
+        return tuple(_issues(text))
     except OSError as exc:
         problem = str(exc.strerror)
     except ValueError as exc:
         problem = str(exc)
     raise errors.BadInput(
-        'plan %s: %s; a plan is what "openstack bdm audit -f json" prints'
-        % ('of standard input' if path == '-' else path, problem))
-
-
-def differences(planned: Iterable[Issue],
-                found: Iterable[Issue]) -> list[str]:
-    """What has changed since the plan was made.
-
-    :param planned: issues of the plan
-    :param found: the same ones looked for now
-    :returns: one sentence for each that is no longer as it was
-    """
-    now = {i.key: i for i in found}
-    changed = []
-    for issue in planned:
-        today = now.get(issue.key)
-        what = 'volume %s (%s)' % (issue.volume, issue.reason)
-        if today is None:
-            changed.append('%s is no longer found' % what)
-        elif has_changed(issue, today.since):
-            changed.append('%s has changed at %s' % (what, today.since))
-        elif spelling.host(today.host) != spelling.host(issue.host):
-            changed.append('%s is now on host %s' % (what, today.host))
-    return changed
+        '%s: %s; a plan is what "openstack bdm audit -f json" prints'
+        % ('plan of standard input' if path == '-' else 'plan file ' + path,
+           problem))
 
 
 def has_changed(planned: Issue, since: datetime.datetime | None) -> bool:
@@ -79,7 +57,7 @@ def _issues(text: str) -> list[Issue]:
     try:
         rows = json.loads(text)
     except ValueError as exc:
-        raise ValueError('it is not JSON (%s)' % exc) from exc
+        raise ValueError('it is not JSON') from exc
     if not isinstance(rows, list):
         raise ValueError('it is no list of findings')
     return [_issue(row) for row in rows]

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 import dataclasses
 import time
 from typing import Callable
 
 from nova_bdm_cleanup.fleet import inspection
+from nova_bdm_cleanup.fleet.acts import Act, Result
 from nova_bdm_cleanup.fleet.issues import Issue, issues_of, Remedy
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.nova import ComputeServer, Nova
+from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Finding, Reason
 
 #: The states in which Nova accepts a hard reboot.
@@ -34,6 +37,18 @@ class RebootPlan:
     left_out: tuple[Finding, ...] = ()
     #: Why it must not be done; empty: it may.
     refusals: tuple[str, ...] = ()
+    #: All that is there, by volume and attachment.
+    verdicts: Mapping[tuple[str | None, str | None], Reason] = \
+        dataclasses.field(default_factory=dict)
+
+    @property
+    def loses_memory(self) -> bool:
+        """The guest has not ended, and goes on from nothing."""
+        return self.server.status in ('PAUSED', 'SUSPENDED')
+
+    def verdict(self, issue: Issue) -> Reason | None:
+        """What is said now of what an issue is about; None: it is gone."""
+        return self.verdicts.get((issue.volume, issue.attachment))
 
 
 def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
@@ -59,9 +74,45 @@ def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
         for i in issues if i.stops_a_reboot
         # A reboot for nothing would not end it.
         or i.remedy is Remedy.PERSON and not due]
-    return RebootPlan(server, due, others, tuple(
-        i for i in issues if i.is_for_later and i not in others),
-        seen.left_out, tuple(refusals))
+    return RebootPlan(
+        server, due, others,
+        tuple(i for i in issues if i.is_for_later and i not in others),
+        seen.left_out, tuple(refusals),
+        # What is not in order counts, where two have the same.
+        {(f.volume_id, f.attachment_id): f.reason for f in sorted(
+            seen.plan.findings, key=lambda f: f.reason is not Reason.HEALTHY)})
+
+
+def settled(issue: Issue, now: RebootPlan) -> str:
+    """Why nothing is left to do about an issue; empty: something is."""
+    verdict = now.verdict(issue)
+    if verdict is None:
+        return 'it is gone already'
+    return 'it is healthy now' if verdict is Reason.HEALTHY else ''
+
+
+def objection(issues: Iterable[Issue], known: Iterable[Issue],
+              now: RebootPlan) -> str:
+    """Why a server is no longer as it was; empty: it is.
+
+    :param issues: what is to be removed
+    :param known: all that was known of then
+    """
+    today = {i.key: i for i in now.issues}
+    for issue in issues:
+        if settled(issue, now):
+            continue
+        found = today.get(issue.key)
+        if found is None:
+            return 'volume %s is %s now' % (issue.volume, now.verdict(issue))
+        if spelling.host(found.host) != spelling.host(issue.host):
+            return 'the server is on host %s now' % found.host
+    keys = {i.key for i in known}
+    for key, found in today.items():
+        if key not in keys:
+            return 'a reboot would also remove volume %s (%s)' % (
+                found.volume, found.reason)
+    return ''
 
 
 class Rebooter:
@@ -87,6 +138,7 @@ class Rebooter:
     def look(self, server_id: str) -> RebootPlan:
         """What there is to do at a server.
 
+        :raises BadInput: when there is no such server
         :raises ApiError: when it cannot be known
         """
         seen = self._inspector.inspect(server_id)
@@ -95,7 +147,7 @@ class Rebooter:
         return reboot_plan(seen)
 
     def run(self, planned: RebootPlan,
-            stop_again: bool = False) -> tuple[str, RebootPlan]:
+            stop_again: bool) -> tuple[str, RebootPlan]:
         """Reboot a server.
 
         :param stop_again: stop it afterwards if it was stopped before
@@ -137,3 +189,60 @@ class Rebooter:
             self._progress('%s of %s, seconds' % (what, server.id),
                            int(waited))
             self._sleep(_POLL)
+
+
+class Reboot(Act):
+    """One reboot.
+
+    :param rebooter: does it
+    :param shown: what the operator was shown of the server
+    :param stop_again: stop it afterwards if it was stopped before
+    """
+
+    def __init__(self, rebooter: Rebooter, shown: RebootPlan,
+                 stop_again: bool) -> None:
+        self.subjects = shown.issues
+        self.doubt = '; see openstack bdm show %s' % shown.server.id
+        self._rebooter = rebooter
+        self._shown = shown
+        self._now = shown
+        self._stop_again = stop_again
+
+    def look(self) -> list[Result]:
+        try:
+            self._now = now = self._rebooter.look(self._shown.server.id)
+        except errors.BadInput as exc:
+            return self.all('skipped: %s' % exc)
+        over = self._over()
+        if len(over) == len(self.subjects):
+            return over
+        why = '; '.join(now.refusals) or objection(
+            self.subjects, self.subjects, now)
+        if not why and now.loses_memory and not self._shown.loses_memory:
+            why = ('the server is %s now, and its memory would be lost'
+                   % now.server.status)
+        return self.all('skipped: ' + why) if why else []
+
+    def do(self) -> list[Result]:
+        over = self._over()
+        status, after = self._rebooter.run(self._now, self._stop_again)
+        wanted = ('SHUTOFF' if self._stop_again
+                  and self._now.server.status == 'SHUTOFF' else 'ACTIVE')
+        removed = 'removed'
+        if status != wanted:
+            removed += ': but the server is %s now' % status
+        keys = {i.key for i in self.subjects}
+        more = sum(i.key not in keys for i in (*after.issues, *after.later))
+        left = [Result(after.server, 'skipped: %d more to clean, by another '
+                                     'reboot' % more)] if more else []
+        return over + left + [
+            Result(i, removed, status == wanted)
+            if after.verdict(i) is None
+            else Result(i, 'failed: it is still there (%s)'
+                        % after.verdict(i))
+            for i in self.subjects if not settled(i, self._now)]
+
+    def _over(self) -> list[Result]:
+        """Nothing is left to do about these."""
+        return [Result(i, 'skipped: ' + settled(i, self._now), True)
+                for i in self.subjects if settled(i, self._now)]

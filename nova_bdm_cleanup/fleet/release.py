@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Releases volumes: facts, plan, act, read back."""
+"""Releases volumes: facts, plan, look again, act, read back."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import json
 from typing import Callable
 
 from nova_bdm_cleanup.fleet import inspection, release_rules
+from nova_bdm_cleanup.fleet.acts import Act, Result
 from nova_bdm_cleanup.fleet.release_facts import (
     Call,
     Connector,
@@ -32,15 +33,6 @@ class Target:
 
     volume: str
     attachment: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class ReleaseResult:
-    """What became of a step."""
-
-    step: ReleaseStep
-    done: bool
-    text: str
 
 
 class Releaser:
@@ -71,6 +63,9 @@ class Releaser:
         self._claims: dict[str, set[str]] = {}
         #: The compute hosts of this Nova.
         self._hosts: frozenset[str] = frozenset()
+        #: Of servers that Nova does not know: whether it has deleted them, and
+        #: a host that has a volume of them and is none of these.
+        self._gone: dict[str, tuple[bool, str | None]] = {}
 
     def check(self) -> None:
         """Make sure that "Nova does not know it" can be believed at all.
@@ -118,66 +113,72 @@ class Releaser:
             for attachment in dict.fromkeys(attachments):
                 chosen = release_rules.selected(found, attachment) or (
                     ReleaseStep(volume_id, 'attachment %s does not exist'
-                                % attachment),)
+                                % attachment, is_settled=True),)
                 steps += [s for s in chosen if s not in steps]
         return tuple(steps)
 
-    def act(self, steps: Iterable[ReleaseStep]) -> Iterable[ReleaseResult]:
-        """Do it, one by one, and read each back."""
-        for step in steps:
-            if step.call is None:
-                yield ReleaseResult(step, False, 'refused')
-                continue
-            try:
-                yield self._act(step, step.call)
-            except errors.ApiError as exc:
-                yield ReleaseResult(step, False, 'failed: %s' % exc)
+    def neighbours(self, step: ReleaseStep) -> tuple[Attachment, ...]:
+        """The other attachments of the volume."""
+        return tuple(sorted(
+            (a for a in self._cinder.attachments_of(step.volume)
+             if a.id != step.attachment_id), key=lambda a: a.id))
 
-    def _act(self, step: ReleaseStep, call: Call) -> ReleaseResult:
-        # The state to expect may be another after the steps before this one.
-        again = [s for s in self._steps(step.volume) if s.key == step.key]
-        if not again:
+    def look(self, step: ReleaseStep) -> list[Result]:
+        """The results if a step is no longer what is to be done."""
+        self._gone.pop(step.server or '', None)
+        again = next((s for s in self._steps(step.volume)
+                      if s.attachment_id == step.attachment_id), None)
+        if again is not None and again.key == step.key \
+                and again.needs_look == step.needs_look:
+            return []
+        if step.call is Call.ROLL_DETACHING and again is not None:
             volume = self._cinder.volume(step.volume)
-            if call is Call.ROLL_DETACHING and volume \
-                    and volume.status == step.expected:
+            if volume is not None and volume.status == step.expected:
                 # With another attachment of the same volume, for example.
-                return ReleaseResult(step, True, 'done: the volume is %s'
-                                     % step.expected)
-            return ReleaseResult(step, False,
-                                 'skipped: it has changed meanwhile')
-        [step] = again
-        neighbours = self._neighbours(step)
-        _MAKE[call](self._cinder, step)
-        return self._read_back(step, neighbours)
+                return [Result(step, 'done: the volume is %s'
+                               % volume.status, True)]
+        if again is None:
+            return [Result(step, 'skipped: it is gone already', True)]
+        return [Result(step, 'skipped: ' + again.explanation,
+                       again.is_settled)]
+
+    def do(self, step: ReleaseStep,
+           neighbours: tuple[Attachment, ...]) -> Result:
+        """Make the call of a step, and read back what came of it.
+
+        :param step: one with a call
+        :param neighbours: what it must not change
+        """
+        if step.call is not None:
+            _MAKE[step.call](self._cinder, step)
+        try:
+            return self._read_back(step, neighbours)
+        except errors.ApiError as exc:
+            raise errors.Unanswered(
+                'Cinder has accepted it; what came of it was not read back: '
+                '%s' % exc, exc.status) from exc
 
     def _read_back(self, step: ReleaseStep,
-                   neighbours: tuple[Attachment, ...]) -> ReleaseResult:
+                   neighbours: tuple[Attachment, ...]) -> Result:
         volume = self._cinder.volume(step.volume)
         if volume is None:
-            return ReleaseResult(step, False, 'the volume is gone')
+            return Result(step, 'failed: the volume is gone')
         left = step.attachment_id and self._cinder.attachment(
             step.attachment_id)
         if step.call is Call.COMPLETE:
             if not left or left.status != 'attached':
-                return ReleaseResult(step, False,
-                                     'the attachment is not attached')
+                return Result(step, 'failed: the attachment is not attached')
         elif left and step.call is not Call.ROLL_DETACHING:
-            return ReleaseResult(step, False, 'the attachment is still there')
-        if self._neighbours(step) != neighbours:
-            return ReleaseResult(
-                step, False,
-                'another attachment of the volume has changed: look at it')
+            return Result(step, 'failed: the attachment is still there')
+        if self.neighbours(step) != neighbours:
+            return Result(step, 'unknown: another attachment of the volume '
+                                'has changed: look at it')
         if volume.status != step.expected:
-            return ReleaseResult(step, False, 'the volume is %s, not %s' % (
+            return Result(step, 'failed: the volume is %s, not %s' % (
                 volume.status, step.expected))
-        return ReleaseResult(step, True, '%s: the volume is %s' % (
+        return Result(step, '%s: the volume is %s' % (
             'done' if step.call is Call.COMPLETE else 'released',
-            volume.status))
-
-    def _neighbours(self, step: ReleaseStep) -> tuple[Attachment, ...]:
-        return tuple(sorted(
-            (a for a in self._cinder.attachments_of(step.volume)
-             if a.id != step.attachment_id), key=lambda a: a.id))
+            volume.status), True)
 
     # The facts
 
@@ -203,7 +204,8 @@ class Releaser:
     def _steps(self, volume_id: str) -> tuple[ReleaseStep, ...]:
         volume = self._cinder.volume(volume_id)
         if volume is None:
-            return (ReleaseStep(volume_id, 'the volume does not exist'),)
+            return (ReleaseStep(volume_id, 'the volume does not exist',
+                                is_settled=True),)
         attachments = self._cinder.attachments_of(volume_id)
         servers = {s: self._nova.server(s) for s in sorted({
             a.server_id for a in attachments if a.server_id})}
@@ -220,10 +222,28 @@ class Releaser:
             claims.add(server.id)
             if volume.status in ('attaching', 'reserved'):
                 self._see_guest(server, volume_id, disks, guests)
+        gone = {s: self._see_gone(s) for s in servers if servers[s] is None}
         return release_rules.decide(ReleaseFacts(
-            volume, attachments, servers, frozenset(claims), self._hosts,
+            volume, attachments, servers, frozenset(claims),
+            frozenset(s for s in gone if gone[s][0]),
+            {s: host for s, (_, host) in gone.items() if host},
             frozenset(stale), disks, guests, self._connector, self._policy,
             self._now()))
+
+    def _see_gone(self, server_id: str) -> tuple[bool, str | None]:
+        """What there is to know of a server that Nova does not know."""
+        if server_id not in self._gone:
+            volumes, attachments, _ = self._cinder.look(server_id, ())
+            elsewhere = None
+            for attachment in attachments:
+                volume = volumes.get(attachment.volume_id)
+                host = volume.host_of(attachment.id) if volume else None
+                if (host and attachment.server_id == server_id
+                        and not spelling.is_among(host, self._hosts)):
+                    elsewhere = host
+            self._gone[server_id] = (
+                self._nova.has_deleted(server_id), elsewhere)
+        return self._gone[server_id]
 
     def _see_guest(self, server: ComputeServer, volume_id: str,
                    disks: dict[str, Disk],
@@ -246,6 +266,36 @@ class Releaser:
                 # How many a reboot may delete is no matter here.
                 and f.withheld in (None, Reason.OVER_LIMIT)} \
             if seen else set()
+
+
+class Release(Act):
+    """One step.
+
+    :param releaser: does it
+    :param step: what the operator was shown
+    """
+
+    def __init__(self, releaser: Releaser, step: ReleaseStep) -> None:
+        self.subjects = (step,)
+        self._releaser = releaser
+        self._step = step
+        self._neighbours: tuple[Attachment, ...] = ()
+        self.doubt = '; see openstack bdm release --dry-run %s' % (
+            step.attachment_id or step.volume)
+        if step.call is Call.TERMINATE:
+            # It stays so, that nobody gets it while a host may have it.
+            self.doubt = ('; if the volume is attaching now: openstack bdm '
+                          'release --stuck-after 0 --connector FILE %s'
+                          % step.volume)
+
+    def look(self) -> list[Result]:
+        found = self._releaser.look(self._step)
+        if not found:
+            self._neighbours = self._releaser.neighbours(self._step)
+        return found
+
+    def do(self) -> list[Result]:
+        return [self._releaser.do(self._step, self._neighbours)]
 
 
 # How each call is made
@@ -275,23 +325,30 @@ def _terminate(cinder: Cinder, step: ReleaseStep) -> None:
     end could take it from him.
     """
     cinder.act(step.volume, 'os-reserve')
-    attachments = cinder.attachments_of(step.volume)
+    try:
+        attachments = cinder.attachments_of(step.volume)
+    except errors.ApiError as exc:
+        _unreserve(cinder, step)
+        raise errors.Conflict(str(exc)) from exc
     if attachments:
-        cinder.act(step.volume, 'os-unreserve')
+        _unreserve(cinder, step)
         raise errors.Refused('attachment %s of the volume is new'
                              % attachments[0].id)
     try:
         # Cinder ends the reservation when the back end has done it.
         cinder.act(step.volume, Call.TERMINATE.value,
                    {'connector': dict(step.connector or {})})
-    except (errors.BadRequest, errors.Refused, errors.Conflict):
-        cinder.act(step.volume, 'os-unreserve')
+    except (errors.Refused, errors.Conflict, errors.NotFound):
+        _unreserve(cinder, step)
         raise
+
+
+def _unreserve(cinder: Cinder, step: ReleaseStep) -> None:
+    try:
+        cinder.act(step.volume, Call.UNRESERVE.value)
     except errors.ApiError as exc:
-        raise errors.Unanswered(
-            '%s; the volume is left attaching, so that nobody gets it while '
-            'a host may have it: do it again with --stuck-after 0' % exc,
-            exc.status) from exc
+        # "Refused" would say that the volume is as it was.
+        raise errors.Unanswered(str(exc), exc.status) from exc
 
 
 _MAKE: dict[Call, Callable[[Cinder, ReleaseStep], None]] = {
@@ -318,15 +375,12 @@ def read_connector(path: str) -> Connector:
         return Connector(is_none=True)
     try:
         with open(path, encoding='utf-8') as file:
-            text = file.read()
-        if not text.strip():
-            raise ValueError('the file is empty')
-        connector = json.loads(text)
+            connector = json.load(file)
     except OSError as exc:
         raise errors.BadInput(
             'connector %s: %s' % (path, exc.strerror)) from exc
     except ValueError as exc:
-        raise errors.BadInput('connector %s: %s' % (path, exc)) from exc
+        raise errors.BadInput('connector %s: it is not JSON' % path) from exc
     host = connector.get('host') if isinstance(connector, dict) else None
     if not host or not isinstance(host, str):
         raise errors.BadInput('connector %s: it names no host; use the output '

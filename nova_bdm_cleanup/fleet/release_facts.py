@@ -51,6 +51,8 @@ class Outcome:
 
     #: None: nothing may be done, and the words of the row say why.
     call: Call | None = None
+    #: Nothing is wrong.
+    is_settled: bool = False
 
     def __str__(self) -> str:
         if self.call is None:
@@ -59,6 +61,9 @@ class Outcome:
 
 
 REFUSED = Outcome()
+
+#: There is nothing to release.
+SETTLED = Outcome(is_settled=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +94,11 @@ class ReleaseFacts:
     servers: Mapping[str, ComputeServer | None]
     #: The servers that have a mapping of the volume.
     claimed_by: frozenset[str]
-    #: The compute hosts of this Nova.
-    hosts: frozenset[str]
+    #: Those of them that this Nova says it has deleted.
+    deleted: frozenset[str]
+    #: Where servers that Nova does not know have a volume attached: a host
+    #: that is no compute host of this Nova.
+    elsewhere: Mapping[str, str]
     #: Attachments of existing servers that the rules call stale.
     stale: frozenset[str]
     #: What the API shows of the mappings of the volume, by server, where an
@@ -131,7 +139,9 @@ class ReleaseStep:
     #: The state of the volume afterwards.
     expected: str = ''
     #: Another Nova may have the server.
-    is_elsewhere: bool = False
+    needs_look: bool = False
+    #: Nothing is wrong, so there is nothing to release.
+    is_settled: bool = False
 
     @property
     def attachment_id(self) -> str | None:

@@ -52,7 +52,7 @@ def _step(held: HeldVolume, row: Row[Any, Outcome]) -> ReleaseStep:
         connector=held.connector.data
         if call in (Call.FORCE_DETACH, Call.TERMINATE) else None,
         expected='' if call is None else 'in-use' if used else 'available',
-        is_elsewhere=held.is_elsewhere)
+        needs_look=held.needs_look, is_settled=row.outcome.is_settled)
 
 
 def selected(steps: tuple[ReleaseStep, ...],

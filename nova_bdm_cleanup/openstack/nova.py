@@ -141,6 +141,20 @@ class Nova:
                                     % server_id)
         return server
 
+    def has_deleted(self, server_id: str) -> bool:
+        """Whether a server was one of this Nova, which has deleted it.
+
+        It does not remember one whose rows were archived or purged.
+
+        :raises Refused: without the admin role
+        """
+        body = self._api.get('/servers/detail', {
+            'all_tenants': '1', 'deleted': 'true', 'uuid': server_id})
+        return any(
+            answers.identifier(r, 'id') == server_id
+            and answers.text(r, 'status') == 'DELETED'
+            for r in answers.records(body, 'servers'))
+
     def find(self, name_or_id: str, all_projects: bool) -> ComputeServer:
         """The server that an operator means.
 

@@ -80,6 +80,9 @@ class BdmCommand:
     #: What stands below it, row by row.
     below: tuple[str, ...] = ()
 
+    #: What is so after an interrupt.
+    interrupted = 'interrupted; nothing was changed'
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = \
             super().get_parser(prog_name)  # type: ignore[misc]
@@ -116,6 +119,8 @@ class BdmCommand:
             return self._complain(exc, ExitCode.REFUSED)
         except errors.ApiError as exc:
             return self._complain(exc, ExitCode.PARTLY)
+        except KeyboardInterrupt:
+            return self._complain(self.interrupted, ExitCode.INTERRUPTED)
         except BrokenPipeError:
             raise
         except Exception as exc:

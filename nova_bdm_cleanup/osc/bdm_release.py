@@ -7,24 +7,23 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from osc_lib.command import command
-
 from nova_bdm_cleanup.fleet import audit, plan_file, release
+from nova_bdm_cleanup.fleet.acts import Result
 from nova_bdm_cleanup.fleet.issues import Issue, Remedy
-from nova_bdm_cleanup.fleet.release import ReleaseResult, Target
+from nova_bdm_cleanup.fleet.release import Target
 from nova_bdm_cleanup.fleet.release_facts import NO_CONNECTOR, ReleaseStep
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.osc import base
-from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.osc import acting, base
 
 _COLUMNS = ('Volume', 'Attachment', 'Server', 'Host', 'Call', 'Result',
             'Explanation')
 
 
-class ReleaseBdm(base.BdmCommand, command.Lister):
+class ReleaseBdm(acting.ActingCommand):
     """Release volumes held for servers that are gone or never attached them.
 
-    Shows what it would do, and does it with --yes. For administrators.
+    Shows what is to be done, asks, and does one after the other. For
+    administrators.
 
     Each attachment is released by the one call that also tells the back end:
     "attachment delete" where Cinder kept the connector or only reserved the
@@ -42,14 +41,19 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
     user of the volume is touched. Each step is checked again right before it
     is done, and read back after it.
 
-    A host that had such a volume may still have its device. Instance IDs
-    that Nova does not know may belong to another service that attaches
-    volumes, such as Ironic without Nova: look before you say --yes.
+    A host that had such a volume may still have its device. Of a server that
+    Nova never knew, or has purged, nobody can tell that it is gone: another
+    Nova, or another service such as Ironic without Nova, may have it. So
+    --orphans and --plan take only what was for servers that Nova says it has
+    deleted. Look before you name such a volume or attachment.
 
-    Exit codes: 6 all of it was released, 5 there is something to release
-    (without --yes), 0 there is nothing, 4 some of it was not released, 3 all
-    of it was refused, 2 bad input, 255 the command itself failed.
+    Exit codes: 0 all was released or there is nothing, 5 there is something
+    to release (with --dry-run), 4 some of it was not released, 3 all of it
+    was refused, 2 bad input, 130 interrupted, 255 the command itself failed.
     """
+
+    verb = 'Release'
+    thing = 'attachment'
 
     short = ('Volume', 'Call', 'Result')
     below = ('Attachment', 'Explanation')
@@ -61,20 +65,11 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
             help='ID of a volume or of an attachment')
         parser.add_argument(
             '--orphans', action='store_true',
-            help='All that an audit of all projects finds')
+            help='All that an audit of all projects finds, but for servers '
+                 'that another Nova may have')
         parser.add_argument(
             '--server', metavar='<server>',
             help='Whatever an audit of this server (ID) finds')
-        parser.add_argument(
-            '--plan', metavar='<file>',
-            help='What "bdm audit -f json" printed into this file, if '
-                 'nothing of it has changed; -: standard input')
-        parser.add_argument('--yes', action='store_true',
-                            help='Do it, not only show it')
-        parser.add_argument(
-            '--max', metavar='<number>', type=base.number(0), default=10,
-            help='Release nothing if there is more than this to release '
-                 '(default: 10)')
         parser.add_argument(
             '--connector', metavar='<file>',
             help='For what Cinder kept no connector of: the '
@@ -91,28 +86,42 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
                           args.plan))) != 1:
             raise errors.BadInput('give volumes or attachments, or --orphans, '
                                   'or --server, or --plan')
+        self.need_terminal(args)
         connector = (release.read_connector(args.connector)
                      if args.connector else NO_CONNECTOR)
         if connector.is_none and not args.targets:
             raise errors.BadInput('--connector none is your word for what you '
                                   'name: give volumes or attachments')
+        plan = [i for i in plan_file.read_plan(args.plan)
+                if i.remedy is Remedy.RELEASE] if args.plan else []
         self.connect(args)
         releaser = release.Releaser(
             self.nova, self.cinder, base.policy(args), connector,
             self.progress, base.now)
         releaser.check()
-        wanted = (plan_file.read_plan(args.plan, Remedy.RELEASE)
-                  if args.plan else self._find(args)
-                  if args.orphans or args.server else ())
+        if args.orphans or args.server:
+            plan = self._find(args)
         steps = releaser.plan(
             [releaser.resolve(name) for name in args.targets]
-            or [Target(i.volume or '', i.attachment) for i in wanted])
+            or [Target(i.volume or '', i.attachment) for i in plan])
+        if not steps:
+            self.note('The plan has nothing to release' if args.plan
+                      else 'There is nothing to release')
         if args.orphans:
-            steps = self._without_elsewhere(steps)
-        if args.plan:
-            _compare(wanted, steps)
-        return _COLUMNS, [_row(o) for o in self._carry_out(
-            args, releaser, steps)]
+            steps = self._without_strangers(steps)
+        known = _differences(plan, steps) if args.plan else []
+        todo = [s for s in steps if s not in [r.subject for r in known]]
+        known += [Result(s, 'refused') for s in todo if s.call is None]
+        todo = [s for s in todo if s.call is not None]
+        for step in todo:
+            self.note('%s %s: %s', *(
+                ('Attachment', step.attachment_id) if step.attachment_id
+                else ('Volume', step.volume)), step.explanation)
+        results = self.carry_out(
+            args, [release.Release(releaser, s) for s in todo], known,
+            ('Volume', 'Attachment', 'Call'),
+            [(s.volume, s.attachment_id, s.call) for s in todo])
+        return _COLUMNS, [_row(r) for r in results]
 
     def _find(self, args: argparse.Namespace) -> list[Issue]:
         """What there is to release, as an audit finds it."""
@@ -129,67 +138,43 @@ class ReleaseBdm(base.BdmCommand, command.Lister):
                                  'released')
         return found
 
-    def _without_elsewhere(self, steps: Sequence[ReleaseStep]
+    def _without_strangers(self, steps: Sequence[ReleaseStep]
                            ) -> tuple[ReleaseStep, ...]:
         """To this Nova every server of another one looks like an orphan."""
-        left = sum(s.is_elsewhere for s in steps)
+        left = sum(s.needs_look for s in steps)
         if left:
-            self.say('%d attachments were left: their host is no compute '
-                     'host of this Nova, so another Nova that uses the same '
-                     'Cinder may have their server' % left)
-        return tuple(s for s in steps if not s.is_elsewhere)
-
-    def _carry_out(self, args: argparse.Namespace, releaser: release.Releaser,
-                   steps: Sequence[ReleaseStep]) -> list[ReleaseResult]:
-        due = sum(s.call is not None for s in steps)
-        if not args.yes:
-            self._end(due and ExitCode.FINDINGS, steps, due)
-            if due:
-                self.note('Nothing was changed; --yes does it')
-            return [ReleaseResult(s, False, 'planned' if s.call else 'refused')
-                    for s in steps]
-        if due > args.max:
-            raise errors.Refused('%d are to be released, and --max allows %d; '
-                                 'nothing was changed' % (due, args.max))
-        outcomes: list[ReleaseResult] = []
-        try:
-            for number, outcome in enumerate(releaser.act(steps), 1):
-                self.progress('released', number)
-                outcomes.append(outcome)
-        except KeyboardInterrupt:
-            # What became of the others must be told all the same.
-            words = iter(('unknown: interrupted',))
-            outcomes += [ReleaseResult(s, False, next(words, 'not begun'))
-                         for s in steps[len(outcomes):]]
-        done = sum(o.done for o in outcomes)
-        self._end(ExitCode.REPAIRED if done == len(steps)
-                  else ExitCode.PARTLY, steps, due)
-        return outcomes
-
-    def _end(self, code: int, steps: Sequence[ReleaseStep], due: int) -> None:
-        self.exit_code = ExitCode(code)
-        if not steps:
-            self.exit_code = ExitCode.OK
-            self.note('There is nothing to release')
-        elif not due:
-            self.exit_code = ExitCode.REFUSED
+            self.say('%s left, of servers that another Nova may have: their '
+                     'host is none of this Nova\'s, or Nova never knew them, '
+                     'or has purged them. A person must look: openstack bdm '
+                     'audit --all-projects --long --reason server-gone' % (
+                         '1 attachment was' if left == 1
+                         else '%d attachments were' % left))
+        return tuple(s for s in steps if not s.needs_look)
 
 
-def _compare(planned: Iterable[Issue], steps: Iterable[ReleaseStep]) -> None:
-    """Refuse a plan whose facts have changed."""
-    now = {(s.volume, s.attachment_id): s for s in steps}
-    changed = []
-    for issue in planned:
-        step = now.get((issue.volume or '', issue.attachment))
-        if (step is None or plan_file.has_changed(issue, step.since)
-                or step.server not in (issue.server, None)):
-            changed.append('volume %s (%s)' % (issue.volume, issue.reason))
-    if changed:
-        raise errors.Refused('the facts have changed since the plan was '
-                             'made: %s; audit again' % ', '.join(changed))
+def _differences(plan: Iterable[Issue],
+                 steps: Sequence[ReleaseStep]) -> list[Result]:
+    """What of a plan is not to be done, and why."""
+    planned = {(i.volume, i.attachment): i for i in plan}
+    done = {s.volume for s in steps if s.is_settled}
+    found = []
+    for step in steps:
+        issue = planned.get((step.volume, step.attachment_id))
+        if step.is_settled:
+            found.append(Result(step, 'skipped: ' + step.explanation, True))
+        elif (issue is None or step.server not in (issue.server, None)
+                or step.volume not in done
+                and plan_file.has_changed(issue, step.since)):
+            found.append(Result(
+                step, 'skipped: it has changed since the audit'))
+        elif step.needs_look:
+            found.append(Result(
+                step, 'refused: another Nova may have the server; look, and '
+                      'name what is to be released'))
+    return found
 
 
-def _row(outcome: ReleaseResult) -> tuple[Any, ...]:
-    step = outcome.step
+def _row(result: Result) -> tuple[Any, ...]:
+    step = result.subject
     return (step.volume, step.attachment_id, step.server, step.host,
-            step.call and str(step.call), outcome.text, step.explanation)
+            step.call and str(step.call), result.text, step.explanation)

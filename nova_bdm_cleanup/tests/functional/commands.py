@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import time
 from types import SimpleNamespace
 from typing import Any
 import uuid
@@ -64,6 +65,17 @@ class Commands(base.FunctionalTestCase):
         """A server that no Nova knows."""
         return fixture.Server(str(uuid.uuid4()), 'ghost', 'compute1', None,
                               ())
+
+    def deleted(self) -> fixture.Server:
+        """A server that Nova has deleted, and remembers."""
+        server = self.cloud.server(name='deleted')
+        self.cloud.request('DELETE', f'/servers/{server.id}')
+        while True:
+            try:
+                self.cloud.request('GET', f'/servers/{server.id}')
+            except fixture.APIError:
+                return server
+            time.sleep(0.05)
 
     def calls(self, volume: str) -> list[str]:
         """What the back end was told to undo."""

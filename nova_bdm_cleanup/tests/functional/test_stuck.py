@@ -56,7 +56,7 @@ class StuckCase(scenario.ScenarioTestCase, commands.Commands):
     def assert_freed(self, call: str, *arguments: str) -> None:
         """Check that something is done, by which call."""
         code, row = self.release(*arguments)
-        self.assertEqual((ExitCode.REPAIRED, call), (code, row['Call']), row)
+        self.assertEqual((ExitCode.OK, call), (code, row['Call']), row)
 
 
 class AttachedByHandTest(StuckCase):
@@ -286,7 +286,7 @@ class AttachDiedTest(StuckCase):
             server, volume = self.server(), self.cloud.volume()
             self.begin_attach(server, volume, saved)
             code, row = self.release(self.audited(server))
-            self.assertEqual((ExitCode.REPAIRED, 'os-complete'),
+            self.assertEqual((ExitCode.OK, 'os-complete'),
                              (code, row['Call']), row)
             self.assertIn('openstack server remove volume %s %s' % (
                 server.id, volume), row['Explanation'])
@@ -389,7 +389,7 @@ class HalfShelvedTest(StuckCase):
             # The plugin takes the mapping that dangles, and nothing else.
             self.begin()
             code, _ = self.bdm('clean', server.id, '--yes', *LONG_AGO)
-            self.assertEqual(ExitCode.REPAIRED, code, self.stderr.getvalue())
+            self.assertEqual(ExitCode.OK, code, self.stderr.getvalue())
             view = self.look(server)
             self.assert_gone(view, lost)
             for volume in reserved:
@@ -414,7 +414,7 @@ class MappingTooManyTest(StuckCase):
     """The API does not show whether Nova has connected a mapping."""
 
     def test_clean_tells(self):
-        for connected, expected in ((False, ExitCode.REPAIRED),
+        for connected, expected in ((False, ExitCode.OK),
                                     (True, ExitCode.PARTLY)):
             server = self.server(scenario.BOOT_DISK)
             volume, = server.volumes
@@ -485,7 +485,7 @@ class PrintedActionsTest(StuckCase):
             [('cannot-see-project', 'look: openstack bdm show ' + server.id)],
             [(r['Reason'], r['Action']) for r in rows if r['Volume'] == gone])
         code, _ = self.bdm('clean', server.id, '--yes')
-        self.assertEqual(ExitCode.REPAIRED, code, self.stderr.getvalue())
+        self.assertEqual(ExitCode.OK, code, self.stderr.getvalue())
         self.assertEqual({}, self.found())
 
     def to_release(self) -> None:
@@ -510,7 +510,7 @@ class PrintedActionsTest(StuckCase):
             command, _, target = action.rpartition(' ')
             self.assertEqual('openstack bdm release', command)
             code, row = self.release(target)
-            self.assertEqual(ExitCode.REPAIRED, code, row)
+            self.assertEqual(ExitCode.OK, code, row)
         self.built = built
 
     def call_in_use(self, volume: str) -> None:

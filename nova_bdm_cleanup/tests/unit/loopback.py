@@ -75,6 +75,8 @@ class LoopbackCloud:
         #: By id, oldest first.
         self.servers: dict[str, dict[str, Any]] = {}
         self.mappings: dict[str, list[dict[str, Any]]] = {}
+        #: Those that Nova has deleted, and still remembers.
+        self.deleted: dict[str, dict[str, Any]] = {}
         self.volumes: dict[str, dict[str, Any]] = {}
         self.attachments: dict[str, dict[str, Any]] = {}
         #: The devices of the guests, by server.
@@ -196,7 +198,9 @@ class LoopbackCloud:
 
     def lose_server(self, server_id: str) -> None:
         """Delete a server behind Cinder's back."""
-        del self.servers[server_id], self.mappings[server_id]
+        self.deleted[server_id] = dict(
+            self.servers.pop(server_id), status='DELETED')
+        del self.mappings[server_id]
 
     def on(self, pattern: str, action: Callable[..., Any]) -> None:
         """Call something before requests that match are answered.
@@ -315,6 +319,9 @@ class LoopbackCloud:
                       admin: bool) -> tuple[int, Any]:
         if 'all_tenants' in query and not admin:
             return 403, {'forbidden': {'message': 'Policy'}}
+        if query.get('deleted') == 'true':
+            return 200, {'servers': [
+                s for s in self.deleted.values() if s['id'] == query['uuid']]}
         try:
             name = re.compile(query.get('name', ''))
         except re.error:

@@ -34,27 +34,29 @@ class ReaderTest(base.TestCase):
         super().setUp()
         self.path = os.path.join(self.tempdir(), 'plan.json')
 
-    def read(self, content: Any,
-             remedy: Remedy = Remedy.CLEAN) -> tuple[Issue, ...]:
+    def read(self, content: Any) -> tuple[Issue, ...]:
         with open(self.path, 'w', encoding='utf-8') as file:
             file.write(content if isinstance(content, str)
                        else json.dumps(content))
-        return plan_file.read_plan(self.path, remedy)
+        return plan_file.read_plan(self.path)
 
     def assert_bad(self, words: str, content: Any) -> None:
         exc = self.assertRaises(errors.BadInput, self.read, content)
-        for part in (words, self.path, '"openstack bdm audit -f json"'):
+        for part in (words, 'plan file ' + self.path,
+                     '"openstack bdm audit -f json"'):
             self.assertIn(part, str(exc))
 
-    def test_each_command_gets_its_own(self) -> None:
-        content = [ROW, {**ROW, 'Remedy': 'look'},
-                   {**ROW, 'Reason': 'used-by-nobody', 'Remedy': 'release',
-                    'Server': None, 'Attachment': None, 'Since': None}]
-        self.assertEqual((ISSUE,), self.read(content))
-        [issue] = self.read(content, Remedy.RELEASE)
+    def test_findings(self) -> None:
+        look, issue = self.read([
+            {**ROW, 'Remedy': 'look'},
+            {**ROW, 'Reason': 'used-by-nobody', 'Remedy': 'release',
+             'Server': None, 'Attachment': None, 'Since': None}])
+        self.assertEqual(dataclasses.replace(ISSUE, instead=Remedy.PERSON),
+                         look)
         self.assertEqual(
-            (FleetReason.USED_BY_NOBODY, None, None, None),
-            (issue.reason, issue.server, issue.attachment, issue.since))
+            (FleetReason.USED_BY_NOBODY, None, None, None, Remedy.RELEASE),
+            (issue.reason, issue.server, issue.attachment, issue.since,
+             issue.remedy))
 
     def test_ids_are_read_in_one_form(self) -> None:
         uuid = '6f1c7d2e-9b3a-4c58-a0de-5b7f1e2c3d4a'
@@ -66,23 +68,21 @@ class ReaderTest(base.TestCase):
 
     def test_standard_input(self) -> None:
         with mock.patch('sys.stdin', io.StringIO(json.dumps([ROW]))):
-            self.assertEqual((ISSUE,), plan_file.read_plan(
-                '-', Remedy.CLEAN))
+            self.assertEqual((ISSUE,), plan_file.read_plan('-'))
         with mock.patch('sys.stdin', io.StringIO('')):
-            exc = self.assertRaises(errors.BadInput, plan_file.read_plan,
-                                    '-', Remedy.CLEAN)
+            exc = self.assertRaises(errors.BadInput, plan_file.read_plan, '-')
         self.assertIn('plan of standard input: it is empty', str(exc))
 
     def test_no_file(self) -> None:
         exc = self.assertRaises(errors.BadInput, plan_file.read_plan,
-                                self.path, Remedy.CLEAN)
+                                self.path)
         self.assertIn('No such file', str(exc))
 
     def test_not_a_plan(self) -> None:
         for words, content in (
                 ('it is empty', ''), ('it is empty', ' \n'),
-                ('it is not JSON', 'Server,Host'),
-                ('it is not JSON', '[{'),
+                ('it is not JSON;', 'Server,Host'),
+                ('it is not JSON;', '[{'),
                 # What was called a plan before.
                 ('no list of findings', {'format': 'nova-bdm-cleanup plan'}),
                 ('no list of findings', '7'),
@@ -100,34 +100,11 @@ class ReaderTest(base.TestCase):
                 {k: v for k, v in ROW.items() if k != field}])
 
 
-class DifferencesTest(base.TestCase):
+class ChangesTest(base.TestCase):
 
-    def differences(self, **fields: Any) -> Any:
-        return plan_file.differences(
-            [ISSUE], [dataclasses.replace(ISSUE, **fields)])
-
-    def test_none(self) -> None:
-        # Words and names say nothing about the facts, and a plan has whole
-        # seconds.
-        self.assertEqual([], self.differences(
-            explanation='other', server_name='other',
-            since=ISSUE.since.replace(microsecond=7)))
-
-    def test_no_longer_found(self) -> None:
-        gone = ['volume volume-1 (volume-available) is no longer found']
-        self.assertEqual(gone, plan_file.differences([ISSUE], []))
-        for fields in ({'reason': Reason.VOLUME_MISSING},
-                       {'server': 'server-2'}, {'volume': 'volume-2'},
-                       {'attachment': None}):
-            self.assertEqual(gone, self.differences(**fields))
-
-    def test_changed_since(self) -> None:
-        later = ISSUE.since + datetime.timedelta(seconds=1)
-        for since in (later, None):
-            self.assertIn('has changed at',
-                          self.differences(since=since)[0])
-
-    def test_on_another_host(self) -> None:
-        self.assertEqual(
-            ['volume volume-1 (volume-available) is now on host compute-2'],
-            self.differences(host='compute-2'))
+    def test_whole_seconds(self) -> None:
+        since = make.ago(3600)
+        self.assertFalse(plan_file.has_changed(
+            ISSUE, since.replace(microsecond=7)))
+        for other in (since + datetime.timedelta(seconds=1), None):
+            self.assertTrue(plan_file.has_changed(ISSUE, other))

@@ -149,7 +149,7 @@ class RunTest(RebootCase):
                 server['status'] = status
 
         self.cloud.on('POST .*/action', begin)
-        return rebooter.run(plan)
+        return rebooter.run(plan, False)
 
     def test_waits_until_it_is_over(self) -> None:
         status, after = self.run_reboot(
@@ -180,13 +180,13 @@ class RunTest(RebootCase):
             self.cloud._rules[:] = []
             self.cloud.on('POST .*/action', lambda s=status: (s, {
                 'fault': {'message': 'on purpose'}}))
-            self.assertRaises(error, rebooter.run, plan)
+            self.assertRaises(error, rebooter.run, plan, False)
 
     def test_server_that_is_gone_before(self) -> None:
         rebooter = self.rebooter()
         plan = rebooter.look(self.alpha)
         self.cloud.lose_server(self.alpha)
-        exc = self.assertRaises(errors.Conflict, rebooter.run, plan)
+        exc = self.assertRaises(errors.Conflict, rebooter.run, plan, False)
         self.assertIn('is gone', str(exc))
 
     def test_server_that_is_gone_afterwards(self) -> None:
@@ -198,7 +198,7 @@ class RunTest(RebootCase):
             return 202, None
 
         self.cloud.on('POST .*/action', lose)
-        exc = self.assertRaises(errors.Unanswered, rebooter.run, plan)
+        exc = self.assertRaises(errors.Unanswered, rebooter.run, plan, False)
         self.assertIn('is gone', str(exc))
 
     def test_what_is_not_seen_afterwards_is_unknown(self) -> None:
@@ -211,4 +211,4 @@ class RunTest(RebootCase):
 
         self.cloud.on('POST .*/action', forbid)
         # "Refused" would say that nothing was changed.
-        self.assertRaises(errors.Unanswered, rebooter.run, plan)
+        self.assertRaises(errors.Unanswered, rebooter.run, plan, False)

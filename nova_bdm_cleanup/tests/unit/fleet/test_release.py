@@ -6,9 +6,9 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from typing import Any
+from typing import Any, Callable
 
-from nova_bdm_cleanup.fleet import release
+from nova_bdm_cleanup.fleet import acts, release
 from nova_bdm_cleanup.fleet.release import Target
 from nova_bdm_cleanup.fleet.release_facts import (
     Call,
@@ -18,7 +18,7 @@ from nova_bdm_cleanup.fleet.release_facts import (
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.facts import Policy
-from nova_bdm_cleanup.tests.unit import base as unit_base, loopback, make
+from nova_bdm_cleanup.tests.unit import base as unit_base, loopback, make, wire
 from nova_bdm_cleanup.tests.unit.fleet import base
 
 
@@ -38,12 +38,21 @@ class ReleaserCase(base.FleetCase):
         self.cloud.lose_server(server)
         return volume
 
-    def release(self, *targets: Target) -> list[tuple[bool, str]]:
-        """Plan, act, and tell what became of each step."""
-        releaser = self.releaser()
+    def release(self, *targets: Target, connector: Connector = NO_CONNECTOR,
+                meanwhile: Callable[[], object] = lambda: None
+                ) -> list[tuple[bool, str]]:
+        """Plan, act, and tell what became of each step.
+
+        :param meanwhile: called when the operator was shown the plan
+        """
+        releaser = self.releaser(connector=connector)
         releaser.check()
         steps = releaser.plan(targets)
-        return [(r.done, r.text) for r in releaser.act(steps)]
+        meanwhile()
+        results, _ = acts.carry_out(
+            [release.Release(releaser, s) for s in steps if s.call], True,
+            base.Progress())
+        return [(r.is_well, r.text) for r in results]
 
 
 class CheckTest(ReleaserCase):
@@ -115,16 +124,35 @@ class SecondNovaTest(ReleaserCase):
             attachment['host'] = 'elsewhere'
         step, = self.steps(volume)
         self.assertIsNone(step.call)
-        self.assertTrue(step.is_elsewhere)
+        self.assertTrue(step.needs_look)
         for words in ('host elsewhere', 'another Nova'):
             self.assertIn(words, step.explanation)
         # Asked for once, and at hand already.
         self.assertEqual(1, self.cloud.asked('os-services'))
 
-    def test_a_host_of_this_nova(self) -> None:
+    def test_one_of_them_keeps_all_of_its_server(self) -> None:
+        """Such as the root of a server that is shelved there."""
+        theirs = loopback.uid('theirs')
+        self.cloud.attachment('data', theirs, self.cloud.volume(
+            'data', 'in-use'), host='elsewhere')
+        root = self.cloud.volume('root', 'reserved')
+        self.cloud.attachment('root', theirs, root, 'reserved', False)
+        step, = self.steps(root)
+        self.assertIsNone(step.call)
+        self.assertIn('host elsewhere', step.explanation)
+
+    def test_what_nova_has_deleted(self) -> None:
         step, = self.steps(self.orphan())
-        self.assertIsNotNone(step.call)
-        self.assertFalse(step.is_elsewhere)
+        self.assertEqual((True, False), (bool(step.call), step.needs_look))
+        self.assertIn('Nova has deleted server', step.explanation)
+
+    def test_what_nova_does_not_remember(self) -> None:
+        volume = self.orphan()
+        self.cloud.deleted.clear()
+        step, = self.steps(volume)
+        self.assertEqual((True, True), (bool(step.call), step.needs_look))
+        self.assertIn('Nova never knew server', step.explanation)
+        self.assertIn('or has purged it', step.explanation)
 
     def test_a_host_that_nobody_names(self) -> None:
         volume = self.orphan()
@@ -137,7 +165,7 @@ class SecondNovaTest(ReleaserCase):
         self.cloud.attachments[loopback.uid('attachment of disk')].update(
             host='elsewhere')
         step, = self.steps(self.disk)
-        self.assertFalse(step.is_elsewhere)
+        self.assertFalse(step.needs_look)
         self.assertIn('nothing to release', step.explanation)
 
 
@@ -180,6 +208,17 @@ class PlanTest(ReleaserCase):
         self.cloud.mapping(self.alpha, volume)
         self.assertEqual(
             [(None, loopback.uid('attachment of orphan'))],
+            self.steps(Target(volume)))
+
+    def test_claim_that_is_over_since_the_list(self) -> None:
+        """A server that an attachment names is asked for once more."""
+        volume = self.orphan()
+        self.cloud.mapping(self.alpha, volume)
+        self.cloud.attachment('left', self.alpha, volume)
+        self.cloud.on('GET .*/servers/%s$' % self.alpha,
+                      self.cloud.mappings[self.alpha].clear)
+        self.assertEqual(
+            [('attachment delete', loopback.uid('attachment of orphan'))],
             self.steps(Target(volume)))
 
     def test_stale_attachment_of_a_server_without_a_host(self) -> None:
@@ -233,8 +272,8 @@ class ActTest(ReleaserCase):
         """Check that something is told that happens during the call."""
         self.cloud.on('DELETE ', change)
         self.assertEqual(
-            [(False, 'another attachment of the volume has changed: look at '
-                     'it')],
+            [(False, 'unknown: another attachment of the volume has changed: '
+                     'look at it')],
             self.release(Target(self.volume, self.attachment)))
 
     def test_neighbour_that_is_altered_during_the_call(self) -> None:
@@ -263,7 +302,7 @@ class ActTest(ReleaserCase):
 
     def test_answered_and_not_done(self) -> None:
         self.cloud.on('DELETE ', lambda: (200, {'attachments': []}))
-        self.assertEqual([(False, 'the attachment is still there')],
+        self.assertEqual([(False, 'failed: the attachment is still there')],
                          self.release(Target(self.volume)))
 
     def test_volume_that_is_deleted_during_the_call(self) -> None:
@@ -272,7 +311,7 @@ class ActTest(ReleaserCase):
             return 200, {'attachments': []}
 
         self.cloud.on('DELETE ', delete)
-        self.assertEqual([(False, 'the volume is gone')],
+        self.assertEqual([(False, 'failed: the volume is gone')],
                          self.release(Target(self.volume)))
 
     def test_another_state_than_expected(self) -> None:
@@ -282,31 +321,66 @@ class ActTest(ReleaserCase):
             return 200, {'attachments': []}
 
         self.cloud.on('DELETE ', delete)
-        self.assertEqual([(False, 'the volume is error, not available')],
+        self.assertEqual([(False,
+                           'failed: the volume is error, not available')],
                          self.release(Target(self.volume)))
 
-    def test_one_failure_does_not_stop_the_others(self) -> None:
-        second = self.orphan('second')
-        self.cloud.on('DELETE .*' + self.attachment, lambda: (500, {
-            'computeFault': {'message': 'on purpose'}}))
-        failed, done = self.release(Target(self.volume), Target(second))
-        self.assertEqual((True, 'released: the volume is available'), done)
-        self.assertFalse(failed[0])
-        self.assertIn('500 (on purpose)', failed[1])
+    def test_answer_that_is_lost(self) -> None:
+        """It may be done: no answer is not "failed"."""
+        for number, trouble in enumerate((504, 500, 503)):
+            volume = self.orphan('lost-%d' % number)
+            self.cloud.on('DELETE ', lambda s=trouble: wire.page(s))
+            [(done, text)] = self.release(Target(volume))
+            self.assertFalse(done)
+            self.assertIn('unknown: ', text)
+            self.assertIn(str(trouble), text)
+            self.assertIn('openstack bdm release --dry-run '
+                          + loopback.uid('attachment of lost-%d' % number),
+                          text)
+            self.cloud.calm()
+
+    def test_not_read_back(self) -> None:
+        def stop() -> None:
+            self.cloud.on('GET ', lambda: wire.page(503))
+
+        self.cloud.on('DELETE ', stop)
+        [(done, text)] = self.release(Target(self.volume))
+        self.assertFalse(done)
+        self.assertIn('unknown: Cinder has accepted it', text)
+
+    def test_refused_by_cinder(self) -> None:
+        self.cloud.on('DELETE ', lambda: (409, {
+            'conflictingRequest': {'message': 'on purpose'}}))
+        [(done, text)] = self.release(Target(self.volume))
+        self.assertEqual((False, 'failed'), (done, text.partition(':')[0]))
+
+    def meanwhile(self, change: Callable[[], object]) -> tuple[bool, str]:
+        """What comes of it if something happens before the operator's yes."""
+        [result] = self.release(Target(self.volume), meanwhile=change)
+        self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
+        return result
 
     def test_taken_since_the_plan(self) -> None:
-        releaser = self.releaser()
-        releaser.check()
-        steps = releaser.plan([Target(self.volume)])
-        self.cloud.volumes[self.volume]['status'] = 'maintenance'
-        result, = releaser.act(steps)
-        self.assertEqual((False, 'skipped: it has changed meanwhile'),
-                         (result.done, result.text))
-        self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
+        volume = self.cloud.volumes[self.volume]
+        self.assertEqual(
+            (False, 'skipped: the volume is maintenance'),
+            self.meanwhile(lambda: volume.update(status='maintenance')))
 
-    def test_refused(self) -> None:
-        self.assertEqual([(False, 'refused')],
-                         self.release(Target(self.disk)))
+    def test_gone_since_the_plan(self) -> None:
+        self.assertEqual(
+            (True, 'skipped: it is gone already'),
+            self.meanwhile(lambda: self.cloud.lose_attachment(self.volume)))
+
+    def test_of_another_nova_since_the_plan(self) -> None:
+        done, text = self.meanwhile(lambda: self.cloud.attachments[
+            self.attachment].update(host='elsewhere'))
+        self.assertFalse(done)
+        self.assertIn('skipped: host elsewhere', text)
+
+    def test_not_answered_before(self) -> None:
+        done, text = self.meanwhile(lambda: self.cloud.on(
+            'GET .*/volumes/%s$' % self.volume, lambda: wire.page(503)))
+        self.assertEqual((False, 'failed'), (done, text.partition(':')[0]))
 
 
 class RequestsTest(ReleaserCase):
@@ -358,11 +432,9 @@ class TerminateTest(ReleaserCase):
         self.volume = self.cloud.volume('mapped')
 
     def terminate(self) -> tuple[bool, str]:
-        releaser = self.releaser(
-            connector=Connector({'host': 'compute1'}))
-        releaser.check()
-        [result] = releaser.act(releaser.plan([Target(self.volume)]))
-        return result.done, result.text
+        [result] = self.release(Target(self.volume), connector=Connector(
+            {'host': 'compute1'}))
+        return result
 
     def on(self, call: str, action: Any) -> None:
         self.cloud.on('POST .*/action', lambda: action()
@@ -405,15 +477,47 @@ class TerminateTest(ReleaserCase):
         self.assertEqual(['os-reserve', 'os-unreserve'], self.calls)
         self.assertEqual('available', self.status())
 
+    def assert_left_attaching(self, *calls: str) -> None:
+        """The row says so, with the command that ends it."""
+        done, text = self.terminate()
+        self.assertFalse(done)
+        self.assertIn('unknown: ', text)
+        self.assertIn('if the volume is attaching now: openstack bdm release '
+                      '--stuck-after 0 --connector FILE ' + self.volume, text)
+        self.assertEqual((list(calls), 'attaching'),
+                         (self.calls, self.status()))
+        self.cloud.calm()
+        self.cloud.driver.clear()
+        releaser = self.releaser(connector=Connector({'host': 'compute1'}))
+        releaser._policy = Policy(stuck_after=datetime.timedelta())
+        releaser.check()
+        [step] = releaser.plan([Target(self.volume)])
+        [result] = release.Release(releaser, step).do()
+        self.assertEqual((True, ['os-force_detach'], 'available'),
+                         (result.is_well, self.calls, self.status()))
+
     def test_perhaps_done(self) -> None:
         """Who would get the volume now could lose it again."""
         self.on('os-terminate_connection', lambda: (500, {
             'computeFault': {'message': 'RPC timed out'}}))
+        self.assert_left_attaching('os-reserve')
+
+    def test_not_known_who_has_it(self) -> None:
+        """Cinder is asked for its attachments once it is reserved."""
+        self.on('os-reserve', lambda: self.cloud.on(
+            'GET .*/attachments', lambda: wire.page(503)))
         done, text = self.terminate()
-        self.assertFalse(done)
-        self.assertIn('left attaching', text)
-        self.assertEqual((['os-reserve'], 'attaching'),
+        self.assertEqual((False, 'failed'), (done, text.partition(':')[0]))
+        self.assertEqual((['os-reserve', 'os-unreserve'], 'available'),
                          (self.calls, self.status()))
+
+    def test_not_known_who_has_it_and_not_given_back(self) -> None:
+        self.on('os-reserve', lambda: self.cloud.on(
+            'GET .*/attachments', lambda: wire.page(503)))
+        self.cloud.on('POST .*/action', lambda: (403, {
+            'forbidden': {'message': 'Policy'}})
+            if 'os-unreserve' in self.cloud.requests[-1].body else None)
+        self.assert_left_attaching('os-reserve')
 
 
 class ConnectorTest(unit_base.TestCase):
@@ -436,8 +540,7 @@ class ConnectorTest(unit_base.TestCase):
 
     def test_bad_input(self) -> None:
         for content, words in (
-                ('', 'the file is empty'), (' \n', 'the file is empty'),
-                ('{', 'Expecting property'), ('none', 'Expecting value'),
+                ('', 'it is not JSON'), ('{', 'it is not JSON'),
                 ('{}', 'it names no host'), ('"none"', 'it names no host'),
                 ('{"host": "compute1"}', 'could know host compute1 by'),
                 ('{"host": "compute1", "wwpns": [], "ip": ""}',

@@ -83,8 +83,8 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
      'of volume other'),
     ('an attachment that is not Nova\'s', (attachment(server=None),), {},
      'something else than Nova'),
-    ('a host of another Nova', (attachment(),),
-     {'attached_to': (AttachedServer('gone', 'record', 'elsewhere'),)},
+    ('a host of another Nova', (RESERVED,),
+     {'elsewhere': {'gone': 'elsewhere'}},
      'host elsewhere is no compute host of this Nova'),
     ('a reservation for a server that may still be building', (RESERVED,),
      {'status': 'reserved', 'age': MINUTE}, 'may still be building'),
@@ -352,7 +352,8 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           age: datetime.timedelta = DAY,
           connector: release_facts.Connector = release_facts.NO_CONNECTOR,
           disks: Any = None, guests: Any = None,
-          **fields: Any) -> release_facts.ReleaseFacts:
+          deleted: tuple[str, ...] = ('gone', 'also gone', 'gone too'),
+          elsewhere: Any = None, **fields: Any) -> release_facts.ReleaseFacts:
     """What the tables are put to."""
     volume = Volume(id='volume', status=status, updated_at=NOW - age,
                     **fields)
@@ -360,7 +361,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
                for a in attachments if a.server_id}
     return release_facts.ReleaseFacts(
         volume, attachments, servers, frozenset(claimed_by),
-        frozenset(('compute1', 'compute2')), frozenset(stale),
+        frozenset(deleted), elsewhere or {}, frozenset(stale),
         disks or {}, guests or {}, connector, Policy(), NOW)
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Callable
 from unittest import mock
 
 from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
@@ -19,6 +19,25 @@ from nova_bdm_cleanup.tests.unit.fleet import base
 
 COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
             'release': bdm_release.ReleaseBdm, 'show': bdm_show.ShowBdm}
+
+
+class Terminal(io.StringIO):
+    """Somebody sits there, and types this.
+
+    :param meanwhile: called when he is asked
+    """
+
+    def __init__(self, typed: str = '',
+                 meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__(typed)
+        self._meanwhile = meanwhile
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, *limit: int) -> str:  # type: ignore[override]
+        self._meanwhile()
+        return super().readline(*limit)
 
 
 class CommandCase(base.FleetCase):
@@ -50,10 +69,10 @@ class CommandCase(base.FleetCase):
     def break_volume(self) -> None:
         self.cloud.lose_attachment(self.disk)
 
-    def orphan(self, name: str = 'orphan') -> str:
-        """A volume in use by a server that is gone."""
+    def orphan(self, name: str = 'orphan', **fields: Any) -> str:
+        """A volume in use by a server that Nova has deleted."""
         server = self.cloud.server('server of ' + name)
-        volume = self.cloud.attach(server, name)
+        volume = self.cloud.attach(server, name, **fields)
         self.cloud.lose_server(server)
         return volume
 

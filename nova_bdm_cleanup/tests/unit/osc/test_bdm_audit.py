@@ -81,7 +81,7 @@ class AuditBdmTest(commandcase.CommandCase):
         _, rows = self.bdm('audit')
         self.assertEqual(21, len(rows))
         code, rows = self.bdm('release', *action.split()[3:], '--yes')
-        self.assertEqual((ExitCode.REPAIRED, 20), (code, len(rows)))
+        self.assertEqual((ExitCode.OK, 20), (code, len(rows)))
 
     def test_many_of_a_server_that_is_gone(self) -> None:
         ghost = loopback.uid('ghost')
@@ -89,7 +89,7 @@ class AuditBdmTest(commandcase.CommandCase):
         action = 'openstack bdm release --server %s --max 5' % ghost
         self.assertIn(action, self.table('--all-projects'))
         code, rows = self.bdm('release', *action.split()[3:], '--yes')
-        self.assertEqual((ExitCode.REPAIRED, 5), (code, len(rows)))
+        self.assertEqual((ExitCode.OK, 5), (code, len(rows)))
         code, _ = self.bdm('release', '--server', ghost)
         self.assertEqual(ExitCode.BAD_INPUT, code)
 
@@ -111,7 +111,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.reserve_many(ghost, 5)
         action = 'openstack bdm release --server %s --max 10' % ghost
         self.assertEqual([action] * 2, self.actions('--all-projects'))
-        self.assertEqual(ExitCode.REPAIRED, self.carry_out(action, '--yes'))
+        self.assertEqual(ExitCode.OK, self.carry_out(action, '--yes'))
 
     def test_many_for_more_than_one_reason(self) -> None:
         self.reserve_many(self.alpha, 5)
@@ -120,7 +120,7 @@ class AuditBdmTest(commandcase.CommandCase):
         action = 'openstack bdm release --server %s --max 6' % self.alpha
         for arguments in ((), ('--reason', 'stale-attachment')):
             self.assertIn(action, self.actions(*arguments))
-        self.assertEqual(ExitCode.REPAIRED, self.carry_out(action, '--yes'))
+        self.assertEqual(ExitCode.OK, self.carry_out(action, '--yes'))
 
     def test_many_to_look_at(self) -> None:
         """The printed look finds them, whatever was audited."""

@@ -3,21 +3,15 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
+import functools
+from typing import Any, Callable
 from unittest import mock
 
+from nova_bdm_cleanup.fleet.reboot import Rebooter, RebootPlan
 from nova_bdm_cleanup.openstack.nova import Nova
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.osc import commandcase
-
-
-class Terminal(io.StringIO):
-    """Somebody sits there."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 class CleanBdmTest(commandcase.CommandCase):
@@ -34,7 +28,7 @@ class CleanBdmTest(commandcase.CommandCase):
     def test_dry_run(self) -> None:
         self.break_volume()
         code, (row,) = self.bdm('clean', 'alpha', '--dry-run')
-        self.assertEqual((ExitCode.FINDINGS, 'would be removed'),
+        self.assertEqual((ExitCode.FINDINGS, 'planned'),
                          (code, row['Result']))
         self.assertEqual(0, self.cloud.asked('POST'))
 
@@ -44,7 +38,7 @@ class CleanBdmTest(commandcase.CommandCase):
         for status in ('ACTIVE', 'ERROR', 'SHUTOFF'):
             self.cloud.servers[self.alpha]['status'] = status
             code, (row,) = self.bdm('clean', 'alpha', '--yes')
-            self.assertEqual((ExitCode.REPAIRED, 'removed'),
+            self.assertEqual((ExitCode.OK, 'removed'),
                              (code, row['Result']))
             self.cloud.mapping(self.alpha, self.disk,
                                loopback.uid('attachment of disk'))
@@ -70,7 +64,7 @@ class CleanBdmTest(commandcase.CommandCase):
 
     def test_stop_again(self) -> None:
         self.assertEqual(
-            (ExitCode.REPAIRED, 'removed'),
+            (ExitCode.OK, 'removed'),
             self.stop_again(lambda s: s.update(status='SHUTOFF')))
 
     def test_not_stopped_again(self) -> None:
@@ -84,7 +78,7 @@ class CleanBdmTest(commandcase.CommandCase):
         self.break_volume()
         self.reboot()
         code, _ = self.bdm('clean', 'alpha', '--yes', '--stop-again')
-        self.assertEqual(ExitCode.REPAIRED, code)
+        self.assertEqual(ExitCode.OK, code)
         self.assertEqual([{'reboot': {'type': 'HARD'}}], [
             r.body for r in self.cloud.requests
             if r.method == 'POST' and r.path.endswith('action')])
@@ -94,7 +88,8 @@ class CleanBdmTest(commandcase.CommandCase):
         self.reboot()
         for answer in ('n\n', 'no\n', '\n', ' \n', '', 'maybe\n', 'yn\n',
                        'alpha\n', '1\n'):
-            code, _ = self.bdm('clean', 'alpha', stdin=Terminal(answer))
+            code, _ = self.bdm('clean', 'alpha',
+                               stdin=commandcase.Terminal(answer))
             self.assertEqual(ExitCode.REFUSED, code, repr(answer))
             self.assertIn('[y/N]', self.stderr.getvalue())
         self.assertEqual(0, self.cloud.asked('POST'))
@@ -106,15 +101,87 @@ class CleanBdmTest(commandcase.CommandCase):
             self.cloud.mappings[self.alpha] = []
             self.cloud.mapping(self.alpha, self.disk,
                                loopback.uid('attachment of disk'))
-            code, _ = self.bdm('clean', 'alpha', stdin=Terminal(answer))
-            self.assertEqual(ExitCode.REPAIRED, code, repr(answer))
+            code, _ = self.bdm('clean', 'alpha',
+                               stdin=commandcase.Terminal(answer))
+            self.assertEqual(ExitCode.OK, code, repr(answer))
 
     def test_nobody_to_ask(self) -> None:
-        self.break_volume()
         code, _ = self.bdm('clean', 'alpha')
-        self.assertEqual(ExitCode.REFUSED, code)
-        self.assertIn('give --yes', self.stderr.getvalue())
+        self.assertEqual(ExitCode.BAD_INPUT, code)
+        self.assertEqual('No terminal to ask on: give --yes, or --dry-run\n',
+                         self.stderr.getvalue())
+        self.assertEqual([], self.cloud.requests)
+
+    def test_what_is_shown_before_the_question(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha]['status'] = 'SUSPENDED'
+        self.bdm('clean', 'alpha', stdin=commandcase.Terminal('n\n'))
+        shown, _, _ = self.stderr.getvalue().partition(
+            'Hard-reboot 1 server? [y/N] ')
+        for words in ('%s  %s  volume-available\n' % (self.alpha, self.disk),
+                      'WARNING: server %s is SUSPENDED: a hard reboot loses '
+                      'the memory of its guest' % self.alpha):
+            self.assertIn(words, shown)
+
+    def meanwhile(self, change: Callable[[], object],
+                  *arguments: str) -> tuple[int, str]:
+        """What comes of it if something happens before the operator's yes."""
+        self.break_volume()
+        self.reboot()
+        code, (row,) = self.bdm('clean', 'alpha', *arguments,
+                                stdin=commandcase.Terminal('y\n', change))
+        return code, row['Result']
+
+    def mend(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'in-use'
+        self.cloud.attachment('attachment of disk', self.alpha, self.disk)
+
+    def test_healthy_by_now(self) -> None:
+        self.assertEqual((ExitCode.OK, 'skipped: it is healthy now'),
+                         self.meanwhile(self.mend))
         self.assertEqual(0, self.cloud.asked('POST'))
+
+    def assert_skipped(self, words: str,
+                       change: Callable[[], object]) -> None:
+        code, result = self.meanwhile(change)
+        self.assertEqual((ExitCode.PARTLY, 'skipped: ' + words),
+                         (code, result))
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_another_reason_by_now(self) -> None:
+        self.assert_skipped('volume %s is volume-missing now' % self.disk,
+                            lambda: self.cloud.lose_volume(self.disk))
+
+    def test_another_server_by_now(self) -> None:
+        server = self.cloud.servers[self.alpha]
+        for words, fields in (
+                ('the server is PAUSED now, and its memory would be lost',
+                 {'status': 'PAUSED'}),
+                ('the server is on host compute2 now',
+                 {'status': 'ACTIVE', 'OS-EXT-SRV-ATTR:host': 'compute2'}),
+                ('it is changing (deleting)',
+                 {'OS-EXT-STS:task_state': 'deleting'})):
+            self.assert_skipped(words, functools.partial(
+                server.update, fields))
+            server.update({'OS-EXT-SRV-ATTR:host': 'compute1'})
+
+    def test_more_by_now(self) -> None:
+        volume = self.cloud.volume('more', 'in-use')
+        self.assert_skipped(
+            'a reboot would also remove volume %s (stale-attachment)' % volume,
+            lambda: self.cloud.attachment('stale', self.alpha, volume))
+
+    def test_gone_by_now(self) -> None:
+        self.assert_skipped('server %s does not exist' % self.alpha,
+                            lambda: self.cloud.lose_server(self.alpha))
+
+    def test_started_by_now(self) -> None:
+        """Its owner wants it to run."""
+        server = self.cloud.servers[self.alpha]
+        server['status'] = 'SHUTOFF'
+        self.assertEqual((ExitCode.OK, 'removed'), self.meanwhile(
+            lambda: server.update(status='ACTIVE'), '--stop-again'))
+        self.assertEqual(1, self.cloud.asked('POST'))
 
     def test_refused_by_nova(self) -> None:
         self.break_volume()
@@ -123,8 +190,8 @@ class CleanBdmTest(commandcase.CommandCase):
             self.cloud.on('POST .*/action', lambda s=status: (s, {
                 'conflictingRequest': {'message': 'on purpose'}}))
             code, (row,) = self.bdm('clean', 'alpha', '--yes')
-            self.assertEqual(ExitCode.REFUSED, code)
-            self.assertIn('refused: ', row['Result'])
+            self.assertEqual(ExitCode.PARTLY, code)
+            self.assertIn('failed: ', row['Result'])
 
     def test_interrupted(self) -> None:
         self.break_volume()
@@ -133,23 +200,94 @@ class CleanBdmTest(commandcase.CommandCase):
                                side_effect=KeyboardInterrupt):
             code, rows = self.bdm('clean', 'alpha', 'beta', '--yes')
         self.assertEqual(
-            (ExitCode.PARTLY, ['unknown: interrupted', 'not begun']),
+            (ExitCode.INTERRUPTED, [
+                'unknown: interrupted; see openstack bdm show ' + self.alpha,
+                'skipped: not begun']),
             (code, [r['Result'] for r in rows]))
+        self.assertIn('interrupted: 1 unknown, 1 skipped', self.log.output)
+
+    def interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+    def test_interrupted_at_the_question(self) -> None:
+        self.break_volume()
+        code, _ = self.bdm('clean', 'alpha', stdin=commandcase.Terminal(
+            'y\n', self.interrupt))
+        self.assertEqual(ExitCode.INTERRUPTED, code)
+        self.assertTrue(self.stderr.getvalue().endswith(
+            '\ninterrupted; nothing was changed\n'))
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_interrupted_when_it_looks_again(self) -> None:
+        self.break_volume()
+        look, looks = Rebooter.look, [1]
+
+        def interrupt(rebooter: Rebooter, server: str) -> RebootPlan:
+            if not looks:
+                raise KeyboardInterrupt
+            looks.clear()
+            return look(rebooter, server)
+
+        with mock.patch.object(Rebooter, 'look', interrupt):
+            code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual((ExitCode.INTERRUPTED, 'skipped: not begun'),
+                         (code, row['Result']))
+        self.assertIn('1 skipped; nothing was changed', self.log.output)
 
     def test_without_the_plugin(self) -> None:
         self.break_volume()
         self.reboot(heals=False, status='ERROR')
         code, (row,) = self.bdm('clean', 'alpha', '--yes')
-        self.assertEqual((ExitCode.PARTLY, 'still there'),
-                         (code, row['Result']))
-        self.assertIn('is ERROR after the reboot', self.stderr.getvalue())
+        self.assertEqual(
+            (ExitCode.PARTLY, 'failed: it is still there (volume-available)'),
+            (code, row['Result']))
+
+    def test_what_is_healthy_afterwards_was_not_removed(self) -> None:
+        self.break_volume()
+        self.cloud.on('POST .*/action', self.mend)
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(
+            (ExitCode.PARTLY, 'failed: it is still there (healthy)'),
+            (code, row['Result']))
 
     def test_server_that_does_not_run_afterwards(self) -> None:
+        """The next one could end like that, too."""
+        self.cloud.lose_attachment(self.other)
         self.break_volume()
         self.reboot(status='ERROR')
-        code, (row,) = self.bdm('clean', 'alpha', '--yes')
-        self.assertEqual((ExitCode.PARTLY, 'removed'), (code, row['Result']))
-        self.assertIn('is ERROR after the reboot', self.stderr.getvalue())
+        code, rows = self.bdm('clean', 'alpha', 'beta', '--yes')
+        self.assertEqual(
+            (ExitCode.PARTLY, ['removed: but the server is ERROR now',
+                               'skipped: not begun']),
+            (code, [r['Result'] for r in rows]))
+        self.assertEqual(1, self.cloud.asked('POST'))
+        self.assertIn('1 removed, 1 skipped; stopped where it failed '
+                      '(--keep-going goes on)', self.log.output)
+
+    def test_keep_going(self) -> None:
+        self.cloud.lose_attachment(self.other)
+        self.break_volume()
+        self.reboot(heals=False)
+        code, rows = self.bdm('clean', 'alpha', 'beta', '--yes',
+                              '--keep-going')
+        self.assertEqual(
+            (ExitCode.PARTLY,
+             ['failed: it is still there (volume-available)'] * 2),
+            (code, [r['Result'] for r in rows]))
+        self.assertEqual(2, self.cloud.asked('POST'))
+
+    def test_max(self) -> None:
+        self.cloud.lose_attachment(self.other)
+        self.break_volume()
+        code, rows = self.bdm('clean', 'alpha', 'beta', '--yes', '--max', '1')
+        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
+        self.assertEqual('that are 2 servers, and --max allows 1; nothing was '
+                         'changed\n', self.stderr.getvalue())
+        code, rows = self.bdm('clean', 'alpha', 'beta', '--dry-run', '--max',
+                              '1')
+        self.assertEqual((ExitCode.FINDINGS, 2), (code, len(rows)))
+        self.assertIn('--max 2', self.log.output)
+        self.assertEqual(0, self.cloud.asked('POST'))
 
     def test_nothing_to_do(self) -> None:
         self.assertEqual((ExitCode.OK, []), self.bdm('clean', 'alpha',
@@ -168,11 +306,13 @@ class CleanBdmTest(commandcase.CommandCase):
 
         self.cloud.on('POST .*/action', reboot)
         code, rows = self.bdm('clean', 'alpha', '--yes')
-        self.assertEqual((ExitCode.PARTLY, ['removed'] * 8),
-                         (code, [r['Result'] for r in rows]))
+        self.assertEqual(
+            (ExitCode.PARTLY, ['skipped: 2 more to clean, by another reboot',
+                               *['removed'] * 8]),
+            (code, [r['Result'] for r in rows]))
         self.assertIn('2 more stale attachments are left', self.log.output)
         code, rows = self.bdm('clean', 'alpha', '--yes')
-        self.assertEqual((ExitCode.REPAIRED, ['removed'] * 2),
+        self.assertEqual((ExitCode.OK, ['removed'] * 2),
                          (code, [r['Result'] for r in rows]))
 
     def test_a_mapping_too_many(self) -> None:
@@ -186,9 +326,10 @@ class CleanBdmTest(commandcase.CommandCase):
         self.assertIn('removes it if Nova never connected it',
                       [r['Hard Reboot'] for r in rows])
         for reboot, code, result in (
-                (lambda: None, ExitCode.PARTLY, 'still there'),
+                (lambda: None, ExitCode.PARTLY,
+                 'failed: it is still there (duplicate-mapping)'),
                 (lambda: self.cloud.mappings[self.alpha].pop() and None,
-                 ExitCode.REPAIRED, 'removed')):
+                 ExitCode.OK, 'removed')):
             self.cloud.on('POST .*/action', reboot)
             found, (row,) = self.bdm('clean', 'alpha', '--yes')
             self.assertEqual((code, result), (found, row['Result']))
@@ -200,14 +341,28 @@ class CleanBdmTest(commandcase.CommandCase):
         _, rows = self.bdm('audit', '--server', 'alpha')
         self.assertEqual({'look: openstack bdm show ' + self.alpha},
                          {r['Action'] for r in rows})
-        code, _ = self.bdm('clean', 'alpha', 'beta', '--yes')
+        code, (row,) = self.bdm('clean', 'alpha', 'beta', '--yes')
         self.assertEqual(ExitCode.REFUSED, code)
-        self.assertIn('duplicate-attachment', self.stderr.getvalue())
+        self.assertIn('refused: duplicate-attachment', row['Result'])
+        self.assertIn('1 refused; nothing was changed', self.log.output)
         self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_one_server_is_refused(self) -> None:
+        """The other one is none the worse."""
+        self.cloud.servers[self.beta]['OS-EXT-STS:task_state'] = 'stopping'
+        self.break_volume()
+        self.reboot()
+        code, rows = self.bdm('clean', 'alpha', 'beta', '--yes')
+        self.assertEqual(
+            (ExitCode.PARTLY, [
+                (self.beta, None, 'refused: it is changing (stopping)'),
+                (self.alpha, self.disk, 'removed')]),
+            (code, [(r['Server'], r['Volume'], r['Result']) for r in rows]))
 
     def test_what_a_reboot_does_not_free(self) -> None:
         self.cloud.volumes[self.disk]['status'] = 'detaching'
-        self.assertEqual((ExitCode.OK, []), self.bdm('clean', 'alpha'))
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('clean', 'alpha', '--yes'))
         self.assertIn('openstack bdm release', self.log.output)
 
 
@@ -232,4 +387,60 @@ class PlanTest(commandcase.CommandCase):
     def test_nothing_of_it_is_for_a_reboot(self) -> None:
         self.orphan()
         self.assertEqual((ExitCode.OK, []),
-                         self.bdm('clean', '--plan', self.plan()))
+                         self.bdm('clean', '--plan', self.plan(), '--yes'))
+        self.assertIn('The plan has nothing to clean', self.log.output)
+
+    def again(self, path: str, *expected: str) -> None:
+        """Do the rest of a plan."""
+        def reboot() -> None:
+            server = self.cloud.requests[-1].path.split('/')[2]
+            self.cloud.mappings[server].clear()
+
+        self.cloud.on('POST .*/action', reboot)
+        code, rows = self.bdm('clean', '--plan', path, '--yes')
+        self.assertEqual(list(expected), [r['Result'] for r in rows])
+        self.assertEqual(
+            ExitCode.PARTLY if any('audit' in e for e in expected)
+            else ExitCode.OK, code)
+
+    def test_after_a_part_of_it(self) -> None:
+        self.break_volume()
+        self.cloud.lose_attachment(self.other)
+        path = self.plan()
+        self.cloud.mappings[self.beta].clear()
+        self.again(path, 'skipped: it is gone already', 'removed')
+        self.again(path, *['skipped: it is gone already'] * 2)
+        self.assertEqual(1, self.cloud.asked('POST'))
+
+    def test_changed_since(self) -> None:
+        self.break_volume()
+        self.cloud.lose_attachment(self.other)
+        path = self.plan()
+        self.cloud.volumes[self.other]['updated_at'] = (
+            '2026-01-02T00:00:00.000000')
+        self.again(path, 'skipped: volume %s has changed since the audit'
+                   % self.other, 'removed')
+
+    def test_what_the_plan_does_not_have(self) -> None:
+        """A reboot removes all there is, so it must all be in the plan."""
+        self.break_volume()
+        path = self.plan()
+        extra = self.cloud.attach(self.alpha, 'extra')
+        self.cloud.lose_attachment(extra)
+        code, (row,) = self.bdm('clean', '--plan', path, '--yes')
+        self.assertEqual(
+            (ExitCode.PARTLY, 'skipped: a reboot would also remove volume %s '
+             '(volume-available)' % extra), (code, row['Result']))
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_server_that_is_gone_or_busy(self) -> None:
+        self.break_volume()
+        self.cloud.lose_attachment(self.other)
+        path = self.plan()
+        self.cloud.lose_server(self.alpha)
+        self.cloud.servers[self.beta]['OS-EXT-STS:task_state'] = 'stopping'
+        code, rows = self.bdm('clean', '--plan', path, '--yes')
+        self.assertEqual((ExitCode.PARTLY, [
+            'skipped: server %s does not exist' % self.alpha,
+            'refused: it is changing (stopping)']),
+            (code, [r['Result'] for r in rows]))

@@ -15,19 +15,39 @@ from nova_bdm_cleanup.tests.unit.osc import commandcase
 
 class ReleaseBdmTest(commandcase.CommandCase):
 
-    def test_plan_first(self) -> None:
+    def test_dry_run(self) -> None:
         volume = self.orphan()
-        code, (row,) = self.bdm('release', volume)
+        code, (row,) = self.bdm('release', volume, '--dry-run')
         self.assertEqual(
             (ExitCode.FINDINGS, 'attachment delete', 'planned', 'compute1'),
             (code, row['Call'], row['Result'], row['Host']))
         self.assertEqual([], self.cloud.driver)
         self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
 
+    def test_question(self) -> None:
+        volume = self.orphan()
+        for answer, code in (('n', ExitCode.REFUSED), ('y', ExitCode.OK)):
+            self.assertEqual([], self.cloud.driver)
+            found, _ = self.bdm('release', volume,
+                                stdin=commandcase.Terminal(answer))
+            self.assertEqual(code, found)
+            self.assertIn(
+                '%s  %s  attachment delete\nRelease 1 attachment? [y/N] ' % (
+                    volume, loopback.uid('attachment of orphan')),
+                self.stderr.getvalue())
+        self.assertIn('1 released', self.log.output)
+
+    def test_nobody_to_ask(self) -> None:
+        code, _ = self.bdm('release', self.orphan())
+        self.assertEqual((ExitCode.BAD_INPUT, []),
+                         (code, self.cloud.requests))
+        self.assertIn('No terminal to ask on: give --yes, or --dry-run',
+                      self.stderr.getvalue())
+
     def test_yes(self) -> None:
         volume = self.orphan()
         code, (row,) = self.bdm('release', volume, '--yes')
-        self.assertEqual((ExitCode.REPAIRED,
+        self.assertEqual((ExitCode.OK,
                           'released: the volume is available'),
                          (code, row['Result']))
         self.assertEqual([('terminate_connection', volume)],
@@ -38,7 +58,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         attachment = self.cloud.attachment(
             'written', self.alpha.replace('-', ''), volume, 'reserved', False)
         code, (row,) = self.bdm('release', attachment, '--yes')
-        self.assertEqual((ExitCode.REPAIRED, self.alpha),
+        self.assertEqual((ExitCode.OK, self.alpha),
                          (code, row['Server']))
         self.assertNotIn(attachment, self.cloud.attachments)
 
@@ -47,21 +67,41 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.cloud.attachments[loopback.uid('attachment of two')][
             'host'] = 'elsewhere'
         code, (row,) = self.bdm('release', '--orphans', '--yes')
-        self.assertEqual((ExitCode.REPAIRED, mine), (code, row['Volume']))
-        self.assertIn('1 attachments were left', self.stderr.getvalue())
-        self.assertEqual((ExitCode.OK, []), self.bdm('release', '--orphans'))
+        self.assertEqual((ExitCode.OK, mine), (code, row['Volume']))
+        self.assertIn('1 attachment was left', self.stderr.getvalue())
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('release', '--orphans', '--yes'))
         # Who names it is told why.
         code, (row,) = self.bdm('release', theirs, '--yes')
         self.assertEqual((ExitCode.REFUSED, 'refused'), (code, row['Result']))
         self.assertIn('elsewhere', row['Explanation'])
 
+    def test_orphans_that_nova_does_not_remember(self) -> None:
+        """Only who names them takes them for gone."""
+        volume = self.orphan()
+        path = self.plan()
+        self.cloud.deleted.clear()
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('release', '--orphans', '--yes'))
+        self.assertIn('1 attachment was left', self.stderr.getvalue())
+        code, (row,) = self.bdm('release', '--plan', path, '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('refused: another Nova may have the server',
+                      row['Result'])
+        self.assertEqual([], self.cloud.driver)
+        code, (row,) = self.bdm('release', volume, '--yes')
+        self.assertEqual((ExitCode.OK, [('terminate_connection', volume)]),
+                         (code, self.cloud.driver))
+        self.assertIn('Nova never knew server', row['Explanation'])
+
     def test_orphans(self) -> None:
         volumes = {self.orphan('one'), self.orphan('two')}
         self.break_volume()
         code, rows = self.bdm('release', '--orphans', '--yes')
-        self.assertEqual(ExitCode.REPAIRED, code)
+        self.assertEqual(ExitCode.OK, code)
         self.assertEqual(volumes, {r['Volume'] for r in rows})
-        self.assertEqual((ExitCode.OK, []), self.bdm('release', '--orphans'))
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('release', '--orphans', '--yes'))
 
     def test_stuck_detach_of_a_multiattach_volume(self) -> None:
         self.cloud.volumes[self.disk].update(multiattach=True,
@@ -69,7 +109,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
             'second', self.beta, self.disk))
         code, rows = self.bdm('release', '--orphans', '--yes')
-        self.assertEqual(ExitCode.REPAIRED, code)
+        self.assertEqual(ExitCode.OK, code)
         self.assertEqual(['released: the volume is in-use',
                           'done: the volume is in-use'],
                          [r['Result'] for r in rows])
@@ -86,7 +126,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertIn('the audit is incomplete', self.stderr.getvalue())
         self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
         code, _ = self.bdm('release', volume, '--yes')
-        self.assertEqual(ExitCode.REPAIRED, code)
+        self.assertEqual(ExitCode.OK, code)
 
     def test_max_is_all_or_nothing(self) -> None:
         self.orphan('one'), self.orphan('two')
@@ -94,7 +134,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual((ExitCode.REFUSED, None), (code, rows))
         self.assertEqual([], self.cloud.driver)
         code, rows = self.bdm('release', '--orphans', '--yes', '--max', '2')
-        self.assertEqual((ExitCode.REPAIRED, 2), (code, len(rows)))
+        self.assertEqual((ExitCode.OK, 2), (code, len(rows)))
 
     def test_refused(self) -> None:
         code, (row,) = self.bdm('release', self.disk, '--yes')
@@ -113,7 +153,21 @@ class ReleaseBdmTest(commandcase.CommandCase):
             'conflictingRequest': {'message': 'ConflictNovaUsing'}}))
         code, (row,) = self.bdm('release', self.orphan(), '--yes')
         self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('failed: ', row['Result'])
         self.assertIn('409 (ConflictNovaUsing)', row['Result'])
+
+    def test_stops_at_the_first_that_fails(self) -> None:
+        volumes = [self.orphan('one'), self.orphan('two')]
+        self.cloud.on('DELETE .*' + loopback.uid('attachment of one'),
+                      lambda: (500, {'computeFault': {'message': 'oops'}}))
+        for arguments, last in (((), 'skipped: not begun'), (
+                ('--keep-going',), 'released: the volume is available')):
+            code, (first, second) = self.bdm('release', *volumes, '--yes',
+                                             *arguments)
+            self.assertEqual((ExitCode.PARTLY, last),
+                             (code, second['Result']))
+            self.assertIn('unknown: ', first['Result'])
+            self.assertIn('500 (oops)', first['Result'])
 
     def test_interrupted(self) -> None:
         volumes = [self.orphan(name) for name in ('one', 'two', 'three')]
@@ -130,24 +184,28 @@ class ReleaseBdmTest(commandcase.CommandCase):
         with mock.patch.object(Cinder, 'delete_attachment',
                                interrupt):
             code, rows = self.bdm('release', *volumes, '--yes')
-        self.assertEqual(ExitCode.PARTLY, code)
         self.assertEqual(
-            ['released: the volume is available', 'unknown: interrupted',
-             'not begun'], [r['Result'] for r in rows])
+            (ExitCode.INTERRUPTED, [
+                'released: the volume is available',
+                'unknown: interrupted; see openstack bdm release --dry-run '
+                + loopback.uid('attachment of two'), 'skipped: not begun']),
+            (code, [r['Result'] for r in rows]))
+        self.assertIn('interrupted: 1 released, 1 unknown, 1 skipped',
+                      self.log.output)
 
     def test_connector(self) -> None:
         volume = self.orphan()
         for attachment in self.cloud.attachments.values():
             if attachment['volume_id'] == volume:
                 attachment['connection_info'] = {}
-        code, (row,) = self.bdm('release', volume)
+        code, (row,) = self.bdm('release', volume, '--yes')
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertIn('get_connector', row['Explanation'])
         path = self.path('connector.json')
         with open(path, 'w') as file:
             json.dump({'host': 'compute1', 'ip': '127.0.0.1'}, file)
         code, _ = self.bdm('release', volume, '--connector', path, '--yes')
-        self.assertEqual(ExitCode.REPAIRED, code)
+        self.assertEqual(ExitCode.OK, code)
         self.assertEqual([('os-force_detach', volume)], self.cloud.driver)
 
     def test_a_word_for_what_is_named_only(self) -> None:
@@ -164,15 +222,16 @@ class ReleaseBdmTest(commandcase.CommandCase):
     def test_never_connected(self) -> None:
         volume = self.cloud.volume('reserved for nothing', 'attaching')
         code, _ = self.bdm('release', volume, '--connector', 'none', '--yes')
-        self.assertEqual(ExitCode.REPAIRED, code)
+        self.assertEqual(ExitCode.OK, code)
         self.assertEqual([('os-unreserve', volume)], self.cloud.driver)
 
     def test_bad_input(self) -> None:
         for arguments in ((), ('--orphans', self.disk), ('nothing',),
                           ('--plan', 'no/such/file'),
                           (self.disk, '--connector', 'no/such/file')):
-            self.assertEqual(ExitCode.BAD_INPUT,
-                             self.bdm('release', *arguments)[0], arguments)
+            self.assertEqual(
+                ExitCode.BAD_INPUT,
+                self.bdm('release', '--yes', *arguments)[0], arguments)
 
 
 class PlanTest(commandcase.CommandCase):
@@ -183,37 +242,59 @@ class PlanTest(commandcase.CommandCase):
         self.break_volume()
         path = self.plan()
         code, rows = self.bdm('release', '--plan', path, '--yes')
-        self.assertEqual((ExitCode.REPAIRED, [volume]),
+        self.assertEqual((ExitCode.OK, [volume]),
                          (code, [r['Volume'] for r in rows]))
 
     def test_facts_have_changed(self) -> None:
-        volume = self.orphan()
-        self.break_volume()
-        path = self.plan()
-        for changed in (volume, self.disk):
-            self.cloud.volumes[changed]['updated_at'] = (
-                '2026-01-02T00:00:00.000000')
-        for command, name in (('release', volume), ('clean', self.disk)):
-            code, _ = self.bdm(command, '--plan', path, '--yes')
-            self.assertEqual(ExitCode.REFUSED, code)
-            self.assertIn('the facts have changed', self.stderr.getvalue())
-            self.assertIn(name, self.stderr.getvalue())
-        self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
-
-    def test_of_another_server_by_now(self) -> None:
         self.orphan()
         path = self.plan()
         attachment = self.cloud.attachments[
             loopback.uid('attachment of orphan')]
-        attachment['instance'] = loopback.uid('another that is gone')
-        code, rows = self.bdm('release', '--plan', path, '--yes')
-        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
-        self.assertIn('the facts have changed', self.stderr.getvalue())
+        volume = self.cloud.volumes[attachment['volume_id']]
+        for change in (
+                lambda: volume.update(
+                    updated_at='2026-01-02T00:00:00.000000'),
+                lambda: attachment.update(
+                    instance=loopback.uid('another that is gone'))):
+            change()
+            code, (row,) = self.bdm('release', '--plan', path, '--yes')
+            self.assertEqual(
+                (ExitCode.PARTLY, 'skipped: it has changed since the audit'),
+                (code, row['Result']))
         self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
 
-    def test_gone_since(self) -> None:
-        self.orphan()
+    def test_after_a_part_of_it(self) -> None:
+        """Also where the rest of a volume has changed by that part."""
+        volume = self.orphan(multiattach=True)
+        second = self.cloud.server('second')
+        self.cloud.attachment('second', second, volume)
+        self.cloud.lose_server(second)
         path = self.plan()
-        self.bdm('release', '--orphans', '--yes')
-        code, _ = self.bdm('release', '--plan', path, '--yes')
-        self.assertEqual(ExitCode.REFUSED, code)
+        self.bdm('release', loopback.uid('second'), '--yes')
+        code, rows = self.bdm('release', '--plan', path, '--yes')
+        self.assertEqual(
+            (ExitCode.OK, [
+                'skipped: attachment %s does not exist'
+                % loopback.uid('second'),
+                'released: the volume is available']),
+            (code, [r['Result'] for r in rows]))
+        code, rows = self.bdm('release', '--plan', path, '--yes')
+        self.assertEqual((ExitCode.OK, {'skipped'}), (
+            code, {r['Result'].partition(':')[0] for r in rows}))
+        self.assertIn('2 skipped; nothing was changed', self.log.output)
+
+    def test_what_is_in_order_by_now(self) -> None:
+        """A detach that was stuck, and rolled back."""
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        path = self.plan()
+        for result in ('released: the volume is in-use',
+                       'skipped: server %s uses the volume; nothing to '
+                       'release' % self.alpha):
+            code, (row,) = self.bdm('release', '--plan', path, '--yes')
+            self.assertEqual((ExitCode.OK, result), (code, row['Result']))
+
+    def test_nothing_to_release(self) -> None:
+        self.break_volume()
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('release', '--plan', self.plan(), '--yes'))
+        self.assertIn('The plan has nothing to release', self.log.output)

@@ -166,8 +166,8 @@ class ExtensionTest(base.base.TestCase):
 class EveryCommandTest(EntryCase):
     """What does not depend on the command."""
 
-    commands = (('audit',), ('show', 'alpha'), ('clean', 'alpha'),
-                ('release', '--orphans'))
+    commands = (('audit',), ('show', 'alpha'), ('clean', 'alpha', '--yes'),
+                ('release', '--orphans', '--yes'))
 
     def test_refused(self) -> None:
         self.cloud.token_is_valid = False
@@ -261,18 +261,19 @@ class CleanTest(EntryCase):
         self.reboot()
         self.assert_code(ExitCode.FINDINGS, 'audit', '-f', 'json')
         plan = self.path('plan.json', self.output())
-        self.assert_code(ExitCode.REPAIRED, 'clean', '--plan', plan, '--yes')
-        self.assert_code(ExitCode.REFUSED, 'clean', '--plan', plan, '--yes')
-        self.assertIn('the facts have changed', self.output('stderr'))
+        self.assert_code(ExitCode.OK, 'clean', '--plan', plan, '--yes')
+        self.assert_code(ExitCode.OK, 'clean', '--plan', plan, '--yes')
+        self.assertIn('1 skipped; nothing was changed', self.output('stderr'))
 
     def test_bad_input(self) -> None:
         plan = self.path('plan.json', '{}')
         for words, arguments in (
                 ('give servers or --plan', ()),
                 ('give servers or --plan', ('alpha', '--plan', plan)),
-                (plan, ('--plan', plan)),
-                ('/no/such/plan', ('--plan', '/no/such/plan')),
-                ('nobody', ('alpha', 'nobody')),
+                ('No terminal to ask on', ('alpha',)),
+                (plan, ('--plan', plan, '--yes')),
+                ('/no/such/plan', ('--plan', '/no/such/plan', '--yes')),
+                ('nobody', ('alpha', 'nobody', '--yes')),
                 ('--timeout', ('alpha', '--timeout', '-1')),
                 ('--dry-run', ('alpha', '--yes', '--dry-run'))):
             self.assert_bad(words, 'clean', *arguments)
@@ -284,10 +285,10 @@ class ReleaseTest(EntryCase):
         self.orphan()
         self.assert_code(ExitCode.FINDINGS, 'audit', '-f', 'json')
         plan = self.path('plan.json', self.output())
-        self.assert_code(ExitCode.REPAIRED, 'release', '--plan', plan,
+        self.assert_code(ExitCode.OK, 'release', '--plan', plan,
                          '--yes')
-        self.assert_code(ExitCode.REFUSED, 'release', '--plan', plan, '--yes')
-        self.assertIn('the facts have changed', self.output('stderr'))
+        self.assert_code(ExitCode.OK, 'release', '--plan', plan, '--yes')
+        self.assertIn('1 skipped; nothing was changed', self.output('stderr'))
 
     def test_bad_input(self) -> None:
         empty = self.path('connector.json', '{}')
@@ -295,10 +296,11 @@ class ReleaseTest(EntryCase):
         for words, arguments in (
                 ('--orphans', ()),
                 ('--orphans', ('--orphans', self.disk)),
-                (loopback.uid('nothing'), (loopback.uid('nothing'),)),
-                ('/no/such/file', (self.disk, '--connector',
+                ('No terminal to ask on', (self.disk,)),
+                (loopback.uid('nothing'), (loopback.uid('nothing'), '--yes')),
+                ('/no/such/file', (self.disk, '--yes', '--connector',
                                    '/no/such/file')),
-                (empty, (self.disk, '--connector', empty)),
-                (plan, ('--plan', plan)),
+                (empty, (self.disk, '--yes', '--connector', empty)),
+                (plan, ('--plan', plan, '--yes')),
                 ('--max', (self.disk, '--max', '-1'))):
             self.assert_bad(words, 'release', *arguments)

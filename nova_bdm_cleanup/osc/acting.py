@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands that change something have in common."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+from collections.abc import Iterable, Sequence
+import sys
+from typing import Any
+
+from osc_lib.command import command
+
+from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.fleet import acts
+from nova_bdm_cleanup.fleet.acts import Act, Result
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.osc import base
+from nova_bdm_cleanup.terminal import ExitCode
+
+
+class ActingCommand(base.BdmCommand, command.Lister):
+    """Shows what is to be done, asks, does it, and tells what came of it."""
+
+    #: What it does with what.
+    verb = ''
+    thing = ''
+
+    #: The last line.
+    totals = ''
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--plan', metavar='<file>',
+            help='What "bdm audit -f json" printed into this file; what is '
+                 'done or has changed since is skipped; -: standard input')
+        group = parser.add_mutually_exclusive_group()
+        group.add_argument('--dry-run', action='store_true',
+                           help='Only show what is to be done')
+        group.add_argument('--yes', action='store_true', help='Do not ask')
+        parser.add_argument(
+            '--max', metavar='<number>', type=base.number(0), default=10,
+            help='Do nothing if there are more %ss than this (default: 10)'
+                 % self.thing)
+        parser.add_argument(
+            '--keep-going', action='store_true',
+            help='Do not stop at the first that fails')
+        return parser
+
+    def need_terminal(self, args: argparse.Namespace) -> None:
+        """Make sure that somebody can be asked, before anything is."""
+        if not (args.yes or args.dry_run) and (
+                args.plan == '-' or not sys.stdin.isatty()):
+            raise errors.BadInput(
+                'No terminal to ask on: give --yes, or --dry-run')
+
+    def carry_out(self, args: argparse.Namespace, todo: Sequence[Act],
+                  known: Iterable[Result], headings: Sequence[str],
+                  rows: Iterable[Sequence[Any]]) -> list[Result]:
+        """Show, ask, and do it.
+
+        :param known: results of what is not to be done
+        :param headings: of the table of what is to be done
+        :param rows: of that table
+        """
+        results = list(known)
+        interrupted = False
+        count = counted(len(todo), self.thing)
+        if args.dry_run:
+            for act in todo:
+                results += act.all('planned')
+            if len(todo) > args.max:
+                self.note('It takes --max %d', len(todo))
+        elif len(todo) > args.max:
+            raise errors.Refused('that are %s, and --max allows %d; nothing '
+                                 'was changed' % (count, args.max))
+        elif todo:
+            self.progress.clear()
+            self.app.stderr.write('%s\n' % terminal.table(headings, rows))
+            if not args.yes:
+                self._ask('%s %s? [y/N] ' % (self.verb, count))
+            done, interrupted = acts.carry_out(
+                todo, args.keep_going, self.progress)
+            results += done
+        self._sum_up(results, interrupted)
+        self.exit_code = (
+            ExitCode.INTERRUPTED if interrupted
+            else ExitCode.FINDINGS if args.dry_run and todo
+            else ExitCode.OK if all(r.is_well for r in results)
+            else ExitCode.REFUSED if all(r.word == 'refused' for r in results)
+            else ExitCode.PARTLY)
+        return results
+
+    def _ask(self, question: str) -> None:
+        self.app.stderr.write(question)
+        self.app.stderr.flush()
+        try:
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            self.app.stderr.write('\n')
+            raise
+        if answer.strip().lower() not in ('y', 'yes'):
+            raise errors.Refused('nothing was changed')
+
+    def _sum_up(self, results: Sequence[Result], interrupted: bool) -> None:
+        words = collections.Counter(r.word for r in results)
+        self.totals = ', '.join('%d %s' % (words[w], w) for w in words)
+        if not set(words) - {'planned', 'refused', 'skipped'}:
+            self.totals += '; nothing was changed'
+        elif interrupted:
+            self.totals = 'interrupted: ' + self.totals
+        elif any(r.text == acts.NOT_BEGUN for r in results):
+            self.totals += '; stopped where it failed (--keep-going goes on)'
+        if results:
+            self.interrupted = self.totals
+
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: Sequence[str],
+                       data: Iterable[Sequence[Any]]) -> int:
+        """Print the rows, and how many there are of each kind."""
+        shown = list(data)
+        code = super().produce_output(parsed_args, column_names, shown)
+        if shown:
+            self.note('%s', self.totals)
+        return code
+
+
+def counted(count: int, thing: str) -> str:
+    """So many things, in words."""
+    return '%d %s%s' % (count, thing, '' if count == 1 else 's')
