@@ -73,8 +73,8 @@ class ActingCommand(base.BdmCommand, command.Lister):
             if len(todo) > args.max:
                 self.note('It takes --max %d', len(todo))
         elif len(todo) > args.max:
-            raise errors.Refused('that are %s, and --max allows %d; nothing '
-                                 'was changed' % (count, args.max))
+            raise errors.Refused('%s to do, and --max allows %d; nothing was '
+                                 'changed' % (count, args.max))
         elif todo:
             self.progress.clear()
             self.app.stderr.write('%s\n' % terminal.table(headings, rows))

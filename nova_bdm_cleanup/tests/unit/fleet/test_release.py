@@ -154,6 +154,13 @@ class SecondNovaTest(ReleaserCase):
         self.assertIn('Nova never knew server', step.explanation)
         self.assertIn('or has purged it', step.explanation)
 
+    def test_what_nova_calls_other_than_deleted(self) -> None:
+        volume = self.orphan()
+        for server in self.cloud.deleted.values():
+            server['status'] = 'ACTIVE'
+        step, = self.steps(volume)
+        self.assertTrue(step.needs_look)
+
     def test_a_host_that_nobody_names(self) -> None:
         volume = self.orphan()
         for attachment in self.cloud.attachments.values():

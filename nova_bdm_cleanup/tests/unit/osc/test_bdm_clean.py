@@ -281,7 +281,7 @@ class CleanBdmTest(commandcase.CommandCase):
         self.break_volume()
         code, rows = self.bdm('clean', 'alpha', 'beta', '--yes', '--max', '1')
         self.assertEqual((ExitCode.REFUSED, None), (code, rows))
-        self.assertEqual('that are 2 servers, and --max allows 1; nothing was '
+        self.assertEqual('2 servers to do, and --max allows 1; nothing was '
                          'changed\n', self.stderr.getvalue())
         code, rows = self.bdm('clean', 'alpha', 'beta', '--dry-run', '--max',
                               '1')
