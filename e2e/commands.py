@@ -322,16 +322,18 @@ def release_use_cases(t: Trial, c: client_mod.Client) -> str:
 def release_lightest(t: Trial, c: client_mod.Client) -> str:
     server = t.server('A', 'B')
     reserved = t.cloud.add_attachment(server, t.volume('X'), connected=False)
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects'), FINDINGS)
+    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects', '--grace-period',
+                          '0'), FINDINGS)
     t.equal('rows', rows(answer, 'Reason', 'Action'), [
-        ('stale-attachment', f'openstack bdm release {reserved}')])
+        ('stale-attachment',
+         f'openstack bdm release {reserved} --grace-period 0')])
     released(t, c, 'X', reserved, 'attachment delete')
     act(t.volumes['A'], 'os-begin_detaching')
     attachment = t.attachment_of(server, 'A')
     answer = expect(c.bdm(ADMIN, 'audit', '--all-projects', '--stuck-after',
                           '0'), FINDINGS)
     t.equal('rows', rows(answer, 'Reason', 'Action'), [
-        ('stuck', f'openstack bdm release {attachment}')])
+        ('stuck', f'openstack bdm release {attachment} --stuck-after 0')])
     released(t, c, 'A', attachment, 'os-roll_detaching')
     t.expect(server, 'ACTIVE', 'root A B')
     t.equal('reboots', t.logs.lines('nova-compute', 'Rebooting instance'), [])

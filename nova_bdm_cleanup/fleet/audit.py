@@ -10,19 +10,22 @@ the lists were read does not look orphaned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import datetime
 import functools
+import itertools
 from typing import Callable, TypeVar
 
 from nova_bdm_cleanup.fleet import crosscheck, inspection
 from nova_bdm_cleanup.fleet.issues import (
+    advised,
     AnyReason,
     FleetReason,
     Issue,
     issues_of,
     record_words,
+    Remedy,
     Sides,
     volume_words,
 )
@@ -38,6 +41,18 @@ from nova_bdm_cleanup.rules.facts import (
     Volume,
 )
 
+#: Of one volume as many attachments that name servers which Nova did not list
+#: are looked at: whoever owns a volume can make thousands.
+EACH = 50
+
+Progress = Callable[[str, int], None]
+
+Entry = TypeVar('Entry')
+
+
+class _Over(Exception):
+    """Whatever is asked next, it would go unanswered as well."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
@@ -49,18 +64,10 @@ class Scope:
     all_projects: bool = False
     #: Compare the attachment ids of every server: a request for each.
     thorough: bool = False
-    #: Look also at servers of which nothing is wrong but that Cinder keeps no
-    #: connection of an attachment: of an old cloud that may be every one.
-    legacy: bool = False
 
     @property
     def needs_admin(self) -> bool:
         return bool(self.all_projects or self.host or self.project)
-
-
-Progress = Callable[[str, int], None]
-
-Entry = TypeVar('Entry')
 
 
 class FleetAudit:
@@ -91,17 +98,19 @@ class FleetAudit:
         self._inspector = inspection.Inspector(
             nova, cinder, policy, self._witness, now, project)
         self._unknown = 0
+        #: Whether Nova knows a server that it did not list.
+        self._known: dict[str, bool] = {}
         #: The compute hosts of this Nova, where it tells them.
         self.hosts: frozenset[str] = frozenset()
         #: Why the result is not the whole truth; empty: it is.
         self.gaps: list[str] = []
         #: Servers, volumes claimed by them, and attachments listed.
         self.size = (0, 0, 0)
-        #: How many of the attachments are legacy records.
-        self.legacy = 0
 
     def issues(self) -> Iterator[Issue]:
         """What is inconsistent; :attr:`gaps` is complete at the end.
+
+        Once all lists are read, nothing that goes wrong is raised.
 
         :raises Refused: when the credentials do not suffice
         :raises BadInput: when there is nothing in the scope
@@ -110,18 +119,23 @@ class FleetAudit:
             raise errors.Refused('Cinder does not show all projects to these '
                                  'credentials; this needs the admin role')
         try:
-            self._note_silent_hosts()
-            if self._scope.servers:
-                yield from self._these(self._scope.servers)
-            elif self._scope.host:
-                yield from self._host(self._scope.host)
-            else:
-                yield from self._books(crosscheck.CrossCheck())
-        except errors.OverBudget as exc:
+            for issue in self._found():
+                yield advised(issue, self._policy, self._now(),
+                              self._cinder.sees_all)
+        except (errors.OverBudget, _Over) as exc:
             self.gaps.append(str(exc))
         if self._unknown:
-            self.gaps.append('%d servers are in cells that do not answer'
-                             % self._unknown)
+            self.gaps.append('%d server%s in cells that do not answer' % (
+                self._unknown, ' is' if self._unknown == 1 else 's are'))
+
+    def _found(self) -> Iterator[Issue]:
+        self._note_silent_hosts()
+        if self._scope.servers:
+            yield from self._these(self._scope.servers)
+        elif self._scope.host:
+            yield from self._host(self._scope.host)
+        else:
+            yield from self._books(crosscheck.CrossCheck())
 
     # Some servers
 
@@ -132,20 +146,27 @@ class FleetAudit:
             try:
                 found.append(
                     self._nova.find(name, self._scope.all_projects).id)
+            except errors.Unanswered as exc:
+                self.gaps.append('server %s: %s' % (name, exc))
             except errors.BadInput:
                 # Cinder may name it all the same.
-                left = (list(self._gone(spelling.identifier(name)))
-                        if self._scope.all_projects else [])
-                if not left:
+                gaps = len(self.gaps)
+                left = list(self._each(
+                    'servers', 'server', [spelling.identifier(name)],
+                    self._gone)) if self._scope.all_projects else []
+                if not left and len(self.gaps) == gaps:
                     raise
                 gone += left
         yield from self._look_at_servers({server: () for server in found})
         yield from gone
 
     def _host(self, host: str) -> Iterator[Issue]:
-        servers = [s for page in self._nova.servers(host=host) for s in page]
-        if not servers:
-            raise errors.BadInput('no server runs on host %s' % host)
+        servers: list[ComputeServer] = []
+        is_whole = self._read(
+            'servers', self._nova.servers(host=host), servers.extend)
+        if is_whole and not servers and self.hosts \
+                and not spelling.is_among(host, self.hosts):
+            raise errors.BadInput('Nova has no compute host %s' % host)
         yield from self._look_at_servers({
             s.id: () for s in servers if not self._is_unknown(s)})
 
@@ -166,14 +187,11 @@ class FleetAudit:
                        functools.partial(books.add_volumes, status))
             for status in TAKEN)
         self.size = books.size
-        self.legacy = books.legacy
-        if self._scope.project and books.is_empty and not (
-                self.gaps or self._unknown):
-            # Neither API knows which projects there are.
-            raise errors.BadInput('project %s has no servers and no volumes '
-                                  'in use: is it the ID of a project?'
-                                  % self._scope.project)
-        self._witness.remember(self._books_witness(books))
+        try:
+            self._witness.remember(self._books_witness(books))
+        except (errors.Unanswered, errors.Refused) as exc:
+            self.gaps.append(str(exc))
+            return
         if self._witness() is False:
             # Everything would look dangling, and nothing would be.
             self.gaps.append(
@@ -182,10 +200,9 @@ class FleetAudit:
             return
         if has_attachments and has_volumes:
             yield from self._look_at_servers(
-                books.suspects(self._scope.thorough, self._scope.legacy))
+                books.suspects(self._scope.thorough))
         if has_servers:
-            yield from self._each('servers that Nova did not list', 'server',
-                                  books.strangers(), self._stranger)
+            yield from self._look_at_strangers(books.strangers())
         if has_servers and has_attachments:
             yield from self._each('volumes that nobody has', 'volume',
                                   books.nobodys_volumes(), self._nobodys)
@@ -213,62 +230,139 @@ class FleetAudit:
             self._progress(what, number)
             try:
                 yield from look(suspect)
-            except errors.Unanswered as exc:
+            except (errors.Unanswered, errors.Forbidden,
+                    errors.ProjectHidden) as exc:
                 self.gaps.append('%s %s: %s' % (kind, suspect, exc))
+            except errors.Refused as exc:
+                raise _Over('%s %s, and what was still to be looked at: %s'
+                            % (kind, suspect, exc)) from exc
 
     def _look_at_servers(self, suspects: Mapping[str, Sequence[str]]
                          ) -> Iterator[Issue]:
         """Look at servers, each with the attachments that name it."""
         def look(server_id: str) -> Iterable[Issue]:
             seen = self._inspector.inspect(server_id, suspects[server_id])
-            if seen is None:
-                return self._gone(server_id)
-            return issues_of(seen, legacy=True)
+            return self._gone(server_id) if seen is None else issues_of(seen)
 
         return self._each('second looks at servers', 'server', suspects, look)
 
+    def _look_at_strangers(self, strangers: Mapping[str, Mapping[str, str]]
+                           ) -> Iterator[Issue]:
+        """Look at volumes whose attachments name servers that Nova did not
+        list.
+        """
+        every = {s for named in strangers.values() for s in named.values()}
+
+        def look(volume_id: str) -> Iterator[Issue]:
+            named = strangers[volume_id]
+            some = dict(itertools.islice(named.items(), EACH))
+            yield from self._each(
+                'servers that Nova did not list', 'server',
+                dict.fromkeys(some.values()), self._stranger)
+            # Only now: what ended meanwhile took its attachments along.
+            gone = [a for a, s in some.items() if self._known.get(s) is False]
+            last: Issue | None = None
+            if gone:
+                for last in self._gone_of(
+                        volume_id, self._cinder.volume(volume_id), gone,
+                        every):
+                    yield last
+            more = len(named) - len(some)
+            if more and last:
+                yield dataclasses.replace(
+                    last, server=None, attachment=None, host=None,
+                    count=more, instead=Remedy.PERSON, sides=Sides(),
+                    steps='openstack bdm release %s --max %d' % (
+                        volume_id, len(named)),
+                    explanation='and %d more like these: attachments of this '
+                    'volume that name servers which Nova did not list; they '
+                    'were not looked at one by one' % more)
+            elif more:
+                raise errors.Unanswered(
+                    '%d more attachments of it name servers that Nova did '
+                    'not list; they were not looked at' % more)
+
+        return self._each('volumes of servers that Nova did not list',
+                          'volume', sorted(strangers), look)
+
     def _stranger(self, server_id: str) -> Iterable[Issue]:
-        """A server that Cinder names.
+        """A server that Cinder names, asked for once.
 
         It may have been created since, or wait for its reclaim.
         """
-        if self._nova.server(server_id) is None:
-            return self._gone(server_id)
+        if server_id in self._known:
+            return ()
         seen = self._inspector.inspect(server_id)
-        return issues_of(seen) if seen else ()
+        self._known[server_id] = seen is not None
+        return () if seen is None else issues_of(seen)
 
     def _gone(self, server_id: str) -> Iterator[Issue]:
         """The attachments of a server that Nova does not know."""
         volumes, attachments, _ = self._cinder.look(server_id, ())
-        for attachment in attachments:
-            if attachment.server_id == server_id:
-                yield self._gone_issue(
-                    attachment, volumes.get(attachment.volume_id))
+        wanted: dict[str, list[str]] = {}
+        for each in attachments:
+            if each.server_id == server_id:
+                wanted.setdefault(each.volume_id, []).append(each.id)
+        for volume_id, ids in wanted.items():
+            yield from self._gone_of(
+                volume_id, volumes.get(volume_id), ids, (server_id,))
 
-    def _gone_issue(self, attachment: Attachment,
-                    volume: Volume | None) -> Issue:
+    def _gone_of(self, volume_id: str, volume: Volume | None,
+                 wanted: Collection[str],
+                 gone: Collection[str]) -> Iterator[Issue]:
+        """Some attachments of a volume, if they are still there.
+
+        :param wanted: their ids; Nova knows none of their servers
+        :param gone: the servers that Nova does not know
+        """
+        found: dict[str, Attachment] = {}
+        for page in self._cinder.attachments(volume=volume_id):
+            found.update((a.id, a) for a in page if a.volume_id == volume_id)
+            if found.keys() >= set(wanted):
+                break
+        unfinished = {a.id for a in found.values()
+                      if a.status != 'attached' and a.server_id not in gone}
+        for attachment_id in wanted:
+            if attachment_id in found:
+                yield self._gone_issue(found[attachment_id], volume,
+                                       bool(unfinished - {attachment_id}))
+
+    def _gone_issue(self, attachment: Attachment, volume: Volume | None,
+                    is_disturbed: bool) -> Issue:
+        """One attachment of a server that Nova does not know.
+
+        :param is_disturbed: another attachment of the volume is not attached
+        """
         reason: AnyReason = FleetReason.SERVER_GONE
         explanation = 'Nova does not know server %s' % attachment.server_id
+        if not self._cinder.sees_all:
+            explanation = ('server %s is not visible to you: it is gone, or '
+                           'of another project' % attachment.server_id)
         if attachment.is_half_connected:
             explanation += ('; a host was let in, although the attachment is '
                             'only reserved')
+        until = None
         if attachment.status != 'attached' and volume is not None \
                 and self._policy.is_young(volume.updated_at, self._now()):
             # Nova reserves the volumes of a server before the server exists.
             reason = Reason.OPERATION_IN_FLIGHT
             explanation = ('attachment %s is too new; its server may still '
                            'be building' % attachment.id)
+            until = volume.updated_at and (
+                volume.updated_at + self._policy.grace_period)
         host = volume.host_of(attachment.id) if volume else None
         return Issue(
             reason=reason, explanation=explanation,
             server=attachment.server_id, volume=attachment.volume_id,
             attachment=attachment.id,
             host=host, since=volume.updated_at if volume else None,
-            sides=Sides(('the server does not exist',), volume_words(volume),
+            until=until, is_kept=volume is not None and volume.keep,
+            sides=Sides(('the server does not exist, or is not visible',),
+                        volume_words(volume),
                         (record_words(attachment, volume),)),
             needs_look=(
                 # What "bdm release" does not free without being told more.
-                attachment.is_legacy
+                attachment.is_legacy or is_disturbed
                 or attachment.status == 'attaching'
                 and not attachment.connected
                 or host is not None
@@ -288,14 +382,16 @@ class FleetAudit:
         explanation = ('the volume is %s, and neither Nova nor an attachment '
                        'says by whom' % volume.status)
         reason: AnyReason = FleetReason.USED_BY_NOBODY
+        until = None
         if volume.status != 'in-use':
-            reason = (
-                Reason.STUCK
-                if self._policy.is_stuck(volume.updated_at, self._now())
-                else Reason.OPERATION_IN_FLIGHT)
+            reason = Reason.STUCK
+            if not self._policy.is_stuck(volume.updated_at, self._now()):
+                reason = Reason.OPERATION_IN_FLIGHT
+                until = volume.updated_at and (
+                    volume.updated_at + self._policy.stuck_after)
         return (Issue(
             reason=reason, explanation=explanation, volume=volume_id,
-            since=volume.updated_at,
+            since=volume.updated_at, until=until, is_kept=volume.keep,
             sides=Sides(
                 ('no server has a mapping of it',), volume_words(volume),
                 tuple(record_words(a, volume) for a in attachments)),
@@ -311,6 +407,10 @@ class FleetAudit:
             if self._scope.needs_admin:
                 raise
             return  # One project's lists show what their cells keep back.
+        except errors.Unanswered as exc:
+            self.gaps.append('whether every cell answers is not known: %s'
+                             % exc)
+            return
         self.hosts = hosts.known
         if hosts.silent:
             self.gaps.append('the cells of these compute hosts do not '
@@ -324,9 +424,5 @@ class FleetAudit:
         if books.cinder_is_witnessed is not False:
             return books.cinder_is_witnessed
         # None of them is in use; does it know one of them at all?
-        try:
-            return self._cinder.knows_any(
-                books.some_claims(inspection.WITNESSES))
-        except errors.Unanswered as exc:
-            self.gaps.append(str(exc))
-            return False
+        return self._cinder.knows_any(
+            books.some_claims(inspection.WITNESSES))

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 import datetime
 from typing import Any
 
 from nova_bdm_cleanup.fleet.issues import Issue
-from nova_bdm_cleanup.prometheus import Metric, Metrics
+from nova_bdm_cleanup.prometheus import Metric, Metrics, text
 from nova_bdm_cleanup.rules import spelling
 
 _FINDINGS = Metric(
@@ -22,9 +22,14 @@ _LAST_SUCCESS = Metric(
 _DURATION = Metric(
     'nova_bdm_audit_duration_seconds', 'gauge',
     'How long the last complete audit took.')
-_REQUESTS = Metric(
-    'nova_bdm_audit_requests', 'gauge',
-    'Requests of the last complete audit.', ('api',))
+_COMPLETE = Metric(
+    'nova_bdm_audit_complete', 'gauge',
+    '1: the last audit was complete; 0: it was not, and all else is of the '
+    'last one that was.')
+_KEPT = Metric(
+    'nova_bdm_audit_kept', 'gauge',
+    'What it found and somebody has marked with bdm_cleanup=keep: these are '
+    'no findings.')
 _SERVERS = Metric(
     'nova_bdm_audit_servers', 'gauge',
     'Servers that the last complete audit of whole lists read.')
@@ -37,40 +42,60 @@ _ATTACHMENTS = Metric(
 
 _SIZES = (_SERVERS, _VOLUMES, _ATTACHMENTS)
 
-TABLE = Metrics((_FINDINGS, _LAST_SUCCESS, _DURATION, _REQUESTS, *_SIZES))
+TABLE = Metrics((_FINDINGS, _KEPT, _COMPLETE, _LAST_SUCCESS, _DURATION,
+                 *_SIZES))
+
+
+class _Incomplete:
+    """A collector that says only that."""
+
+    def collect(self) -> Iterator[Any]:
+        yield _COMPLETE.plain(0)
+
+
+def incomplete(before: bytes) -> bytes:
+    """What was written before, but of an audit that was not complete.
+
+    Less would be found than there is, and an alert would end.
+
+    :param before: empty where there is nothing
+    """
+    name = _COMPLETE.name.encode()
+    return b''.join(line for line in before.splitlines(keepends=True)
+                    if name not in line) + text(_Incomplete())
 
 
 class AuditMetrics:
     """One complete audit; a collector.
 
     :param issues: what was found and is shown
+    :param kept: how much is left alone by a mark
     :param reasons: what would have been shown
     :param hosts: the compute hosts of this Nova.  Only these become labels:
         what Cinder calls a host is free text, which a tenant may choose, and
         every new one would be a series that Prometheus keeps for ever
     :param size: servers, volumes and attachments; of no use where it is 0
-    :param requests: made, by API
     """
 
-    def __init__(self, issues: Sequence[Issue],
+    def __init__(self, issues: Sequence[Issue], kept: int,
                  reasons: Collection[str], hosts: frozenset[str],
-                 size: tuple[int, int, int], requests: Mapping[str, int],
+                 size: tuple[int, int, int],
                  ended: datetime.datetime, seconds: float) -> None:
         self._issues = issues
+        self._kept = kept
         self._reasons = reasons
         #: As Nova spells them, whatever wrote the name elsewhere.
         self._hosts = {spelling.host(host): host for host in hosts}
         self._size = size
-        self._requests = requests
         self._ended = ended
         self._seconds = seconds
 
     def collect(self) -> Iterator[Any]:
         yield self._findings()
+        yield _KEPT.plain(self._kept)
+        yield _COMPLETE.plain(1)
         yield _LAST_SUCCESS.plain(self._ended.timestamp())
         yield _DURATION.plain(self._seconds)
-        yield _REQUESTS.labelled({(api.lower(),): count
-                            for api, count in self._requests.items()})
         if any(self._size):
             for metric, count in zip(_SIZES, self._size):
                 yield metric.plain(count)
@@ -80,8 +105,8 @@ class AuditMetrics:
         # could have been found.
         counts = collections.Counter({(reason, ''): 0
                                       for reason in self._reasons})
-        counts.update((str(issue.reason), self._host(issue))
-                      for issue in self._issues)
+        for issue in self._issues:
+            counts[str(issue.reason), self._host(issue)] += issue.count
         return _FINDINGS.labelled(counts)
 
     def _host(self, issue: Issue) -> str:

@@ -55,7 +55,8 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         lambda c: c.hangs and not c.server.locked and c.finding.reason in (
             Reason.HEALTHY, Reason.OPERATION_IN_FLIGHT),
         Shown(Reason.STUCK),
-        'the volume is detaching since {it.volume.updated_at}'),
+        'the volume has been detaching since '
+        '{it.volume.updated_at:%Y-%m-%d %H:%M:%S} UTC'),
 
     # Of no mapping the API shows the age; but reserving a volume for an
     # attach changes it.
@@ -65,7 +66,8 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         and c.volume and c.volume.status == 'attaching'
         and c.is_stuck and not c.server.locked,
         Shown(Reason.STUCK),
-        'the volume is attaching since {it.volume.updated_at}'),
+        'the volume has been attaching since '
+        '{it.volume.updated_at:%Y-%m-%d %H:%M:%S} UTC'),
 
     Row('is the mapping of a shelved server, whose volume and attachment are '
         '``reserved``',
@@ -90,6 +92,23 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         Shown(Reason.OPERATION_IN_FLIGHT),
         'the attachment only reserves the volume, and not for long'),
 
+    # The rules' words name the credentials of nova.conf.
+    Row('is the mapping of a volume that is not shown, to a member of a '
+        'project',
+        lambda c: c.finding.reason is Reason.CANNOT_SEE_PROJECT
+        and c.finding.bdm and not c.sees_all,
+        Shown(),
+        'the volume does not exist, or belongs to another project: you '
+        'cannot see which'),
+
+    Row('is an attachment that no mapping accounts for, to a member of a '
+        'project',
+        lambda c: c.finding.reason is Reason.CANNOT_SEE_PROJECT
+        and not c.sees_all,
+        Shown(),
+        'no mapping accounts for it, and you cannot see whether the volume '
+        'is migrating'),
+
     Row('is anything else',
         lambda c: True,
         Shown(),
@@ -102,14 +121,16 @@ class ContextFacts:
 
     def __init__(self, finding: Finding, server: ComputeServer,
                  is_settled: bool, volume: Volume | None,
-                 attachment: Attachment | None, policy: Policy,
-                 now: datetime.datetime) -> None:
+                 attachment: Attachment | None, sees_all: bool,
+                 policy: Policy, now: datetime.datetime) -> None:
         self.finding: Finding = finding
         self.server: ComputeServer = server
         #: Nova said the same before Cinder was asked and after it.
         self.is_settled: bool = is_settled
         self.volume: Volume | None = volume
         self.attachment: Attachment | None = attachment
+        #: Whoever asks is an administrator.
+        self.sees_all: bool = sees_all
         self.is_stuck: bool = volume is not None and policy.is_stuck(
             volume.updated_at, now)
         self.hangs: bool = (volume is not None and self.is_stuck

@@ -31,7 +31,6 @@ class CrossCheck:
         self._records: dict[str, Pair] = {}
         #: The states of those that are not ``attached``.
         self._unattached: dict[str, str] = {}
-        self._legacy: set[str] = set()
         #: The states of the volumes that are taken.
         self._volumes: dict[str, str] = {}
 
@@ -52,8 +51,6 @@ class CrossCheck:
             self._records[each.id] = self._claims.get(pair, pair)
             if each.status != 'attached':
                 self._unattached[each.id] = each.status
-            if each.is_legacy:
-                self._legacy.add(each.id)
 
     def add_volumes(self, status: str, volume_ids: Iterable[str]) -> None:
         self._volumes.update(dict.fromkeys(volume_ids, status))
@@ -65,11 +62,10 @@ class CrossCheck:
         return [volume for volume, _ in itertools.islice(
             self._claims, count)]
 
-    def suspects(self, thorough: bool, legacy: bool) -> dict[str, list[str]]:
+    def suspects(self, thorough: bool) -> dict[str, list[str]]:
         """Servers to look at, each with the attachments that name it.
 
         :param thorough: all that have a volume
-        :param legacy: also those whose legacy attachments are in order
         """
         if thorough:
             found = {s for _, s in (*self._claims, *self._records.values())}
@@ -79,8 +75,7 @@ class CrossCheck:
             found = {s for _, s in self._claims.keys() ^ count.keys()}
             found.update(s for (_, s), times in count.items() if times > 1)
             found.update(pair[1] for name, pair in self._records.items()
-                         if not self._is_normal(name, pair)
-                         or legacy and name in self._legacy)
+                         if not self._is_normal(name, pair))
         named: dict[str, list[str]] = {
             s: [] for s in sorted(self._servers.intersection(
                 filter(None, found)))}
@@ -96,10 +91,15 @@ class CrossCheck:
             'attached', 'in-use') or server in self._shelved and (
             status == self._volumes.get(volume) == 'reserved')
 
-    def strangers(self) -> list[str]:
-        """Servers that Cinder names and Nova did not list."""
-        return sorted({s for _, s in self._records.values()
-                       if s is not None and s not in self._servers})
+    def strangers(self) -> dict[str, dict[str, str]]:
+        """Servers that Cinder names and Nova did not list, by volume and by
+        attachment; these are in the order of Cinder's list.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for name, (volume, server) in self._records.items():
+            if server is not None and server not in self._servers:
+                found.setdefault(volume, {})[name] = server
+        return found
 
     def nobodys_volumes(self) -> list[str]:
         """Volumes that are taken, and nobody has them."""
@@ -108,17 +108,6 @@ class CrossCheck:
                     if server is not None
                     or self._volumes.get(v) == 'in-use')
         return sorted(self._volumes.keys() - held)
-
-    @property
-    def is_empty(self) -> bool:
-        """Neither side has anything."""
-        return not (self._servers or self._records or self._volumes)
-
-    @property
-    def legacy(self) -> int:
-        """How many legacy attachments of servers there are."""
-        return sum(self._records[name][1] is not None
-                   for name in self._legacy)
 
     @property
     def size(self) -> tuple[int, int, int]:

@@ -162,7 +162,8 @@ class Inspector:
         plan = Plan(tuple(
             in_context(ContextFacts(
                 f, server, settled, volumes.get(f.volume_id or ''),
-                by_id.get(f.attachment_id or ''), self._policy, now))
+                by_id.get(f.attachment_id or ''), self._cinder.sees_all,
+                self._policy, now))
             for f in plan.findings))
         return Inspection(server, plan, volumes, by_id)
 
@@ -179,7 +180,7 @@ class Inspector:
         if not self._cinder.sees_all and (
                 not self._project or not server.project
                 or not spelling.is_same(server.project, self._project)):
-            raise errors.Refused(
+            raise errors.ProjectHidden(
                 'server %s belongs to another project; give --all-projects '
                 'and the credentials of an administrator' % server.id)
 

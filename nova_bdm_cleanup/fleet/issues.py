@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import collections
+from collections import Counter
+from collections.abc import Sequence
 import dataclasses
 import datetime
 import enum
@@ -12,6 +15,7 @@ from nova_bdm_cleanup.fleet.inspection import Inspection
 from nova_bdm_cleanup.rules.facts import (
     Attachment,
     Finding,
+    Policy,
     Reason,
     Volume,
     WITHOUT_DISK,
@@ -30,9 +34,6 @@ class FleetReason(str, enum.Enum):
     # The volume is taken, and neither Nova nor an attachment says by whom.
     USED_BY_NOBODY = 'used-by-nobody'
 
-    # An attachment in order, made before Cinder kept connectors (Queens).
-    LEGACY_RECORD = 'legacy-record'
-
 
 AnyReason = Union[Reason, FleetReason]
 
@@ -47,7 +48,6 @@ class Remedy(str, enum.Enum):
     RELEASE = 'release'
     PERSON = 'look'
     WAIT = 'wait'
-    NONE = 'none'
 
 
 #: What to do, by reason; the runbook says more.
@@ -71,15 +71,17 @@ REMEDIES: dict[AnyReason, Remedy] = {
     Reason.STUCK: Remedy.RELEASE,
     FleetReason.SERVER_GONE: Remedy.RELEASE,
     FleetReason.USED_BY_NOBODY: Remedy.RELEASE,
-    FleetReason.LEGACY_RECORD: Remedy.NONE,
 }
 
-#: What is not shown unless it is asked for: it passes, or it is in order.
+#: The same as a total says it.
+_TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
+          Remedy.PERSON: 'to look at', Remedy.WAIT: 'to wait for'}
+
+#: What is not shown unless it is asked for: it passes.
 QUIET: frozenset[AnyReason] = frozenset((
     Reason.ATTACH_IN_FLIGHT,
     Reason.OPERATION_IN_FLIGHT,
     Reason.VOLUME_BUSY,
-    FleetReason.LEGACY_RECORD,
 ))
 
 
@@ -114,6 +116,18 @@ class Issue:
     instead: Remedy | None = None
     #: The command shows what it needs to know before it can do anything.
     needs_look: bool = False
+    #: Before that its command would say that it is too new.
+    until: datetime.datetime | None = None
+    #: What a person is to do, in commands, where that is known.
+    steps: str = ''
+    #: Its owner or the operator has marked it: it is no news.
+    is_kept: bool = False
+    #: What its command has to be told of young and stuck.
+    options: str = ''
+    #: For who is no administrator.
+    is_for_member: bool = False
+    #: How many it stands for.
+    count: int = 1
     #: For people; it is not part of what makes an issue.
     sides: Sides = dataclasses.field(default=Sides(), compare=False)
 
@@ -149,22 +163,37 @@ class Issue:
 
     @property
     def what_to_do(self) -> str:
-        """One line for the operator."""
+        """One line for who asks."""
+        if self.remedy is Remedy.WAIT:
+            return 'wait until %s UTC' % (
+                self.until + datetime.timedelta(minutes=1)
+            ).strftime('%H:%M') if self.until else 'wait'
+        if self.is_for_member and self._needs_admin:
+            return 'ask an administrator: ' + self._command
+        return ('look: ' if self.needs_look or self.remedy is Remedy.PERSON
+                else '') + self._command
+
+    @property
+    def _needs_admin(self) -> bool:
+        return (self.needs_look or bool(self.steps)
+                or self.remedy is Remedy.RELEASE
+                or self.reason is Reason.CANNOT_SEE_PROJECT)
+
+    @property
+    def _command(self) -> str:
+        if self.is_for_member and self.reason is FleetReason.SERVER_GONE \
+                and self.server:
+            # Only who sees every project knows whether it is gone.
+            return ('openstack bdm audit --all-projects --server %s'
+                    % self.server)
         if self.remedy is Remedy.RELEASE:
-            return '%sopenstack bdm release %s' % (
-                'look: ' if self.needs_look else '',
-                self.attachment or self.volume)
+            return 'openstack bdm release %s%s' % (
+                self.attachment or self.volume, self.options)
         if self.withheld is not None:
-            return 'look: withheld (%s)' % self.withheld
+            return 'openstack bdm explain %s' % self.withheld
         if self.remedy is Remedy.CLEAN:
             return 'openstack bdm clean %s' % self.server
-        if self.reason is Reason.RESERVED_ONLY:
-            return ('look: with the server stopped, nova-manage '
-                    'volume_attachment refresh %s %s CONNECTOR_FILE' % (
-                        self.server, self.volume))
-        if self.remedy is Remedy.PERSON:
-            return 'look: openstack bdm show %s' % self.server
-        return str(self.remedy)
+        return self.steps or 'openstack bdm show %s' % self.server
 
     @property
     def key(self) -> tuple[str | None, ...]:
@@ -185,7 +214,29 @@ def issue_of(finding: Finding, seen: Inspection) -> Issue:
         volume=finding.volume_id, attachment=finding.attachment_id,
         device=finding.device, since=volume.updated_at if volume else None,
         withheld=finding.withheld, instead=_instead(finding, seen),
+        steps=_steps(finding, seen, volume),
+        is_kept=finding.withheld is Reason.OPTED_OUT,
         sides=_sides(finding, seen, volume))
+
+
+def _steps(finding: Finding, seen: Inspection,
+           volume: Volume | None) -> str:
+    """The commands that end it, where a person has to give them."""
+    server = seen.server
+    if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
+            volume is None or volume.status != 'available'):
+        # There is nothing to give back to it.
+        return 'openstack server stop %s; openstack bdm explain %s' % (
+            server.id, finding.reason)
+    if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
+        return (
+            'openstack server stop %s; on %s: nova-manage volume_attachment '
+            'get_connector --json > connector.json; on a controller: '
+            'nova-manage volume_attachment refresh %s %s connector.json; '
+            'openstack server start %s' % (
+                server.id, 'host ' + server.host if server.host
+                else 'its host', server.id, finding.volume_id, server.id))
+    return ''
 
 
 def _sides(finding: Finding, seen: Inspection,
@@ -250,21 +301,45 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
     return None
 
 
-def issues_of(seen: Inspection, legacy: bool = False) -> tuple[Issue, ...]:
-    """All issues of one server.
-
-    :param legacy: also attachments that are in order, but cannot be removed
-        as others can
-    """
+def issues_of(seen: Inspection) -> tuple[Issue, ...]:
+    """All issues of one server."""
     found = [issue_of(f, seen) for f in seen.findings]
     if any(i.stops_a_reboot for i in found):
         found = [dataclasses.replace(i, instead=Remedy.PERSON)
                  if i.remedy is Remedy.CLEAN else i for i in found]
-    if legacy:
-        found += [dataclasses.replace(
-            issue_of(f, seen), reason=FleetReason.LEGACY_RECORD,
-            explanation='attached without an attachment id of Nova')
-            for f in seen.plan.findings
-            if f.reason is Reason.HEALTHY and f.bdm
-            and not f.bdm.attachment_id]
     return tuple(found)
+
+
+def advised(issue: Issue, policy: Policy, now: datetime.datetime,
+            sees_all: bool) -> Issue:
+    """The same for the one who asks, and at that time.
+
+    :param sees_all: it is an administrator
+    """
+    issue = dataclasses.replace(
+        issue, is_for_member=not sees_all, options=''.join(
+            ' %s %d' % (name, period.total_seconds())
+            for name, period, usual in (
+                ('--grace-period', policy.grace_period, Policy.grace_period),
+                ('--stuck-after', policy.stuck_after, Policy.stuck_after))
+            if period != usual))
+    if (issue.reason is Reason.STALE_ATTACHMENT
+            and issue.remedy is Remedy.RELEASE
+            and policy.is_young(issue.since, now)):
+        return dataclasses.replace(
+            issue, instead=Remedy.WAIT,
+            until=issue.since and issue.since + policy.grace_period)
+    return issue
+
+
+def total(issues: Sequence[Issue]) -> str:
+    """How many there are, and what is to be done about them."""
+    counts: Counter[Remedy] = collections.Counter()
+    for issue in issues:
+        counts[issue.remedy] += issue.count
+    number = sum(counts.values())
+    if not number:
+        return 'Nothing is inconsistent'
+    return '%d finding%s: %s' % (number, '' if number == 1 else 's', ', '.join(
+        '%d %s' % (counts[remedy], words) for remedy, words in _TO_DO.items()
+        if counts[remedy]))

@@ -9,11 +9,14 @@ browser fetch or run anything.
 from __future__ import annotations
 
 import collections
+from collections import Counter
 from collections.abc import Iterable, Sequence
 import datetime
 import html
+from typing import Callable
 
 from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.fleet import runbook
 from nova_bdm_cleanup.fleet.issues import Issue
 
 _PAGE = """<!DOCTYPE html>
@@ -50,17 +53,30 @@ th button:focus-visible { outline: 2px solid; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 @media print { form { display: none; } tbody { break-inside: avoid; } }
+@media (max-width: 700px) {
+  body { margin: 1rem auto; }
+  #findings, #findings tbody, #findings tr, #findings td {
+    display: block; width: auto; }
+  #findings thead { display: none; }
+  #findings tbody { border: 1px solid var(--line); margin: 0 0 1rem; }
+  #findings td { border: 0; padding: .1rem .6rem; }
+  #findings td[data-name]::before { content: attr(data-name) ": "; }
+  .sides { grid-template-columns: 1fr; }
+  .action { overflow-wrap: anywhere; }
+}
 </style>
 </head>
 <body>
 <h1>Volumes that Nova and Cinder disagree about</h1>
-<p>%(when)s UTC, %(scope)s: <strong>%(count)d findings</strong></p>
+<p><strong>%(total)s</strong></p>
+<p>%(cloud)s, %(scope)s, %(when)s UTC</p>
 %(gaps)s
 <div class="sums">
 <section><h2>By reason</h2>%(reasons)s</section>
 <section><h2>By host</h2>%(hosts)s</section>
 </div>
 <h2>Findings</h2>
+%(cut)s
 <form>
 <input id="text" type="search" placeholder="Any word" aria-label="Any word">
 <select id="reason" aria-label="Reason">%(reason_options)s</select>
@@ -111,32 +127,43 @@ filter();
 </html>
 """
 
-_HEADINGS = ('Reason', 'Server', 'Host', 'Volume', 'Device', 'Since')
+_HEADINGS = ('Reason', 'Server', 'Host', 'Volume', 'Device',
+             'Volume changed')
+
+#: A browser is slow with more, and nobody reads them.
+MOST = 1000
 
 
-def render(issues: Sequence[Issue], scope: str, gaps: Sequence[str],
-           created: datetime.datetime) -> str:
+def render(issues: Sequence[Issue], total: str, cloud: str, scope: str,
+           gaps: Sequence[str], created: datetime.datetime) -> str:
     """The whole page.
 
+    :param total: all of it in one line
+    :param cloud: where
     :param scope: what was audited
     :param gaps: why it is not the whole truth
     :param created: when
     """
+    shown = issues[:MOST]
     return _PAGE % {
         'when': created.strftime('%Y-%m-%d %H:%M'), 'scope': _text(scope),
-        'count': len(issues),
+        'cloud': _text(cloud), 'total': _text(total),
+        'cut': '' if shown == issues else
+        '<p>The first %d; "openstack bdm audit -f csv" has all %d.</p>' % (
+            MOST, len(issues)),
         'gaps': ''.join('<p class="gap"><strong>Incomplete:</strong> %s</p>'
                         % _text(g) for g in gaps),
-        'reasons': _sums(str(i.reason) for i in issues),
-        'hosts': _sums(i.host or 'none' for i in issues),
+        'reasons': _sums(((str(i.reason), i.count) for i in issues),
+                         runbook.meaning),
+        'hosts': _sums((i.host or 'none', i.count) for i in issues),
         'reason_options': _options('Any reason', (
-            str(i.reason) for i in issues)),
+            str(i.reason) for i in shown)),
         'host_options': _options('Any host', (
-            i.host or 'none' for i in issues)),
+            i.host or 'none' for i in shown)),
         'headings': ''.join(
             '<th scope="col"><button type="button">%s</button></th>' % h
             for h in _HEADINGS),
-        'rows': '\n'.join(map(_row, issues))}
+        'rows': '\n'.join(map(_row, shown))}
 
 
 def _text(text: str | None) -> str:
@@ -144,11 +171,16 @@ def _text(text: str | None) -> str:
     return html.escape(terminal.clean(text))
 
 
-def _sums(names: Iterable[str]) -> str:
-    found = collections.Counter(names).most_common()
+def _sums(counts: Iterable[tuple[str, int]],
+          meaning: Callable[[str], str] | None = None) -> str:
+    found: Counter[str] = collections.Counter()
+    for name, count in counts:
+        found[name] += count
     return '<table>%s</table>' % ''.join(
-        '<tr><td>%s</td><td>%d</td></tr>' % (_text(name), count)
-        for name, count in found)
+        '<tr><td>%s</td><td>%d</td>%s</tr>' % (
+            _text(name), count,
+            '<td>%s</td>' % _text(meaning(name)) if meaning else '')
+        for name, count in found.most_common())
 
 
 def _options(any_of_them: str, names: Iterable[str]) -> str:
@@ -171,7 +203,9 @@ def _row(issue: Issue) -> str:
         '<tr><td colspan="%d">%s<br><code class="action">%s</code>'
         '<div class="sides">%s</div></td></tr></tbody>' % (
             _text(str(issue.reason)), _text(issue.host or 'none'),
-            ''.join('<td class="%s">%s</td>' % c for c in cells),
+            ''.join('<td class="%s" data-name="%s">%s</td>' % (
+                kind, name, cell)
+                for name, (kind, cell) in zip(_HEADINGS, cells)),
             len(_HEADINGS), _text(issue.explanation),
             _text(issue.what_to_do), ''.join(
                 '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(

@@ -12,6 +12,7 @@ import collections
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
+import re
 from typing import Any
 
 from nova_bdm_cleanup.openstack import answers, errors, paging
@@ -165,8 +166,9 @@ class Nova:
         if server is not None:
             return server
         # Nova's filter is a regular expression; only the same name counts.
-        found = [s for page in self.servers(all_projects, name=name_or_id)
-                 for s in page if s.name == name_or_id]
+        found = [s for page in self.servers(
+            all_projects, name=re.escape(name_or_id))
+            for s in page if s.name == name_or_id]
         if len(found) == 1:
             return found[0]
         if not found:

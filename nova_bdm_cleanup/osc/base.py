@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import datetime
 import logging
+import re
 import shutil
 import sys
 import textwrap
@@ -28,6 +29,17 @@ _INTERVAL = 0.1
 
 #: What is over by then needs no line.
 _PATIENCE = 1.0
+
+
+#: Of a name this much is left in a narrow terminal.
+_LEAST = 8
+
+#: A command in a text: it ends where a person would stop to copy it.
+_COMMAND = re.compile(
+    r'\b(?:openstack|nova-manage|virsh) (?:(?![.:,] )[^";()])+')
+
+#: Stands for a space where no line may end.
+_GLUE = '\0'
 
 
 class Progress:
@@ -65,6 +77,15 @@ class Progress:
             self._width = 0
 
 
+class Paragraphs(argparse.HelpFormatter):
+    """Keeps the paragraphs of a description."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return '\n\n'.join(fill(paragraph, width, indent)
+                           for paragraph in text.split('\n\n'))
+
+
 class BdmCommand:
     """Mixed into the command classes of osc-lib.
 
@@ -77,8 +98,12 @@ class BdmCommand:
 
     #: The columns of a table that is to fit a terminal; empty: all of them.
     short: tuple[str, ...] = ()
+    #: The one of them that is cut where they do not fit: ids never are.
+    cut = ''
     #: What stands below it, row by row.
     below: tuple[str, ...] = ()
+    #: What stands below everything, on standard error.
+    last_line = ''
 
     #: What is so after an interrupt.
     interrupted = 'interrupted; nothing was changed'
@@ -86,6 +111,7 @@ class BdmCommand:
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = \
             super().get_parser(prog_name)  # type: ignore[misc]
+        parser.formatter_class = Paragraphs
         group = parser.add_argument_group('bounds')
         group.add_argument(
             '--rate', type=number(0), metavar='<requests>', default=20,
@@ -123,30 +149,44 @@ class BdmCommand:
             return self._complain(self.interrupted, ExitCode.INTERRUPTED)
         except BrokenPipeError:
             raise
+        except KeyboardInterrupt:
+            return self._complain('interrupted; nothing was changed',
+                                  ExitCode.BROKEN)
+        except OSError as exc:
+            return self._complain('the output could not be written: %s'
+                                  % exc.strerror, ExitCode.PARTLY)
         except Exception as exc:
             LOG.debug('where it happened:', exc_info=True)
             return self._complain('%s: %s (this is a bug; --debug shows '
                                   'where)' % (type(exc).__name__, exc),
                                   ExitCode.BROKEN)
 
-    def produce_output(self, parsed_args: argparse.Namespace,
+    def produce_output(self, args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
         """Print the rows.
 
-        Names of servers, and of the hosts of attachments, are free text.
+        Names of servers, and of the hosts of attachments, are free text: they
+        must not control a terminal, nor a spreadsheet.
         """
-        rows = [[terminal.printable(c) if isinstance(c, str) else c
-                 for c in row] for row in data]
+        shown_as = _AS_IT_IS.get(args.formatter, terminal.printable)
+        rows = [[shown_as(c) if isinstance(c, str) else c for c in row]
+                for row in data]
         below: list[str] = []
-        if self.is_for_people(parsed_args) and rows:
+        self.progress.clear()
+        if self.is_for_people(args):
             below = list(self._below(column_names, rows))
-            column_names, rows = self._shortened(
-                parsed_args, column_names, rows)
-        shown: int = super().produce_output(  # type: ignore[misc]
-            parsed_args, column_names, rows)
+            column_names, rows = self._shortened(args, column_names, rows)
+        shown = 0
+        if rows or not self.is_for_people(args):
+            shown = super().produce_output(  # type: ignore[misc]
+                args, column_names, rows)
         for line in below:
             self.app.stdout.write('%s\n' % line)
+        # Now, or nobody would be told that a disk is full.
+        self.app.stdout.flush()
+        if self.last_line:
+            self.note('%s', self.last_line)
         return shown
 
     def is_for_people(self, args: argparse.Namespace) -> bool:
@@ -158,27 +198,42 @@ class BdmCommand:
                    rows: list[list[Any]]
                    ) -> tuple[list[str], list[list[Any]]]:
         """What of a table fits a terminal, each row with its number."""
-        wanted = {*self.short, *args.sort_columns}
-        indexes = [i for i, name in enumerate(columns) if name in wanted]
-        return (['#', *(columns[i] for i in indexes)],
-                [[number, *('-' if row[i] is None else row[i]
+        wanted = [*self.short, *(c for c in args.sort_columns
+                                 if c not in self.short)]
+        indexes = [columns.index(name) for name in wanted]
+        lines = [[number, *('-' if row[i] is None else row[i]
                             for i in indexes)]
-                 for number, row in enumerate(rows, 1)])
+                 for number, row in enumerate(rows, 1)]
+        headings = ['#', *wanted]
+        if self.cut in self.short and self.cut not in args.sort_columns:
+            index = headings.index(self.cut)
+            headings[index] = self.cut.split()[-1]
+            _cut([headings, *lines], index)
+        return headings, lines
 
     def _below(self, columns: Sequence[str],
                rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-        """What is too long for a column, wrapped."""
+        """What is too long for a column, wrapped, with commands whole."""
         width = shutil.get_terminal_size().columns
-        indexes = [columns.index(name) for name in self.below]
         for number, row in enumerate(rows, 1):
-            texts = [str(row[i]) for i in indexes if row[i]]
             indent = ' ' * len('%d. ' % number)
-            for place, text in enumerate(texts):
-                lead = indent if place else '%d. ' % number
-                yield from textwrap.wrap(
-                    text, width, initial_indent=lead,
-                    subsequent_indent=indent, break_long_words=False,
-                    break_on_hyphens=False)
+            lead = '%d. ' % number
+            for text in self.sentences(dict(zip(columns, row))):
+                whole = _COMMAND.sub(
+                    lambda found: found.group().replace(' ', _GLUE), text)
+                for line in textwrap.wrap(
+                        whole, width, initial_indent=lead,
+                        subsequent_indent=indent, break_long_words=False,
+                        break_on_hyphens=False):
+                    yield line.replace(_GLUE, ' ')
+                lead = indent
+
+    def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
+        """What is said of one row below the table."""
+        for name in self.below:
+            if row[name]:
+                yield from str(row[name]).split('; ') \
+                    if name == 'Action' else (str(row[name]),)
 
     def _complain(self, problem: object, code: ExitCode) -> ExitCode:
         self.say(problem)
@@ -205,6 +260,28 @@ class BdmCommand:
         project: str | None = self.app.client_manager.session \
             .get_project_id()
         return project
+
+
+def _cut(lines: list[list[Any]], index: int) -> None:
+    """Make the cells of a column as short as the terminal wants them."""
+    widths = [max(len(str(cell)) for cell in column)
+              for column in zip(*lines)]
+    others = sum(widths) - widths[index] + 3 * len(widths) + 1
+    room = max(_LEAST, shutil.get_terminal_size().columns - others)
+    for line in lines:
+        if len(line[index]) > room:
+            line[index] = line[index][:room - 3] + '...'
+
+
+def _in_a_spreadsheet(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return "'" + text if text.startswith(
+        ('=', '+', '-', '@', '\t', '\r')) else text
+
+
+#: What others read, and how.  Everything else may be shown on a terminal.
+_AS_IT_IS: dict[str, Callable[[str], str]] = {
+    'csv': _in_a_spreadsheet, 'json': str, 'yaml': str}
 
 
 def _seconds(period: datetime.timedelta) -> int:

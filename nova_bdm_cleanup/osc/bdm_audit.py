@@ -4,38 +4,32 @@
 from __future__ import annotations
 
 import argparse
-import collections
 from collections import Counter
 from collections.abc import Iterable, Sequence
-import dataclasses
+import contextlib
+import os
 import time
 from typing import Any, Callable
 
+from keystoneauth1 import exceptions
 from osc_lib.command import command
 
 from nova_bdm_cleanup import files, prometheus
 from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.fleet import page
 from nova_bdm_cleanup.fleet.audit import FleetAudit, Scope
-from nova_bdm_cleanup.fleet.audit_metrics import AuditMetrics
-from nova_bdm_cleanup.fleet.issues import (
-    FleetReason,
-    Issue,
-    QUIET,
-    REMEDIES,
-    Remedy,
-)
-from nova_bdm_cleanup.fleet.plan_file import MOMENT
+from nova_bdm_cleanup.fleet.audit_metrics import AuditMetrics, incomplete
+from nova_bdm_cleanup.fleet.issues import Issue, QUIET, REMEDIES, total
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import base
+from nova_bdm_cleanup.osc.audit_rows import (
+    COLUMNS,
+    FOR_PEOPLE,
+    LONG_COLUMNS,
+    row,
+    summed_up,
+)
 from nova_bdm_cleanup.terminal import ExitCode
-
-_COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
-            'Since', 'Action')
-_LONG_COLUMNS = (*_COLUMNS, 'Server Name', 'Project', 'Explanation')
-
-#: As many findings of one kind at one server have a row each in a table.
-_EACH = 4
 
 _REASONS = sorted(str(r) for r in REMEDIES)
 _QUIET = sorted(str(r) for r in QUIET)
@@ -59,7 +53,8 @@ class AuditBdm(base.BdmCommand, command.Lister):
     3 refused, 2 bad input, 255 the command itself failed.
     """
 
-    short: tuple[str, ...] = ('Server', 'Host', 'Volume', 'Reason')
+    short: tuple[str, ...] = ('Server Name', 'Volume', 'Reason')
+    cut = 'Server Name'
     below = ('Action', 'Explanation')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -73,8 +68,8 @@ class AuditBdm(base.BdmCommand, command.Lister):
             '--host', metavar='<host>',
             help='Audit the servers of this compute host (administrators)')
         scope.add_argument(
-            '--project', metavar='<project-id>',
-            help='Audit the project with this ID (administrators)')
+            '--project', metavar='<project>',
+            help='Audit this project (name or ID; administrators)')
         parser.add_argument(
             '--all-projects', action='store_true',
             help='Audit all projects (administrators)')
@@ -106,170 +101,184 @@ class AuditBdm(base.BdmCommand, command.Lister):
         parser.add_argument(
             '--prometheus', metavar='<file>',
             help='Write how much was found into this file, for the textfile '
-                 'collector of node_exporter. It is replaced if it exists, '
-                 'and stays as it is when the audit fails or is incomplete')
+                 'collector of node_exporter. It is replaced if it exists. '
+                 'An audit that fails or is incomplete leaves in it what was '
+                 'found before, and says so there')
         return parser
 
     def take_action(self, args: argparse.Namespace
                     ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
-        for kind, path, check in (
-                ('report', args.report, files.check),
-                ('metrics file', args.prometheus, prometheus.check)):
-            try:
-                if path is not None:
-                    check(path)
-            except FileError as exc:
-                raise errors.BadInput('%s %s' % (kind, exc)) from exc
-        scope = Scope(
-            servers=tuple(args.server), host=args.host, project=args.project,
-            all_projects=args.all_projects, thorough=args.thorough,
-            legacy=str(FleetReason.LEGACY_RECORD) in args.reason)
+        _check_files(args)
         begun = time.monotonic()
         self.connect(args)
+        scope = Scope(
+            servers=tuple(args.server), host=args.host,
+            project=args.project and self._project(args.project),
+            all_projects=args.all_projects, thorough=args.thorough)
         auditor = FleetAudit(
             self.nova, self.cinder, base.policy(args), scope, self.progress,
             base.now, self.project_of_token())
-        found = list(auditor.issues())
-        shown = [i for i in found if self._is_shown(i, args.reason)]
-        self._report(auditor, scope, len(found) - len(shown))
+        found = self._find(args, auditor)
+        shown = [i for i in found if _is_shown(i, args.reason)]
+        hidden = Counter(str(i.reason) for i in found
+                         if not i.is_kept and not _is_shown(i, args.reason))
+        kept = sum(i.is_kept for i in found)
+        news = [i for i in shown if not i.is_kept]
+        self._report(auditor, scope)
+        self.last_line = self._last_line(auditor, scope, shown, hidden, kept)
         if auditor.gaps:
             self.exit_code = ExitCode.PARTLY
         elif any(not args.fail_on or str(i.reason) in args.fail_on
-                 for i in shown):
+                 for i in news):
             self.exit_code = ExitCode.FINDINGS
-        if args.report is not None:
-            self._keep('report', lambda: files.write(args.report, page.render(
-                shown, self._scope(scope), auditor.gaps, base.now()
-            ).encode(), 0o600))
-        if args.prometheus is not None:
-            self._write_metrics(args, auditor, shown,
-                                time.monotonic() - begun)
+        self._keep('report', args.report, _write_private, lambda: page.render(
+            shown, self.last_line, self.app.client_manager.bdm_cleanup.place,
+            self._scope(scope), auditor.gaps, base.now()).encode())
+        if auditor.gaps:
+            self._note_incomplete(args)
+        else:
+            reasons = args.reason or [r for r in _REASONS if r not in _QUIET]
+            self._keep(
+                'metrics file', args.prometheus, prometheus.write,
+                lambda: prometheus.text(AuditMetrics(
+                    news, kept, reasons, auditor.hosts, auditor.size,
+                    base.now(), time.monotonic() - begun)))
+        return self._rows(args, found, shown)
+
+    def _find(self, args: argparse.Namespace,
+              auditor: FleetAudit) -> list[Issue]:
+        try:
+            return list(auditor.issues())
+        except errors.BadInput:
+            raise
+        except errors.ApiError:
+            self._note_incomplete(args)
+            raise
+
+    def _rows(self, args: argparse.Namespace, found: Sequence[Issue],
+              shown: Sequence[Issue]
+              ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
         if not self.is_for_people(args):
             # Its last column makes it a plan for the other commands.
-            columns = (*(_LONG_COLUMNS if args.long else _COLUMNS), 'Remedy')
-            return columns, [_row(i, columns) for i in shown]
+            columns = (*(LONG_COLUMNS if args.long else COLUMNS), 'Remedy')
+            return columns, [row(i, columns) for i in shown]
         if args.long:
-            self.short = tuple(c for c in _LONG_COLUMNS
-                               if c not in self.below)
-            return _LONG_COLUMNS, [_row(i, _LONG_COLUMNS) for i in shown]
-        releases = collections.Counter(
-            i.server for i in found if i.remedy is Remedy.RELEASE)
-        return _LONG_COLUMNS, _summed_up(
-            shown, releases, bool(args.all_projects or args.project))
+            self.short = tuple(c for c in LONG_COLUMNS if c not in self.below)
+            self.cut = ''
+            return LONG_COLUMNS, [row(i, LONG_COLUMNS, since=FOR_PEOPLE)
+                                  for i in shown]
+        return LONG_COLUMNS, summed_up(
+            shown, found, bool(args.all_projects or args.project))
 
-    def _keep(self, kind: str, write: Callable[[], None]) -> None:
-        """Write a file; what was found is shown in any case."""
+    def _project(self, name: str) -> str:
+        """The ID of the project that an operator means."""
+        projects = self.app.client_manager.identity.projects
         try:
-            write()
+            found = projects.list(name=name) or [projects.get(name)]
+        except exceptions.NotFound as exc:
+            raise errors.BadInput('no project has the name or ID %s'
+                                  % name) from exc
+        except exceptions.ClientException as exc:
+            raise errors.Refused('Keystone does not tell which project %s is: '
+                                 '%s' % (name, exc)) from exc
+        if len(found) > 1:
+            raise errors.BadInput(
+                '%d projects are named %s; give one of their IDs: %s' % (
+                    len(found), name, ', '.join(p.id for p in found)))
+        return str(found[0].id)
+
+    def _keep(self, kind: str, path: str | None,
+              write: Callable[[str, bytes], None],
+              content: Callable[[], bytes]) -> None:
+        """Write a file if it is wanted; the rows are shown in any case."""
+        if path is None:
+            return
+        try:
+            write(path, content())
         except FileError as exc:
-            self.say('%s %s' % (kind, exc))
+            self.say('%s %s; it %s' % (
+                kind, exc, 'is left as it was' if os.path.exists(path)
+                else 'was not written'))
             self.exit_code = ExitCode.PARTLY
 
-    def _write_metrics(self, args: argparse.Namespace, auditor: FleetAudit,
-                       shown: Sequence[Issue], seconds: float) -> None:
-        if auditor.gaps:
-            # Less would be found than there is, and an alert would end.
-            self.note('%s is left as it was: the audit is incomplete',
-                      args.prometheus)
-            return
-        reasons = args.reason or [r for r in _REASONS if r not in _QUIET]
-        self._keep('metrics file', lambda: prometheus.write(
-            args.prometheus, prometheus.text(AuditMetrics(
-                shown, reasons, auditor.hosts, auditor.size,
-                self.budget.made, base.now(), seconds))))
+    def _note_incomplete(self, args: argparse.Namespace) -> None:
+        """Have the metrics say that the last audit was not complete."""
+        def content() -> bytes:
+            with contextlib.suppress(FileNotFoundError), \
+                    open(args.prometheus, 'rb') as file:
+                return incomplete(file.read())
+            return incomplete(b'')
 
-    @staticmethod
-    def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:
-        if reasons:
-            return str(issue.reason) in reasons
-        return issue.reason not in QUIET
+        self._keep('metrics file', args.prometheus, prometheus.write, content)
 
     def _scope(self, scope: Scope) -> str:
         if scope.servers:
-            return '%d servers' % len(scope.servers)
+            return _several(len(scope.servers), 'server')
         if scope.host:
             return 'host %s' % scope.host
         if scope.all_projects and not scope.project:
             return 'all projects'
-        return 'project %s only (--all-projects audits all of them)' % (
-            scope.project or self.project_of_token())
+        return 'project %s' % (scope.project or self.project_of_token())
 
-    def _report(self, auditor: FleetAudit, scope: Scope,
-                hidden: int) -> None:
-        """What the table does not say."""
+    def _report(self, auditor: FleetAudit, scope: Scope) -> None:
+        """What was audited, and what was not."""
         for gap in auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)
         notes = [self._scope(scope)]
         if any(auditor.size):
-            notes.append('%d servers, %d volumes claimed by them, %d '
-                         'attachments' % auditor.size)
+            notes.append('%s, %s claimed by them, %s' % tuple(
+                _several(count, what) for count, what in zip(
+                    auditor.size, ('server', 'volume', 'attachment'))))
             if not scope.thorough:
                 notes.append('attachment ids of servers that look right are '
                              'not compared (--thorough does)')
-        if auditor.legacy and not scope.legacy:
-            notes.append('%d of the attachments are from before Queens '
-                         '(--reason %s shows those that are in order)' % (
-                             auditor.legacy,
-                             FleetReason.LEGACY_RECORD))
-        if hidden:
-            notes.append('%d findings are not shown (--reason shows them)'
-                         % hidden)
-        notes.append('%d requests to Nova and %d to Cinder' % (
-            self.budget.made['Nova'], self.budget.made['Cinder']))
+        notes.append('%s to Nova and %d to Cinder' % (
+            _several(self.budget.made['Nova'], 'request'),
+            self.budget.made['Cinder']))
         self.note('Audited: %s', '; '.join(notes))
 
-
-def _summed_up(issues: Sequence[Issue], releases: Counter[str | None],
-               needs_admin: bool) -> list[tuple[Any, ...]]:
-    """The rows, and one only for many of one kind at one server.
-
-    :param releases: how much there is to release, by server
-    :param needs_admin: more than the project of the credentials was audited
-    """
-    kinds: dict[Any, list[Issue]] = {}
-    for issue in issues:
-        kinds.setdefault((
-            issue.server, issue.host, issue.reason, issue.remedy,
-            issue.needs_look,
-            issue.remedy is Remedy.PERSON and issue.withheld),
-            []).append(issue)
-    rows: list[tuple[Any, ...]] = []
-    for alike in kinds.values():
-        if len(alike) <= _EACH or not alike[0].server:
-            rows += [_row(i, _LONG_COLUMNS) for i in alike]
-            continue
-        first = min(alike, key=lambda i: (i.since is None, i.since))
-        action = first.what_to_do
-        if first.remedy is Remedy.RELEASE and not first.needs_look:
-            # Of every kind: the command does not tell them apart, and does
-            # nothing where there is more.
-            action = 'openstack bdm release --server %s --max %d' % (
-                first.server, releases[first.server])
-        elif first.remedy is Remedy.RELEASE:
-            action = 'look: openstack bdm audit --long --reason %s%s' % (
-                first.reason, ' --all-projects' if needs_admin else '')
-        volumes = {i.volume for i in alike}
-        rows.append(_row(dataclasses.replace(
-            first, device=None, attachment='%d attachments' % len(alike),
-            volume='%d volumes' % len(volumes) if len(volumes) > 1
-            else first.volume,
-            explanation='%d findings; --long shows each. The oldest: %s' % (
-                len(alike), first.explanation)), _LONG_COLUMNS, action))
-    return rows
+    def _last_line(self, auditor: FleetAudit, scope: Scope,
+                   shown: Sequence[Issue], hidden: Counter[str],
+                   kept: int) -> str:
+        """What was found, in one line."""
+        words = [total(shown)]
+        if not shown:
+            words = ['Nothing was found, and the audit is incomplete'
+                     if auditor.gaps else 'Nothing is inconsistent']
+            if self.cinder.sees_all and not (
+                    auditor.gaps or scope.needs_admin or scope.servers):
+                words = ['Nothing in %s; --all-projects audits all'
+                         % self._scope(scope)]
+        if hidden:
+            words.append('not shown: ' + ', '.join(
+                '%s %d' % each for each in sorted(hidden.items())))
+        if kept:
+            words.append('%d kept by %s' % (
+                kept, 'its mark' if kept == 1 else 'their marks'))
+        return '; '.join(words) + '.'
 
 
-def _row(issue: Issue, columns: Iterable[str],
-         action: str | None = None) -> tuple[Any, ...]:
-    """A finding as a row.
+def _several(count: int, what: str) -> str:
+    return '%d %s%s' % (count, what, '' if count == 1 else 's')
 
-    :param action: instead of that of the finding
-    """
-    cells = {
-        'Server': issue.server, 'Host': issue.host, 'Volume': issue.volume,
-        'Attachment': issue.attachment, 'Device': issue.device,
-        'Reason': str(issue.reason),
-        'Since': issue.since and issue.since.strftime(MOMENT),
-        'Action': action or issue.what_to_do,
-        'Server Name': issue.server_name, 'Project': issue.project,
-        'Explanation': issue.explanation, 'Remedy': str(issue.remedy)}
-    return tuple(cells[name] for name in columns)
+
+def _check_files(args: argparse.Namespace) -> None:
+    """What could not be written is told before anything is asked."""
+    for kind, path, check in (
+            ('report', args.report, files.check),
+            ('metrics file', args.prometheus, prometheus.check)):
+        try:
+            if path is not None:
+                check(path)
+        except FileError as exc:
+            raise errors.BadInput('%s %s' % (kind, exc)) from exc
+
+
+def _write_private(path: str, data: bytes) -> None:
+    files.write(path, data, 0o600)
+
+
+def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:
+    if reasons:
+        return str(issue.reason) in reasons
+    return issue.reason not in QUIET and not issue.is_kept

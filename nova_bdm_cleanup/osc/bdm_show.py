@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from osc_lib.command import command
 
 from nova_bdm_cleanup.fleet import inspection
-from nova_bdm_cleanup.fleet.issues import QUIET
+from nova_bdm_cleanup.fleet.issues import (
+    advised,
+    Issue,
+    issues_of,
+    QUIET,
+    Remedy,
+)
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import base
 from nova_bdm_cleanup.rules.facts import (
@@ -24,7 +30,7 @@ from nova_bdm_cleanup.terminal import ExitCode
 
 _COLUMNS = ('Device', 'Volume', 'Volume Status', 'Attachment in Nova',
             'Attachment in Cinder', 'Host', 'Verdict', 'Hard Reboot',
-            'Explanation', 'Connects')
+            'Explanation', 'Connects', 'Action')
 
 
 class ShowBdm(base.BdmCommand, command.Lister):
@@ -41,7 +47,6 @@ class ShowBdm(base.BdmCommand, command.Lister):
     """
 
     short = ('Device', 'Volume', 'Volume Status', 'Verdict')
-    below = ('Hard Reboot', 'Attachment in Cinder', 'Explanation')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -72,10 +77,31 @@ class ShowBdm(base.BdmCommand, command.Lister):
         if seen.left_out or any(
                 f.reason not in QUIET for f in seen.findings):
             self.exit_code = ExitCode.FINDINGS
-        return _COLUMNS, [_row(f, seen) for f in seen.plan.findings]
+        actions = iter([_action(
+            advised(issue, base.policy(args), base.now(),
+                    self.cinder.sees_all)) for issue in issues_of(seen)])
+        return _COLUMNS, [
+            _row(f, seen, 'none' if f.reason is Reason.HEALTHY
+                 else next(actions)) for f in seen.plan.findings]
+
+    def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
+        if row['Verdict'] != str(Reason.HEALTHY):
+            yield from row['Action'].split('; ')
+            yield row['Explanation'] + '.'
+            yield 'A hard reboot %s. Attachment in Cinder: %s.' % (
+                row['Hard Reboot'], row['Attachment in Cinder'])
 
 
-def _row(finding: Finding, seen: inspection.Inspection) -> tuple[Any, ...]:
+def _action(issue: Issue) -> str:
+    """What to do; a person has looked already."""
+    if issue.remedy is Remedy.PERSON and issue.what_to_do.startswith(
+            'look: openstack bdm show'):
+        return 'look: openstack bdm explain %s' % issue.reason
+    return issue.what_to_do
+
+
+def _row(finding: Finding, seen: inspection.Inspection,
+         action: str) -> tuple[Any, ...]:
     volume = seen.volumes.get(finding.volume_id or '')
     status = volume.status if volume else 'does not exist'
     if finding.reason is Reason.CANNOT_SEE_PROJECT:
@@ -85,7 +111,7 @@ def _row(finding: Finding, seen: inspection.Inspection) -> tuple[Any, ...]:
         finding.bdm.attachment_id if finding.bdm else None,
         _in_cinder(finding, seen), _host(finding, seen),
         str(finding.reason), _would(finding, seen), finding.explanation,
-        finding.bdm and finding.bdm.uuid not in seen.plan.left_out)
+        finding.bdm and finding.bdm.uuid not in seen.plan.left_out, action)
 
 
 def _in_cinder(finding: Finding, seen: inspection.Inspection) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from typing import Any
+import urllib.parse
 
 from keystoneauth1 import adapter
 
@@ -51,6 +52,15 @@ class Client:
         """Cinder; with the same parameters."""
         return cinder.Cinder(self._api(
             'Cinder', 'block-storage', cinder.MICROVERSION, budget, rate))
+
+    @property
+    def place(self) -> str:
+        """Which cloud and region this is."""
+        url = getattr(self._session.auth, 'auth_url', None)
+        region = self._config.get_region_name('compute')
+        return 'cloud %s%s' % (
+            urllib.parse.urlsplit(url or '').netloc or 'unknown',
+            ', region ' + region if region else '')
 
     def _api(self, name: str, service: str, microversion: str, budget: Budget,
              rate: int) -> Api:

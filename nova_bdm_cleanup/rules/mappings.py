@@ -151,7 +151,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('any, and the volume is in that state for ``stuck_after``',
             lambda m: m.is_stuck,
             Keep(Reason.STUCK),
-            'the volume is {it.status} since {it.since}'),
+            'the volume has been {it.status} since {it.since}'),
 
         Row('any',
             lambda m: True,
@@ -425,7 +425,7 @@ class MappingFacts:
     @property
     def since(self) -> str:
         moment = self.volume.updated_at if self.volume else None
-        return moment.isoformat(' ', 'seconds') if moment else ''
+        return moment.strftime('%Y-%m-%d %H:%M:%S UTC') if moment else ''
 
     @property
     def ids_of_ours(self) -> str:

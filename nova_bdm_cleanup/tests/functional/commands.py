@@ -47,8 +47,12 @@ class Commands(base.FunctionalTestCase):
             get_endpoint=lambda service: None))
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         app = SimpleNamespace(
-            client_manager=SimpleNamespace(session=session,
-                                           bdm_cleanup=clients),
+            client_manager=SimpleNamespace(
+                session=session, bdm_cleanup=clients,
+                # Projects have no names here.
+                identity=SimpleNamespace(projects=SimpleNamespace(
+                    list=lambda name: [],
+                    get=lambda name: SimpleNamespace(id=name)))),
             stdout=self.stdout, stderr=self.stderr, options=None,
             NAME='openstack')
         command = COMMANDS[name](app, None)

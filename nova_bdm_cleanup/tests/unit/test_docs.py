@@ -16,6 +16,7 @@ from nova_bdm_cleanup.tests.unit import base
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 GUIDE = ROOT / 'doc' / 'source' / 'guide'
+RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
 
 #: A log line, with ids shortened.
 LINE = re.compile(
@@ -96,18 +97,18 @@ def events() -> set[str]:
 class DocumentationTest(base.TestCase):
 
     def test_every_reason_has_a_section_in_the_runbook(self) -> None:
-        found = sections(GUIDE / 'runbook.rst')
+        found = sections(RUNBOOK)
         for reason in [*facts.Reason, *FleetReason]:
             self.assertIn(str(reason), found)
             self.assertIn('\nYou: ', found[str(reason)])
 
     def test_every_reason_can_be_linked_to(self) -> None:
-        text = (GUIDE / 'runbook.rst').read_text(encoding='utf-8')
+        text = RUNBOOK.read_text(encoding='utf-8')
         for reason in [*facts.Reason, *FleetReason]:
             self.assertIn('\n.. _%s:\n' % reason, text)
 
     def test_every_reason_of_the_plugin_is_shown_in_a_log_line(self) -> None:
-        found = sections(GUIDE / 'runbook.rst')
+        found = sections(RUNBOOK)
         for reason in facts.Reason:
             lines = [line for line in found[str(reason)].split('\n')
                      if SHORT.match(line)]
@@ -117,7 +118,7 @@ class DocumentationTest(base.TestCase):
                                 or '(%s)' % reason in line, line)
 
     def test_the_runbook_has_no_reason_that_does_not_exist(self) -> None:
-        text = (GUIDE / 'runbook.rst').read_text(encoding='utf-8')
+        text = RUNBOOK.read_text(encoding='utf-8')
         known = {str(r) for r in [*facts.Reason, *FleetReason]}
         self.assertEqual(
             set(), set(re.findall(r'^\.\. _(.*):$', text, re.M)) - known)
@@ -133,8 +134,9 @@ class DocumentationTest(base.TestCase):
     def test_the_lines_shown_are_of_events_and_reasons_that_exist(
             self) -> None:
         reasons = {str(r) for r in facts.Reason} | {'-'}
-        for page, form in (('runbook.rst', SHORT), ('audit-lines.rst', LINE)):
-            text = (GUIDE / page).read_text(encoding='utf-8')
+        for page, form in ((RUNBOOK, SHORT),
+                           (GUIDE / 'audit-lines.rst', LINE)):
+            text = page.read_text(encoding='utf-8')
             shown = [form.match(line) for line in text.split('\n')
                      if re.match(r'   [A-Z]+ .*event=', line)]
             self.assertGreater(len(shown), 5)
@@ -145,7 +147,7 @@ class DocumentationTest(base.TestCase):
 
     def test_the_messages_shown_are_what_the_code_says(self) -> None:
         known = templates()
-        text = (GUIDE / 'runbook.rst').read_text(encoding='utf-8')
+        text = RUNBOOK.read_text(encoding='utf-8')
         shown = [line.partition('...: ')[2] for line in text.split('\n')
                  if SHORT.match(line)]
         self.assertGreater(len(shown), 30)
@@ -169,7 +171,7 @@ class DocumentationTest(base.TestCase):
 
     def test_options_that_are_named_exist(self) -> None:
         names = {opt.dest for opt in options.OPTS}
-        for page in (ROOT / 'doc' / 'source').rglob('*.rst'):
+        for page in (RUNBOOK, *(ROOT / 'doc' / 'source').rglob('*.rst')):
             text = page.read_text(encoding='utf-8')
             for name in re.findall(r'\[bdm_cleanup\]\s+([a-z_]+)', text):
                 self.assertIn(name, names, page)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 import pathlib
+import re
+from typing import Any
 from unittest import mock
 
 from osc_lib.command import command
@@ -22,7 +24,14 @@ from oslo_upgradecheck import upgradecheck
 from nova_bdm_cleanup.cli import main, status_command
 from nova_bdm_cleanup.fleet import audit_metrics
 from nova_bdm_cleanup.fleet.issues import FleetReason
-from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
+from nova_bdm_cleanup.osc import (
+    audit_rows,
+    bdm_audit,
+    bdm_clean,
+    bdm_explain,
+    bdm_release,
+    bdm_show,
+)
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.store import journal, processes
@@ -32,11 +41,21 @@ from nova_bdm_cleanup.watch import metrics
 
 FILE = pathlib.Path(__file__).with_name('interfaces.txt')
 
-_COMMANDS = {
+_COMMANDS: dict[str, Any] = {
     'openstack bdm audit': bdm_audit.AuditBdm,
     'openstack bdm clean': bdm_clean.CleanBdm,
+    'openstack bdm explain': bdm_explain.ExplainBdm,
     'openstack bdm release': bdm_release.ReleaseBdm,
     'openstack bdm show': bdm_show.ShowBdm,
+}
+
+#: As JSON has them.
+_COLUMNS = {
+    'openstack bdm audit': (*audit_rows.COLUMNS, 'Remedy'),
+    'openstack bdm audit --long': (*audit_rows.LONG_COLUMNS, 'Remedy'),
+    'openstack bdm clean': bdm_clean._COLUMNS,
+    'openstack bdm release': bdm_release._COLUMNS,
+    'openstack bdm show': bdm_show._COLUMNS,
 }
 
 
@@ -69,12 +88,22 @@ def interfaces() -> Iterator[str]:
                 yield 'store %s %d: %s' % (
                     tables.name, version, ' '.join(statement.split()))
     yield from _words('nova-bdm-cleanup', main._parser())
+    yield from _commands()
+
+
+def _commands() -> Iterator[str]:
+    """Those of ``openstack``."""
     of_cliff = [
         ' '.join(action.option_strings)
         for action in _Plain(mock.Mock(), None).get_parser('')._actions]
     for name, ours in _COMMANDS.items():
         yield from _words(
             name, ours(mock.Mock(), None).get_parser(name), of_cliff)
+        codes = str(ours.__doc__).partition('Exit codes: ')[2]
+        yield 'exit codes of %s: %s' % (
+            name, ', '.join(re.findall(r'\b\d+\b', codes)))
+    for name, columns in _COLUMNS.items():
+        yield 'columns of %s: %s' % (name, ', '.join(columns))
 
 
 def _codes_of_the_node() -> Iterator[str]:

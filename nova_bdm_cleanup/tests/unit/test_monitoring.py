@@ -23,6 +23,7 @@ RULES = ROOT / 'etc' / 'prometheus' / 'bdm-cleanup.rules.yaml'
 RULES_TEST = RULES.with_name('bdm-cleanup.test.yaml')
 DASHBOARD = ROOT / 'etc' / 'grafana' / 'bdm-cleanup.json'
 GUIDE = ROOT / 'doc' / 'source' / 'guide'
+RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
 
 METRICS = (*node_metrics.TABLE.metrics, *audit_metrics.TABLE.metrics)
 
@@ -122,7 +123,8 @@ class AlertsTest(base.TestCase):
                 '/guide/')
             self.assertEqual(BASE, base)
             page, _, anchor = place.partition('#')
-            text = (GUIDE / page).with_suffix('.rst').read_text(
+            text = (RUNBOOK if page == 'runbook.html' else
+                    (GUIDE / page).with_suffix('.rst')).read_text(
                 encoding='utf-8')
             for name in (reasons(rule) if '{{' in anchor
                          else [anchor] if anchor else []):

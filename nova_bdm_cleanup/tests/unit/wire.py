@@ -33,6 +33,8 @@ class LoopbackServer(fixtures.Fixture):
         self.cloud = cloud
         #: Called before Keystone gives a token.
         self.before_token: Callable[[], object] = lambda: None
+        #: The names of Keystone's projects, by id.
+        self.projects = {'own': 'ours', 'other': 'theirs'}
 
     def _setUp(self) -> None:
         #: Set when the test is over: what hangs may stop.
@@ -132,6 +134,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _identity(self, body: Any) -> None:
         """Keystone: a user has the role of the same name."""
         base = 'http://' + self.headers['Host']
+        path, _, query = self.path.partition('?')
+        place = path.partition('/identity/v3/projects')[2]
+        if self.command == 'GET' and 'projects' in path:
+            projects = [{'id': i, 'name': n} for i, n in
+                        self.server.loopback.projects.items()]
+            wanted = dict(urllib.parse.parse_qsl(query)).get('name')
+            found = [p for p in projects if p['id'] == place[1:]]
+            if self.headers.get('X-Auth-Token') != 'admin':
+                self.send_json(403, {'error': {'message': 'Policy'}})
+            elif not place:
+                self.send_json(200, {'projects': [
+                    p for p in projects if p['name'] == wanted]})
+            elif found:
+                self.send_json(200, {'project': found[0]})
+            else:
+                self.send_json(404, {'error': {'message': 'no such'}})
+            return
         if self.command == 'GET':
             self.send_json(200, {'version': {
                 'id': 'v3.14', 'status': 'stable', 'links': [
@@ -152,6 +171,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                     {'id': kind, 'interface': 'public', 'region': 'RegionOne',
                      'region_id': 'RegionOne', 'url': base + path}]}
                 for kind, path in (
+                    ('identity', '/identity/v3'),
                     ('compute', '/compute/v2.1'),
                     ('block-storage', '/volume/v3/own'))]}}, token=user)
 

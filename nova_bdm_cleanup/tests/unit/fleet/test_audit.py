@@ -203,25 +203,14 @@ class FindingsTest(AuditCase):
     def test_server_that_waits_for_its_reclaim(self) -> None:
         self.cloud.servers[self.alpha]['status'] = 'SOFT_DELETED'
         self.assertEqual([], self.audit())
+        # Cinder names it, so what is wrong with it is found.
+        self.cloud.attach(self.alpha, 'second')
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', self.disk)], self.reasons())
 
     def test_mapping_from_before_queens(self) -> None:
         self.cloud.mappings[self.alpha][0]['attachment_id'] = None
-        scope = Scope(servers=('alpha',))
-        self.assertEqual([('legacy-record', self.disk)],
-                         self.reasons(scope))
-
-    def test_legacy_records_of_the_whole_cloud(self) -> None:
-        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
-        record = loopback.uid('attachment of disk')
-        self.cloud.attachments[record]['connection_info'] = None
-        self.assertEqual([], self.audit())
-        self.assertEqual(1, self.auditor.legacy)
-        before = len(self.cloud.requests)
-        self.assertEqual([('legacy-record', self.disk)], self.reasons(
-            Scope(all_projects=True, legacy=True)))
-        # Only to show it costs a look at its server.
-        self.assertLess(before, len(self.cloud.requests) - before)
-        self.assertEqual(1, self.auditor.legacy)
+        self.assertEqual([], self.reasons(Scope(servers=('alpha',))))
 
     def test_mapping_without_any_trace_in_cinder(self) -> None:
         volume = self.cloud.volume('unknown age')
@@ -249,7 +238,15 @@ class FindingsTest(AuditCase):
         self.cloud.servers[self.alpha]['metadata'] = {'bdm_cleanup': 'keep'}
         self.cloud.lose_attachment(self.disk)
         issue, = self.audit()
-        self.assertEqual('look: withheld (opted-out)', issue.what_to_do)
+        self.assertEqual(('look: openstack bdm explain opted-out', True),
+                         (issue.what_to_do, issue.is_kept))
+        # The owner of a volume, too, of which nobody knows the user.
+        lonely = self.cloud.volume('lonely', 'in-use',
+                                   metadata={'bdm_cleanup': 'keep'})
+        self.cloud.attachment('of a ghost', loopback.uid('ghost'), lonely)
+        self.cloud.volume('nobodys', 'in-use',
+                          metadata={'bdm_cleanup': 'keep'})
+        self.assertEqual([True] * 3, [i.is_kept for i in self.audit()])
 
 
 class MeanwhileTest(AuditCase):
@@ -345,7 +342,7 @@ class GapsTest(AuditCase):
             ['the cells of these compute hosts do not answer: compute7',
              'server %s: the cell of server %s does not answer' % (
                  self.alpha, self.alpha),
-             '1 servers are in cells that do not answer'],
+             '1 server is in cells that do not answer'],
             self.auditor.gaps)
 
     def test_list_that_breaks_in_the_middle(self) -> None:
@@ -392,6 +389,65 @@ class GapsTest(AuditCase):
         self.cloud.attachments.clear()
         self.assertEqual([], self.audit())
         self.assertIn('knows none of the volumes', self.auditor.gaps[0])
+
+    def break_both(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.lose_attachment(self.other)
+
+    def test_refused_for_one_server(self) -> None:
+        """What is known of the others is shown."""
+        self.break_both()
+        self.cloud.on('GET .*/servers/%s$' % self.alpha, lambda: (
+            403, {'forbidden': {'message': 'Policy'}}))
+        self.assertEqual([('volume-available', self.other)], self.reasons())
+        [gap] = self.auditor.gaps
+        self.assertIn('server %s: GET' % self.alpha, gap)
+
+    def test_token_that_expires_in_the_middle(self) -> None:
+        """One line, and no more questions."""
+        self.break_both()
+        first, second = sorted((self.alpha, self.beta))
+        self.cloud.on('GET .*/servers/%s$' % second, lambda: setattr(
+            self.cloud, 'token_is_valid', False))
+        issue, = self.audit()
+        self.assertEqual(first, issue.server)
+        [gap] = self.auditor.gaps
+        self.assertIn('server %s, and what was still to be looked at'
+                      % second, gap)
+
+    def test_refused_while_cinder_is_asked_for_a_witness(self) -> None:
+        for volume in (self.disk, self.other):
+            self.cloud.volumes[volume]['status'] = 'error'
+        self.cloud.on('GET .*/attachments[?].*volume_id', lambda: (
+            403, {'forbidden': {'message': 'Policy'}}))
+        self.assertEqual([], self.audit())
+        self.assertEqual(1, len(self.auditor.gaps))
+
+    def test_a_list_that_is_refused(self) -> None:
+        for path in ('servers/detail', 'attachments/detail', 'volumes[?]'):
+            self.cloud.calm()
+            self.cloud.on('GET .*/' + path, lambda: (
+                403, {'forbidden': {'message': 'Policy'}}))
+            self.assertRaises(errors.Refused, self.audit)
+
+    def test_hosts_that_are_not_told(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.on('GET .*/os-services', lambda: (500, None))
+        for scope in (ALL, Scope(host='compute1')):
+            self.assertEqual([('volume-available', self.disk)],
+                             self.reasons(scope))
+            self.assertIn('whether every cell answers', self.auditor.gaps[0])
+
+    def test_some_servers_of_which_one_goes_unanswered(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        ghost = loopback.uid('ghost')
+        for unanswered in ('beta', ghost):
+            self.cloud.calm()
+            self.cloud.on('servers/detail.*name=beta|instance_id=' + ghost,
+                          lambda: (500, None))
+            self.assertEqual([('volume-available', self.disk)], self.reasons(
+                Scope(servers=(unanswered, 'alpha'), all_projects=True)))
+            self.assertEqual(1, len(self.auditor.gaps))
 
     def test_limit_of_requests(self) -> None:
         self.cloud.populate(30, 1)
@@ -444,6 +500,11 @@ class RightsTest(AuditCase):
         self.cloud.lose_attachment(self.disk)
         self.assertEqual([('volume-available', disk)],
                          self.reasons(Scope(host='compute2')))
+        self.cloud.lose_server(gamma)
+        self.assertEqual([], self.audit(Scope(host='compute2')))
+        exc = self.assertRaises(errors.BadInput, self.audit,
+                                Scope(host='nowhere'))
+        self.assertIn('no compute host nowhere', str(exc))
 
     def test_one_project(self) -> None:
         foreign = self.cloud.attach(
@@ -454,16 +515,178 @@ class RightsTest(AuditCase):
         self.assertEqual([('volume-available', foreign)],
                          self.reasons(Scope(project='other')))
 
-    def test_project_that_does_not_exist(self) -> None:
-        exc = self.assertRaises(errors.BadInput, self.audit,
-                                Scope(project='nothing'))
-        self.assertIn('project nothing has no servers', str(exc))
-        self.cloud.volume('lonely', 'in-use', 'other')
-        self.assertEqual(1, len(self.audit(Scope(project='other'))))
+    def test_what_a_member_cannot_know(self) -> None:
+        """No administrator's command, and no word that a server is gone."""
+        shared = self.cloud.volume('shared', 'in-use')
+        foreign = self.cloud.server('foreign', 'other')
+        self.cloud.attachment('shared', foreign, shared)
+        lonely = self.cloud.volume('lonely', 'in-use')
+        self.cloud.attachment('stale', self.alpha, self.cloud.volume(
+            'stale', 'in-use'))
+        self.cloud.lose_volume(self.other)
+        found = {i.volume: i for i in self.audit(Scope(), user='member')}
+        self.assertIn('is not visible to you', found[shared].explanation)
+        self.assertEqual({
+            shared: 'openstack bdm audit --all-projects --server ' + foreign,
+            lonely: 'openstack bdm release ' + lonely,
+            loopback.uid('stale'): 'openstack bdm show ' + self.alpha,
+            self.other: 'openstack bdm show ' + self.beta},
+            {v: i.what_to_do.partition('ask an administrator: ')[2]
+             for v, i in found.items()})
+        for volume, words in ((loopback.uid('stale'), 'is migrating'),
+                              (self.other, 'you cannot see which')):
+            self.assertIn(words, found[volume].explanation)
+
+
+class AdviceTest(AuditCase):
+    """The command that is printed is one that does something now."""
+
+    def advice(self) -> str:
+        issue, = self.audit()
+        return issue.what_to_do
+
+    def at(self, age: datetime.timedelta, period: int) -> str:
+        return (now() - age + period * MINUTE + MINUTE).strftime(
+            'wait until %H:%M UTC')
+
+    def test_what_is_too_new_is_waited_for(self) -> None:
+        volume = self.cloud.volume('reserved', 'reserved', age=MINUTE)
+        for name, server, words in (
+                ('stale', self.alpha, self.at(MINUTE, 5)),
+                ('unborn', loopback.uid('unborn'), self.at(MINUTE, 5)),
+                ('nobody', None, self.at(MINUTE, 60))):
+            self.cloud.attachments.pop(loopback.uid(name), None)
+            record = self.cloud.attachment(name, server, volume, 'reserved',
+                                           connected=False)
+            self.assertEqual(words, self.advice(), name)
+            del self.cloud.attachments[record]
+
+    def test_another_attachment_in_the_way(self) -> None:
+        """What "release" would refuse is only looked at."""
+        volume = self.cloud.volume('held', 'in-use')
+        record = self.cloud.attachment('gone', loopback.uid('ghost'), volume)
+        self.assertEqual('openstack bdm release ' + record, self.advice())
+        self.cloud.attachment('begun', None, volume, 'reserved', False)
+        self.assertEqual('look: openstack bdm release ' + record,
+                         self.advice())
+
+    def root(self) -> tuple[str, str]:
+        gamma = self.cloud.server('gamma', image='', **{
+            'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
+        return gamma, self.cloud.attach(gamma, 'root')
+
+    def test_root_that_is_free(self) -> None:
+        gamma, root = self.root()
+        self.cloud.lose_attachment(root)
+        self.assertEqual([
+            'look: openstack server stop ' + gamma,
+            'on host compute1: nova-manage volume_attachment get_connector '
+            '--json > connector.json',
+            'on a controller: nova-manage volume_attachment refresh %s %s '
+            'connector.json' % (gamma, root),
+            'openstack server start ' + gamma], self.advice().split('; '))
+
+    def test_root_that_is_gone(self) -> None:
+        gamma, root = self.root()
+        self.cloud.lose_volume(root)
+        self.assertEqual(
+            'look: openstack server stop %s; openstack bdm explain '
+            'root-volume-dangling' % gamma, self.advice())
+
+
+class FloodTest(AuditCase):
+    """Thousands of reservations of one volume, for servers of no cloud."""
+
+    def flood(self, count: int, age: datetime.timedelta = 60 * MINUTE) -> str:
+        volume = self.cloud.volume('flooded', 'reserved', age=age)
+        for number in range(count):
+            self.cloud.attachment(
+                'flood-%d' % number, loopback.uid('nobody-%d' % number),
+                volume, 'reserved', connected=False)
+        return volume
+
+    def test_rows(self) -> None:
+        volume = self.flood(5000)
+        found = self.audit()
+        self.assertEqual(51, len(found))
+        for issue in found[:-1]:
+            self.assertEqual('openstack bdm release %s' % issue.attachment,
+                             issue.what_to_do)
+        last = found[-1]
+        self.assertEqual(
+            (FleetReason.SERVER_GONE, volume, None, None, 4950,
+             'look: openstack bdm release %s --max 5000' % volume),
+            (last.reason, last.volume, last.server, last.attachment,
+             last.count, last.what_to_do))
+        self.assertIn('and 4950 more like these', last.explanation)
+        self.assertEqual(1, self.cloud.asked('/volumes/' + volume))
+        self.assertEqual(1, self.cloud.asked(
+            '/attachments/detail.*volume_id=' + volume))
+
+    def test_requests(self) -> None:
+        """As many reservations as all else together has attachments: what
+        they cost is little more than to list them.
+        """
+        self.cloud.page = 10
+        self.cloud.populate(998, 3)
+        self.audit()
+        without = len(self.cloud.requests)
+        self.cloud.requests.clear()
+        self.flood(2500)
+        self.audit()
+        self.assertEqual([], self.auditor.gaps)
+        self.assertLess(len(self.cloud.requests), 1.5 * without)
+
+    def test_new_ones_pass(self) -> None:
+        self.flood(60, MINUTE)
+        self.assertEqual([Reason.OPERATION_IN_FLIGHT] * 51,
+                         [i.reason for i in self.audit()])
+
+    def test_servers_of_which_some_are_not_on_the_list(self) -> None:
+        """What is not looked at is then a gap."""
+        volume = self.flood(60)
+        for number in range(50):
+            self.cloud.server('nobody-%d' % number, status='SOFT_DELETED')
+        self.assertEqual({Reason.STALE_ATTACHMENT},
+                         {i.reason for i in self.audit()})
+        self.assertEqual(
+            ['volume %s: 10 more attachments of it name servers that Nova '
+             'did not list; they were not looked at' % volume],
+            self.auditor.gaps)
+
+    def test_a_server_with_two_volumes_is_asked_for_once(self) -> None:
+        ghost = self.cloud.server('ghost')
+        volumes = [self.cloud.attach(ghost, name) for name in ('a', 'b')]
+        self.cloud.lose_server(ghost)
+        self.assertEqual(sorted(volumes),
+                         sorted(str(i.volume) for i in self.audit()))
+        self.assertEqual(1, self.cloud.asked('/servers/' + ghost))
+
+    def test_a_server_that_ends_meanwhile(self) -> None:
+        """Nova is asked first: what ended took its attachments along."""
+        ghost = self.cloud.server('ghost', status='SOFT_DELETED')
+        volume = self.cloud.attach(ghost, 'a')
+
+        def end() -> None:
+            if ghost in self.cloud.servers:
+                self.cloud.lose_attachment(volume)
+                self.cloud.lose_server(ghost)
+
+        self.cloud.on('/servers/' + ghost, end)
+        self.assertEqual([], self.audit())
 
 
 class SizeTest(AuditCase):
-    """2,000 servers, 10,000 attachments: requests and memory."""
+    """2,000 servers, 10,000 attachments."""
+
+    def test_progress(self) -> None:
+        told = base.Progress()
+        self.cloud.page = 1
+        list(audit.FleetAudit(
+            self.nova(), self.cinder(), Policy(), ALL, told, now,
+            'own').issues())
+        for what in ('servers', 'attachments', 'volumes that are in-use'):
+            self.assertEqual([1, 2], [n for w, n in told.told if w == what])
 
     def test_requests_grow_with_pages(self) -> None:
         self.cloud.populate(1998, 5)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from typing import Any
 
 from nova_bdm_cleanup.fleet import issues
@@ -29,16 +30,14 @@ class RemedyTest(base.TestCase):
 
     def test_what_is_not_shown_needs_nothing(self) -> None:
         for reason in issues.QUIET:
-            self.assertIn(issues.REMEDIES[reason],
-                          (Remedy.WAIT, Remedy.NONE))
+            self.assertIs(Remedy.WAIT, issues.REMEDIES[reason])
 
     def test_what_to_do(self) -> None:
         for reason, words in (
                 (Reason.VOLUME_AVAILABLE, 'openstack bdm clean server-1'),
                 (Reason.STUCK, 'openstack bdm release attachment-1'),
                 (Reason.CROSS_WIRED, 'look: openstack bdm show server-1'),
-                (Reason.VOLUME_BUSY, 'wait'),
-                (FleetReason.LEGACY_RECORD, 'none')):
+                (Reason.VOLUME_BUSY, 'wait')):
             issue = dataclasses.replace(ISSUE, reason=reason)
             self.assertEqual(words, issue.what_to_do)
 
@@ -50,7 +49,8 @@ class RemedyTest(base.TestCase):
 
     def test_what_is_withheld_is_for_a_person(self) -> None:
         issue = dataclasses.replace(ISSUE, withheld=Reason.OPTED_OUT)
-        self.assertEqual((Remedy.PERSON, 'look: withheld (opted-out)'),
+        self.assertEqual((Remedy.PERSON,
+                          'look: openstack bdm explain opted-out'),
                          (issue.remedy, issue.what_to_do))
 
 
@@ -131,9 +131,32 @@ class IssuesOfTest(base.TestCase):
             Reason.VOLUME_AVAILABLE, 'available', server='server-1',
             server_name='web', project='own', host='compute-1',
             volume='volume-1', attachment='attachment-1', device='/dev/vdb',
-            since=make.ago(60), withheld=Reason.OPTED_OUT), issue)
+            since=make.ago(60), withheld=Reason.OPTED_OUT, is_kept=True),
+            issue)
 
-    def test_legacy_records_on_demand(self) -> None:
-        _, legacy = issues.issues_of(self.seen, legacy=True)
-        self.assertEqual((FleetReason.LEGACY_RECORD, 'volume-3', None),
-                         (legacy.reason, legacy.volume, legacy.since))
+
+class AdvisedTest(base.TestCase):
+
+    def test_periods_that_are_not_the_usual_ones(self) -> None:
+        """The command that is printed judges by the same."""
+        issue = dataclasses.replace(ISSUE, reason=Reason.STUCK)
+        for policy, options in (
+                (facts.Policy(), ''),
+                (facts.Policy(stuck_after=datetime.timedelta()),
+                 ' --stuck-after 0'),
+                (facts.Policy(grace_period=datetime.timedelta(minutes=1)),
+                 ' --grace-period 60')):
+            self.assertEqual(
+                'openstack bdm release attachment-1' + options,
+                issues.advised(issue, policy, make.NOW, True).what_to_do)
+
+    def test_total(self) -> None:
+        for reasons, words in (
+                ([Reason.STUCK], '1 finding: 1 to release'),
+                ([Reason.STUCK] * 2 + [Reason.CROSS_WIRED,
+                                       Reason.VOLUME_MISSING],
+                 '4 findings: 2 to release, 1 to clean, 1 to look at')):
+            self.assertEqual(words, issues.total([
+                dataclasses.replace(ISSUE, reason=r) for r in reasons]))
+        self.assertEqual('7 findings: 7 to clean', issues.total([
+            dataclasses.replace(ISSUE, count=7)]))

@@ -14,11 +14,20 @@ from types import SimpleNamespace
 from typing import Any, Callable
 from unittest import mock
 
-from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
+from keystoneclient.v3 import client as keystoneclient
+
+from nova_bdm_cleanup.osc import (
+    bdm_audit,
+    bdm_clean,
+    bdm_explain,
+    bdm_release,
+    bdm_show,
+)
 from nova_bdm_cleanup.tests.unit.fleet import base
 
 COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
             'release': bdm_release.ReleaseBdm, 'show': bdm_show.ShowBdm}
+EVERY: dict[str, Any] = {**COMMANDS, 'explain': bdm_explain.ExplainBdm}
 
 
 class Terminal(io.StringIO):
@@ -43,15 +52,18 @@ class Terminal(io.StringIO):
 class CommandCase(base.FleetCase):
 
     def bdm(self, name: str, *arguments: str, user: str = 'admin',
-            stdin: Any = None, form: str = 'json') -> tuple[int, Any]:
+            stdin: Any = None, form: str = 'json',
+            stdout: Any = None) -> tuple[int, Any]:
         """Run a command as ``openstack`` does.
 
         :returns: the exit code, and the rows by column, or the text where it
             is no JSON
         """
+        session = self.session(user)
         manager = SimpleNamespace(
-            session=self.session(user), bdm_cleanup=self.client(user))
-        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+            session=session, bdm_cleanup=self.client(user),
+            identity=keystoneclient.Client(session=session))
+        self.stdout, self.stderr = stdout or io.StringIO(), io.StringIO()
         app = SimpleNamespace(
             client_manager=manager, stdout=self.stdout, stderr=self.stderr,
             options=SimpleNamespace(), NAME='openstack')

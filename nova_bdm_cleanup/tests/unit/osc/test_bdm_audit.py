@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
 from unittest import mock
 
+from nova_bdm_cleanup.openstack import nova
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.osc import commandcase
@@ -41,26 +44,50 @@ class AuditBdmTest(commandcase.CommandCase):
                                             row['Project']))
         self.assertIn('available', row['Explanation'])
 
-    def table(self, *arguments: str) -> str:
+    def table(self, *arguments: str, width: int = 100,
+              user: str = 'admin') -> str:
         with mock.patch('shutil.get_terminal_size',
-                        lambda: os.terminal_size((100, 24))):
-            _, text = self.bdm('audit', *arguments, form='table')
+                        lambda: os.terminal_size((width, 24))):
+            _, text = self.bdm('audit', *arguments, form='table', user=user)
         return str(text)
 
     def test_table(self) -> None:
         """What is long stands below, and a command on one line."""
         self.break_volume()
         text = self.table()
-        self.assertIn('| # | Server ', text)
+        self.assertIn('| # | Name  | Volume ', text)
+        self.assertIn('| 1 | alpha | %s |' % self.disk, text)
         self.assertNotIn('Attachment', text.split('\n')[1])
         below = text[text.rindex('+\n') + 2:].split('\n')
         self.assertEqual('1. openstack bdm clean ' + self.alpha, below[0])
         self.assertEqual('   Cinder says that the volume is available and has '
                          'no attachment of this server', below[1])
         self.assertIn('| Since ', self.table('--sort-column', 'Since'))
+        self.assertRegex(self.table('--long'),
+                         r'[|] \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC [|]')
         self.assertIn('| Attachment ', self.table('--long'))
         self.assertNotIn('# |', self.table('-c', 'Volume'))
-        self.assertEqual('\n', self.table('--reason', 'stuck'))
+        self.assertEqual('', self.table('--reason', 'stuck'))
+
+    def test_narrow_table(self) -> None:
+        """Names are cut where they must be; ids and commands never are."""
+        self.break_volume()
+        gamma = self.cloud.server('a very long name ' * 9, image='', **{
+            'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
+        root = self.cloud.attach(gamma, 'root')
+        self.cloud.lose_attachment(root)
+        refresh = ('   nova-manage volume_attachment refresh %s %s '
+                   'connector.json' % (gamma, root))
+        for width in (100, 80):
+            lines = self.table(width=width).splitlines()
+            table = [line for line in lines if line[:1] in '|+']
+            self.assertEqual(6, len(table))
+            self.assertLessEqual(max(map(len, table)), width)
+            self.assertIn('a very', ''.join(table))
+            self.assertIn('...', ''.join(table))
+            self.assertIn(' %s |' % root, ''.join(table))
+            self.assertIn(refresh, lines)
+        self.assertIn('a very long name a very', self.table('--long'))
 
     def reserve_many(self, server: str, count: int) -> None:
         for number in range(count):
@@ -72,7 +99,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.reserve_many(self.alpha, 20)
         self.break_volume()
         text = self.table()
-        self.assertEqual(2, text.count('| ' + self.alpha))
+        self.assertEqual(2, text.count('| alpha '))
         self.assertIn('| 20 volumes', text)
         action = 'openstack bdm release --server %s --max 20' % self.alpha
         self.assertIn('. %s\n' % action, text)
@@ -98,9 +125,9 @@ class AuditBdmTest(commandcase.CommandCase):
         command, *words = action.partition('openstack bdm ')[2].split()
         return self.bdm(command, *words, *arguments)[0]
 
-    def actions(self, *arguments: str) -> list[str]:
+    def actions(self, *arguments: str, user: str = 'admin') -> list[str]:
         return re.findall(r'^\d+[.] (.*openstack bdm .*)$',
-                          self.table(*arguments), re.MULTILINE)
+                          self.table(*arguments, user=user), re.MULTILINE)
 
     def test_many_of_several_kinds(self) -> None:
         """Connected records have a host, and reserved ones have none."""
@@ -124,6 +151,7 @@ class AuditBdmTest(commandcase.CommandCase):
 
     def test_many_to_look_at(self) -> None:
         """The printed look finds them, whatever was audited."""
+        self.server.projects['another'] = 'another'
         for project in ('own', 'another'):
             ghost = loopback.uid('ghost of ' + project)
             for number in range(5):
@@ -143,12 +171,108 @@ class AuditBdmTest(commandcase.CommandCase):
 
     def test_what_was_audited_is_said(self) -> None:
         for arguments, words in (
-                ((), 'Audited: project own only (--all-projects audits all'),
+                ((), 'Audited: project own;'),
+                (('--project', 'theirs'), 'Audited: project other;'),
                 (('--all-projects',), 'Audited: all projects;'),
                 (('--host', 'compute1'), 'Audited: host compute1;'),
-                (('--server', self.alpha), 'Audited: 1 servers;')):
+                (('--server', self.alpha), 'Audited: 1 server;')):
             self.bdm('audit', *arguments)
             self.assertIn(words, self.log.output)
+
+    def last_line(self) -> str:
+        return self.log.output.splitlines()[-1]
+
+    def test_the_last_line(self) -> None:
+        for arguments, user, words in (
+                ((), 'admin',
+                 'Nothing in project own; --all-projects audits all.'),
+                ((), 'member', 'Nothing is inconsistent.'),
+                (('--all-projects',), 'admin', 'Nothing is inconsistent.')):
+            self.bdm('audit', *arguments, user=user)
+            self.assertEqual(words, self.last_line())
+        self.break_volume()
+        self.cloud.volume('nobodys', 'in-use')
+        self.cloud.lose_volume(self.other)
+        self.table()
+        self.assertEqual('3 findings: 1 to release, 2 to clean.',
+                         self.last_line())
+        self.cloud.silent_hosts = ['compute7']
+        self.bdm('audit', '--all-projects', '--reason', 'cross-wired')
+        self.assertEqual(
+            'Nothing was found, and the audit is incomplete; not shown: '
+            'used-by-nobody 1, volume-available 1, volume-missing 1.',
+            self.last_line())
+
+    def test_what_is_marked_is_no_news(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha]['metadata'] = {'bdm_cleanup': 'keep'}
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('audit', '--all-projects'))
+        self.assertEqual('Nothing is inconsistent; 1 kept by its mark.',
+                         self.last_line())
+        code, rows = self.bdm('audit', '--reason', 'volume-available')
+        self.assertEqual((ExitCode.OK, 1), (code, len(rows)))
+
+    def test_projects_by_name(self) -> None:
+        self.cloud.lose_attachment(self.cloud.attach(
+            self.cloud.server('foreign', 'other'), 'foreign'))
+        for name in ('theirs', 'other'):
+            code, rows = self.bdm('audit', '--project', name)
+            self.assertEqual((ExitCode.FINDINGS, 1), (code, len(rows)))
+        self.server.projects.update(empty='nothing', twin='theirs')
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('audit', '--project', 'nothing'))
+        for name, user, code, words in (
+                ('no such', 'admin', ExitCode.BAD_INPUT,
+                 'no project has the name or ID no such'),
+                ('theirs', 'admin', ExitCode.BAD_INPUT,
+                 '2 projects are named theirs; give one of their IDs: other, '
+                 'twin'),
+                ('theirs', 'member', ExitCode.REFUSED,
+                 'Keystone does not tell which project theirs is')):
+            self.assertEqual((code, None), self.bdm(
+                'audit', '--project', name, user=user))
+            self.assertIn(words, self.stderr.getvalue())
+
+    def test_what_others_read(self) -> None:
+        """It is what is; only a spreadsheet must not calculate."""
+        self.break_volume()
+        for name, cell in (('=HYPERLINK("x")', '"\'=HYPERLINK(""x"")"'),
+                           ('\t=1', '"\'\t=1"'), ('a\x1b[2J', '"a\x1b[2J"')):
+            self.cloud.servers[self.alpha]['name'] = name
+            _, (row,) = self.bdm('audit', '--long')
+            self.assertEqual(name, row['Server Name'])
+            _, text = self.bdm('audit', '--long', form='csv')
+            self.assertIn(',%s,' % cell, text)
+        self.assertNotIn('\x1b', self.table())
+        self.assertNotIn('\x1b', self.bdm('audit', form='value')[1])
+
+    def test_a_full_disk_below_the_output(self) -> None:
+        class Full(io.StringIO):
+            def flush(self) -> None:
+                raise OSError(errno.ENOSPC, 'No space left on device')
+
+        self.break_volume()
+        code, _ = self.bdm('audit', stdout=Full())
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('the output could not be written: No space left on '
+                      'device', self.stderr.getvalue())
+
+    def test_interrupt(self) -> None:
+        with mock.patch.object(nova.Nova, 'servers', autospec=True,
+                               side_effect=KeyboardInterrupt):
+            self.assertEqual((ExitCode.BROKEN, None), self.bdm('audit'))
+        self.assertIn('interrupted; nothing was changed',
+                      self.stderr.getvalue())
+
+    def test_a_member_is_sent_to_an_administrator(self) -> None:
+        self.reserve_many(self.alpha, 5)
+        for index in range(5):
+            self.cloud.volumes[loopback.uid('stale-%d' % index)][
+                'status'] = 'in-use'
+        self.assertEqual(
+            ['ask an administrator: openstack bdm show ' + self.alpha],
+            self.actions(user='member'))
 
     def test_reason_and_fail_on(self) -> None:
         self.break_volume()
@@ -165,20 +289,11 @@ class AuditBdmTest(commandcase.CommandCase):
         self.break_volume()
         self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'resizing'
         self.assertEqual((ExitCode.OK, []), self.bdm('audit'))
-        self.assertIn('1 findings are not shown', self.log.output)
+        self.assertEqual(
+            'Nothing in project own; --all-projects audits all; not shown: '
+            'operation-in-flight 1.', self.last_line())
         code, rows = self.bdm('audit', '--reason', 'operation-in-flight')
         self.assertEqual((ExitCode.FINDINGS, 1), (code, len(rows)))
-
-    def test_legacy_records(self) -> None:
-        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
-        self.cloud.attachments[loopback.uid('attachment of disk')].update(
-            connection_info={})
-        self.assertEqual((ExitCode.OK, []), self.bdm('audit'))
-        self.assertIn('1 of the attachments are from before Queens',
-                      self.log.output)
-        code, (row,) = self.bdm('audit', '--reason', 'legacy-record')
-        self.assertEqual((ExitCode.FINDINGS, self.disk, 'none'),
-                         (code, row['Volume'], row['Action']))
 
     def test_incomplete(self) -> None:
         self.break_volume()

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+from unittest import mock
+
 from nova_bdm_cleanup.osc import base
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.terminal import ExitCode
@@ -22,7 +25,31 @@ class ShowBdmTest(commandcase.CommandCase):
             'Attachment in Cinder': attachment + ' (attached)',
             'Host': 'compute1', 'Verdict': 'healthy',
             'Hard Reboot': 'keeps it', 'Explanation': 'attached',
-            'Connects': True}], rows)
+            'Connects': True, 'Action': 'none'}], rows)
+        table = self.bdm('show', 'alpha', form='table')[1]
+        self.assertEqual('+', table.splitlines()[-1][-1])
+
+    def test_sentences(self) -> None:
+        """What stands below the table, for what is not in order."""
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = (
+            loopback.uid('another'))
+        with mock.patch('shutil.get_terminal_size',
+                        lambda: os.terminal_size((200, 24))):
+            _, table = self.bdm('show', 'alpha', form='table')
+        record = loopback.uid('attachment of disk')
+        self.assertEqual([
+            '1. look: openstack bdm explain attachment-mismatch',
+            '   the mapping names attachment %s, but what is attached is %s.'
+            % (loopback.uid('another'), record),
+            '   A hard reboot keeps it. Attachment in Cinder: %s (attached).'
+            % record], table.splitlines()[-3:])
+        self.break_volume()
+        _, (row,) = self.bdm('show', 'alpha')
+        self.assertEqual('openstack bdm clean ' + self.alpha, row['Action'])
+
+    def test_a_name_that_is_no_pattern(self) -> None:
+        self.cloud.servers[self.alpha]['name'] = 'db+1 (x)'
+        self.assertEqual(ExitCode.OK, self.bdm('show', 'db+1 (x)')[0])
 
     def test_dangling_and_stale(self) -> None:
         self.break_volume()

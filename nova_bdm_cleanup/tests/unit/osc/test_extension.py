@@ -227,6 +227,27 @@ class AuditTest(EntryCase):
             self.assert_bad(words, 'audit', *arguments)
 
 
+class ExplainTest(EntryCase):
+    """It needs no cloud, and no credentials."""
+
+    def explain(self, reason: str) -> int:
+        order = {'arguments': ['bdm', 'explain', reason], 'environment': {},
+                 'broken': False}
+        self.child.stdin.write(json.dumps(order) + '\n')
+        self.child.stdin.flush()
+        return int(self.child.stdout.readline())
+
+    def test_reason(self) -> None:
+        self.assertEqual(ExitCode.OK, self.explain('server-gone'))
+        self.assertIn('openstack bdm release ATTACHMENT', self.output())
+        self.assertEqual([], self.cloud.requests)
+
+    def test_unknown_reason(self) -> None:
+        self.assertEqual(ExitCode.BAD_INPUT, self.explain('nonsense'))
+        [line] = self.output('stderr').splitlines()
+        self.assertRegex(line, 'no reason code nonsense; there are: .*stuck')
+
+
 class ShowTest(EntryCase):
 
     def test_findings(self) -> None:

@@ -60,10 +60,7 @@ class MetricsTest(PrometheusCase):
                             ('attachments', 0)):
             self.assertEqual({(): value},
                              self.samples('nova_bdm_audit_' + name))
-        requests = self.samples('nova_bdm_audit_requests')
-        self.assertIn('%d requests to Nova and %d to Cinder' % (
-            requests['nova',], requests['cinder',]), self.log.output)
-        self.assertEqual({('cinder',), ('nova',)}, set(requests))
+        self.assertEqual({(): 1}, self.samples('nova_bdm_audit_complete'))
         [ended] = self.samples(
             'nova_bdm_audit_last_success_timestamp_seconds').values()
         [took] = self.samples('nova_bdm_audit_duration_seconds').values()
@@ -81,6 +78,23 @@ class MetricsTest(PrometheusCase):
         self.audit('--reason', 'stuck')
         self.assertEqual({('', 'stuck'): 0.0},
                          self.samples('nova_bdm_audit_findings'))
+
+    def test_what_is_marked_is_counted_apart(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha]['metadata'] = {'bdm_cleanup': 'keep'}
+        for arguments in ((), ('--reason', 'volume-available')):
+            self.assertEqual(ExitCode.OK, self.audit(*arguments))
+            self.assertEqual({}, self.findings())
+            self.assertEqual({(): 1}, self.samples('nova_bdm_audit_kept'))
+
+    def test_what_is_not_shown_one_by_one_is_counted(self) -> None:
+        volume = self.cloud.volume('flooded', 'reserved')
+        for number in range(60):
+            self.cloud.attachment(
+                'flood-%d' % number, loopback.uid('nobody-%d' % number),
+                volume, 'reserved', connected=False)
+        self.audit('--all-projects')
+        self.assertEqual({('', 'server-gone'): 60}, self.findings())
 
     def test_of_one_host_there_is_no_size(self) -> None:
         self.audit('--host', 'compute1')
@@ -124,19 +138,34 @@ class FileTest(PrometheusCase):
         self.assertEqual(ExitCode.OK, self.audit())
         self.assertEqual({}, self.findings())
 
-    def test_a_failed_audit_leaves_it_as_it_is(self) -> None:
+    def test_a_failed_audit_only_says_so(self) -> None:
+        """What the last complete one found, and when, is still there."""
+        self.break_volume()
         self.audit('--all-projects')
-        before = self.path_of_metrics.read_bytes()
+        before = self.path_of_metrics.read_text()
+        self.assertEqual(ExitCode.BAD_INPUT, self.audit('--host', 'nowhere'))
+        self.assertEqual(before, self.path_of_metrics.read_text())
+        failed = sorted(before.replace('_complete 1.0', '_complete 0.0')
+                        .splitlines())
         self.assertEqual(ExitCode.REFUSED,
                          self.audit('--all-projects', user='member'))
-        self.assertEqual(ExitCode.BAD_INPUT, self.audit('--host', 'nowhere'))
-        self.cloud.silent_hosts = ['compute7']
-        self.assertEqual(ExitCode.PARTLY, self.audit('--all-projects'))
-        self.assertIn('%s is left as it was: the audit is incomplete'
-                      % self.path_of_metrics, self.log.output)
-        self.assertEqual(ExitCode.PARTLY,
-                         self.audit('--all-projects', '--max-requests', '3'))
-        self.assertEqual(before, self.path_of_metrics.read_bytes())
+        self.assertEqual(failed, sorted(
+            self.path_of_metrics.read_text().splitlines()))
+        for silent, arguments in ((['compute7'], ()),
+                                  ([], ('--max-requests', '3'))):
+            self.cloud.silent_hosts = silent
+            self.path_of_metrics.write_text(before)
+            self.assertEqual(ExitCode.PARTLY,
+                             self.audit('--all-projects', *arguments))
+            self.assertEqual(failed, sorted(
+                self.path_of_metrics.read_text().splitlines()))
+
+    def test_a_first_audit_that_fails(self) -> None:
+        """Or nobody would be told that none ever succeeded."""
+        self.audit('--all-projects', user='member')
+        self.assertEqual({(): 0}, self.samples('nova_bdm_audit_complete'))
+        self.assertEqual({}, self.samples(
+            'nova_bdm_audit_last_success_timestamp_seconds'))
 
     def test_bad_input(self) -> None:
         """Nothing is asked, nothing is changed, nothing is left behind."""
@@ -169,4 +198,5 @@ class FileTest(PrometheusCase):
             code, rows = self.bdm(
                 'audit', '--prometheus', str(self.path_of_metrics))
         self.assertEqual((ExitCode.PARTLY, 1), (code, len(rows)))
-        self.assertIn('metrics file bdm.prom: full', self.stderr.getvalue())
+        self.assertIn('metrics file bdm.prom: full; it was not written',
+                      self.stderr.getvalue())

@@ -15,7 +15,11 @@ from typing import Any
 import unittest
 from unittest import mock
 
+from nova_bdm_cleanup.fleet import page
+from nova_bdm_cleanup.fleet.issues import Issue
+from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import make
 from nova_bdm_cleanup.tests.unit.osc import commandcase
 
 BROWSER = shutil.which('chromium')
@@ -65,7 +69,11 @@ class PageTest(ReportCase):
         code, rows = self.audit()
         self.assertEqual((ExitCode.FINDINGS, 1), (code, len(rows)))
         page = self.content()
-        for words in ('project own only', '1 findings', 'volume-available',
+        for words in ('cloud 127.0.0.1:%d, project own' % self.server.port,
+                      '<strong>1 finding: 1 to clean.</strong>',
+                      'volume-available',
+                      '<td>Cinder offers the volume to everybody.</td>',
+                      'Volume changed',
                       'openstack bdm clean ' + self.alpha, 'server is ACTIVE',
                       'volume is available', 'device /dev/vdb'):
             self.assertIn(words, page)
@@ -127,7 +135,7 @@ class PageTest(ReportCase):
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertEqual('of yesterday', self.content())
         self.assertEqual(ExitCode.OK, self.audit()[0])
-        self.assertIn('0 findings', self.content())
+        self.assertIn('Nothing in project own', self.content())
 
     def test_a_disk_that_filled_up_meanwhile(self) -> None:
         """What was found is shown, and the exit code tells."""
@@ -136,7 +144,24 @@ class PageTest(ReportCase):
                         side_effect=OSError(errno.ENOSPC, 'No space left')):
             code, rows = self.audit()
         self.assertEqual((ExitCode.PARTLY, 1), (code, len(rows)))
-        self.assertIn('free some space', self.stderr.getvalue())
+        self.assertIn('free some space there, or raise the quota; it was not '
+                      'written', self.stderr.getvalue())
+        self.assertEqual([], os.listdir(self.path_of_page.parent))
+        self.path_of_page.write_text('of yesterday')
+        with mock.patch('os.replace', autospec=True,
+                        side_effect=OSError(errno.ENOSPC, 'No space left')):
+            self.audit()
+        self.assertIn('it is left as it was', self.stderr.getvalue())
+        self.assertEqual('of yesterday', self.content())
+
+    def test_more_than_anybody_reads(self) -> None:
+        issue = Issue(Reason.VOLUME_MISSING, 'words', server='s', volume='v')
+        text = page.render([issue] * 100000, '100000 findings', 'a cloud',
+                           'all', (), make.NOW)
+        self.assertEqual(1000, text.count('<tbody'))
+        self.assertIn('The first 1000;', text)
+        self.assertIn('<td>100000</td>', text)
+        self.assertLess(len(text), 1.5e6)
 
 
 @unittest.skipUnless(BROWSER, 'there is no chromium')

@@ -52,7 +52,7 @@ class UnitsTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.FINDINGS, self.audit())
         self.assertEqual(ExitCode.FINDINGS, self.audit())
         state = pathlib.Path(self.state)
-        self.assertIn('1 findings', (state / 'report.html').read_text(
+        self.assertIn('1 finding:', (state / 'report.html').read_text(
             encoding='utf-8'))
         # In the morning.
         code, (row,) = self.bdm('clean', '--plan', str(state / 'plan.json'),

@@ -419,7 +419,7 @@ class MappingTest(base.TestCase):
             [make.volume(status='attaching', updated_at=make.ago(7200))])
         ).findings
         self.assertEqual(
-            'the volume is attaching since 2026-03-14 01:00:00+00:00',
+            'the volume has been attaching since 2026-03-14 01:00:00 UTC',
             finding.explanation)
 
     def test_only_volume_to_volume_is_ever_removed(self):

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runbook, as a terminal and a page show it.
+
+``runbook.rst`` of the package is the only source: the documentation includes
+it as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import re
+
+import nova_bdm_cleanup
+
+#: What begins a section that has a reason code, and what begins any section.
+_LABEL = re.compile(r'^\.\. _([a-z-]+):\n\n', re.MULTILINE)
+_TITLE = re.compile(r'^(?:\.\. _[a-z-]+:\n\n)?(\S.*)\n([-=])\2+\n',
+                    re.MULTILINE)
+
+#: What only a browser needs, in the order in which it is taken away.
+_MARKS: tuple[tuple[str, str], ...] = (
+    (r'\.\. _[a-z-]+:\n\n', ''),
+    (r'\.\. code-block:: \w+\n\n', ''),
+    (r':\w+:`([^`<]+?)\s+<[^>]+>`', r'\1'),
+    (r':\w+:`([^`]+)`', r'\1'),
+    (r'``([^`]+)``', r'\1'),
+    (r'`([^`]+)`_', r'"\1"'),
+    (r'(?m)^::\n', ''),
+    (r'(?m) +::$', ''),
+    (r'(?m)::$', ':'),
+)
+
+
+def reasons() -> list[str]:
+    """Every reason code that has a section."""
+    return sorted(_LABEL.findall(_text()))
+
+
+def section(reason: str) -> str:
+    """The section of a reason code, and those that it sends to by title."""
+    sections = _sections()
+    text = sections[reason]
+    for title in dict.fromkeys(re.findall(r'`([^`<]+)`_', text)):
+        text += '\n' + sections[' '.join(title.split())]
+    return _plain(text).strip() + '\n'
+
+
+def meaning(reason: str) -> str:
+    """What a reason code means, in one sentence."""
+    body = _plain(_sections()[reason]).partition('\n\n')[2]
+    first = ' '.join(body.partition('\n\n')[0].split())
+    return re.split(r'(?<=\.) |:$', first)[0]
+
+
+@functools.lru_cache(maxsize=None)
+def _text() -> str:
+    return importlib.resources.files(nova_bdm_cleanup).joinpath(
+        'runbook.rst').read_text(encoding='utf-8')
+
+
+@functools.lru_cache(maxsize=None)
+def _sections() -> dict[str, str]:
+    """Each section, by its title."""
+    found = list(_TITLE.finditer(_text()))
+    ends = [each.start() for each in found[1:]] + [len(_text())]
+    return {each.group(1): _text()[each.start():end]
+            for each, end in zip(found, ends)}
+
+
+def _plain(text: str) -> str:
+    for pattern, replacement in _MARKS:
+        text = re.sub(pattern, replacement, text)
+    return text
