@@ -336,7 +336,8 @@ def total(issues: Sequence[Issue]) -> str:
     """How many there are, and what is to be done about them."""
     counts: Counter[Remedy] = collections.Counter()
     for issue in issues:
-        counts[issue.remedy] += issue.count
+        counts[issue.remedy if issue.what_to_do.startswith(
+            ('openstack', 'wait')) else Remedy.PERSON] += issue.count
     number = sum(counts.values())
     if not number:
         return 'Nothing is inconsistent'

@@ -46,7 +46,7 @@ class ShowBdm(base.BdmCommand, command.Lister):
     unanswered, 3 refused, 2 no such server, 255 the command itself failed.
     """
 
-    short = ('Device', 'Volume', 'Volume Status', 'Verdict')
+    short = ('Device', 'Volume', 'Verdict')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

@@ -194,7 +194,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.cloud.volume('nobodys', 'in-use')
         self.cloud.lose_volume(self.other)
         self.table()
-        self.assertEqual('3 findings: 1 to release, 2 to clean.',
+        self.assertEqual('3 findings: 2 to clean, 1 to look at.',
                          self.last_line())
         self.cloud.silent_hosts = ['compute7']
         self.bdm('audit', '--all-projects', '--reason', 'cross-wired')

@@ -43,6 +43,7 @@ class ShowBdmTest(commandcase.CommandCase):
             % (loopback.uid('another'), record),
             '   A hard reboot keeps it. Attachment in Cinder: %s (attached).'
             % record], table.splitlines()[-3:])
+        self.assertLessEqual(len(table.splitlines()[0]), 80)
         self.break_volume()
         _, (row,) = self.bdm('show', 'alpha')
         self.assertEqual('openstack bdm clean ' + self.alpha, row['Action'])
