@@ -100,6 +100,8 @@ class FleetAudit:
         self._unknown = 0
         #: Whether Nova knows a server that it did not list.
         self._known: dict[str, bool] = {}
+        #: Whether Nova has deleted them, of servers that it does not know.
+        self._deleted: dict[str, bool] = {}
         #: The compute hosts of this Nova, where it tells them.
         self.hosts: frozenset[str] = frozenset()
         #: Why the result is not the whole truth; empty: it is.
@@ -327,6 +329,15 @@ class FleetAudit:
                 yield self._gone_issue(found[attachment_id], volume,
                                        bool(unfinished - {attachment_id}))
 
+    def _is_deleted(self, server_id: str) -> bool:
+        """Whether Nova remembers that it has deleted a server."""
+        if server_id not in self._deleted:
+            try:
+                self._deleted[server_id] = self._nova.has_deleted(server_id)
+            except (errors.Unanswered, errors.Refused):
+                return False
+        return self._deleted[server_id]
+
     def _gone_issue(self, attachment: Attachment, volume: Volume | None,
                     is_disturbed: bool) -> Issue:
         """One attachment of a server that Nova does not know.
@@ -334,7 +345,12 @@ class FleetAudit:
         :param is_disturbed: another attachment of the volume is not attached
         """
         reason: AnyReason = FleetReason.SERVER_GONE
-        explanation = 'Nova does not know server %s' % attachment.server_id
+        explanation = 'Nova has deleted server %s' % attachment.server_id
+        is_deleted = self._cinder.sees_all and self._is_deleted(
+            attachment.server_id or '')
+        if not is_deleted:
+            explanation = ('Nova never knew server %s, or has purged it; '
+                           'another Nova may have it' % attachment.server_id)
         if not self._cinder.sees_all:
             explanation = ('server %s is not visible to you: it is gone, or '
                            'of another project' % attachment.server_id)
@@ -362,7 +378,7 @@ class FleetAudit:
                         (record_words(attachment, volume),)),
             needs_look=(
                 # What "bdm release" does not free without being told more.
-                attachment.is_legacy or is_disturbed
+                attachment.is_legacy or is_disturbed or not is_deleted
                 or attachment.status == 'attaching'
                 and not attachment.connected
                 or host is not None

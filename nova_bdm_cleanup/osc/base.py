@@ -149,9 +149,6 @@ class BdmCommand:
             return self._complain(self.interrupted, ExitCode.INTERRUPTED)
         except BrokenPipeError:
             raise
-        except KeyboardInterrupt:
-            return self._complain('interrupted; nothing was changed',
-                                  ExitCode.BROKEN)
         except OSError as exc:
             return self._complain('the output could not be written: %s'
                                   % exc.strerror, ExitCode.PARTLY)

@@ -202,6 +202,11 @@ class LoopbackCloud:
             self.servers.pop(server_id), status='DELETED')
         del self.mappings[server_id]
 
+    def remember(self, name: str) -> str:
+        """A server that Nova deleted long ago."""
+        self.deleted[uid(name)] = {'id': uid(name), 'status': 'DELETED'}
+        return uid(name)
+
     def on(self, pattern: str, action: Callable[..., Any]) -> None:
         """Call something before requests that match are answered.
 

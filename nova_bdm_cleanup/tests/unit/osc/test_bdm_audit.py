@@ -111,7 +111,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual((ExitCode.OK, 20), (code, len(rows)))
 
     def test_many_of_a_server_that_is_gone(self) -> None:
-        ghost = loopback.uid('ghost')
+        ghost = self.cloud.remember('ghost')
         self.reserve_many(ghost, 5)
         action = 'openstack bdm release --server %s --max 5' % ghost
         self.assertIn(action, self.table('--all-projects'))
@@ -158,6 +158,7 @@ class AuditBdmTest(commandcase.CommandCase):
                 volume = self.cloud.volume(
                     '%s-%d' % (project, number), 'in-use', project)
                 self.cloud.attachment(volume, ghost, volume, connected=False)
+        self.cloud.remember('ghost of another')
         self.cloud.attachment('released', ghost, self.cloud.volume(
             'to release', 'in-use', 'another'))
         for arguments, count in (((), 1), (('--project', 'another'), 2),
@@ -261,7 +262,7 @@ class AuditBdmTest(commandcase.CommandCase):
     def test_interrupt(self) -> None:
         with mock.patch.object(nova.Nova, 'servers', autospec=True,
                                side_effect=KeyboardInterrupt):
-            self.assertEqual((ExitCode.BROKEN, None), self.bdm('audit'))
+            self.assertEqual((ExitCode.INTERRUPTED, None), self.bdm('audit'))
         self.assertIn('interrupted; nothing was changed',
                       self.stderr.getvalue())
 
