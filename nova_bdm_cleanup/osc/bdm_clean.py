@@ -39,6 +39,9 @@ class CleanBdm(acting.ActingCommand):
     verb = 'Hard-reboot'
     thing = 'server'
 
+    short = ('Volume', 'Reason', 'Result')
+    below = ('Server',)
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('servers', metavar='<server>', nargs='*',

@@ -45,7 +45,7 @@ class Commands(base.FunctionalTestCase):
             get_interface=lambda service: 'public',
             get_region_name=lambda service: None,
             get_endpoint=lambda service: None))
-        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        self.stdout, self.stderr = self.streams()
         app = SimpleNamespace(
             client_manager=SimpleNamespace(
                 session=session, bdm_cleanup=clients,
@@ -64,6 +64,10 @@ class Commands(base.FunctionalTestCase):
         if form != 'json':
             return code, output
         return code, json.loads(output) if output else None
+
+    def streams(self) -> tuple[io.StringIO, io.StringIO]:
+        """What a command writes to."""
+        return io.StringIO(), io.StringIO()
 
     def ghost(self) -> fixture.Server:
         """A server that no Nova knows."""
