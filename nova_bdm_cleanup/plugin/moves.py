@@ -25,7 +25,7 @@ from oslo_log import log as logging
 from nova_bdm_cleanup.cleanup import actions, loglines, move_triggers
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.plugin import moves_fit
-from nova_bdm_cleanup.plugin.cleaning import Cleaning
+from nova_bdm_cleanup.plugin.cleaning import clean, Cleaning
 from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import DANGLING, Finding, Reason
@@ -38,6 +38,9 @@ _Wrapped = Callable[..., Any]
 #: Of a mapping of such a kind Nova cannot take the attachment anew, or should
 #: not.
 _DANGLES = DANGLING | {Reason.ROOT_VOLUME_DANGLING, Reason.SWAP_INTERRUPTED}
+
+#: The source's part of a move has begun, or was broken off.
+_FIRST = 'resize_migrating'
 
 #: The operator's own word: Nova goes on as if nobody had looked.
 _TOLERATED = (Reason.OBSERVE_MODE, Reason.OPTED_OUT, Reason.NOT_SELECTED)
@@ -88,7 +91,11 @@ def _before_the_driver(triggers: Mapping[str | None, Trigger],
             self: Any, context: Any, instance: Any,
             refresh_conn_info: bool = False, bdms: Any = None) -> Any:
         trigger = triggers.get(instance.task_state)
-        if trigger is not None and not refresh_conn_info and bdms is not None:
+        if trigger is None or refresh_conn_info:
+            pass
+        elif bdms is None and instance.task_state == _FIRST:
+            bdms = _of_a_broken_move(self, context, instance, trigger)
+        elif bdms is not None:
             kept = _neighbours_disks(self, context, instance, bdms, trigger)
             if kept:
                 # Nova goes on with a list of its own.
@@ -97,6 +104,19 @@ def _before_the_driver(triggers: Mapping[str | None, Trigger],
         return original(self, context, instance, refresh_conn_info, bdms)
 
     return _get_instance_block_device_info
+
+
+def _of_a_broken_move(manager: Any, context: Any, instance: Any,
+                      trigger: Trigger) -> Any:
+    """The mappings of a server of which nova-compute died in a move.
+
+    At its next start Nova takes the move back, and starts the guest by the
+    addresses that are stored.
+    """
+    bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+        context, instance.uuid)
+    _withhold(manager, context, instance, bdms, trigger)
+    return bdms
 
 
 def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
@@ -112,7 +132,7 @@ def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
         if cleaning.observes:
             return frozenset()
         plan = cleaning.foresee(bdms)
-        is_first = instance.task_state == 'resize_migrating'
+        is_first = instance.task_state == _FIRST
         for finding in filter(_dangles, plan.findings):
             obstacle = _not_to_disconnect(cleaning, finding)
             if is_first and (obstacle or not finding.is_due):
@@ -216,8 +236,8 @@ def _evacuating(original: _Wrapped) -> _Wrapped:
 def _withhold(manager: Any, context: Any, instance: Any, bdms: Any,
               trigger: Trigger) -> None:
     try:
-        _take_out(bdms, Cleaning(
-            manager, context.elevated(), instance, trigger).run(bdms))
+        _take_out(bdms, clean(
+            manager, context.elevated(), instance, bdms, trigger))
     except Exception:
         LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
                       instance=instance)

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 
 import fixtures
-from nova import exception
+from nova import exception, objects
 from nova.compute import rpcapi
 from nova.virt.libvirt import driver as libvirt_driver
 
@@ -223,6 +223,37 @@ class ColdMigrationTest(_MoveTestCase):
             self.assertEqual(
                 ['attached'],
                 [a.status for a in view.attachments_of(volume)])
+
+    def test_nova_compute_dies_in_it(self):
+        """Nova takes the move back at its next start, and starts the guest
+        by the addresses that are stored.
+        """
+        made, lost = self.broken('available')
+        self.cloud.stop(made)
+        instance = self.cloud.nova.instance(made.id)
+        instance.task_state = 'resize_migrating'
+        instance.save()
+        given = []
+
+        def finish_revert_migration(driver, context, instance, network_info,
+                                    migration, block_device_info, power_on):
+            given.extend(disk['connection_info']['serial'] for disk in
+                         block_device_info['block_device_mapping'])
+
+        self.useFixture(fixtures.MockPatchObject(
+            libvirt_driver.LibvirtDriver, 'finish_revert_migration',
+            finish_revert_migration))
+        self.useFixture(fixtures.MockPatchObject(
+            objects.Migration, 'get_by_id_and_instance',
+            lambda *args: objects.Migration()))
+        self.useFixture(fixtures.MockPatchObject(
+            objects.Instance, 'migration_context',
+            objects.MigrationContext(migration_id=1)))
+        self.begin()
+        self.cloud.restart_compute(HERE)
+        self.assertEqual(sorted(self.neighbours(made, lost)), sorted(given))
+        self.assertIsNone(self.cloud.look(made).block_device(lost))
+        self.assertNotIn(lost, self.cloud.nova.connected[HERE])
 
     def test_what_the_operator_wants_to_keep(self):
         """Then Nova does as it always did."""
