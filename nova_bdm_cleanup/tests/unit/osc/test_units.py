@@ -24,7 +24,7 @@ class UnitsTest(commandcase.CommandCase):
         """What a setting of the service starts, for this test."""
         text = (UNITS / 'bdm-audit.service').read_text(encoding='utf-8')
         return [line.replace('${STATE_DIRECTORY}', self.state).replace(
-            '$$MORE_OPTIONS', self.more)
+            '$$MORE_OPTIONS', self.more).replace('$$', '$')
             for line in re.findall('^%s=(.*)$' % name, text, re.M)]
 
     def audit(self) -> int:
@@ -34,11 +34,17 @@ class UnitsTest(commandcase.CommandCase):
         [line] = self.lines('ExecStart')
         shell, flag, script = shlex.split(line)
         self.assertEqual(['/bin/sh', '-c'], [shell, flag])
-        command, _, path = script.partition(' > ')
-        program, bdm, name, *arguments = command.split()
-        self.assertEqual(['openstack', 'bdm', 'audit'], [program, bdm, name])
-        code, _ = self.bdm(name, *arguments)
-        pathlib.Path(path).write_text(self.stdout.getvalue())
+        [arguments] = re.findall('; openstack bdm audit (.*?) > ', script)
+        code, _ = self.bdm('audit', *arguments.split())
+        # The rest of the script with what the command printed.
+        programs = pathlib.Path(self.tempdir())
+        (programs / 'printed').write_text(self.stdout.getvalue())
+        (programs / 'openstack').write_text(
+            '#!/bin/sh\ncat %s/printed\nexit %d\n' % (programs, code))
+        (programs / 'openstack').chmod(0o755)
+        done = subprocess.run([shell, flag, script], check=False, env={
+            'PATH': '%s:%s' % (programs, os.environ['PATH'])})
+        self.assertEqual(code, done.returncode)
         return code
 
     def setUp(self) -> None:
@@ -59,6 +65,15 @@ class UnitsTest(commandcase.CommandCase):
                                 '--dry-run')
         self.assertEqual((ExitCode.FINDINGS, self.disk),
                          (code, row['Volume']))
+
+    def test_an_audit_that_is_refused_leaves_the_last_plan(self) -> None:
+        self.break_volume()
+        self.audit()
+        plan = pathlib.Path(self.state, 'plan.json')
+        before = plan.read_text(encoding='utf-8')
+        self.cloud.on('GET .*/attachments', lambda: (403, {}))
+        self.assertEqual(ExitCode.REFUSED, self.audit())
+        self.assertEqual(before, plan.read_text(encoding='utf-8'))
 
     def test_prometheus_is_told(self) -> None:
         text = (UNITS / 'bdm-audit-prometheus.conf').read_text(
