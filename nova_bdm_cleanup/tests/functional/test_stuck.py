@@ -203,7 +203,8 @@ class MappedWithoutATraceTest(StuckCase):
         self.cloud.cinder.break_driver('terminate_connection', volume)
         code, row = self.release(volume, '--connector', self.connector())
         self.assertEqual(ExitCode.PARTLY, code)
-        self.assertIn('left attaching', row['Result'])
+        self.assertIn('if the volume is attaching now: openstack bdm release '
+                      '--stuck-after 0', row['Result'])
         self.assertEqual('attaching', self.status(volume))
         self.cloud.cinder.mend_driver()
         self.assert_freed('os-force_detach', volume, '--connector',
@@ -496,7 +497,7 @@ class PrintedActionsTest(StuckCase):
         server = self.server(scenario.BOOT_DISK)
         reserved, orphan = self.cloud.volume(), self.cloud.volume()
         self.cloud.leave_attachment(server, reserved, connected=False)
-        self.cloud.leave_attachment(self.ghost(), orphan)
+        self.cloud.leave_attachment(self.deleted(), orphan)
         self.built.update({'stale-attachment': reserved,
                            'server-gone': orphan})
         self.carry_out()
@@ -510,11 +511,11 @@ class PrintedActionsTest(StuckCase):
     def carry_out(self, *reasons: str) -> None:
         built = self.built
         self.built = {r: built[r] for r in reasons or built}
-        for action in self.actions('--stuck-after', '0').values():
-            command, _, target = action.rpartition(' ')
-            self.assertEqual('openstack bdm release', command)
-            code, row = self.release(target)
-            self.assertEqual(ExitCode.OK, code, row)
+        for action in self.actions(*LONG_AGO).values():
+            command = action.split()[:3]
+            self.assertEqual(['openstack', 'bdm', 'release'], command)
+            code, rows = self.bdm('release', *action.split()[3:], '--yes')
+            self.assertEqual(ExitCode.OK, code, rows)
         self.built = built
 
     def call_in_use(self, volume: str) -> None:
