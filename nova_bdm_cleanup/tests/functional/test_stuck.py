@@ -11,6 +11,8 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
+from types import SimpleNamespace
 from typing import Any
 import uuid
 
@@ -518,6 +520,39 @@ class PrintedActionsTest(StuckCase):
             self.assertEqual(ExitCode.OK, code, rows)
         self.built = built
 
+    def test_a_root_disk_gets_its_attachment_back(self):
+        server = self.server(scenario.BOOT_DISK, root='volume')
+        self.cloud.lose_attachment(server, server.root)
+        (reason, action), = self.found().values()
+        self.assertEqual('root-volume-dangling', reason)
+        self.type(action)
+        view = self.look(server)
+        for volume in (server.root, *server.volumes):
+            self.assert_healthy(view, volume)
+        self.assertEqual({}, self.found())
+
+    def type(self, action: str) -> None:
+        """Do all that a printed line says, where it says it."""
+        directory = self.useFixture(fixtures.TempDir()).path
+        steps = action.replace('look: ', '').split('; ')
+        for command in (step.split(': ')[-1].split() for step in steps):
+            tool, subject, verb, *arguments = command
+            if tool == 'openstack':
+                self.assertEqual('server', subject)
+                getattr(self, verb)(SimpleNamespace(id=arguments[0]))
+                continue
+            self.assertEqual(['nova-manage', 'volume_attachment'],
+                             [tool, subject])
+            path = os.path.join(directory, arguments.pop())
+            if verb == 'get_connector':
+                self.assertEqual(['--json', '>'], arguments)
+                # This machine is no compute host: what os-brick would say.
+                shutil.copy(self.connector(), path)
+            else:
+                self.assertEqual(0, getattr(
+                    manage.VolumeAttachmentCommands(), verb)(
+                        *arguments, path))
+
     def call_in_use(self, volume: str) -> None:
         """Have Cinder say so of a volume that nobody has."""
         self.cloud.reset_status(volume, 'detaching')
@@ -558,6 +593,11 @@ class PrintedActionsTest(StuckCase):
                                            page).items():
             self.assertTrue(action.startswith('look: openstack '),
                             (reason, action))
+            command = action.split()[1:]
+            if command[:3] == ['openstack', 'bdm', 'show']:
+                code, rows = self.bdm(*command[2:])
+                self.assertEqual(ExitCode.FINDINGS, code)
+                self.assertIn(reason, str(rows))
         with open(page, encoding='utf-8') as file:
             text = file.read()
         for reason, volume in self.built.items():
