@@ -161,7 +161,7 @@ def _differences(plan: Iterable[Issue],
     for step in steps:
         issue = planned.get((step.volume, step.attachment_id))
         if step.is_settled:
-            found.append(Result(step, 'skipped: ' + step.explanation, True))
+            found.append(Result(step, 'skipped: nothing is left to do', True))
         elif (issue is None or step.server not in (issue.server, None)
                 or step.volume not in done
                 and plan_file.has_changed(issue, step.since)):
