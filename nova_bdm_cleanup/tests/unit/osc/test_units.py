@@ -36,16 +36,19 @@ class UnitsTest(commandcase.CommandCase):
         self.assertEqual(['/bin/sh', '-c'], [shell, flag])
         [arguments] = re.findall('; openstack bdm audit (.*?) > ', script)
         code, _ = self.bdm('audit', *arguments.split())
-        # The rest of the script with what the command printed.
+        self.go_on(script, self.stdout.getvalue(), code)
+        return code
+
+    def go_on(self, script: str, printed: str, code: int) -> None:
+        """Do the rest of the script, with what the command printed."""
         programs = pathlib.Path(self.tempdir())
-        (programs / 'printed').write_text(self.stdout.getvalue())
+        (programs / 'printed').write_text(printed)
         (programs / 'openstack').write_text(
             '#!/bin/sh\ncat %s/printed\nexit %d\n' % (programs, code))
         (programs / 'openstack').chmod(0o755)
-        done = subprocess.run([shell, flag, script], check=False, env={
+        done = subprocess.run(['/bin/sh', '-c', script], check=False, env={
             'PATH': '%s:%s' % (programs, os.environ['PATH'])})
         self.assertEqual(code, done.returncode)
-        return code
 
     def setUp(self) -> None:
         super().setUp()
@@ -73,7 +76,16 @@ class UnitsTest(commandcase.CommandCase):
         before = plan.read_text(encoding='utf-8')
         self.cloud.on('GET .*/attachments', lambda: (403, {}))
         self.assertEqual(ExitCode.REFUSED, self.audit())
+        # An openstack command without the plugin talks to standard output.
+        [line] = self.lines('ExecStart')
+        self.go_on(shlex.split(line)[2], 'no such command', 2)
         self.assertEqual(before, plan.read_text(encoding='utf-8'))
+
+    def test_openstacksdk_may_ask_for_addresses(self) -> None:
+        # Without netlink every audit ended with "[Errno 97] Address family
+        # not supported by protocol".
+        [families] = self.lines('RestrictAddressFamilies')
+        self.assertIn('AF_NETLINK', families.split())
 
     def test_prometheus_is_told(self) -> None:
         text = (UNITS / 'bdm-audit-prometheus.conf').read_text(
