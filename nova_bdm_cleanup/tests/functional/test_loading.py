@@ -19,6 +19,7 @@ from nova_bdm_cleanup.plugin import fit, hook
 from nova_bdm_cleanup.tests.functional import scenario
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+_GET_STARTED = _CHECKOUT / 'doc' / 'source' / 'guide' / 'get-started.rst'
 
 _ENTRY_POINTS = """\
 [os_vif]
@@ -126,6 +127,11 @@ class ProcessTest(testtools.TestCase):
         for option in ('mode=observe', 'timeout=60', 'required=false',
                        'remove_when=missing,available,attached-elsewhere'):
             self.assertIn(option, line)
+        # As "Get started" shows it.
+        sample, = re.findall('is active in Nova [^:]*: (.*)',
+                             _GET_STARTED.read_text(encoding='utf-8'))
+        self.assertEqual(re.findall(r'(\w+)=', sample),
+                         re.findall(r'(\w+)=', line))
 
     def test_what_is_not_switched_on_is_not_imported(self):
         """What an operator loads, he can read in an afternoon."""
