@@ -83,7 +83,7 @@ def _cloud(bad: bool) -> AuditMetrics:
     return AuditMetrics(
         issues, 0, [str(reason) for reason in Reason],
         frozenset((lab_mod.HOST,)), (12, 24, 24),
-        now - datetime.timedelta(days=2 * bad), 2.5)
+        now - datetime.timedelta(days=2 * bad))
 
 
 def _tell(prometheus: Prometheus, bad: bool) -> None:

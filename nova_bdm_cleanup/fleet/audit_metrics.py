@@ -19,9 +19,6 @@ _FINDINGS = Metric(
 _LAST_SUCCESS = Metric(
     'nova_bdm_audit_last_success_timestamp_seconds', 'gauge',
     'When the last complete audit ended.')
-_DURATION = Metric(
-    'nova_bdm_audit_duration_seconds', 'gauge',
-    'How long the last complete audit took.')
 _COMPLETE = Metric(
     'nova_bdm_audit_complete', 'gauge',
     '1: the last audit was complete; 0: it was not, and all else is of the '
@@ -42,8 +39,7 @@ _ATTACHMENTS = Metric(
 
 _SIZES = (_SERVERS, _VOLUMES, _ATTACHMENTS)
 
-TABLE = Metrics((_FINDINGS, _KEPT, _COMPLETE, _LAST_SUCCESS, _DURATION,
-                 *_SIZES))
+TABLE = Metrics((_FINDINGS, _KEPT, _COMPLETE, _LAST_SUCCESS, *_SIZES))
 
 
 class _Incomplete:
@@ -80,7 +76,7 @@ class AuditMetrics:
     def __init__(self, issues: Sequence[Issue], kept: int,
                  reasons: Collection[str], hosts: frozenset[str],
                  size: tuple[int, int, int],
-                 ended: datetime.datetime, seconds: float) -> None:
+                 ended: datetime.datetime) -> None:
         self._issues = issues
         self._kept = kept
         self._reasons = reasons
@@ -88,14 +84,12 @@ class AuditMetrics:
         self._hosts = {spelling.host(host): host for host in hosts}
         self._size = size
         self._ended = ended
-        self._seconds = seconds
 
     def collect(self) -> Iterator[Any]:
         yield self._findings()
         yield _KEPT.plain(self._kept)
         yield _COMPLETE.plain(1)
         yield _LAST_SUCCESS.plain(self._ended.timestamp())
-        yield _DURATION.plain(self._seconds)
         if any(self._size):
             for metric, count in zip(_SIZES, self._size):
                 yield metric.plain(count)

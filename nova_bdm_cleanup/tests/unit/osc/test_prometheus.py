@@ -63,9 +63,7 @@ class MetricsTest(PrometheusCase):
         self.assertEqual({(): 1}, self.samples('nova_bdm_audit_complete'))
         [ended] = self.samples(
             'nova_bdm_audit_last_success_timestamp_seconds').values()
-        [took] = self.samples('nova_bdm_audit_duration_seconds').values()
         self.assertTrue(begun < ended < time.time())
-        self.assertTrue(0 < took <= ended - begun)
 
     def test_what_could_have_been_found_is_zero(self) -> None:
         self.assertEqual(ExitCode.OK, self.audit())
