@@ -237,6 +237,13 @@ class Case:
             self.result.logged += self._said(lines)
         return status
 
+    def delete(self, server: str, cleanup: str) -> int:
+        """Have a server deleted, in a process of its own."""
+        lines = len(self.host.log())
+        status = self.nova(lambda: self.host.delete(server), cleanup)
+        self.result.logged += self._said(lines)
+        return status
+
     def _said(self, lines: int) -> list[str]:
         """What the plugin has logged after so many lines."""
         return [line.partition('bdm-cleanup: ')[2]

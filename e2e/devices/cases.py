@@ -704,6 +704,48 @@ def luks_name_reused(case: case_module.Case) -> None:
     case.expect_idle(server)
 
 
+# -- a server that is deleted ----------------------------------------------
+
+
+def _deleted(case: case_module.Case, cleanup: str) -> _Neighbour:
+    """Cinder has given a disk to another server of the host; then the server
+    that it was of is deleted.
+    """
+    disk = case.disk('a')
+    server = case.server(disk)
+    case.host.libvirt.stop(server)
+    subprocess.run(['udevadm', 'settle'], check=True)
+    case.cinder.lose(disk.attached)
+    assert isinstance(disk.target, storage.Target)
+    neighbour = _Neighbour(case.disk(volume=disk.volume, target=disk.target))
+    neighbour.start(case)
+    neighbour.expect_writing(case)
+    case.look('before', neighbour.disk)
+    status = case.delete(server, cleanup)
+    case.expect(status == 0, f'the delete ended with {status}')
+    case.look('after', neighbour.disk)
+    return neighbour
+
+
+@_case(disconnects=False)
+def delete_stock(case: case_module.Case) -> None:
+    """A server is deleted whose disk another guest of this host has by now,
+    without the plugin.
+    """
+    neighbour = _deleted(case, 'none')
+    found = neighbour.disk.connected()
+    case.expect(not found.disks, f'it is not as bad as that: {found}')
+
+
+@_case(disconnects=False)
+def delete_plugin(case: case_module.Case) -> None:
+    """The same with the plugin and its trigger "delete"."""
+    neighbour = _deleted(case, 'plugin')
+    neighbour.expect_writing(case)
+    case.expect_log('event=left', 'another server on this host uses')
+    case.expect_idle(neighbour.server, disks=1)
+
+
 # -- killed between any two steps ------------------------------------------
 
 

@@ -280,7 +280,7 @@ class ComputeHost:
         # Made when first used, with or without multipath.
         driver.volume_drivers.clear()
         if cleanup == 'plugin':
-            hook.install(['hard_reboot'])
+            hook.install(['hard_reboot', 'delete'])
         elif cleanup == 'none':
             _set('nova.compute.manager.ComputeManager._delete_dangling_bdms',
                  lambda *_: None)
@@ -299,6 +299,17 @@ class ComputeHost:
         instance.save()
         objects.InstanceAction.action_start(context, server, 'reboot')
         self._manager.reboot_instance(context, instance, None, 'HARD')
+
+    def delete(self, server: str) -> None:
+        """Have a server deleted, as far as this host has a part in it."""
+        context = self.context()
+        instance = self.instance(server)
+        instance.task_state = task_states.DELETING
+        instance.save()
+        self._manager._shutdown_instance(
+            context, instance,
+            objects.BlockDeviceMappingList.get_by_instance_uuid(
+                context, server), notify=False, try_deallocate_networks=False)
 
     def log(self) -> list[str]:
         """The lines of nova-compute's log."""
