@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import dataclasses
-import datetime
 import functools
 import itertools
 from typing import Callable, TypeVar
@@ -30,22 +29,13 @@ from nova_bdm_cleanup.fleet.issues import (
     volume_words,
 )
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.cinder import Cinder
-from nova_bdm_cleanup.openstack.nova import ComputeServer, Nova
+from nova_bdm_cleanup.openstack.nova import ComputeServer
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Policy,
-    Reason,
-    TAKEN,
-    Volume,
-)
+from nova_bdm_cleanup.rules.facts import Attachment, Reason, TAKEN, Volume
 
 #: Of one volume as many attachments that name servers which Nova did not list
 #: are looked at: whoever owns a volume can make thousands.
 EACH = 50
-
-Progress = Callable[[str, int], None]
 
 Entry = TypeVar('Entry')
 
@@ -71,32 +61,16 @@ class Scope:
 
 
 class FleetAudit:
-    """One audit.
+    """One audit."""
 
-    :param nova: the compute API
-    :param cinder: Cinder
-    :param policy: what is young and what is stuck
-    :param scope: what to look at
-    :param progress: told what is being done, and how far it is
-    :param now: gives the time, with its time zone
-    :param project: whose credentials these are
-    """
-
-    def __init__(self, nova: Nova, cinder: Cinder,
-                 policy: Policy, scope: Scope, progress: Progress,
-                 now: Callable[[], datetime.datetime],
-                 project: str | None) -> None:
-        self._nova = nova
-        self._cinder = cinder
-        self._policy = policy
+    def __init__(self, cloud: inspection.Cloud, scope: Scope) -> None:
+        self._cloud = cloud
+        self._nova = cloud.nova
+        self._cinder = cloud.cinder
         self._scope = scope
-        self._progress = progress
-        self._now = now
         self._project = scope.project or (
-            None if scope.all_projects else project)
-        self._witness = inspection.Witness(nova, cinder)
-        self._inspector = inspection.Inspector(
-            nova, cinder, policy, self._witness, now, project)
+            None if scope.all_projects else cloud.project)
+        self._inspector = inspection.Inspector(cloud)
         self._unknown = 0
         #: Whether Nova knows a server that it did not list.
         self._known: dict[str, bool] = {}
@@ -122,7 +96,7 @@ class FleetAudit:
                                  'credentials; this needs the admin role')
         try:
             for issue in self._found():
-                yield advised(issue, self._policy, self._now(),
+                yield advised(issue, self._cloud.policy, self._cloud.now(),
                               self._cinder.sees_all)
         except (errors.OverBudget, _Over) as exc:
             self.gaps.append(str(exc))
@@ -190,11 +164,11 @@ class FleetAudit:
             for status in TAKEN)
         self.size = books.size
         try:
-            self._witness.remember(self._books_witness(books))
+            self._inspector.witness.remember(self._books_witness(books))
         except (errors.Unanswered, errors.Refused) as exc:
             self.gaps.append(str(exc))
             return
-        if self._witness() is False:
+        if self._inspector.witness() is False:
             # Everything would look dangling, and nothing would be.
             self.gaps.append(
                 'this Cinder knows none of the volumes that Nova names: is '
@@ -217,7 +191,7 @@ class FleetAudit:
             for page in pages:
                 add(page)
                 count += len(page)
-                self._progress(what, count)
+                self._cloud.progress(what, count)
         except errors.Unanswered as exc:
             self.gaps.append(str(exc))
             return False
@@ -229,7 +203,7 @@ class FleetAudit:
               look: Callable[[str], Iterable[Issue]]) -> Iterator[Issue]:
         """Look at suspects one by one; what does not answer is a gap."""
         for number, suspect in enumerate(ids, 1):
-            self._progress(what, number)
+            self._cloud.progress(what, number)
             try:
                 yield from look(suspect)
             except (errors.Unanswered, errors.Forbidden,
@@ -359,13 +333,14 @@ class FleetAudit:
                             'only reserved')
         until = None
         if attachment.status != 'attached' and volume is not None \
-                and self._policy.is_young(volume.updated_at, self._now()):
+                and self._cloud.policy.is_young(volume.updated_at,
+                                                self._cloud.now()):
             # Nova reserves the volumes of a server before the server exists.
             reason = Reason.OPERATION_IN_FLIGHT
             explanation = ('attachment %s is too new; its server may still '
                            'be building' % attachment.id)
             until = volume.updated_at and (
-                volume.updated_at + self._policy.grace_period)
+                volume.updated_at + self._cloud.policy.grace_period)
         host = volume.host_of(attachment.id) if volume else None
         return Issue(
             reason=reason, explanation=explanation,
@@ -401,10 +376,11 @@ class FleetAudit:
         until = None
         if volume.status != 'in-use':
             reason = Reason.STUCK
-            if not self._policy.is_stuck(volume.updated_at, self._now()):
+            if not self._cloud.policy.is_stuck(volume.updated_at,
+                                               self._cloud.now()):
                 reason = Reason.OPERATION_IN_FLIGHT
                 until = volume.updated_at and (
-                    volume.updated_at + self._policy.stuck_after)
+                    volume.updated_at + self._cloud.policy.stuck_after)
         return (Issue(
             reason=reason, explanation=explanation, volume=volume_id,
             since=volume.updated_at, until=until, is_kept=volume.keep,

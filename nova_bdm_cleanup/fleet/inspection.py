@@ -39,19 +39,36 @@ _LOOKS = 3
 WITNESSES = 60
 
 
+def utc_now() -> datetime.datetime:
+    """The time, with its time zone."""
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cloud:
+    """Both APIs, as the credentials of a command show them."""
+
+    nova: Nova
+    cinder: Cinder
+    #: What the rules take for young, for stuck, and for too much.
+    policy: Policy
+    #: Whose credentials these are.
+    project: str | None
+    #: Told what is being done, and how far it is.
+    progress: Callable[[str, int], None]
+    #: Gives the time, with its time zone.
+    now: Callable[[], datetime.datetime] = utc_now
+
+
 class Witness:
     """Whether this Cinder knows a volume that this Nova names.
 
     A Cinder of another region, or one restored from an old database, politely
     answers that everything is gone.  Asked for once, and only when needed.
-
-    :param nova: the compute API
-    :param cinder: Cinder
     """
 
-    def __init__(self, nova: Nova, cinder: Cinder) -> None:
-        self._nova = nova
-        self._cinder = cinder
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
         self._answer: tuple[bool | None] | None = None
 
     def remember(self, answer: bool | None) -> None:
@@ -62,11 +79,12 @@ class Witness:
         """Whether it does; None: Nova names no volume to ask for."""
         if self._answer is None:
             claims: list[str] = []
-            for page in self._nova.servers(self._cinder.sees_all):
+            cinder = self._cloud.cinder
+            for page in self._cloud.nova.servers(cinder.sees_all):
                 claims += [v for s in page for v in s.volumes]
                 if len(claims) >= WITNESSES:
                     break
-            self.remember(self._cinder.knows_any(claims[:WITNESSES])
+            self.remember(cinder.knows_any(claims[:WITNESSES])
                           if claims else None)
         return self._answer[0] if self._answer else None
 
@@ -93,27 +111,12 @@ class Inspection:
 
 
 class Inspector:
-    """Looks at servers.
+    """Looks at servers."""
 
-    :param nova: the compute API
-    :param cinder: Cinder
-    :param policy: what the rules take for young, for stuck, and for too much
-    :param witness: whether this Cinder knows any volume of the cloud; asked
-        when it knows none of a server's
-    :param now: gives the time, with its time zone
-    :param project: whose credentials these are
-    """
-
-    def __init__(self, nova: Nova, cinder: Cinder,
-                 policy: Policy, witness: Callable[[], bool | None],
-                 now: Callable[[], datetime.datetime],
-                 project: str | None) -> None:
-        self._nova = nova
-        self._cinder = cinder
-        self._policy = policy
-        self._witness = witness
-        self._now = now
-        self._project = project
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        #: Asked when Cinder knows no volume of a server's.
+        self.witness = Witness(cloud)
 
     def inspect(self, server_id: str,
                 named: Sequence[str] = ()) -> Inspection | None:
@@ -122,19 +125,20 @@ class Inspector:
         :param named: attachments that name it, whatever Cinder's list shows
         :raises ApiError: when any question went unanswered
         """
-        server = self._nova.server(server_id)
+        nova, cinder = self._cloud.nova, self._cloud.cinder
+        server = nova.server(server_id)
         for _ in range(_LOOKS):
             if server is None:
                 return None
             self._check_project(server)
-            disks = self._nova.disks(server)
+            disks = nova.disks(server)
             if disks is None:
                 return None
             bdms = mappings_of(server, disks)
-            volumes, attachments, _ = self._cinder.look(
+            volumes, attachments, _ = cinder.look(
                 server.id, bdms, server.project, named)
-            after = self._nova.server(server.id)
-            settled = after == server and self._nova.disks(server) == disks
+            after = nova.server(server.id)
+            settled = after == server and nova.disks(server) == disks
             if settled:
                 break
             server = after
@@ -148,38 +152,40 @@ class Inspector:
                 # The API does not say who locked it.
                 locked_by_admin=server.locked),
             bdms=bdms, volumes=volumes, attachments=attachments,
-            sees_all=self._cinder.sees_all)
+            sees_all=cinder.sees_all)
         snapshot = dataclasses.replace(
             snapshot, witness=self._answer(snapshot))
-        plan = rules.decide(snapshot, self._policy, self._now())
+        plan = self._decide(snapshot)
         if plan.due and rules.needs_swaps(snapshot):
-            plan = rules.decide(
-                dataclasses.replace(
-                    snapshot, swaps=self._nova.swaps(server.id)),
-                self._policy, self._now())
+            plan = self._decide(dataclasses.replace(
+                snapshot, swaps=nova.swaps(server.id)))
         by_id = {a.id: a for a in attachments}
-        now = self._now()
+        now = self._cloud.now()
         plan = Plan(tuple(
             in_context(ContextFacts(
                 f, server, settled, volumes.get(f.volume_id or ''),
-                by_id.get(f.attachment_id or ''), self._cinder.sees_all,
-                self._policy, now))
+                by_id.get(f.attachment_id or ''), cinder.sees_all,
+                self._cloud.policy, now))
             for f in plan.findings))
         return Inspection(server, plan, volumes, by_id)
+
+    def _decide(self, snapshot: facts.Snapshot) -> Plan:
+        return rules.decide(snapshot, self._cloud.policy, self._cloud.now())
 
     def _answer(self, snapshot: facts.Snapshot) -> WitnessAnswer:
         if not rules.needs_witness(snapshot):
             return WitnessAnswer.KNOWN
-        known = self._witness()
+        known = self.witness()
         if known is None:
             return WitnessAnswer.NONE_EXISTS
         return WitnessAnswer.KNOWN if known else WitnessAnswer.UNKNOWN
 
     def _check_project(self, server: ComputeServer) -> None:
         """To the wrong project Cinder shows no attachment, without a word."""
-        if not self._cinder.sees_all and (
-                not self._project or not server.project
-                or not spelling.is_same(server.project, self._project)):
+        project = self._cloud.project
+        if not self._cloud.cinder.sees_all and (
+                not project or not server.project
+                or not spelling.is_same(server.project, project)):
             raise errors.ProjectHidden(
                 'server %s belongs to another project; give --all-projects '
                 'and the credentials of an administrator' % server.id)

@@ -12,7 +12,7 @@ from nova_bdm_cleanup.fleet import inspection
 from nova_bdm_cleanup.fleet.acts import Act, Result
 from nova_bdm_cleanup.fleet.issues import Issue, issues_of, Remedy
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.nova import ComputeServer, Nova
+from nova_bdm_cleanup.openstack.nova import ComputeServer
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Finding, Reason
 
@@ -118,19 +118,15 @@ def objection(issues: Iterable[Issue], known: Iterable[Issue],
 class Rebooter:
     """Reboots servers, and waits.
 
-    :param nova: the compute API
-    :param inspector: looks at them
-    :param progress: told what is being done, and for how long
     :param timeout: seconds to wait for one reboot
     """
 
-    def __init__(self, nova: Nova, inspector: inspection.Inspector,
-                 progress: Callable[[str, int], None], timeout: float,
+    def __init__(self, cloud: inspection.Cloud, timeout: float,
                  clock: Callable[[], float] = time.monotonic,
                  sleep: Callable[[float], None] = time.sleep) -> None:
-        self._nova = nova
-        self._inspector = inspector
-        self._progress = progress
+        self._nova = cloud.nova
+        self._inspector = inspection.Inspector(cloud)
+        self._progress = cloud.progress
         self._timeout = timeout
         self._clock = clock
         self._sleep = sleep

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 import dataclasses
-import datetime
 import json
 from typing import Callable
 
@@ -19,9 +18,9 @@ from nova_bdm_cleanup.fleet.release_facts import (
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
-from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk, Nova
+from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Attachment, Policy, Reason
+from nova_bdm_cleanup.rules.facts import Attachment, Reason
 
 #: By what back ends know a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
@@ -38,27 +37,15 @@ class Target:
 class Releaser:
     """One release.
 
-    :param nova: the compute API
-    :param cinder: Cinder
-    :param policy: what is young and what is stuck
     :param connector: for what Cinder kept no connector of
-    :param progress: told what is being done, and how far it is
-    :param now: gives the time, with its time zone
     """
 
-    def __init__(self, nova: Nova, cinder: Cinder,
-                 policy: Policy, connector: Connector,
-                 progress: Callable[[str, int], None],
-                 now: Callable[[], datetime.datetime]) -> None:
-        self._nova = nova
-        self._cinder = cinder
-        self._policy = policy
+    def __init__(self, cloud: inspection.Cloud, connector: Connector) -> None:
+        self._cloud = cloud
+        self._nova = cloud.nova
+        self._cinder = cloud.cinder
         self._connector = connector
-        self._progress = progress
-        self._now = now
-        self._witness = inspection.Witness(nova, cinder)
-        self._inspector = inspection.Inspector(
-            nova, cinder, policy, self._witness, now, None)
+        self._inspector = inspection.Inspector(cloud)
         #: The servers that claim a volume, as the last scan found them.
         self._claims: dict[str, set[str]] = {}
         #: The compute hosts of this Nova.
@@ -81,7 +68,7 @@ class Releaser:
                 'the cells of these compute hosts do not answer, so no '
                 'server is known to be gone: %s' % ', '.join(hosts.silent))
         self._hosts = hosts.known
-        if self._witness() is not True:
+        if self._inspector.witness() is not True:
             raise errors.Refused(
                 'Cinder knows no volume that Nova names: nothing shows that '
                 'this Nova and this Cinder belong to the same region')
@@ -108,7 +95,7 @@ class Releaser:
         self._scan(frozenset(wanted))
         steps: list[ReleaseStep] = []
         for number, (volume_id, attachments) in enumerate(wanted.items(), 1):
-            self._progress('volumes', number)
+            self._cloud.progress('volumes', number)
             found = self._steps(volume_id)
             for attachment in dict.fromkeys(attachments):
                 chosen = release_rules.selected(found, attachment) or (
@@ -199,7 +186,7 @@ class Releaser:
                 for volume_id in volume_ids.intersection(server.volumes):
                     self._claims[volume_id].add(server.id)
             count += len(page)
-            self._progress('servers', count)
+            self._cloud.progress('servers', count)
 
     def _steps(self, volume_id: str) -> tuple[ReleaseStep, ...]:
         volume = self._cinder.volume(volume_id)
@@ -227,8 +214,8 @@ class Releaser:
             volume, attachments, servers, frozenset(claims),
             frozenset(s for s in gone if gone[s][0]),
             {s: host for s, (_, host) in gone.items() if host},
-            frozenset(stale), disks, guests, self._connector, self._policy,
-            self._now()))
+            frozenset(stale), disks, guests, self._connector,
+            self._cloud.policy, self._cloud.now()))
 
     def _see_gone(self, server_id: str) -> tuple[bool, str | None]:
         """What there is to know of a server that Nova does not know."""

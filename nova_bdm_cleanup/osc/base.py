@@ -15,10 +15,9 @@ import time
 from typing import Any, Callable
 
 from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.fleet.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
-from nova_bdm_cleanup.openstack.cinder import Cinder
-from nova_bdm_cleanup.openstack.nova import Nova
 from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.terminal import ExitCode
 
@@ -246,17 +245,16 @@ class BdmCommand:
         self.progress.clear()
         LOG.warning('%s', terminal.printable(text % values))
 
-    def connect(self, args: argparse.Namespace) -> None:
+    def connect(self, args: argparse.Namespace) -> Cloud:
         """Make the readers of both APIs."""
-        client = self.app.client_manager.bdm_cleanup
+        manager = self.app.client_manager
         self.budget = Budget(args.max_requests)
-        self.nova: Nova = client.nova(self.budget, args.rate)
-        self.cinder: Cinder = client.cinder(self.budget, args.rate)
-
-    def project_of_token(self) -> str | None:
-        project: str | None = self.app.client_manager.session \
-            .get_project_id()
-        return project
+        return Cloud(
+            manager.bdm_cleanup.nova(self.budget, args.rate),
+            manager.bdm_cleanup.cinder(self.budget, args.rate), Policy(
+                grace_period=datetime.timedelta(seconds=args.grace_period),
+                stuck_after=datetime.timedelta(seconds=args.stuck_after)),
+            manager.session.get_project_id(), self.progress)
 
 
 def _cut(lines: list[list[Any]], index: int) -> None:
@@ -283,18 +281,6 @@ _AS_IT_IS: dict[str, Callable[[str], str]] = {
 
 def _seconds(period: datetime.timedelta) -> int:
     return int(period.total_seconds())
-
-
-def policy(args: argparse.Namespace) -> Policy:
-    """What the rules take for young and for stuck."""
-    return Policy(
-        grace_period=datetime.timedelta(seconds=args.grace_period),
-        stuck_after=datetime.timedelta(seconds=args.stuck_after))
-
-
-def now() -> datetime.datetime:
-    """The time, with its time zone."""
-    return datetime.datetime.now(datetime.timezone.utc)
 
 
 def number(least: int) -> Any:

@@ -108,14 +108,12 @@ class AuditBdm(base.BdmCommand, command.Lister):
     def take_action(self, args: argparse.Namespace
                     ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
         _check_files(args)
-        self.connect(args)
+        self.cloud = self.connect(args)
         scope = Scope(
             servers=tuple(args.server), host=args.host,
             project=args.project and self._project(args.project),
             all_projects=args.all_projects, thorough=args.thorough)
-        auditor = FleetAudit(
-            self.nova, self.cinder, base.policy(args), scope, self.progress,
-            base.now, self.project_of_token())
+        auditor = FleetAudit(self.cloud, scope)
         found = self._find(args, auditor)
         shown = [i for i in found if _is_shown(i, args.reason)]
         hidden = Counter(str(i.reason) for i in found
@@ -131,7 +129,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
             self.exit_code = ExitCode.FINDINGS
         self._keep('report', args.report, _write_private, lambda: page.render(
             shown, self.last_line, self.app.client_manager.bdm_cleanup.place,
-            self._scope(scope), auditor.gaps, base.now()).encode())
+            self._scope(scope), auditor.gaps, self.cloud.now()).encode())
         if auditor.gaps:
             self._note_incomplete(args)
         else:
@@ -140,7 +138,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
                 'metrics file', args.prometheus, prometheus.write,
                 lambda: prometheus.text(AuditMetrics(
                     news, kept, reasons, auditor.hosts, auditor.size,
-                    base.now())))
+                    self.cloud.now())))
         return self._rows(args, found, shown)
 
     def _find(self, args: argparse.Namespace,
@@ -216,7 +214,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
             return 'host %s' % scope.host
         if scope.all_projects and not scope.project:
             return 'all projects'
-        return 'project %s' % (scope.project or self.project_of_token())
+        return 'project %s' % (scope.project or self.cloud.project)
 
     def _report(self, auditor: FleetAudit, scope: Scope) -> None:
         """What was audited, and what was not."""
@@ -243,7 +241,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
         if not shown:
             words = ['Nothing was found, and the audit is incomplete'
                      if auditor.gaps else 'Nothing is inconsistent']
-            if self.cinder.sees_all and not (
+            if self.cloud.cinder.sees_all and not (
                     auditor.gaps or scope.needs_admin or scope.servers):
                 words = ['Nothing in %s; --all-projects audits all'
                          % self._scope(scope)]

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nova_bdm_cleanup.fleet import inspection, plan_file, reboot
+from nova_bdm_cleanup.fleet import plan_file, reboot
 from nova_bdm_cleanup.fleet.acts import Result
 from nova_bdm_cleanup.fleet.issues import Issue, Remedy
 from nova_bdm_cleanup.openstack import errors
@@ -66,16 +66,13 @@ class CleanBdm(acting.ActingCommand):
             raise errors.BadInput('give servers or --plan')
         self.need_terminal(args)
         plan = plan_file.read_plan(args.plan) if args.plan else ()
-        self.connect(args)
-        self.cinder.prove_admin()
-        rebooter = reboot.Rebooter(
-            self.nova, inspection.Inspector(
-                self.nova, self.cinder, base.policy(args),
-                inspection.Witness(self.nova, self.cinder), base.now,
-                self.project_of_token()),
-            self.progress, args.timeout)
+        cloud = self.connect(args)
+        cloud.cinder.prove_admin()
+        rebooter = reboot.Rebooter(cloud, args.timeout)
         todo, known = (self._planned(rebooter, plan) if args.plan
-                       else self._named(rebooter, args))
+                       else self._named(rebooter, [
+                           cloud.nova.find(name, args.all_projects).id
+                           for name in args.servers]))
         for each in todo:
             self._announce(each, args.stop_again)
         results = self.carry_out(
@@ -84,14 +81,12 @@ class CleanBdm(acting.ActingCommand):
             [(i.server, i.volume, i.reason) for p in todo for i in p.issues])
         return _COLUMNS, [_row(r) for r in results]
 
-    def _named(self, rebooter: reboot.Rebooter, args: argparse.Namespace
+    def _named(self, rebooter: reboot.Rebooter, servers: Sequence[str]
                ) -> tuple[list[reboot.RebootPlan], list[Result]]:
         """What there is to do at the servers of the command line."""
         todo: list[reboot.RebootPlan] = []
         known: list[Result] = []
-        found = [self.nova.find(name, args.all_projects).id
-                 for name in args.servers]
-        for server in dict.fromkeys(found):
+        for server in dict.fromkeys(servers):
             now = rebooter.look(server)
             if now.refusals:
                 known += _refused(now, now.issues or (now.server,))

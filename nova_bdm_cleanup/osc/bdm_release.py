@@ -9,11 +9,12 @@ from typing import Any
 
 from nova_bdm_cleanup.fleet import audit, plan_file, release
 from nova_bdm_cleanup.fleet.acts import Result
+from nova_bdm_cleanup.fleet.inspection import Cloud
 from nova_bdm_cleanup.fleet.issues import Issue, Remedy
 from nova_bdm_cleanup.fleet.release import Target
 from nova_bdm_cleanup.fleet.release_facts import NO_CONNECTOR, ReleaseStep
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.osc import acting, base
+from nova_bdm_cleanup.osc import acting
 
 _COLUMNS = ('Volume', 'Attachment', 'Server', 'Host', 'Call', 'Result',
             'Explanation')
@@ -94,13 +95,11 @@ class ReleaseBdm(acting.ActingCommand):
                                   'name: give volumes or attachments')
         plan = [i for i in plan_file.read_plan(args.plan)
                 if i.remedy is Remedy.RELEASE] if args.plan else []
-        self.connect(args)
-        releaser = release.Releaser(
-            self.nova, self.cinder, base.policy(args), connector,
-            self.progress, base.now)
+        cloud = self.connect(args)
+        releaser = release.Releaser(cloud, connector)
         releaser.check()
         if args.orphans or args.server:
-            plan = self._find(args)
+            plan = self._find(cloud, args.server)
         steps = releaser.plan(
             [releaser.resolve(name) for name in args.targets]
             or [Target(i.volume or '', i.attachment) for i in plan])
@@ -123,13 +122,10 @@ class ReleaseBdm(acting.ActingCommand):
             [(s.volume, s.attachment_id, s.call) for s in todo])
         return _COLUMNS, [_row(r) for r in results]
 
-    def _find(self, args: argparse.Namespace) -> list[Issue]:
+    def _find(self, cloud: Cloud, server: str | None) -> list[Issue]:
         """What there is to release, as an audit finds it."""
-        auditor = audit.FleetAudit(
-            self.nova, self.cinder, base.policy(args),
-            audit.Scope(servers=(args.server,) if args.server else (),
-                        all_projects=True), self.progress, base.now,
-            self.project_of_token())
+        auditor = audit.FleetAudit(cloud, audit.Scope(
+            servers=(server,) if server else (), all_projects=True))
         found = [i for i in auditor.issues() if i.remedy is Remedy.RELEASE]
         for gap in auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)

@@ -60,14 +60,10 @@ class ShowBdm(base.BdmCommand, command.Lister):
 
     def take_action(self, args: argparse.Namespace
                     ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
-        self.connect(args)
-        self.cinder.prove_admin()
-        server = self.nova.find(args.server, args.all_projects)
-        inspector = inspection.Inspector(
-            self.nova, self.cinder, base.policy(args),
-            inspection.Witness(self.nova, self.cinder), base.now,
-            self.project_of_token())
-        seen = inspector.inspect(server.id)
+        cloud = self.connect(args)
+        cloud.cinder.prove_admin()
+        server = cloud.nova.find(args.server, args.all_projects)
+        seen = inspection.Inspector(cloud).inspect(server.id)
         if seen is None:
             raise errors.BadInput(
                 'server %s has just been deleted' % server.id)
@@ -78,8 +74,8 @@ class ShowBdm(base.BdmCommand, command.Lister):
                 f.reason not in QUIET for f in seen.findings):
             self.exit_code = ExitCode.FINDINGS
         actions = iter([_action(
-            advised(issue, base.policy(args), base.now(),
-                    self.cinder.sees_all)) for issue in issues_of(seen)])
+            advised(issue, cloud.policy, cloud.now(),
+                    cloud.cinder.sees_all)) for issue in issues_of(seen)])
         return _COLUMNS, [
             _row(f, seen, 'none' if f.reason is Reason.HEALTHY
                  else next(actions)) for f in seen.plan.findings]

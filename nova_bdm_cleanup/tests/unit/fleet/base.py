@@ -8,8 +8,10 @@ from typing import Any
 
 from keystoneauth1 import session as ksa_session
 
+from nova_bdm_cleanup.fleet import inspection
 from nova_bdm_cleanup.openstack.api import Budget
 from nova_bdm_cleanup.osc.extension import Client
+from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.tests.unit import base
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud
 from nova_bdm_cleanup.tests.unit.wire import LoopbackServer
@@ -45,6 +47,15 @@ class FleetCase(base.TestCase):
 
     def cinder(self, user: str = 'admin') -> Any:
         return self.client(user).cinder(self.budget)
+
+    def seen_by(self, user: str = 'admin',
+                project: str | None = 'own',
+                **policy: Any) -> inspection.Cloud:
+        """The cloud as a command sees it, with this policy."""
+        self.progress = Progress()
+        return inspection.Cloud(
+            self.nova(user), self.cinder(user), Policy(**policy),
+            project, self.progress)
 
 
 class Progress:

@@ -6,21 +6,17 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from nova_bdm_cleanup.fleet import audit
+from nova_bdm_cleanup.fleet import audit, inspection
 from nova_bdm_cleanup.fleet.audit import Scope
 from nova_bdm_cleanup.fleet.issues import FleetReason, Issue
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
-from nova_bdm_cleanup.rules.facts import Policy, Reason
+from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import loopback, wire
 from nova_bdm_cleanup.tests.unit.fleet import base
 
 ALL = Scope(all_projects=True)
 MINUTE = datetime.timedelta(minutes=1)
-
-
-def now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.timezone.utc)
 
 
 class AuditCase(base.FleetCase):
@@ -29,9 +25,7 @@ class AuditCase(base.FleetCase):
               budget: Budget | None = None) -> list[Issue]:
         """Audit, and return what is inconsistent."""
         self.budget = budget or self.budget
-        self.auditor = audit.FleetAudit(
-            self.nova(user), self.cinder(user), Policy(), scope,
-            base.Progress(), now, 'own')
+        self.auditor = audit.FleetAudit(self.seen_by(user), scope)
         return list(self.auditor.issues())
 
     def reasons(self, scope: Scope = ALL,
@@ -546,8 +540,8 @@ class AdviceTest(AuditCase):
         return issue.what_to_do
 
     def at(self, age: datetime.timedelta, period: int) -> str:
-        return (now() - age + period * MINUTE + MINUTE).strftime(
-            'wait until %H:%M UTC')
+        then = inspection.utc_now() - age + period * MINUTE + MINUTE
+        return then.strftime('wait until %H:%M UTC')
 
     def test_what_is_too_new_is_waited_for(self) -> None:
         volume = self.cloud.volume('reserved', 'reserved', age=MINUTE)
@@ -685,13 +679,11 @@ class SizeTest(AuditCase):
     """2,000 servers, 10,000 attachments."""
 
     def test_progress(self) -> None:
-        told = base.Progress()
         self.cloud.page = 1
-        list(audit.FleetAudit(
-            self.nova(), self.cinder(), Policy(), ALL, told, now,
-            'own').issues())
+        self.audit()
         for what in ('servers', 'attachments', 'volumes that are in-use'):
-            self.assertEqual([1, 2], [n for w, n in told.told if w == what])
+            self.assertEqual([1, 2], [
+                n for w, n in self.progress.told if w == what])
 
     def test_requests_grow_with_pages(self) -> None:
         self.cloud.populate(1998, 5)

@@ -8,15 +8,11 @@ from typing import Any
 
 from nova_bdm_cleanup.fleet import inspection, issues
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.fleet import base
 
 MINUTE = datetime.timedelta(minutes=1)
 
-
-def now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.timezone.utc)
 
 
 class InspectorCase(base.FleetCase):
@@ -24,11 +20,11 @@ class InspectorCase(base.FleetCase):
     def inspect(self, server: str, user: str = 'admin',
                 project: str | None = 'own',
                 witness: Any = None) -> inspection.Inspection | None:
-        cinder = self.cinder(user)
-        cinder.prove_admin()
-        return inspection.Inspector(
-            self.nova(user), cinder, Policy(), lambda: witness, now,
-            project).inspect(server)
+        cloud = self.seen_by(user, project)
+        cloud.cinder.prove_admin()
+        inspector = inspection.Inspector(cloud)
+        inspector.witness.remember(witness)
+        return inspector.inspect(server)
 
     def reasons(self, server: str, **options: Any) -> list[str]:
         """What is not as it should be."""
@@ -203,9 +199,9 @@ class ProjectTest(InspectorCase):
 class WitnessTest(base.FleetCase):
 
     def witness(self) -> inspection.Witness:
-        cinder = self.cinder()
-        cinder.prove_admin()
-        return inspection.Witness(self.nova(), cinder)
+        cloud = self.seen_by()
+        cloud.cinder.prove_admin()
+        return inspection.Witness(cloud)
 
     def test_known_volume(self) -> None:
         self.cloud.lose_volume(self.disk)

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
-from nova_bdm_cleanup.fleet import inspection, reboot
+from nova_bdm_cleanup.fleet import reboot
 from nova_bdm_cleanup.fleet.issues import Remedy
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import Policy, Reason
+from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.fleet import base
 
@@ -19,17 +18,12 @@ class RebootCase(base.FleetCase):
     def setUp(self) -> None:
         super().setUp()
         self.time = 0.0
-        self.progress = base.Progress()
         self.cloud.lose_attachment(self.disk)
 
     def rebooter(self, timeout: float = 600) -> reboot.Rebooter:
-        nova, cinder = self.nova(), self.cinder()
-        cinder.prove_admin()
-        return reboot.Rebooter(
-            nova, inspection.Inspector(
-                nova, cinder, Policy(), lambda: True,
-                lambda: datetime.datetime.now(datetime.timezone.utc), 'own'),
-            self.progress, timeout, lambda: self.time, self.sleep)
+        cloud = self.seen_by()
+        cloud.cinder.prove_admin()
+        return reboot.Rebooter(cloud, timeout, lambda: self.time, self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds

@@ -17,7 +17,6 @@ from nova_bdm_cleanup.fleet.release_facts import (
     ReleaseStep,
 )
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.tests.unit import base as unit_base, loopback, make, wire
 from nova_bdm_cleanup.tests.unit.fleet import base
 
@@ -26,10 +25,7 @@ class ReleaserCase(base.FleetCase):
 
     def releaser(self, user: str = 'admin',
                  connector: Connector = NO_CONNECTOR) -> release.Releaser:
-        return release.Releaser(
-            self.nova(user), self.cinder(user), Policy(), connector,
-            base.Progress(),
-            lambda: datetime.datetime.now(datetime.timezone.utc))
+        return release.Releaser(self.seen_by(user), connector)
 
     def orphan(self, name: str = 'orphan', **fields: Any) -> str:
         """A volume in use by a server that is gone."""
@@ -495,8 +491,9 @@ class TerminateTest(ReleaserCase):
                          (self.calls, self.status()))
         self.cloud.calm()
         self.cloud.driver.clear()
-        releaser = self.releaser(connector=Connector({'host': 'compute1'}))
-        releaser._policy = Policy(stuck_after=datetime.timedelta())
+        releaser = release.Releaser(
+            self.seen_by(stuck_after=datetime.timedelta()),
+            Connector({'host': 'compute1'}))
         releaser.check()
         [step] = releaser.plan([Target(self.volume)])
         [result] = release.Release(releaser, step).do()

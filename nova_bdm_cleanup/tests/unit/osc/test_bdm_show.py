@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from unittest import mock
 
-from nova_bdm_cleanup.osc import base
+from nova_bdm_cleanup.fleet import inspection
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
@@ -69,7 +69,7 @@ class ShowBdmTest(commandcase.CommandCase):
         """Another server is just getting the volume."""
         self.break_volume()
         self.cloud.volumes[self.disk].update(
-            status='reserved', updated_at=base.now().isoformat())
+            status='reserved', updated_at=inspection.utc_now().isoformat())
         self.cloud.attachment('of another', self.cloud.server('another'),
                               self.disk, 'reserved', False)
 

@@ -49,7 +49,7 @@ for line in sys.stdin:
                     number)
         os.environ.update(order['environment'])
         if order['broken']:
-            base.policy = None
+            base.Budget = None
         try:
             code = shell.main(order['arguments'])
         except SystemExit as exc:
