@@ -25,7 +25,7 @@ _REMEDIES = {
 }
 
 
-class FileError(Exception):
+class FileError(OSError):
     """The file cannot be written; names the path and what to do."""
 
 
@@ -65,6 +65,8 @@ def write(path: str, data: bytes, mode: int) -> None:
 def _explained(path: str) -> Iterator[None]:
     try:
         yield
+    except FileError:
+        raise
     except OSError as exc:
         raise FileError('%s: %s; %s' % (
             path, exc.strerror,

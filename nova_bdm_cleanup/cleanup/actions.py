@@ -61,11 +61,8 @@ class SiblingStopped(Exception):
 class Actions:
     """The actions of one plan.
 
-    :param host: Nova and the hypervisor
-    :param cinder: Cinder
     :param entry: the plan's entry in the journal
     :param audit: the log
-    :param trigger: what brings them about
     :param deadline: no action is begun when it is over
     """
 

@@ -53,12 +53,8 @@ def _utcnow() -> datetime.datetime:
 class Cleaner:
     """One cleanup of one server.
 
-    :param host: Nova and the hypervisor
-    :param cinder: Cinder, as this request sees it
     :param journal: where plans and steps are recorded
     :param audit: where they are logged
-    :param policy: what the operator allows
-    :param trigger: what brings it about
     :param deadline: bounds the whole
     :param seen: nothing but these mappings, for these reasons, may go; None:
         whatever is found

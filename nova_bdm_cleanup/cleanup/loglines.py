@@ -77,11 +77,8 @@ class LogLines:
             if finding.withheld is not None:
                 self._withheld(finding)
             else:
-                self._kept(finding)
-
-    def _kept(self, finding: facts.Finding) -> None:
-        self._line(_level(finding.reason), 'kept', finding.reason,
-                   finding.explanation, finding)
+                self._line(_level(finding.reason), 'kept', finding.reason,
+                           finding.explanation, finding)
 
     def _withheld(self, finding: facts.Finding) -> None:
         why = finding.withheld or finding.reason

@@ -27,21 +27,12 @@ class Tally:
             self._removals[str(reason), trigger] += 1
 
     def refused(self, reason: str, trigger: str, number: int = 1) -> None:
-        """Something was withheld, was skipped, or failed.
-
-        :param reason: why
-        :param trigger: in what
-        :param number: how many times
-        """
+        """Something was withheld, was skipped, or failed."""
         with self._lock:
             self._refusals[str(reason), trigger] += number
 
     def looked(self, trigger: str, seconds: float) -> None:
-        """Cinder was asked about a server, or about all of a host.
-
-        :param trigger: for what
-        :param seconds: how long it took
-        """
+        """Cinder was asked about a server, or about all of a host."""
         with self._lock:
             self._looks[trigger] += 1
             self._seconds[trigger] += seconds

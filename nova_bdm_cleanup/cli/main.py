@@ -27,11 +27,7 @@ _COMMANDS = (check_command, journal_command, status_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    :param argv: the arguments, by default those of the process
-    :returns: the exit code
-    """
+    """Run the command."""
     args = _parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         # A name that the terminal cannot show is no reason to show nothing.

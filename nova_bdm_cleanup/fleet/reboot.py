@@ -190,7 +190,6 @@ class Rebooter:
 class Reboot(Act):
     """One reboot.
 
-    :param rebooter: does it
     :param shown: what the operator was shown of the server
     :param stop_again: stop it afterwards if it was stopped before
     """

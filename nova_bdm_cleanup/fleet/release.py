@@ -258,7 +258,6 @@ class Releaser:
 class Release(Act):
     """One step.
 
-    :param releaser: does it
     :param step: what the operator was shown
     """
 

@@ -30,10 +30,7 @@ from nova_bdm_cleanup.rules.table import first, Row
 
 
 def decide(facts: ReleaseFacts) -> tuple[ReleaseStep, ...]:
-    """What to do with a volume: one step for each of its attachments.
-
-    :param facts: fresh ones
-    """
+    """What to do with a volume: one step for each of its attachments."""
     held = [HeldAttachment(facts, a) for a in facts.attachments]
     if held:
         return tuple(_step(h, first(HELD_ATTACHMENTS.rows, h)) for h in held)

@@ -89,9 +89,6 @@ class _Gate:
     Before it sends a request keystoneauth may have to get a token, which can
     take longer than there is time.  What it holds as its "rate semaphore" it
     enters last of all, each time that it sends something.
-
-    :param deadline: of the request
-    :param what: names the request in the exception
     """
 
     def __init__(self, deadline: Deadline, what: str) -> None:
@@ -112,11 +109,9 @@ class Api:
     sent once: changing twice may not be.
 
     :param name: how the operator knows it
-    :param microversion: of the API
     :param connect: gives what sends a request, on first use; may raise
     :param advice: ends the messages of errors
     :param deadline: bounds everything, for those who cannot wait
-    :param budget: counts the requests
     """
 
     def __init__(self, name: str, microversion: str,

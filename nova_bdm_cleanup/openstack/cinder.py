@@ -66,7 +66,6 @@ _NOBODY = '00000000-0000-0000-0000-000000000000'
 class Cinder:
     """Cinder.
 
-    :param api: makes the requests
     :param sees_all: the credentials are an administrator's and see every
         project; otherwise they see one
     :param finds_stale: attachments that no mapping names are of interest, too:
@@ -91,8 +90,6 @@ class Cinder:
         Two requests when everything is in order, whatever the number of
         volumes.
 
-        :param server_id: the server
-        :param bdms: all its block device mappings
         :param project: the server's; what others wrote about the server on
             volumes of their own is then left out
         :param named: attachments that name it, if a list by its id does not

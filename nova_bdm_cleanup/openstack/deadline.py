@@ -23,8 +23,6 @@ class NotBegun(TimedOut):
 class Deadline:
     """So many seconds from now on.
 
-    :param seconds: how long; measured from the construction
-    :param clock: a monotonic clock
     :param wait: waits for a thread, so many seconds at most
     :param option: what sets the time, to be named in exceptions
     """
@@ -65,7 +63,6 @@ class Deadline:
         left behind; what it calls must be harmless when it ends late.
 
         :param what: names the call in the exception
-        :param func: called without arguments
         :returns: what the function returns; what it raises is raised
         :raises TimedOut: when the time is over before or during the call
         """
@@ -91,11 +88,7 @@ class Deadline:
 
 
 class Allowance:
-    """So many seconds in all, for one thing after the other.
-
-    :param seconds: how long
-    :param clock: a monotonic clock
-    """
+    """So many seconds in all, for one thing after the other."""
 
     def __init__(self, seconds: float,
                  clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,24 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong when OpenStack is asked, or told to do something.
 
-::
-
-    ApiError                    no success
-      NotFound                  the API's own, typed 404: it does not exist
-      Unanswered                no usable answer: nothing follows from it
-        Unreachable             no connection, no TLS session, or no answer
-        BadAnswer               an error, or not in the form that was promised
-        BadRequest              a question that the API does not accept
-          BadMarker             the record that ended the last page is gone
-      Refused                   certainly not done: it is not allowed
-        Forbidden               the credentials are good, but not for this
-        Unusable                the catalogue or the API version does not fit
-        ProjectHidden           the credentials do not show the project
-        ServiceTokenRequired    the change is for services only
-      Conflict                  the API does not do it as things are
-      OverBudget                as many requests as the operator allows
-      BadInput                  what the operator named is not to be found
-
 No answer is not "gone": of all these only :class:`NotFound` says that
 something does not exist.
 """

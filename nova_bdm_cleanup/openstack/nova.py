@@ -91,10 +91,7 @@ class ComputeHosts:
 
 
 class Nova:
-    """The compute API.
-
-    :param api: makes the requests
-    """
+    """The compute API."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -20,10 +20,8 @@ def pages(api: Api, path: str, key: str, query: Mapping[str, str],
           ) -> Iterator[list[Mapping[str, Any]]]:
     """Every page of a list.
 
-    :param api: where to ask
     :param path: of the list
     :param key: of the list in the answer
-    :param query: filters
     :param limit: how many records to ask for at once; the service may give
         fewer.  None: as many as it likes
     :param follow_links: whether this list says that there is more.  If not,

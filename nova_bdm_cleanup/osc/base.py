@@ -45,9 +45,6 @@ class Progress:
     """How far a long command is, on a terminal and nowhere else.
 
     One line on standard error that is written over and over.
-
-    :param stream: where to
-    :param clock: a monotonic clock
     """
 
     def __init__(self, stream: Any = None,

@@ -31,8 +31,6 @@ def cinder_for(context: Any, instance: Any, deadline: Deadline,
     """Cinder as this cleanup may see it.
 
     :param context: the context of the reboot or start
-    :param instance: the Nova instance
-    :param deadline: bounds every call
     :param finds_stale: attachments that no mapping names are of interest
     """
     return Cinder(_api(lambda: context_for(context, instance), deadline),

@@ -55,12 +55,7 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
 class Cleaning:
     """A cleanup put together.
 
-    :param manager: the ComputeManager
-    :param context: an elevated context
-    :param instance: the Nova instance
-    :param trigger: what brings it about
     :param share: of the time that many servers have together, in seconds
-    :param seen: nothing but these mappings, for these reasons, may go
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,

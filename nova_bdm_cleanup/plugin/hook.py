@@ -62,7 +62,8 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
                 _wrap(fit.REBOOT, _cleaning_first)
                 needs_disks = True
         if triggers.START.name in names:
-            _wrap(fit.START, _starting)
+            _wrap(fit.START, functools.partial(
+                _cleaning_before, triggers.START))
             needs_disks = True
         if (sweeps or triggers.START.name in names) and (
                 not fit.differences_for(triggers.SWEEP.name)):
@@ -70,7 +71,8 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
 
             _wrap(fit.START, sweeping.waiting)
         if triggers.HOST_BOOT.name in names:
-            _wrap(fit.RESUME, _resuming)
+            _wrap(fit.RESUME, functools.partial(
+                _cleaning_before, triggers.HOST_BOOT))
             needs_disks = True
         if set(names) - set(triggers.BRINGS_BACK):
             from nova_bdm_cleanup.plugin import moves
@@ -160,33 +162,21 @@ def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
 # Starts
 
 
-def _starting(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a start, an undelete, and a start that was interrupted."""
-
+def _cleaning_before(trigger: Trigger, original: Callable[..., Any]
+                     ) -> Callable[..., Any]:
+    """For a start, an undelete, and a start that was interrupted; and for a
+    guest that ran when the host went down.
+    """
     @functools.wraps(original)
-    def _power_on(self: Any, context: Any, instance: Any) -> Any:
-        _clean_before(self, context, instance, triggers.START)
+    def bring_back(self: Any, context: Any, instance: Any,
+                   *args: Any, **kwargs: Any) -> Any:
+        _clean_before(self, context, instance, trigger)
         try:
-            return original(self, context, instance)
+            return original(self, context, instance, *args, **kwargs)
         finally:
             _current.withheld = frozenset()
 
-    return _power_on
-
-
-def _resuming(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a guest that ran when the host went down."""
-
-    @functools.wraps(original)
-    def _resume_guests_state(self: Any, context: Any, instance: Any,
-                             net_info: Any) -> Any:
-        _clean_before(self, context, instance, triggers.HOST_BOOT)
-        try:
-            return original(self, context, instance, net_info)
-        finally:
-            _current.withheld = frozenset()
-
-    return _resume_guests_state
+    return bring_back
 
 
 def _clean_before(manager: Any, context: Any, instance: Any,

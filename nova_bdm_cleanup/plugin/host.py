@@ -61,11 +61,8 @@ class StillConnected(Exception):
 class NovaHost:
     """One instance on this compute node: what ``cleanup.ports`` asks for.
 
-    :param manager: the ComputeManager
     :param context: the elevated context of the reboot or start
-    :param instance: the Nova instance
     :param deadline: bounds what is asked of Cinder
-    :param trigger: what brings the cleanup about
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,

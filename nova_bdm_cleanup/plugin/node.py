@@ -31,11 +31,7 @@ _PASSING = (vm_states.BUILDING, vm_states.DELETED, vm_states.SOFT_DELETED)
 
 
 class NovaNode:
-    """What ``watch.ports`` asks for.
-
-    :param manager: the ComputeManager
-    :param context: an administrator's context
-    """
+    """What ``watch.ports`` asks for."""
 
     def __init__(self, manager: Any, context: Any) -> None:
         self._manager = manager

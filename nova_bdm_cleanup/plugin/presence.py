@@ -24,7 +24,6 @@ def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
            problem: str = '') -> Process:
     """For ``nova-bdm-cleanup status``.
 
-    :param conf: nova.conf, parsed
     :param triggers: the names of those that are installed
     :param problem: why nothing is installed; empty: it is
     :returns: what was recorded

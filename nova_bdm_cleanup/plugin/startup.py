@@ -25,7 +25,6 @@ class StartRefused(RuntimeError):
 def start(conf: cfg.ConfigOpts) -> None:
     """Install the hook, or say why not and leave Nova as it is.
 
-    :param conf: nova.conf, parsed
     :raises StartRefused: when it cannot work and ``required`` is set
     """
     try:

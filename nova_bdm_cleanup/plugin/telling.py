@@ -11,7 +11,6 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup import prometheus
 from nova_bdm_cleanup.cleanup.tally import SINCE_START
-from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.store.database import StoreError
@@ -24,11 +23,7 @@ LOG = logging.getLogger(__name__)
 
 
 class MetricsFile:
-    """The file, if there is to be one.
-
-    :param conf: nova.conf, parsed
-    :param process: this nova-compute
-    """
+    """The file, if there is to be one."""
 
     def __init__(self, conf: cfg.ConfigOpts, process: Process) -> None:
         self._conf = conf
@@ -42,7 +37,7 @@ class MetricsFile:
             return
         try:
             prometheus.write(path, prometheus.text(self._state()))
-        except FileError as exc:
+        except OSError as exc:
             if self._is_written:
                 LOG.error('bdm-cleanup: [bdm_cleanup] metrics_file: %s', exc)
             self._is_written = False

@@ -43,10 +43,8 @@ _watchers: MutableMapping[Any, Watcher] = weakref.WeakKeyDictionary()
 class Watcher:
     """The rounds and the metrics of one nova-compute.
 
-    :param manager: the ComputeManager
     :param process: what was recorded of it
     :param can_sweep: whether starts wait for the sweep
-    :param clock: the time since the epoch
     """
 
     def __init__(self, manager: Any, process: Process, can_sweep: bool,
@@ -129,7 +127,6 @@ def begin(manager: Any, process: Process, can_sweep: bool) -> None:
     Nova runs no periodic task before it has started; but it may bring many
     servers back first, and somebody may look at the metrics meanwhile.
 
-    :param manager: the ComputeManager
     :param process: what was recorded of this nova-compute
     :param can_sweep: whether starts wait for the sweep
     """

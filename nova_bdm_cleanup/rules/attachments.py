@@ -16,18 +16,14 @@ from nova_bdm_cleanup.rules.facts import (
     Volume,
 )
 from nova_bdm_cleanup.rules.mappings import MappingFacts
-from nova_bdm_cleanup.rules.table import first, Keep, Row, Table
+from nova_bdm_cleanup.rules.table import first, Keep, Outcome, Row, Table
 from nova_bdm_cleanup.rules.world import KNOWN, World
 
 
-@dataclasses.dataclass(frozen=True)
-class Delete:
+class Delete(Outcome):
     """Nothing in Nova accounts for it."""
 
-    reason: Reason
-
-    def __str__(self) -> str:
-        return '**deleted**: ``%s``' % self.reason
+    words = '**deleted**: ``%s``'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,18 +16,12 @@ from nova_bdm_cleanup.rules.facts import (
     RemoveBdm,
     WitnessAnswer,
 )
-from nova_bdm_cleanup.rules.table import Row, Table
+from nova_bdm_cleanup.rules.table import Outcome, Row, Table
 from nova_bdm_cleanup.rules.world import World
 
 
-@dataclasses.dataclass(frozen=True)
-class Withhold:
+class Withhold(Outcome):
     """The action is not carried out."""
-
-    reason: Reason
-
-    def __str__(self) -> str:
-        return '``%s``' % self.reason
 
 
 def elsewhere(_due: Due) -> Sequence[Finding]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Callable, Union
+from typing import Callable
 
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import (
@@ -31,6 +31,7 @@ from nova_bdm_cleanup.rules.table import (
     first,
     first_in_sections,
     Keep,
+    Outcome,
     Row,
     Section,
     Table,
@@ -38,27 +39,17 @@ from nova_bdm_cleanup.rules.table import (
 from nova_bdm_cleanup.rules.world import KNOWN, World
 
 
-@dataclasses.dataclass(frozen=True)
-class Remove:
+class Remove(Outcome):
     """The mapping dangles."""
 
-    reason: Reason
-
-    def __str__(self) -> str:
-        return '**removed**: ``%s``' % self.reason
+    words = '**removed**: ``%s``'
 
 
-@dataclasses.dataclass(frozen=True)
-class Drop:
+class Drop(Outcome):
     """Another mapping has the disk: the row goes, and nothing else."""
 
-    reason: Reason
+    words = '**removed**, the row only: ``%s``'
 
-    def __str__(self) -> str:
-        return '**removed**, the row only: ``%s``' % self.reason
-
-
-Outcome = Union[Keep, Remove, Drop]
 
 #: A section for each state of the volume.  The first row that holds in a
 #: section that holds decides.

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 import dataclasses
-from typing import Any, Callable, Generic, TypeVar
+from typing import Any, Callable, ClassVar, Generic, TypeVar
 
 from nova_bdm_cleanup.rules.facts import Reason
 
 Facts = TypeVar('Facts')
-Outcome = TypeVar('Outcome')
+Result = TypeVar('Result')
 
 
 @dataclasses.dataclass(frozen=True)
-class Row(Generic[Facts, Outcome]):
+class Row(Generic[Facts, Result]):
     """One row of a table: a question, and what follows if it holds."""
 
     #: What the documentation says of it.
@@ -22,7 +22,7 @@ class Row(Generic[Facts, Outcome]):
     #: The question.  It may take for granted that no row above holds.
     holds: Callable[[Facts], Any]
     #: What follows; as text, what the documentation says of that.
-    outcome: Outcome
+    outcome: Result
     #: What was found, in plain words for the log, with "it" for the facts.
     words: str
 
@@ -33,16 +33,16 @@ class Row(Generic[Facts, Outcome]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Section(Generic[Facts, Outcome]):
+class Section(Generic[Facts, Result]):
     """The rows of a table that have a question in common."""
 
     cell: str
     holds: Callable[[Facts], object]
-    rows: tuple[Row[Facts, Outcome], ...]
+    rows: tuple[Row[Facts, Result], ...]
 
 
-def first(rows: Iterable[Row[Facts, Outcome]],
-          facts: Facts) -> Row[Facts, Outcome]:
+def first(rows: Iterable[Row[Facts, Result]],
+          facts: Facts) -> Row[Facts, Result]:
     """The row that decides; the last row of a table always holds."""
     for row in rows:
         if row.holds(facts):
@@ -50,15 +50,11 @@ def first(rows: Iterable[Row[Facts, Outcome]],
     raise LookupError('no row holds')
 
 
-def first_in_sections(sections: Iterable[Section[Facts, Outcome]],
-                      facts: Facts) -> Row[Facts, Outcome]:
+def first_in_sections(sections: Iterable[Section[Facts, Result]],
+                      facts: Facts) -> Row[Facts, Result]:
     """The same for a table with sections."""
-    for section in sections:
-        if section.holds(facts):
-            for row in section.rows:
-                if row.holds(facts):
-                    return row
-    raise LookupError('no row holds')
+    return first((row for section in sections if section.holds(facts)
+                  for row in section.rows), facts)
 
 
 AnyRow = TypeVar('AnyRow')
@@ -81,6 +77,24 @@ class Table(Generic[AnyRow]):
                 yield row.cell, str(row.outcome)
 
 
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What follows, and for which reason."""
+
+    reason: Reason
+    #: What the documentation says of it.
+    words: ClassVar[str] = '``%s``'
+
+    def __str__(self) -> str:
+        return self.words % self.reason
+
+
+class Keep(Outcome):
+    """Nothing is done about it."""
+
+    words = 'kept: ``%s``'
+
+
 #: More ids make a line of the log that nobody reads.
 _MOST = 5
 
@@ -91,13 +105,3 @@ def enumerated(ids: Iterable[str]) -> str:
     rest = len(names) - _MOST
     return ', '.join(names[:_MOST]) + (
         ' and %d more' % rest if rest > 0 else '')
-
-
-@dataclasses.dataclass(frozen=True)
-class Keep:
-    """Nothing is done about it."""
-
-    reason: Reason
-
-    def __str__(self) -> str:
-        return 'kept: ``%s``' % self.reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import datetime
+import functools
 import operator
 
 from nova_bdm_cleanup.rules import spelling
@@ -35,9 +36,6 @@ class World:
         self.volumes = snapshot.volumes
         self.policy = policy
         self.now = now
-        self._is_moving: bool | None = None
-        self._has_root: bool | None = None
-        self._swapped_to: Mapping[Attachment, Sequence[Swap]] | None = None
         #: The attachments by their id.
         self.attachments: Mapping[str, Attachment] = {
             a.id: a for a in snapshot.attachments}
@@ -90,33 +88,26 @@ class World:
     # Asked for each attachment that no mapping names, of which there are
     # none as a rule and then perhaps many.
 
-    @property
+    @functools.cached_property
     def has_root(self) -> bool:
-        if self._has_root is None:
-            self._has_root = any(b.is_root for b in self.bdms)
-        return self._has_root
+        return any(b.is_root for b in self.bdms)
 
-    @property
+    @functools.cached_property
     def is_moving(self) -> bool:
         """Some volume is being detached, migrated or swapped."""
-        if self._is_moving is None:
-            self._is_moving = any(
-                v is not None and (v.status in _MOVING or v.is_migrating)
-                for i, v in self.volumes.items()
-                if i in self.bdms_of or not self.is_foreign(i))
-        return self._is_moving
+        return any(v is not None and (v.status in _MOVING or v.is_migrating)
+                   for i, v in self.volumes.items()
+                   if i in self.bdms_of or not self.is_foreign(i))
 
-    @property
+    @functools.cached_property
     def swapped_to(self) -> Mapping[Attachment, Sequence[Swap]]:
         """What may attach the new volume of an interrupted swap, and of which.
 
         Any project can make attachments of its own volumes, but not the swap.
         """
-        if self._swapped_to is None:
-            made = {a: self._swaps_to(a)
-                    for a in sorted(self.unaccounted, key=_by_id)}
-            self._swapped_to = {a: swaps for a, swaps in made.items() if swaps}
-        return self._swapped_to
+        made = {a: self._swaps_to(a)
+                for a in sorted(self.unaccounted, key=_by_id)}
+        return {a: swaps for a, swaps in made.items() if swaps}
 
     def _swaps_to(self, attachment: Attachment) -> Sequence[Swap]:
         volume = self.volumes.get(attachment.volume_id)

@@ -120,7 +120,6 @@ class Database:
 
     :param path: the file, made when missing, as is its directory
     :param max_bytes: it never becomes larger
-    :param tables: the tables of the feature
     :param discard: what makes room for a change
     """
 

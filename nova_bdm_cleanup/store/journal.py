@@ -48,12 +48,7 @@ TABLES = Tables('journal', ((
 _Statement = tuple[str, Sequence[Any]]
 
 class LimitReached(Exception):
-    """The last hour leaves no room for this plan.
-
-    :param account: what is limited
-    :param done: how much of it the last hour had
-    :param limit: how much it may have
-    """
+    """The last hour leaves no room for this plan."""
 
     def __init__(self, account: str, done: int, limit: int) -> None:
         super().__init__('%d %s within the last hour, the limit is %d'
@@ -90,9 +85,7 @@ class Entry:
     def step(self, name: str, outcome: str, **subject: Any) -> None:
         """Record one step.
 
-        :param name: what was done
         :param outcome: ``done``, ``failed`` or ``skipped``
-        :param subject: what it was done to
         :raises StoreError: when it could not be written; it is kept and
             written together with what comes next
         """
@@ -132,9 +125,7 @@ class Entry:
 class Journal:
     """The journal.  Threads may share one.
 
-    :param path: the file of the store
     :param max_bytes: the size that it may have; the oldest entries go first
-    :param clock: the time since the epoch
     """
 
     def __init__(self, path: str, max_bytes: int,
@@ -159,7 +150,6 @@ class Journal:
 
         :param record: the plan, of what JSON can express
         :param charges: what it takes out of the hourly limits
-        :param server: the server that it is of
         :returns: the entry, to record the steps and the end
         :raises StoreError: when it could not be written
         :raises LimitReached: when the hour has had too much already

@@ -65,12 +65,7 @@ class Process:
 
 
 class Processes:
-    """What is kept of the nova-compute of one name.
-
-    :param path: the file of the store
-    :param max_bytes: the size that it may have
-    :param host: the name of the nova-compute
-    """
+    """What is kept of the nova-compute of one name."""
 
     def __init__(self, path: str, max_bytes: int, host: str) -> None:
         self._database = Database(path, max_bytes, TABLES,

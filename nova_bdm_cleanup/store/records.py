@@ -88,10 +88,7 @@ class Recorded:
 
 
 class Records:
-    """What is still there of the journal.
-
-    :param path: the file of the store
-    """
+    """What is still there of the journal."""
 
     def __init__(self, path: str) -> None:
         self._database = Database(path, 0, TABLES, discard_oldest)
@@ -102,8 +99,6 @@ class Records:
                 since: float = float('-inf')) -> tuple[Recorded, ...]:
         """The entries that are still there, the oldest first.
 
-        :param server: only those of this server
-        :param since: only those begun later than that
         :raises StoreError: when they cannot be read
         """
         if server is None:

@@ -81,12 +81,7 @@ class Round:
 
 
 class Watch:
-    """What the audit of one host keeps from round to round.
-
-    :param path: the file of the store
-    :param max_bytes: the size that it may have
-    :param host: the name of the nova-compute
-    """
+    """What the audit of one host keeps from round to round."""
 
     def __init__(self, path: str, max_bytes: int, host: str) -> None:
         self._database = Database(path, max_bytes, TABLES,

@@ -71,9 +71,7 @@ class _Slow(Exception):
 class Audit:
     """The periodic audit of one host.
 
-    :param node: Nova on this host
     :param known: what is kept from round to round
-    :param policy: what the operator allows
     :param interval: seconds from one round to the next
     :param sweeps: whether servers that are stopped are cleaned up
     :param lines: gives the log lines of a server, or of the round

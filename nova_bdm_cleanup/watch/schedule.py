@@ -18,9 +18,7 @@ _EARLY = 1
 def next_round(host: str, interval: int, now: float) -> float:
     """When the next round of a host comes.
 
-    :param host: the name of the nova-compute
     :param interval: seconds from one round to the next
-    :param now: seconds since the epoch
     """
     offset = zlib.crc32(host.encode()) % interval
     begun = (now + _EARLY - offset) // interval

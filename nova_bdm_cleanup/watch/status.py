@@ -70,9 +70,6 @@ class Status:
 def status_of(host: str, path: str, now: float) -> Status:
     """What the store and the kernel say.
 
-    :param host: the name of the nova-compute
-    :param path: of the store
-    :param now: seconds since the epoch
     :raises StoreError: when the store cannot be read
     """
     # The size limits only who writes.
