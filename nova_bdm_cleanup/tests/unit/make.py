@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import datetime
 from typing import Any
 
+from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.rules import facts
 
 NOW = datetime.datetime(2026, 3, 14, 3, 0, tzinfo=datetime.timezone.utc)
@@ -91,6 +92,11 @@ def snapshot(bdms: Iterable[facts.Bdm] = (),
     return facts.Snapshot(server(**about_server), (*roots, *bdms), known,
                           tuple(attachments), witness, sees_all,
                           tuple(swaps))
+
+
+def decide(seen: facts.Snapshot, **policy: Any) -> Any:
+    """What the rules say now."""
+    return rules.decide(seen, facts.Policy(**policy), NOW)
 
 
 def deletions(plan: facts.Plan) -> int:

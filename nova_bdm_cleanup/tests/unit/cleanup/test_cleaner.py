@@ -1216,23 +1216,6 @@ class FailureTest(CleanerTestCase):
             world.reboot()
             self.assertEqual(wanted, world.state(), (moment, story))
 
-    def test_two_crashes(self):
-        wanted, moments = self.undisturbed()
-        for first, second in itertools.product(
-                range(20, moments, 17), range(20, moments, 23)):
-            world = broken()
-            path = os.path.join(self.tempdir(), 'j')
-            for moment in (first, second):
-                world.strike_at = world.moments + moment
-                try:
-                    self.clean(world, path=path)
-                except fakes.Crash:
-                    pass
-                world.restart()
-            self.clean(world, path=path)
-            world.reboot()
-            self.assertEqual(wanted, world.state(), (first, second))
-
 
 #: Which of two attachments is deleted first decides what the status is then,
 #: and the neighbour's legacy attachment stays.

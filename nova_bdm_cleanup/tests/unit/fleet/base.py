@@ -39,6 +39,13 @@ class FleetCase(base.TestCase):
             get_region_name=lambda service: None,
             get_endpoint=lambda service: None))
 
+    def orphan(self, name: str = 'orphan', **fields: Any) -> str:
+        """A volume in use by a server that Nova has deleted."""
+        server = self.cloud.server('server of ' + name)
+        volume = self.cloud.attach(server, name, **fields)
+        self.cloud.lose_server(server)
+        return volume
+
     def session(self, user: str) -> Any:
         return ksa_session.Session(auth=self.server.password(user))
 

@@ -308,22 +308,6 @@ class MeanwhileTest(AuditCase):
                               'reserved', connected=False)
         self.assertEqual([('operation-in-flight', volume)], self.reasons())
 
-    def test_page_ends_with_what_is_deleted_before_the_next(self) -> None:
-        self.cloud.page = 3
-        self.cloud.populate(10, 1)
-        scope = Scope(project='project-0')
-
-        def delete_last() -> None:
-            marker = list(self.cloud.attachments)[2]
-            self.cloud._of_volume.pop(
-                self.cloud.attachments.pop(marker)['volume_id'])
-
-        self.once('attachments.*marker', delete_last)
-        self.audit()
-        self.assertEqual([], self.auditor.gaps)
-        self.audit(scope)
-        self.assertEqual([], self.auditor.gaps)
-
 
 class GapsTest(AuditCase):
     """What did not answer is admitted, and nothing is concluded from it."""
@@ -451,14 +435,6 @@ class GapsTest(AuditCase):
         self.audit(budget=Budget(40))
         self.assertIn('--max-requests', self.auditor.gaps[-1])
         self.assertEqual(40, len(self.cloud.requests))
-
-    def test_page_given_twice(self) -> None:
-        page = {'attachments': [{
-            'id': 'a', 'volume_id': 'v', 'instance': 's',
-            'status': 'attached'}]}
-        self.cloud.on('GET .*/attachments', lambda: (200, page))
-        self.audit()
-        self.assertIn('twice', self.auditor.gaps[0])
 
 
 class RightsTest(AuditCase):

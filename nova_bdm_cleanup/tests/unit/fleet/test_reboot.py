@@ -167,15 +167,6 @@ class RunTest(RebootCase):
                       str(exc))
         self.assertEqual(10.0, self.time)
 
-    def test_refused(self) -> None:
-        for status, error in ((403, errors.Refused), (409, errors.Conflict)):
-            rebooter = self.rebooter()
-            plan = rebooter.look(self.alpha)
-            self.cloud._rules[:] = []
-            self.cloud.on('POST .*/action', lambda s=status: (s, {
-                'fault': {'message': 'on purpose'}}))
-            self.assertRaises(error, rebooter.run, plan, False)
-
     def test_server_that_is_gone_before(self) -> None:
         rebooter = self.rebooter()
         plan = rebooter.look(self.alpha)

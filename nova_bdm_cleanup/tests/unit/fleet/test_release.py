@@ -27,13 +27,6 @@ class ReleaserCase(base.FleetCase):
                  connector: Connector = NO_CONNECTOR) -> release.Releaser:
         return release.Releaser(self.seen_by(user), connector)
 
-    def orphan(self, name: str = 'orphan', **fields: Any) -> str:
-        """A volume in use by a server that is gone."""
-        server = self.cloud.server('server of ' + name)
-        volume = self.cloud.attach(server, name, **fields)
-        self.cloud.lose_server(server)
-        return volume
-
     def release(self, *targets: Target, connector: Connector = NO_CONNECTOR,
                 meanwhile: Callable[[], object] = lambda: None
                 ) -> list[tuple[bool, str]]:
@@ -259,12 +252,6 @@ class ActTest(ReleaserCase):
         self.cloud.mapping(self.alpha, self.volume, neighbour)
         return neighbour
 
-    def test_released(self) -> None:
-        self.assertEqual([(True, 'released: the volume is available')],
-                         self.release(Target(self.volume)))
-        self.assertEqual([('terminate_connection', self.volume)],
-                         self.cloud.driver)
-
     def test_neighbours_stay(self) -> None:
         neighbour = self.neighbour()
         self.assertEqual([(True, 'released: the volume is in-use')],
@@ -350,12 +337,6 @@ class ActTest(ReleaserCase):
         [(done, text)] = self.release(Target(self.volume))
         self.assertFalse(done)
         self.assertIn('unknown: Cinder has accepted it', text)
-
-    def test_refused_by_cinder(self) -> None:
-        self.cloud.on('DELETE ', lambda: (409, {
-            'conflictingRequest': {'message': 'on purpose'}}))
-        [(done, text)] = self.release(Target(self.volume))
-        self.assertEqual((False, 'failed'), (done, text.partition(':')[0]))
 
     def meanwhile(self, change: Callable[[], object]) -> tuple[bool, str]:
         """What comes of it if something happens before the operator's yes."""

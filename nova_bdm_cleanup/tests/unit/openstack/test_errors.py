@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree of errors is the one that the documentation shows."""
+"""What an error says of what was asked."""
 
 from __future__ import annotations
 

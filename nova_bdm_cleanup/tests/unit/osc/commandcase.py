@@ -81,13 +81,6 @@ class CommandCase(base.FleetCase):
     def break_volume(self) -> None:
         self.cloud.lose_attachment(self.disk)
 
-    def orphan(self, name: str = 'orphan', **fields: Any) -> str:
-        """A volume in use by a server that Nova has deleted."""
-        server = self.cloud.server('server of ' + name)
-        volume = self.cloud.attach(server, name, **fields)
-        self.cloud.lose_server(server)
-        return volume
-
     def path(self, name: str = 'plan.json') -> str:
         return os.path.join(self.tempdir(), name)
 

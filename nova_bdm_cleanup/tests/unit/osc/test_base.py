@@ -33,12 +33,13 @@ class ControlTest(commandcase.CommandCase):
             'host'] = self.ODD
 
     def assert_clean(self, *arguments: str) -> None:
-        _, text = self.bdm(*arguments, form='table')
-        for line in (text + self.stderr.getvalue()
-                     + self.log.output).split('\n'):
-            self.assertTrue(line.isprintable(), repr(line))
-        self.assertIn(self.SHOWN, ' '.join(
-            (text, self.stderr.getvalue(), self.log.output)))
+        for form in ('table', 'value'):
+            _, text = self.bdm(*arguments, form=form)
+            for line in (text + self.stderr.getvalue()
+                         + self.log.output).split('\n'):
+                self.assertTrue(line.isprintable(), repr(line))
+            self.assertIn(self.SHOWN, ' '.join(
+                (text, self.stderr.getvalue(), self.log.output)))
 
     def test_every_command(self) -> None:
         for arguments in (('show', self.alpha),

@@ -37,13 +37,6 @@ class ReleaseBdmTest(commandcase.CommandCase):
                 self.stderr.getvalue())
         self.assertIn('1 released', self.log.output)
 
-    def test_nobody_to_ask(self) -> None:
-        code, _ = self.bdm('release', self.orphan())
-        self.assertEqual((ExitCode.BAD_INPUT, []),
-                         (code, self.cloud.requests))
-        self.assertIn('No terminal to ask on: give --yes, or --dry-run',
-                      self.stderr.getvalue())
-
     def test_yes(self) -> None:
         volume = self.orphan()
         code, (row,) = self.bdm('release', volume, '--yes')
@@ -127,14 +120,6 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
         code, _ = self.bdm('release', volume, '--yes')
         self.assertEqual(ExitCode.OK, code)
-
-    def test_max_is_all_or_nothing(self) -> None:
-        self.orphan('one'), self.orphan('two')
-        code, rows = self.bdm('release', '--orphans', '--yes', '--max', '1')
-        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
-        self.assertEqual([], self.cloud.driver)
-        code, rows = self.bdm('release', '--orphans', '--yes', '--max', '2')
-        self.assertEqual((ExitCode.OK, 2), (code, len(rows)))
 
     def test_refused(self) -> None:
         code, (row,) = self.bdm('release', self.disk, '--yes')

@@ -133,13 +133,6 @@ class EntryCase(base.FleetCase):
             path.write_text(content)
         return str(path)
 
-    def orphan(self) -> str:
-        """A volume in use by a server that is gone."""
-        server = self.cloud.server('gone')
-        volume = self.cloud.attach(server, 'orphan')
-        self.cloud.lose_server(server)
-        return volume
-
     def break_server(self, **fields: Any) -> None:
         """Detach a volume behind the back of a server."""
         self.cloud.lose_attachment(self.disk)

@@ -7,17 +7,13 @@ import dataclasses
 
 import testscenarios
 
-from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.rules import attachments, facts, mappings, table
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make
+from nova_bdm_cleanup.tests.unit.make import decide
 
 load_tests = testscenarios.load_tests_apply_scenarios
-
-
-def decide(snapshot, now=make.NOW, **policy):
-    return rules.decide(snapshot, Policy(**policy), now)
 
 
 STALE = make.attachment(id='attachment-9', volume_id='volume-9')

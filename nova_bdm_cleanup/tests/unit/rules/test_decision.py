@@ -11,15 +11,12 @@ from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.tests.unit import base, make
+from nova_bdm_cleanup.tests.unit.make import decide
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
 STALE = make.attachment(id='attachment-9', volume_id='volume-9')
 VOLUME_9 = make.volume(id='volume-9')
-
-
-def decide(snapshot, now=make.NOW, **policy):
-    return rules.decide(snapshot, Policy(**policy), now)
 
 
 class WitnessTest(base.TestCase):

@@ -5,31 +5,29 @@ from __future__ import annotations
 
 import dataclasses
 
-from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Policy, Reason, WitnessAnswer
+from nova_bdm_cleanup.rules.facts import Reason, WitnessAnswer
 from nova_bdm_cleanup.tests.unit import base, make
+from nova_bdm_cleanup.tests.unit.make import decide
 
 STALE = make.attachment(id='attachment-9', volume_id='volume-9')
 VOLUME_9 = make.volume(id='volume-9')
 
 
-def decide(snapshot, now=make.NOW, **policy):
-    return rules.decide(snapshot, Policy(**policy), now)
+def missing(count=1, **values):
+    """So many mappings of volumes that do not exist."""
+    gone = ['gone-%d' % n for n in range(count)]
+    return make.snapshot(
+        [make.bdm(uuid=name, volume_id=name, attachment_id=None)
+         for name in gone], missing=gone, **values)
 
 
 class GuardTest(base.TestCase):
     """What the operator allows."""
 
-    def dangling(self, count=1, **values):
-        return make.snapshot(
-            [make.bdm(uuid='gone-%d' % n, volume_id='gone-%d' % n,
-                      attachment_id=None) for n in range(count)],
-            missing=['gone-%d' % n for n in range(count)], **values)
-
     def test_words_of_remove_when(self):
         looks = {
-            Reason.VOLUME_MISSING: self.dangling(),
+            Reason.VOLUME_MISSING: missing(),
             Reason.VOLUME_AVAILABLE: make.snapshot(
                 [make.bdm()], [make.volume(status='available')]),
             Reason.ATTACHED_ELSEWHERE: make.snapshot(
@@ -58,33 +56,18 @@ class GuardTest(base.TestCase):
             [make.attachment()]), stale_attachments=False)
         self.assertEqual(1, plan.removals)
 
-    def test_a_server_can_be_opted_out(self):
-        plan = decide(make.snapshot(
-            [make.bdm()], [make.volume(status='available'), VOLUME_9],
-            [STALE], keep=True))
-        self.assertEqual([Reason.OPTED_OUT] * 2,
-                         [f.withheld for f in plan.findings])
-
-    def test_a_volume_can_be_opted_out(self):
-        plan = decide(make.snapshot(
-            [make.bdm(attachment_id=None)],
-            [make.volume(status='available', keep=True),
-             dataclasses.replace(VOLUME_9, keep=True)], [STALE]))
-        self.assertEqual([Reason.OPTED_OUT] * 2,
-                         [f.withheld for f in plan.findings])
-
     def test_as_many_as_the_cap_are_removed(self):
-        plan = decide(self.dangling(3), max_removals=3)
+        plan = decide(missing(3), max_removals=3)
         self.assertEqual(3, plan.removals)
 
     def test_one_more_than_the_cap_and_none_is_removed(self):
-        plan = decide(self.dangling(4), max_removals=3)
+        plan = decide(missing(4), max_removals=3)
         self.assertEqual((), plan.due)
         self.assertEqual([Reason.OVER_LIMIT] * 4,
                          [f.withheld for f in plan.findings])
 
     def test_over_the_cap_stale_attachments_go_all_the_same(self):
-        look = self.dangling(2)
+        look = missing(2)
         look = dataclasses.replace(
             look, volumes={**look.volumes, 'volume-9': VOLUME_9},
             attachments=(STALE,))
@@ -93,7 +76,7 @@ class GuardTest(base.TestCase):
                          [f.reason for f in plan.due])
 
     def test_what_is_not_selected_does_not_count(self):
-        look = self.dangling(2)
+        look = missing(2)
         look = dataclasses.replace(
             look, bdms=look.bdms + (make.bdm(volume_id='volume-9'),),
             volumes={**look.volumes, 'volume-9': dataclasses.replace(
@@ -224,22 +207,16 @@ class OptOutTest(base.TestCase):
 class WitnessTest(base.TestCase):
     """Nothing is missing in a Cinder that may be the wrong one."""
 
-    def missing(self, count=1, **values):
-        return make.snapshot(
-            [make.bdm(uuid='gone-%d' % n, volume_id='gone-%d' % n,
-                      attachment_id=None) for n in range(count)],
-            missing=['gone-%d' % n for n in range(count)], **values)
-
     def test_with_a_known_witness_it_happens(self):
         self.assertEqual(2, decide(
-            self.missing(2, witness=WitnessAnswer.KNOWN)).removals)
+            missing(2, witness=WitnessAnswer.KNOWN)).removals)
 
     def test_where_none_exists_a_single_one_is_believed(self):
         self.assertEqual(1, decide(
-            self.missing(1, witness=WitnessAnswer.NONE_EXISTS)).removals)
+            missing(1, witness=WitnessAnswer.NONE_EXISTS)).removals)
 
     def test_several_bear_witness_for_each_other(self):
-        plan = decide(self.missing(2, witness=WitnessAnswer.NONE_EXISTS))
+        plan = decide(missing(2, witness=WitnessAnswer.NONE_EXISTS))
         self.assertEqual([Reason.CINDER_SUSPECT] * 2,
                          [f.withheld for f in plan.findings])
 
@@ -250,7 +227,7 @@ class WitnessTest(base.TestCase):
         self.assertEqual(2, plan.removals)
 
     def test_without_a_witness_nothing_at_all_is_done(self):
-        look = self.missing(witness=WitnessAnswer.UNKNOWN)
+        look = missing(witness=WitnessAnswer.UNKNOWN)
         plan = decide(dataclasses.replace(
             look, volumes={**look.volumes, 'volume-9': VOLUME_9},
             attachments=(STALE,)))
@@ -258,7 +235,7 @@ class WitnessTest(base.TestCase):
                          [f.withheld for f in plan.findings])
 
     def test_unless_told_nobody_has_proved_anything(self):
-        look = self.missing()
+        look = missing()
         look = facts.Snapshot(look.server, look.bdms, look.volumes, ())
         self.assertEqual((), decide(look).due)
 

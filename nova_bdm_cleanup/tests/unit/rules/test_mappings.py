@@ -13,12 +13,9 @@ from nova_bdm_cleanup.rules import facts, mappings
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make
+from nova_bdm_cleanup.tests.unit.make import decide
 
 load_tests = testscenarios.load_tests_apply_scenarios
-
-
-def decide(snapshot, now=make.NOW, **policy):
-    return rules.decide(snapshot, Policy(**policy), now)
 
 
 def reasons(plan):

@@ -9,7 +9,6 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from unittest import mock
 
 import hypothesis
 from hypothesis import stateful, strategies as st
@@ -102,11 +101,6 @@ class LifeCycleTest(WatchTestCase):
         self.assertEqual(((), (one,)), self.round())
         self.assertEqual(((), ()), self.round())
 
-    def test_what_is_seen_once_is_never_told(self):
-        for _ in range(3):
-            self.assertEqual(((), ()), self.round(sighting()))
-            self.assertEqual(((), ()), self.round())
-
     def test_a_second_look_too_soon_is_none(self):
         one = sighting()
         self.round(one)
@@ -114,14 +108,6 @@ class LifeCycleTest(WatchTestCase):
             self.assertEqual(((), ()), self.round(one, later=600))
         # A round need not come to the second.
         self.assertEqual(((one,), ()), self.round(one, later=500))
-
-    def test_rounds_that_failed_in_between(self):
-        one = sighting()
-        self.round(one)
-        for failed in (1, 2, 3):
-            self.now += HOUR
-            self.watch().failed(Round(failed=failed, problem='no'))
-        self.assertEqual(((one,), ()), self.round(one))
 
     def test_a_server_that_is_busy_stays_as_it_was(self):
         told, once = sighting(1), sighting(2)
@@ -132,13 +118,6 @@ class LifeCycleTest(WatchTestCase):
         self.assertEqual(((once,), ()), self.round(told, once))
         self.round(busy={'server-1'})
         self.assertEqual(((), (told, once)), self.round())
-
-    def test_another_reason_is_another_finding(self):
-        before, after = sighting(), sighting(reason='volume-available')
-        self.round(before)
-        self.round(before)
-        self.assertEqual(((), (before,)), self.round(after))
-        self.assertEqual(((after,), ()), self.round(after))
 
     def test_other_words_are_not(self):
         self.round(sighting(explanation='since an hour'))
@@ -168,15 +147,6 @@ class LifeCycleTest(WatchTestCase):
         self.round(one)
         self.assertEqual(((), ()), self.round(one, later=-10 * HOUR))
         self.assertEqual(((one,), ()), self.round(one))
-
-    def test_two_hosts_in_one_store(self):
-        one, other = sighting(), sighting(explanation='of the other')
-        self.round(one)
-        self.round(other, host='compute2', later=0)
-        self.assertEqual(((one,), ()), self.round(one))
-        self.assertEqual(((), (one,)), self.round())
-        self.assertEqual(((other,), ()), self.round(other, host='compute2'))
-        self.assertEqual(((), (other,)), self.round(host='compute2'))
 
 
 class RoundTest(WatchTestCase):
@@ -273,29 +243,6 @@ class StoreTest(WatchTestCase):
         self.assertRaises(
             StoreError, self.round, sighting(explanation='x' * 5 * MIB))
 
-    def content(self):
-        with open(self.path, 'rb') as file:
-            return file.read()
-
-    def test_damaged(self):
-        self.round(sighting())
-        with open(self.path, 'r+b') as file:
-            file.write(b'no store at all ' * 256)
-        before = self.content()
-        watch = self.watch()
-        for func in (watch.known, watch.last, self.round,
-                     lambda: watch.failed(Round())):
-            text = str(self.assertRaises(StoreError, func))
-            self.assertIn(self.path, text)
-            self.assertIn('damaged', text)
-        self.assertEqual(before, self.content())
-
-    def test_of_a_later_release(self):
-        self.round(sighting())
-        self.sql("UPDATE feature SET version = 99 WHERE name = 'watch'")
-        for func in (self.watch().known, self.round):
-            self.assertIn('99', str(self.assertRaises(StoreError, func)))
-
     def test_who_only_reads_needs_no_room_and_changes_nothing(self):
         self.round(sighting())
         os.chmod(self.path, 0o400)
@@ -305,36 +252,6 @@ class StoreTest(WatchTestCase):
         self.assertEqual(self.now, watch.last().succeeded)
         self.assertEqual(before, os.stat(self.path).st_mtime_ns)
         self.assertEqual(['store'], os.listdir(os.path.dirname(self.path)))
-
-    def test_who_may_not_read(self):
-        if os.geteuid():
-            self.skipTest('only root can be somebody else')
-        self.round(sighting())
-        os.seteuid(SOMEBODY)
-        try:
-            self.assertRaises(StoreError, self.watch().known)
-        finally:
-            os.seteuid(0)
-
-    def test_a_round_that_is_killed_is_told_by_the_next(self):
-        self.round(sighting())
-        connect = sqlite3.connect
-
-        def doomed(*args, **kwargs):
-            connection = mock.Mock(wraps=connect(*args, **kwargs))
-            execute = connection.execute
-
-            def commit(statement, *values):
-                if statement == 'COMMIT':
-                    raise KeyboardInterrupt
-                return execute(statement, *values)
-
-            connection.execute = commit
-            return connection
-
-        with mock.patch.object(sqlite3, 'connect', doomed):
-            self.assertRaises(KeyboardInterrupt, self.round, sighting())
-        self.assertEqual(((sighting(),), ()), self.round(sighting()))
 
 
 class WatchMachine(stateful.RuleBasedStateMachine):

@@ -380,14 +380,6 @@ class NoFindingTest(RoundTestCase):
         for _ in range(3):
             self.assertEqual([], self.events())
 
-    def test_what_lasts_one_round_only(self):
-        for _ in range(3):
-            before = dict(self.node.volumes), dict(self.node.attachments)
-            self.node.lose_volume('1-0')
-            self.assertEqual([], self.events())
-            self.node.volumes, self.node.attachments = before
-            self.assertEqual([], self.events())
-
 
 class BusyTest(RoundTestCase):
 
@@ -407,16 +399,6 @@ class BusyTest(RoundTestCase):
         self.assertEqual([], self.events())
         self.assertEqual([('found', 'volume-missing', self.uuid)],
                          self.events())
-
-    def test_what_is_known_of_it_stays(self):
-        self.node.lose_volume('1-0')
-        self.events()
-        self.assertEqual(1, len(self.events()))
-        self.node.change(self.uuid, is_busy=True)
-        self.assertIn('open: volume-missing=1, new: 0, gone: 0',
-                      self.round()[-1]['text'])
-        self.node.change(self.uuid, is_busy=False)
-        self.assertEqual([], self.events())
 
     def test_a_server_that_is_gone(self):
         self.node.lose_volume('1-0')
@@ -581,16 +563,6 @@ class StoreTest(RoundTestCase):
         os.rmdir(self.path)
         os.rename(self.path + '-away', self.path)
         self.assertEqual([('found', 'volume-missing', uuid)], self.events())
-
-    def test_the_store_is_damaged(self):
-        self.node.server(1)
-        self.events()
-        with open(self.path, 'wb') as file:
-            file.write(b'no store at all ' * 256)
-        [line] = self.round()
-        self.assertEqual('journal-unwritable', line['reason'])
-        os.unlink(self.path)
-        self.assertEqual([], self.events())
 
     def test_a_reason_of_a_later_release(self):
         # As the store has it when a release is taken back.
