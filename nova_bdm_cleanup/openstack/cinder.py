@@ -66,6 +66,9 @@ _NOBODY = '00000000-0000-0000-0000-000000000000'
 class Cinder:
     """Cinder.
 
+    A question raises ApiError when it went unanswered, a change when it cannot
+    be known to be done, and each TimedOut when the time is over.
+
     :param sees_all: the credentials are an administrator's and see every
         project; otherwise they see one
     :param finds_stale: attachments that no mapping names are of interest, too:
@@ -99,19 +102,13 @@ class Cinder:
             that a mapping carries
         :raises ProjectHidden: when Cinder does not show every project, and
             was to do so
-        :raises ApiError: when any question went unanswered
-        :raises TimedOut: when the time is over
         """
         return self._api.in_time(
             'asking Cinder',
             lambda: self._look(server_id, bdms, project, named))
 
     def prove_it_answers(self) -> None:
-        """Ask what Cinder can answer without reading any volume.
-
-        :raises ApiError: when it does not answer
-        :raises TimedOut: when the time is over
-        """
+        """Ask what Cinder can answer without reading any volume."""
         self._api.in_time('asking Cinder for nothing', self._is_admin)
 
     def knows_any(self, volume_ids: Sequence[str]) -> bool:
@@ -120,9 +117,6 @@ class Cinder:
         With a volume it reads all attachments, of which anybody can make
         thousands of his own: so it is first asked for one attachment of each
         of a few.
-
-        :raises ApiError: when the question went unanswered
-        :raises TimedOut: when the time is over
         """
         return self._api.in_time(
             'asking Cinder for a witness',
@@ -144,8 +138,6 @@ class Cinder:
         stand what the mapping says.
 
         :param attachment_id: what the mapping names
-        :raises ApiError: when the question went unanswered
-        :raises TimedOut: when the time is over
         """
         return not self.sees_all or self._api.in_time(
             'asking Cinder about a neighbour',
@@ -421,8 +413,6 @@ class Cinder:
             reserved Cinder would not have the back end unmap anything
         :returns: False when it was gone already
         :raises ServiceTokenRequired: when Cinder wants a service token
-        :raises ApiError: when it cannot be known to be done
-        :raises TimedOut: when the time is over
         """
         def delete() -> None:
             if complete:
@@ -438,7 +428,6 @@ class Cinder:
         """Say that an attachment is attached; its volume is in use then.
 
         :raises NotFound: when there is no such attachment
-        :raises ApiError: when it cannot be known to be done
         """
         self._api.post('/attachments/%s/action' % quoted(attachment_id),
                        {'os-complete': {}}, success=204)
@@ -455,8 +444,6 @@ class Cinder:
             every host
         :returns: False when it was gone already
         :raises ServiceTokenRequired: when Cinder wants a service token
-        :raises ApiError: when it cannot be known to be done
-        :raises TimedOut: when the time is over
         """
         return self._change(
             'detaching legacy attachment %s' % attachment.id,
@@ -469,7 +456,6 @@ class Cinder:
         """One of Cinder's volume actions.
 
         :raises NotFound: when there is no such volume
-        :raises ApiError: when it cannot be known to be done
         """
         self._api.post('/volumes/%s/action' % quoted(volume_id),
                        {action: arguments})

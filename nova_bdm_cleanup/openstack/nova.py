@@ -99,10 +99,7 @@ class Nova:
     def servers(self, all_projects: bool = False,
                 project: str | None = None, host: str | None = None,
                 name: str | None = None) -> Iterator[list[ComputeServer]]:
-        """The servers, page by page.
-
-        :raises ApiError: when any page is not answered
-        """
+        """The servers, page by page."""
         query: dict[str, str] = {}
         if all_projects or project or host:
             query['all_tenants'] = '1'

@@ -22,8 +22,6 @@ class SparingCinder(Cinder):
         :data:`BATCH`.
 
         :raises ProjectHidden: when Cinder does not show every project
-        :raises ApiError: when it went unanswered
-        :raises TimedOut: when the time is over
         """
         def ask() -> dict[str, Volume]:
             found = {v.id: v for v in self._in_batches(volume_ids)}
@@ -42,8 +40,6 @@ class SparingCinder(Cinder):
         mapping names is not noticed.
 
         :param known: the volumes that a list showed
-        :raises ApiError: when any question went unanswered
-        :raises TimedOut: when the time is over
         """
         return self._api.in_time(
             'asking Cinder',

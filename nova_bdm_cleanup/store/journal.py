@@ -136,10 +136,7 @@ class Journal:
         self.now = clock
 
     def check(self) -> None:
-        """Find out early whether the journal can be written.
-
-        :raises StoreError: when it cannot
-        """
+        """Find out early whether the journal can be written."""
         self._database.check()
 
     def begin(self, record: Mapping[str, Any], charges: Sequence[Charge], *,
@@ -202,10 +199,7 @@ class Journal:
             statements.clear()
 
     def spent(self, account: str) -> int:
-        """How much of an hourly limit the last hour had.
-
-        :raises StoreError: when it cannot be read
-        """
+        """How much of an hourly limit the last hour had."""
         return self._database.read(lambda connection: int(connection.execute(
             'SELECT total(amount) FROM charge WHERE account = ? AND time >= ?',
             (account, self.now() - _HOUR)).fetchone()[0])) or 0

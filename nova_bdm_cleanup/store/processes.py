@@ -65,7 +65,10 @@ class Process:
 
 
 class Processes:
-    """What is kept of the nova-compute of one name."""
+    """What is kept of the nova-compute of one name.
+
+    Each method raises StoreError when the store cannot be used.
+    """
 
     def __init__(self, path: str, max_bytes: int, host: str) -> None:
         self._database = Database(path, max_bytes, TABLES,
@@ -75,10 +78,7 @@ class Processes:
             self._database.path, urllib.parse.quote(host, safe=''))
 
     def started(self, process: Process) -> None:
-        """From now on that nova-compute is this process.
-
-        :raises StoreError: when that cannot be written
-        """
+        """From now on that nova-compute is this process."""
         self._database.write(
             lambda connection: connection.execute(
                 'INSERT OR REPLACE INTO process VALUES (?, ?, ?, ?, ?)',
@@ -88,10 +88,7 @@ class Processes:
             _held[self._lock] = self._hold()
 
     def is_running(self) -> bool:
-        """Whether the last one that was started still runs.
-
-        :raises StoreError: when nobody can tell
-        """
+        """Whether the last one that was started still runs."""
         try:
             lock = self._locked(os.O_RDONLY, fcntl.LOCK_EX)
         except FileNotFoundError:
@@ -101,10 +98,7 @@ class Processes:
         return lock is None
 
     def last(self) -> Process | None:
-        """The last nova-compute of this name that was to have the plugin.
-
-        :raises StoreError: when it cannot be read
-        """
+        """The last nova-compute of this name that was to have the plugin."""
         row = self._database.read(lambda connection: connection.execute(
             'SELECT host, since, identity, problem, facts FROM process '
             'WHERE host = ?', (self._host,)).fetchone())
@@ -119,10 +113,7 @@ class Processes:
                 'process of host %s: %s' % (host, exc)) from exc
 
     def hosts(self) -> tuple[str, ...]:
-        """The names of all nova-computes that were to have the plugin.
-
-        :raises StoreError: when they cannot be read
-        """
+        """The names of all nova-computes that were to have the plugin."""
         return self._database.read(lambda connection: tuple(
             row[0] for row in connection.execute(
                 'SELECT host FROM process ORDER BY host').fetchall())) or ()

@@ -88,7 +88,10 @@ class Recorded:
 
 
 class Records:
-    """What is still there of the journal."""
+    """What is still there of the journal.
+
+    Each method raises StoreError when the store cannot be used.
+    """
 
     def __init__(self, path: str) -> None:
         self._database = Database(path, 0, TABLES, discard_oldest)
@@ -97,19 +100,13 @@ class Records:
 
     def entries(self, server: str | None = None,
                 since: float = float('-inf')) -> tuple[Recorded, ...]:
-        """The entries that are still there, the oldest first.
-
-        :raises StoreError: when they cannot be read
-        """
+        """The entries that are still there, the oldest first."""
         if server is None:
             return self._read(_BY_TIME, since)
         return self._read(_BY_SERVER, since, server)
 
     def find(self, identifier: str) -> Recorded | None:
-        """One entry, if it is still there.
-
-        :raises StoreError: when it cannot be read
-        """
+        """One entry, if it is still there."""
         if not (identifier.isascii() and identifier.isalnum()
                 and len(identifier) < 12):
             return None

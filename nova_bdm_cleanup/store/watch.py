@@ -81,7 +81,10 @@ class Round:
 
 
 class Watch:
-    """What the audit of one host keeps from round to round."""
+    """What the audit of one host keeps from round to round.
+
+    Each method raises StoreError when the store cannot be used.
+    """
 
     def __init__(self, path: str, max_bytes: int, host: str) -> None:
         self._database = Database(path, max_bytes, TABLES,
@@ -122,10 +125,7 @@ class Watch:
             change, sum(len(s.explanation) + 300 for s in seen))
 
     def failed(self, done: Round) -> None:
-        """A round failed, and what is known stays as it is.
-
-        :raises StoreError: when that cannot be written
-        """
+        """A round failed, and what is known stays as it is."""
         self._database.write(
             lambda connection: self._remember(connection, done))
 
@@ -137,17 +137,11 @@ class Watch:
     # What is known
 
     def known(self) -> tuple[Known, ...]:
-        """Everything that the last good round found.
-
-        :raises StoreError: when it cannot be read
-        """
+        """Everything that the last good round found."""
         return self._database.read(self._known) or ()
 
     def last(self) -> Round:
-        """The last rounds.
-
-        :raises StoreError: when they cannot be read
-        """
+        """The last rounds."""
         row = self._database.read(lambda connection: connection.execute(
             'SELECT succeeded, servers, volumes, requests, seconds, failed, '
             'problem, next FROM round WHERE host = ?',
