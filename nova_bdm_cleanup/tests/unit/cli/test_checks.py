@@ -190,17 +190,11 @@ class MetricsFileTest(CheckCase):
         self.assertEqual([], os.listdir(self.directory))
 
     def test_it_cannot(self) -> None:
-        link = os.path.join(self.directory, 'link.prom')
-        os.symlink('elsewhere', link)
-        for path, words in (
-                (link, 'symbolic link'),
-                (os.path.join(self.directory, 'bdm.txt'), '.prom'),
-                (os.path.join(self.directory, 'none', 'bdm.prom'),
-                 'make the directory')):
-            code, details = self.metrics(path)
-            self.assertEqual(Code.FAILURE, code)
-            self.assertTrue(details.startswith(path), details)
-            self.assertIn(words, details)
+        path = os.path.join(self.directory, 'none', 'bdm.prom')
+        code, details = self.metrics(path)
+        self.assertEqual(Code.FAILURE, code)
+        self.assertTrue(details.startswith(path), details)
+        self.assertIn('make the directory', details)
 
 
 class ServiceTokenTest(CheckCase):

@@ -180,11 +180,6 @@ class StatusCommandTest(base.CommandTest):
 
     # Exit codes
 
-    def test_active(self):
-        self.start()
-        self.assertEqual(0, self.table()[0])
-        self.assertEqual(0, self.json()[0])
-
     def test_never_started(self):
         code, table = self.table()
         self.assertEqual((1, {'Host', 'State'}), (code, set(table)))
@@ -228,12 +223,6 @@ class StatusCommandTest(base.CommandTest):
         self.assertEqual((5, 'cannot-tell', None, None),
                          (code, found['state'], found['process'],
                           found['last_round']))
-
-    def test_another_host(self):
-        self.start(host='compute2')
-        code, found = self.json()
-        self.assertEqual(1, code)
-        self.assertIn('compute2', found['why'])
 
     def test_a_bad_file(self):
         code, out, err = self.call(

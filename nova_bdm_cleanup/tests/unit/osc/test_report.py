@@ -104,28 +104,15 @@ class PageTest(ReportCase):
     def test_bad_input(self) -> None:
         """Nothing is asked, and nothing is left behind."""
         self.path_of_page.symlink_to('elsewhere')
-        for path, words in (
-                (self.path_of_page, 'it is a symbolic link'),
-                (self.path_of_page.parent / 'no' / 'such', 'No such file'),
-                (self.path_of_page.parent, 'something else than a file'),
-                ('', 'name a file'),
-                (self.unwritable() / 'report.html',
-                 '(Permission denied|Read-only file system)')):
+        for path, words in ((self.path_of_page, 'it is a symbolic link'),
+                            ('', 'name a file')):
             code, _ = self.bdm('audit', '--report', str(path))
             self.assertEqual(ExitCode.BAD_INPUT, code)
-            self.assertRegex(self.stderr.getvalue(), 'report %s: .*%s' % (
-                re.escape(str(path)), words))
+            self.assertIn('report %s: %s' % (path, words),
+                          self.stderr.getvalue())
         self.assertEqual(['report.html'],
                          os.listdir(self.path_of_page.parent))
         self.assertEqual([], self.cloud.requests)
-
-    def unwritable(self) -> pathlib.Path:
-        """A directory in which nobody can make a file, not even root."""
-        if os.geteuid() == 0:
-            return pathlib.Path('/sys')
-        path = pathlib.Path(self.path('directory'))
-        path.mkdir(mode=0o500)
-        return path
 
     def test_it_is_replaced_by_an_audit_that_is_not_refused(self) -> None:
         self.path_of_page.write_text('of yesterday')
