@@ -16,24 +16,24 @@ PAGE = ROOT / 'doc' / 'source' / 'contributor' / 'proof.rst'
 TESTS = ROOT / 'nova_bdm_cleanup' / 'tests'
 SEARCH = TESTS / 'simulation'
 
-COLUMNS = ['Promise', 'Page', 'Search', 'Unit', 'Functional', 'Devices',
-           'End to end']
+LEVELS = {'Search', 'Unit', 'Functional', 'Devices', 'End to end'}
+
+#: A promise, where it is made, and its proofs.
+ENTRY = re.compile(r'^(\S.*) \((.*)\)\n((?:   .*\n)+)', re.M)
 
 
-def rows() -> list[dict[str, str]]:
-    """The rows of the table, by the name of the column."""
-    text = PAGE.read_text(encoding='utf-8').partition('.. list-table::')[2]
-    header, *found = [
-        [' '.join(cell.split()) for cell in re.split(r'\n     -', row)]
-        for row in text.split('\n   * - ')[1:]]
-    assert header == COLUMNS, header
-    return [dict(zip(COLUMNS, cells)) for cells in found
-            if len(cells) == len(COLUMNS)]
+def entries() -> list[tuple[str, str, dict[str, str]]]:
+    """Each promise with its pages, and with its proofs by level."""
+    return [
+        (promise, pages, dict(level.split(': ') for level in
+                              ' '.join(body.split())[:-1].split('. ')))
+        for promise, pages, body in ENTRY.findall(
+            PAGE.read_text(encoding='utf-8'))]
 
 
-def named(column: str) -> set[str]:
-    return {name for row in rows()
-            for name in re.findall('``([^`]+)``', row[column])}
+def named(level: str) -> set[str]:
+    return {name for _, _, proofs in entries()
+            for name in re.findall('``([^`]+)``', proofs.get(level, ''))}
 
 
 def parsed(path: pathlib.Path) -> ast.Module:
@@ -79,22 +79,20 @@ def of_devices() -> Iterator[str]:
 
 class ProofsTest(base.TestCase):
 
-    def check(self, column: str, existing: set[str]) -> None:
-        names = named(column)
+    def check(self, level: str, existing: set[str]) -> None:
+        names = named(level)
         self.assertGreater(len(names), 10)
         self.assertEqual(set(), names - existing)
 
     def test_every_promise_has_a_page_and_a_proof(self) -> None:
-        found = rows()
-        text = PAGE.read_text(encoding='utf-8')
-        # And the header.
-        self.assertEqual(text.count('\n   * - '), len(found) + 1)
-        for row in found:
-            pages = set(row['Page'].split(', '))
-            self.assertLessEqual(pages, {'README', 'behaviour', 'risks'})
-            self.assertTrue(any(row[name] for name in COLUMNS[2:]),
-                            row['Promise'])
-            self.assertLessEqual(len(row['Promise'].split()), 15)
+        found = entries()
+        self.assertEqual(len(found), len(re.findall(
+            r'\n\S.*\n   ', PAGE.read_text(encoding='utf-8'))))
+        for promise, pages, proofs in found:
+            self.assertLessEqual(set(pages.split(', ')),
+                                 {'README', 'behaviour', 'risks'})
+            self.assertLessEqual(set(proofs), LEVELS)
+            self.assertLessEqual(len(promise.split()), 15)
 
     def test_search(self) -> None:
         self.check('Search', set(of_search()))
