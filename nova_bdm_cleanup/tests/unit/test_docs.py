@@ -8,9 +8,12 @@ import inspect
 import pathlib
 import re
 
+from oslo_config import cfg
+
 from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.fleet.issues import FleetReason
-from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.plugin import options, startup
+from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base
 
@@ -18,9 +21,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 GUIDE = ROOT / 'doc' / 'source' / 'guide'
 RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
 
+#: With whole log lines.
+LINES = (GUIDE / 'audit-lines.rst', GUIDE / 'get-started.rst')
+
 #: A log line, with ids shortened.
 LINE = re.compile(
-    r'   (DEBUG|INFO|WARNING|ERROR) \.\.\. '
+    r' +(DEBUG|INFO|WARNING|ERROR) \.\.\. '
     r'(\[instance: [0-9a-f]{8}-\.\.\.\] )?'
     r'bdm-cleanup: event=(?P<event>\S+) reason=(?P<reason>\S+) volume=\S+ '
     r'attachment=\S+ device=\S+ request_id=\S+: \S')
@@ -124,22 +130,21 @@ class DocumentationTest(base.TestCase):
             set(), set(re.findall(r'^\.\. _(.*):$', text, re.M)) - known)
 
     def test_every_audit_event_has_a_section(self) -> None:
-        found = sections(GUIDE / 'audit-lines.rst')
-        self.assertGreater(len(events()), 5)
-        for event in events():
-            self.assertIn(event, found)
-            self.assertIn('event=%s ' % event, found[event])
-            self.assertIn('\nWhat to do: ', found[event])
+        entries = dict(re.findall(
+            r'^   ([a-z-]+)\n((?:      .*\n|\n)+)',
+            (GUIDE / 'audit-lines.rst').read_text(encoding='utf-8'), re.M))
+        self.assertEqual(events(), set(entries))
+        for entry in entries.values():
+            self.assertIn('**What to do:** ', ' '.join(entry.split()))
 
     def test_the_lines_shown_are_of_events_and_reasons_that_exist(
             self) -> None:
         reasons = {str(r) for r in facts.Reason} | {'-'}
-        for page, form in ((RUNBOOK, SHORT),
-                           (GUIDE / 'audit-lines.rst', LINE)):
+        for page, form in ((RUNBOOK, SHORT), *((p, LINE) for p in LINES)):
             text = page.read_text(encoding='utf-8')
             shown = [form.match(line) for line in text.split('\n')
-                     if re.match(r'   [A-Z]+ .*event=', line)]
-            self.assertGreater(len(shown), 5)
+                     if re.match(r' +[A-Z]+ .*event=', line)]
+            self.assertGreater(len(shown), 4)
             for line in shown:
                 assert line is not None, page
                 self.assertIn(line['event'], events())
@@ -150,7 +155,15 @@ class DocumentationTest(base.TestCase):
         text = RUNBOOK.read_text(encoding='utf-8')
         shown = [line.partition('...: ')[2] for line in text.split('\n')
                  if SHORT.match(line)]
-        self.assertGreater(len(shown), 30)
+        shown += [line.partition('request_id=')[2].partition(': ')[2]
+                  for page in LINES
+                  for line in page.read_text(encoding='utf-8').split('\n')
+                  if LINE.match(line)]
+        # What is no command in the output of "journal undo".
+        shown += re.findall(r'^   # ((?!nova-).*)', (
+            GUIDE / 'cli' / 'nova-bdm-cleanup.rst').read_text(
+                encoding='utf-8'), re.M)
+        self.assertGreater(len(shown), 50)
         # In the text, what is no name, option or command.
         shown += [words for words in (
             ' '.join(quoted.split()) for quoted in re.findall(
@@ -159,7 +172,8 @@ class DocumentationTest(base.TestCase):
             and not re.match(r'openstack |nova-|multipath |\[|-', words)]
         self.assertIn('this Cinder knows no volume of this cell: a wrong '
                       'region, or a restored database?', shown)
-        self.assertEqual([], [m for m in shown if not is_said(m, known)])
+        self.assertEqual([], [m for m in shown if not (
+            is_said(m, known) or is_said('# ' + m, known))])
         self.assertFalse(is_said('the volume is away with the fairies',
                                  known))
 
@@ -168,6 +182,17 @@ class DocumentationTest(base.TestCase):
                   for page in (ROOT / 'doc' / 'source').rglob('*.rst')]
         self.assertGreater(len(titles), 20)
         self.assertEqual(sorted(set(titles)), sorted(titles))
+
+    def test_the_line_at_start_has_the_values_of_the_options(self) -> None:
+        conf = cfg.ConfigOpts()
+        conf([])
+        conf.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
+        options.register_opts(conf)
+        for name, value in (('mode', 'observe'), ('audit_interval', 3600)):
+            conf.set_override(name, value, group=GROUP)
+        self.assertIn(
+            startup._options(conf, ['hard_reboot']) + '\n',
+            (GUIDE / 'get-started.rst').read_text(encoding='utf-8'))
 
     def test_options_that_are_named_exist(self) -> None:
         names = {opt.dest for opt in options.OPTS}
