@@ -11,6 +11,7 @@ import re
 from oslo_config import cfg
 
 from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.cli import journal_command, status_command
 from nova_bdm_cleanup.fleet.issues import FleetReason
 from nova_bdm_cleanup.plugin import options, startup
 from nova_bdm_cleanup.plugin.switch import GROUP
@@ -182,6 +183,21 @@ class DocumentationTest(base.TestCase):
                   for page in (ROOT / 'doc' / 'source').rglob('*.rst')]
         self.assertGreater(len(titles), 20)
         self.assertEqual(sorted(set(titles)), sorted(titles))
+
+    def test_the_tables_shown_have_the_titles_of_the_code(self) -> None:
+        text = (GUIDE / 'cli' / 'nova-bdm-cleanup.rst').read_text(
+            encoding='utf-8')
+        (first, second), = re.findall(
+            r'# nova-bdm-cleanup status\n((?:   .*\n)+)\n   (.*)', text)
+        listing, = re.findall(r'journal list --since .*\n   (.*)', text)
+        for module, titles in (
+                (status_command, re.findall('^   (.*?)  ', first, re.M)),
+                (status_command, re.split('  +', second)),
+                (journal_command, re.split('  +', listing))):
+            source = inspect.getsource(module)
+            self.assertGreater(len(titles), 4)
+            for title in titles:
+                self.assertIn("'%s'" % title, source)
 
     def test_the_line_at_start_has_the_values_of_the_options(self) -> None:
         conf = cfg.ConfigOpts()

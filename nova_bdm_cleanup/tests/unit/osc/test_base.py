@@ -77,4 +77,4 @@ class HelpTest(commandcase.CommandCase):
         for column in columns:
             self.assertIn('``%s``' % column, text)
         for code in ExitCode:
-            self.assertIn('\n   * - %d\n' % code, text)
+            self.assertIn('\n%-4d ' % code, text)
