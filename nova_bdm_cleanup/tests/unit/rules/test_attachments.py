@@ -260,12 +260,6 @@ class AttachmentTest(base.TestCase):
         self.assertFalse(disconnected(
             second_of_a_healthy_disk(SECOND, make.OTHER_HOST)))
 
-    def test_what_an_image_mapping_carries_is_accounted_for(self):
-        plan = decide(make.snapshot(
-            [make.bdm(source_type='image')], [make.volume()],
-            [make.attachment()]))
-        self.assertEqual((), plan.due)
-
 
 FOREIGN = dataclasses.replace(VOLUME_9, project=make.OTHER_PROJECT)
 FOREIGN_KINDS = (

@@ -24,22 +24,6 @@ class PlanTest(base.TestCase):
         self.assertEqual([Reason.OVER_LIMIT, Reason.NOT_SELECTED, None],
                          [f.withheld for f in plan.findings])
 
-    def test_what_is_due_is_counted_by_its_kind(self):
-        bdm = make.bdm()
-        own, left_over = make.attachment(), make.attachment(id='left-over')
-        removal = facts.Finding(
-            Reason.VOLUME_AVAILABLE, '', bdm,
-            action=facts.RemoveBdm(bdm, (left_over, own)))
-        reserved = facts.Finding(
-            Reason.STALE_ATTACHMENT, '', attachment=STALE,
-            action=facts.DeleteAttachment(dataclasses.replace(
-                STALE, status='reserved')))
-        plan = facts.Plan((removal, reserved))
-        # The mapping's own belongs to the mapping.
-        self.assertEqual((1, 2), (plan.removals, make.deletions(plan)))
-        plan = plan.withhold(Reason.OVER_LIMIT)
-        self.assertEqual((0, 0), (plan.removals, make.deletions(plan)))
-
     def test_only_one_kind_is_withheld(self):
         bdm = make.bdm()
         plan = facts.Plan((
@@ -119,13 +103,3 @@ class SummedUpTest(base.TestCase):
                      for _ in range(9))
         plan = facts.Plan((*kept, *due))
         self.assertEqual(plan, plan.summed_up())
-
-
-class ReasonTest(base.TestCase):
-    """The codes are what operators grep for."""
-
-    def test_codes_are_words_for_grep(self):
-        for reason in Reason:
-            self.assertRegex(reason.value, '^[a-z]+(-[a-z]+)*$')
-            self.assertEqual(reason.value, str(reason))
-            self.assertEqual(reason.value, '%s' % reason)

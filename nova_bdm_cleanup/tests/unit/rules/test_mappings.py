@@ -419,16 +419,6 @@ class MappingTest(base.TestCase):
             'the volume has been attaching since 2026-03-14 01:00:00 UTC',
             finding.explanation)
 
-    def test_only_volume_to_volume_is_ever_removed(self):
-        for kind in (('image', 'volume'), ('snapshot', 'volume'),
-                     ('blank', 'volume'), ('image', 'local'),
-                     ('blank', 'local'), ('volume', 'local'), (None, None)):
-            for boot_index in (0, None):
-                bdm = make.bdm(source_type=kind[0], destination_type=kind[1],
-                               boot_index=boot_index)
-                plan = decide(make.snapshot([bdm], missing=['volume-1']))
-                self.assertEqual((), plan.due, kind)
-
     def test_the_attachment_goes_with_the_last_mapping_of_the_volume(self):
         # Cinder is told when no mapping of the volume is connected any more.
         never = make.bdm(uuid='bdm-0', attachment_id=None,
@@ -536,16 +526,6 @@ class DuplicateTest(base.TestCase):
                     [make.bdm(), spare], [make.volume()],
                     [make.attachment(status='attaching')]))):
             self.assertEqual((), plan.due)
-
-    def test_it_can_be_left_out(self):
-        plan = decide(
-            make.snapshot(
-                [make.bdm(), self.second(attachment_id=None,
-                                         has_connection_info=False)],
-                [make.volume()], [make.attachment()]),
-            remove_when=facts.DANGLING)
-        self.assertEqual([None, Reason.NOT_SELECTED],
-                         [f.withheld for f in plan.findings])
 
 
 class SwapTest(base.TestCase):
