@@ -210,14 +210,6 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.OK, code)
         self.assertEqual([('os-unreserve', volume)], self.cloud.driver)
 
-    def test_bad_input(self) -> None:
-        for arguments in ((), ('--orphans', self.disk), ('nothing',),
-                          ('--plan', 'no/such/file'),
-                          (self.disk, '--connector', 'no/such/file')):
-            self.assertEqual(
-                ExitCode.BAD_INPUT,
-                self.bdm('release', '--yes', *arguments)[0], arguments)
-
 
 class PlanTest(commandcase.CommandCase):
     """What an audit has written into a file."""

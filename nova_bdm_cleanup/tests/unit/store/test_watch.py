@@ -175,16 +175,6 @@ class RoundTest(WatchTestCase):
         self.assertEqual(seen, tuple(
             known.sighting for known in self.watch().known()))
 
-    def test_nothing_is_told_that_cannot_be_remembered(self):
-        self.round(sighting())
-        os.rename(self.path, self.path + '-away')
-        os.mkdir(self.path)
-        self.assertRaises(StoreError, self.round, sighting())
-        self.assertRaises(StoreError, self.watch().failed, Round(failed=1))
-        os.rmdir(self.path)
-        os.rename(self.path + '-away', self.path)
-        self.assertEqual(((sighting(),), ()), self.round(sighting()))
-
 
 class StoreTest(WatchTestCase):
     """A store that others use, that is old, full, damaged, or not ours."""
@@ -242,16 +232,6 @@ class StoreTest(WatchTestCase):
         self.assertEqual(0, self.journal().spent(REMOVALS))
         self.assertRaises(
             StoreError, self.round, sighting(explanation='x' * 5 * MIB))
-
-    def test_who_only_reads_needs_no_room_and_changes_nothing(self):
-        self.round(sighting())
-        os.chmod(self.path, 0o400)
-        before = os.stat(self.path).st_mtime_ns
-        watch = Watch(self.path, 0, 'compute1')
-        self.assertEqual(1, len(watch.known()))
-        self.assertEqual(self.now, watch.last().succeeded)
-        self.assertEqual(before, os.stat(self.path).st_mtime_ns)
-        self.assertEqual(['store'], os.listdir(os.path.dirname(self.path)))
 
 
 class WatchMachine(stateful.RuleBasedStateMachine):
