@@ -43,7 +43,7 @@ class Releaser:
     def __init__(self, cloud: inspection.Cloud, connector: Connector) -> None:
         self._cloud = cloud
         self._nova = cloud.nova
-        self._cinder = cloud.cinder
+        self.cinder = cloud.cinder
         self._connector = connector
         self._inspector = inspection.Inspector(cloud)
         #: The servers that claim a volume, as the last scan found them.
@@ -59,7 +59,7 @@ class Releaser:
 
         :raises Refused: when it cannot
         """
-        if not self._cinder.prove_admin():
+        if not self.cinder.prove_admin():
             raise errors.Refused('Cinder does not show all projects to these '
                                  'credentials; this needs the admin role')
         hosts = self._nova.hosts()
@@ -79,10 +79,10 @@ class Releaser:
         :raises BadInput: when it is neither
         """
         wanted = spelling.identifier(name)
-        attachment = self._cinder.attachment(wanted)
+        attachment = self.cinder.attachment(wanted)
         if attachment is not None:
             return Target(attachment.volume_id, attachment.id)
-        if self._cinder.volume(wanted) is None:
+        if self.cinder.volume(wanted) is None:
             raise errors.BadInput('neither an attachment nor a volume has the '
                                   'ID %s' % name)
         return Target(wanted)
@@ -104,68 +104,11 @@ class Releaser:
                 steps += [s for s in chosen if s not in steps]
         return tuple(steps)
 
-    def neighbours(self, step: ReleaseStep) -> tuple[Attachment, ...]:
-        """The other attachments of the volume."""
-        return tuple(sorted(
-            (a for a in self._cinder.attachments_of(step.volume)
-             if a.id != step.attachment_id), key=lambda a: a.id))
-
-    def look(self, step: ReleaseStep) -> list[Result]:
-        """The results if a step is no longer what is to be done."""
+    def again(self, step: ReleaseStep) -> ReleaseStep | None:
+        """What would be planned instead of a step now; None: it is gone."""
         self._gone.pop(step.server or '', None)
-        again = next((s for s in self._steps(step.volume)
-                      if s.attachment_id == step.attachment_id), None)
-        if again is not None and again.key == step.key \
-                and again.needs_look == step.needs_look:
-            return []
-        if step.call is Call.ROLL_DETACHING and again is not None:
-            volume = self._cinder.volume(step.volume)
-            if volume is not None and volume.status == step.expected:
-                # With another attachment of the same volume, for example.
-                return [Result(step, 'done: the volume is %s'
-                               % volume.status, True)]
-        if again is None:
-            return [Result(step, 'skipped: it is gone already', True)]
-        return [Result(step, 'skipped: ' + again.explanation,
-                       again.is_settled)]
-
-    def do(self, step: ReleaseStep,
-           neighbours: tuple[Attachment, ...]) -> Result:
-        """Make the call of a step, and read back what came of it.
-
-        :param step: one with a call
-        :param neighbours: what it must not change
-        """
-        if step.call is not None:
-            _MAKE[step.call](self._cinder, step)
-        try:
-            return self._read_back(step, neighbours)
-        except errors.ApiError as exc:
-            raise errors.Unanswered(
-                'Cinder has accepted it; what came of it was not read back: '
-                '%s' % exc, exc.status) from exc
-
-    def _read_back(self, step: ReleaseStep,
-                   neighbours: tuple[Attachment, ...]) -> Result:
-        volume = self._cinder.volume(step.volume)
-        if volume is None:
-            return Result(step, 'failed: the volume is gone')
-        left = step.attachment_id and self._cinder.attachment(
-            step.attachment_id)
-        if step.call is Call.COMPLETE:
-            if not left or left.status != 'attached':
-                return Result(step, 'failed: the attachment is not attached')
-        elif left and step.call is not Call.ROLL_DETACHING:
-            return Result(step, 'failed: the attachment is still there')
-        if self.neighbours(step) != neighbours:
-            return Result(step, 'unknown: another attachment of the volume '
-                                'has changed: look at it')
-        if volume.status != step.expected:
-            return Result(step, 'failed: the volume is %s, not %s' % (
-                volume.status, step.expected))
-        return Result(step, '%s: the volume is %s' % (
-            'done' if step.call is Call.COMPLETE else 'released',
-            volume.status), True)
+        return next((s for s in self._steps(step.volume)
+                     if s.attachment_id == step.attachment_id), None)
 
     # The facts
 
@@ -189,11 +132,11 @@ class Releaser:
             self._cloud.progress('servers', count)
 
     def _steps(self, volume_id: str) -> tuple[ReleaseStep, ...]:
-        volume = self._cinder.volume(volume_id)
+        volume = self.cinder.volume(volume_id)
         if volume is None:
             return (ReleaseStep(volume_id, 'the volume does not exist',
                                 is_settled=True),)
-        attachments = self._cinder.attachments_of(volume_id)
+        attachments = self.cinder.attachments_of(volume_id)
         servers = {s: self._nova.server(s) for s in sorted({
             a.server_id for a in attachments if a.server_id})}
         claims = set(self._claims[volume_id])
@@ -220,7 +163,7 @@ class Releaser:
     def _see_gone(self, server_id: str) -> tuple[bool, str | None]:
         """What there is to know of a server that Nova does not know."""
         if server_id not in self._gone:
-            volumes, attachments, _ = self._cinder.look(server_id, ())
+            volumes, attachments, _ = self.cinder.look(server_id, ())
             elsewhere = None
             for attachment in attachments:
                 volume = volumes.get(attachment.volume_id)
@@ -264,8 +207,10 @@ class Release(Act):
     def __init__(self, releaser: Releaser, step: ReleaseStep) -> None:
         self.subjects = (step,)
         self._releaser = releaser
+        self._cinder = releaser.cinder
         self._step = step
-        self._neighbours: tuple[Attachment, ...] = ()
+        #: What the call must not change.
+        self._neighbours: list[Attachment] = []
         self.doubt = '; see openstack bdm release --dry-run %s' % (
             step.attachment_id or step.volume)
         if step.call is Call.TERMINATE:
@@ -275,13 +220,60 @@ class Release(Act):
                           % step.volume)
 
     def look(self) -> list[Result]:
-        found = self._releaser.look(self._step)
-        if not found:
-            self._neighbours = self._releaser.neighbours(self._step)
-        return found
+        step, again = self._step, self._releaser.again(self._step)
+        if again is None:
+            return [Result(step, 'skipped: it is gone already', True)]
+        if again.key == step.key and again.needs_look == step.needs_look:
+            self._neighbours = self._others()
+            return []
+        if step.call is Call.ROLL_DETACHING:
+            volume = self._cinder.volume(step.volume)
+            if volume is not None and volume.status == step.expected:
+                # With another attachment of the same volume, for example.
+                return [Result(step, 'done: the volume is %s'
+                               % volume.status, True)]
+        return [Result(step, 'skipped: ' + again.explanation,
+                       again.is_settled)]
 
     def do(self) -> list[Result]:
-        return [self._releaser.do(self._step, self._neighbours)]
+        if self._step.call is not None:
+            _MAKE[self._step.call](self._cinder, self._step)
+        try:
+            text = self._problem()
+            return [Result(self._step, text or '%s: the volume is %s' % (
+                'done' if self._step.call is Call.COMPLETE else 'released',
+                self._step.expected), not text)]
+        except errors.ApiError as exc:
+            raise errors.Unanswered(
+                'Cinder has accepted it; what came of it was not read back: '
+                '%s' % exc, exc.status) from exc
+
+    def _problem(self) -> str:
+        """What is not as it was to be, read back; empty: nothing."""
+        step = self._step
+        volume = self._cinder.volume(step.volume)
+        if volume is None:
+            return 'failed: the volume is gone'
+        left = step.attachment_id and self._cinder.attachment(
+            step.attachment_id)
+        if step.call is Call.COMPLETE:
+            if not left or left.status != 'attached':
+                return 'failed: the attachment is not attached'
+        elif left and step.call is not Call.ROLL_DETACHING:
+            return 'failed: the attachment is still there'
+        if self._others() != self._neighbours:
+            return ('unknown: another attachment of the volume has changed: '
+                    'look at it')
+        if volume.status != step.expected:
+            return 'failed: the volume is %s, not %s' % (
+                volume.status, step.expected)
+        return ''
+
+    def _others(self) -> list[Attachment]:
+        """The other attachments of the volume."""
+        return sorted((a for a in self._cinder.attachments_of(
+            self._step.volume) if a.id != self._step.attachment_id),
+            key=lambda a: a.id)
 
 
 # How each call is made
