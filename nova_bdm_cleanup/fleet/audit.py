@@ -164,11 +164,11 @@ class FleetAudit:
             for status in TAKEN)
         self.size = books.size
         try:
-            self._inspector.witness.remember(self._books_witness(books))
+            self._inspector.knows_witness = self._books_witness(books)
         except (errors.Unanswered, errors.Refused) as exc:
             self.gaps.append(str(exc))
             return
-        if self._inspector.witness() is False:
+        if self._inspector.knows_witness is False:
             # Everything would look dangling, and nothing would be.
             self.gaps.append(
                 'this Cinder knows none of the volumes that Nova names: is '

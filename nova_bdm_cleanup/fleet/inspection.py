@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
+import functools
 from typing import Callable
 
 from nova_bdm_cleanup import rules
@@ -60,35 +61,6 @@ class Cloud:
     now: Callable[[], datetime.datetime] = utc_now
 
 
-class Witness:
-    """Whether this Cinder knows a volume that this Nova names.
-
-    A Cinder of another region, or one restored from an old database, politely
-    answers that everything is gone.  Asked for once, and only when needed.
-    """
-
-    def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
-        self._answer: tuple[bool | None] | None = None
-
-    def remember(self, answer: bool | None) -> None:
-        """Take an answer that somebody else found, and do not ask."""
-        self._answer = (answer,)
-
-    def __call__(self) -> bool | None:
-        """Whether it does; None: Nova names no volume to ask for."""
-        if self._answer is None:
-            claims: list[str] = []
-            cinder = self._cloud.cinder
-            for page in self._cloud.nova.servers(cinder.sees_all):
-                claims += [v for s in page for v in s.volumes]
-                if len(claims) >= WITNESSES:
-                    break
-            self.remember(cinder.knows_any(claims[:WITNESSES])
-                          if claims else None)
-        return self._answer[0] if self._answer else None
-
-
 @dataclasses.dataclass(frozen=True)
 class Inspection:
     """One server as it is."""
@@ -115,8 +87,23 @@ class Inspector:
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
-        #: Asked when Cinder knows no volume of a server's.
-        self.witness = Witness(cloud)
+
+    @functools.cached_property
+    def knows_witness(self) -> bool | None:
+        """Whether this Cinder knows a volume that this Nova names; None: it
+        names none.
+
+        A Cinder of another region, or one restored from an old database,
+        politely answers that everything is gone.  Asked for once, and only
+        where nobody has set the answer, or Cinder knows no volume of a server.
+        """
+        claims: list[str] = []
+        cinder = self._cloud.cinder
+        for page in self._cloud.nova.servers(cinder.sees_all):
+            claims += [v for s in page for v in s.volumes]
+            if len(claims) >= WITNESSES:
+                break
+        return cinder.knows_any(claims[:WITNESSES]) if claims else None
 
     def inspect(self, server_id: str,
                 named: Sequence[str] = ()) -> Inspection | None:
@@ -175,10 +162,10 @@ class Inspector:
     def _answer(self, snapshot: facts.Snapshot) -> WitnessAnswer:
         if not rules.needs_witness(snapshot):
             return WitnessAnswer.KNOWN
-        known = self.witness()
-        if known is None:
+        if self.knows_witness is None:
             return WitnessAnswer.NONE_EXISTS
-        return WitnessAnswer.KNOWN if known else WitnessAnswer.UNKNOWN
+        return (WitnessAnswer.KNOWN if self.knows_witness
+                else WitnessAnswer.UNKNOWN)
 
     def _check_project(self, server: ComputeServer) -> None:
         """To the wrong project Cinder shows no attachment, without a word."""

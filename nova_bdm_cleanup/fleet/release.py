@@ -68,7 +68,7 @@ class Releaser:
                 'the cells of these compute hosts do not answer, so no '
                 'server is known to be gone: %s' % ', '.join(hosts.silent))
         self._hosts = hosts.known
-        if self._inspector.witness() is not True:
+        if self._inspector.knows_witness is not True:
             raise errors.Refused(
                 'Cinder knows no volume that Nova names: nothing shows that '
                 'this Nova and this Cinder belong to the same region')

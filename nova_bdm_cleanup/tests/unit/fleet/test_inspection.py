@@ -23,7 +23,7 @@ class InspectorCase(base.FleetCase):
         cloud = self.seen_by(user, project)
         cloud.cinder.prove_admin()
         inspector = inspection.Inspector(cloud)
-        inspector.witness.remember(witness)
+        inspector.knows_witness = witness
         return inspector.inspect(server)
 
     def reasons(self, server: str, **options: Any) -> list[str]:
@@ -198,24 +198,24 @@ class ProjectTest(InspectorCase):
 
 class WitnessTest(base.FleetCase):
 
-    def witness(self) -> inspection.Witness:
+    def inspector(self) -> inspection.Inspector:
         cloud = self.seen_by()
         cloud.cinder.prove_admin()
-        return inspection.Witness(cloud)
+        return inspection.Inspector(cloud)
 
     def test_known_volume(self) -> None:
         self.cloud.lose_volume(self.disk)
-        self.assertIs(True, self.witness()())
+        self.assertIs(True, self.inspector().knows_witness)
 
     def test_known_to_nobody(self) -> None:
         self.cloud.lose_volume(self.disk)
         self.cloud.lose_volume(self.other)
-        self.assertIs(False, self.witness()())
+        self.assertIs(False, self.inspector().knows_witness)
 
     def test_nova_names_no_volume(self) -> None:
         for server in (self.alpha, self.beta):
             self.cloud.mappings[server].clear()
-        self.assertIsNone(self.witness()())
+        self.assertIsNone(self.inspector().knows_witness)
         self.assertEqual(1, self.cloud.asked('volume'))
 
     def test_first_page_names_no_volume(self) -> None:
@@ -225,19 +225,19 @@ class WitnessTest(base.FleetCase):
         for bare in (self.alpha, self.beta):
             kept = self.cloud.mappings[bare]
             self.cloud.mappings[bare] = []
-            self.assertIs(False, self.witness()())
+            self.assertIs(False, self.inspector().knows_witness)
             self.cloud.mappings[bare] = kept
 
     def test_asked_once(self) -> None:
-        witness = self.witness()
-        witness()
+        inspector = self.inspector()
+        self.assertIs(True, inspector.knows_witness)
         before = len(self.cloud.requests)
-        self.assertIs(True, witness())
+        self.assertIs(True, inspector.knows_witness)
         self.assertEqual(before, len(self.cloud.requests))
 
     def test_known_already(self) -> None:
-        witness = self.witness()
-        witness.remember(None)
+        inspector = self.inspector()
+        inspector.knows_witness = None
         before = len(self.cloud.requests)
-        self.assertIsNone(witness())
+        self.assertIsNone(inspector.knows_witness)
         self.assertEqual(before, len(self.cloud.requests))
