@@ -80,8 +80,8 @@ Related options:
         'live_migration_refuse',
         default='foreign',
         choices=[
-            ('foreign', 'The volume is of another project, or attached to '
-                        'another server.'),
+            ('foreign', 'The volume is of another project, or is not '
+                        '``available``.'),
             ('all', 'Whatever dangles.'),
         ],
         help="""
@@ -228,7 +228,8 @@ over it continues, and what is not done yet is left to the next one. Calls to
 Cinder are cut off; a call to the hypervisor or to os-brick that has begun is
 waited for, as Nova does itself in the same reboot, since two of them must not
 work on one device at the same time. A soft reboot, which changes nothing,
-waits for Cinder no longer than five seconds.
+waits for Cinder no longer than five seconds, a live migration no longer than
+ten.
 """),
     cfg.IntOpt(
         'host_boot_timeout',
