@@ -18,14 +18,6 @@ class RootTest(scenario.ScenarioTestCase):
         self.assertEqual((True, line.device), (row.is_root, row.device_name))
         self.assertTrue(view.has_disk(server.root))
 
-    def test_attachment_deleted(self):
-        server = self.server(fixture.Disk(), root='volume')
-        self.cloud.lose_attachment(server, server.root)
-        view = self.reboot(server)
-        self.assert_nothing_done(view)
-        self._check_kept(server, view, 'available')
-        self.assert_healthy(view, server.volumes[0])
-
     def test_volume_deleted(self):
         server = self.server(fixture.Disk(), root='volume')
         self.cloud.lose_volume(server, server.root)
@@ -47,7 +39,7 @@ class RootTest(scenario.ScenarioTestCase):
         for volume in (server.root, lost):
             self.cloud.lose_attachment(server, volume)
         view = self.reboot(server)
-        self._check_kept(server, view)
+        self._check_kept(server, view, 'available')
         self.assert_removed(view, lost, 'volume-available')
         self.assert_healthy(view, kept)
 
