@@ -52,6 +52,15 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
     return withheld
 
 
+def take_out(bdms: Any, uuids: Collection[str]) -> None:
+    """Have a list of mappings without some of them.
+
+    :param bdms: a BlockDeviceMappingList
+    """
+    for bdm in [b for b in bdms if b.uuid in uuids]:
+        bdms.objects.remove(bdm)
+
+
 class Cleaning:
     """A cleanup put together.
 

@@ -11,7 +11,7 @@ host boots have no such place in any release and no lock: ``_power_on`` and
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 import functools
 import threading
 from typing import Any, Callable
@@ -150,7 +150,7 @@ def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
     try:
         # A soft reboot keeps the domain: the guest would go on with the disk.
         is_hard = instance.task_state in triggers.HARD_REBOOT.states
-        _take_out(bdms, cleaning.clean(
+        cleaning.take_out(bdms, cleaning.clean(
             self, context, instance, bdms,
             triggers.HARD_REBOOT if is_hard else triggers.SOFT_REBOOT))
     except Exception:
@@ -240,7 +240,7 @@ def _without_withheld(original: Callable[..., Any]) -> Callable[..., Any]:
             bdms = _mappings(context, instance)
         if bdms is not None:
             # They are another list than the cleanup was given.
-            _take_out(bdms, withheld)
+            cleaning.take_out(bdms, withheld)
         return original(self, context, instance, *args, bdms=bdms, **kwargs)
 
     return _get_instance_block_device_info
@@ -249,8 +249,3 @@ def _without_withheld(original: Callable[..., Any]) -> Callable[..., Any]:
 def _mappings(context: Any, instance: Any) -> Any:
     return objects.BlockDeviceMappingList.get_by_instance_uuid(
         context, instance.uuid)
-
-
-def _take_out(bdms: Any, uuids: Set[str]) -> None:
-    for bdm in [b for b in bdms if b.uuid in uuids]:
-        bdms.objects.remove(bdm)

@@ -25,7 +25,7 @@ from oslo_log import log as logging
 from nova_bdm_cleanup.cleanup import actions, loglines, move_triggers
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.plugin import moves_fit
-from nova_bdm_cleanup.plugin.cleaning import clean, Cleaning
+from nova_bdm_cleanup.plugin.cleaning import clean, Cleaning, take_out
 from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import DANGLING, Finding, Reason
@@ -189,7 +189,7 @@ def _remove(manager: Any, context: Any, instance: Any, bdms: Any,
         cleaning.run(bdms)
         removed = cleaning.cleaner.removed
         # Whoever comes next reads the rows anew.
-        _take_out(bdms, removed)
+        take_out(bdms, removed)
         left = [(finding, '') for finding in cleaning.cleaner.plan.findings
                 if _dangles(finding) and not cleaning.observes
                 and finding.bdm and finding.bdm.uuid not in removed]
@@ -236,7 +236,7 @@ def _evacuating(original: _Wrapped) -> _Wrapped:
 def _withhold(manager: Any, context: Any, instance: Any, bdms: Any,
               trigger: Trigger) -> None:
     try:
-        _take_out(bdms, clean(
+        take_out(bdms, clean(
             manager, context.elevated(), instance, bdms, trigger))
     except Exception:
         LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
@@ -333,8 +333,3 @@ def _told(cleaning: Cleaning, instance: Any,
     return ('%s. Look at it with "openstack bdm show %s"; a hard reboot '
             'removes what may be removed' % (
                 '; '.join(reasons), instance.uuid))
-
-
-def _take_out(bdms: Any, uuids: frozenset[str]) -> None:
-    for bdm in [b for b in bdms if b.uuid in uuids]:
-        bdms.objects.remove(bdm)

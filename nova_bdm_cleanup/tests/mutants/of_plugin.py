@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant('withheld-disks-left-in-a-reboot',
            'The driver connects a disk again of which the removal failed.',
            _HOOK, (
-               ('        _take_out(bdms, cleaning.clean(\n'
+               ('        cleaning.take_out(bdms, cleaning.clean(\n'
                 '            self, context, instance, bdms,\n'
                 '            triggers.HARD_REBOOT if is_hard else '
                 'triggers.SOFT_REBOOT))\n',
@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant('withheld-disks-left-in-a-start',
            'A start connects a disk again of which the removal failed.',
            _HOOK, (
-               ('            _take_out(bdms, withheld)\n',
+               ('            cleaning.take_out(bdms, withheld)\n',
                 '            pass\n'),)),
 
     Mutant('soft-reboot-removes',
