@@ -32,6 +32,14 @@ _MOVING = frozenset((
     task_states.SCHEDULING, task_states.BLOCK_DEVICE_MAPPING,
     task_states.NETWORKING, task_states.SPAWNING))
 
+#: Before these end the disks are on the host that Nova names.  In one step it
+#: names the new one and the states that come next; no disk is on the old one
+#: by then.
+_LEAVING = frozenset((
+    task_states.RESIZE_PREP, task_states.RESIZE_MIGRATING))
+_LEFT = frozenset((
+    task_states.RESIZE_MIGRATED, task_states.RESIZE_FINISH))
+
 #: A volume of a new server is connected within this time after Nova made the
 #: mapping.
 _CONNECTING = datetime.timedelta(minutes=5)
@@ -193,11 +201,12 @@ class Neighbours:
             server = self._server(uuid)
             if server is not None:
                 servers[uuid] = server
-        # Records of migrations that failed can stay for ever.
-        moving = {uuid for uuid, server in servers.items()
-                  if server.task_state in _MOVING}
         here = {uuid for uuid, server in servers.items()
                 if spelling.host(server.host) == spelling.host(self._host)}
+        # Records of migrations that failed can stay for ever.
+        moving = {uuid for uuid, server in servers.items()
+                  if server.task_state in _MOVING - (
+                      _LEAVING if uuid in here else _LEFT)}
         return here, moving
 
     def _migrating(self) -> set[str]:

@@ -132,6 +132,28 @@ class ReusedAddressTest(base.FunctionalTestCase):
         self._move('elsewhere', 'nowhere')
         self.assertEqual(1, len(self.disconnects()))
 
+    def test_leaving_by_a_cold_migration(self):
+        """Until its disks are disconnected, its rows say where they are."""
+        self.address(self.neighbour, 5)
+        instance, _ = self._move(
+            self.server.host, 'elsewhere', 'resize_migrating')
+        self.assertEqual([], self.disconnects())
+        self.assertEqual(1, len(self.cloud.log('event=left')))
+
+    def test_left_by_a_cold_migration(self):
+        """The same address is another disk's, on the other host."""
+        self.address(self.neighbour, 5)
+        instance, _ = self._move(
+            self.server.host, 'elsewhere', 'resize_migrated')
+        instance.host = 'elsewhere'
+        instance.save()
+        self.assertEqual(1, len(self.disconnects()))
+
+    def test_coming_by_a_cold_migration(self):
+        self.address(self.neighbour, 6)
+        self._move('elsewhere', self.server.host, 'resize_prep')
+        self.assertEqual([], self.disconnects(removed=False))
+
     def test_moving_with_disks_that_have_no_address(self):
         self._write(self.neighbour, json.dumps(
             {'driver_volume_type': 'rbd', 'data': {'name': 'pool/image'}}))
