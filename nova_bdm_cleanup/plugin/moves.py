@@ -13,18 +13,19 @@ the other disks stay attached.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+import contextlib
 import functools
 import inspect
 from typing import Any, Callable
 
 from nova import exception, objects
-from nova.compute import vm_states
+from nova.compute import task_states, vm_states
 import nova.conf
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.cleanup import actions, loglines, move_triggers
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.plugin import moves_fit
+from nova_bdm_cleanup.plugin import boot, moves_fit
 from nova_bdm_cleanup.plugin.cleaning import clean, Cleaning, take_out
 from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.rules import spelling
@@ -54,9 +55,10 @@ def wraps(names: Sequence[str]) -> Iterator[
     """
     leaving = _by_state(names, move_triggers.MOVE, move_triggers.SHELVE)
     disconnecting = {**leaving, **_by_state(names, move_triggers.DELETE)}
-    if disconnecting:
+    returns = move_triggers.EVACUATE.name in names
+    if disconnecting or returns:
         yield moves_fit.DISKS, functools.partial(
-            _before_the_driver, disconnecting)
+            _before_the_driver, disconnecting, returns)
     if leaving:
         yield moves_fit.TERMINATE, functools.partial(
             _after_the_driver, leaving)
@@ -80,21 +82,32 @@ def _by_state(names: Sequence[str],
 
 
 def _before_the_driver(triggers: Mapping[str | None, Trigger],
-                       original: _Wrapped) -> _Wrapped:
+                       returns: bool, original: _Wrapped) -> _Wrapped:
     """The driver is about to disconnect all disks.
 
     It goes by addresses, and another guest of this host may have the disk, or
     its address, by now.
+
+    :param returns: also of a server that was evacuated, now that this host is
+        back
     """
     @functools.wraps(original)
     def _get_instance_block_device_info(
             self: Any, context: Any, instance: Any,
             refresh_conn_info: bool = False, bdms: Any = None) -> Any:
         trigger = triggers.get(instance.task_state)
+        if bdms is None and returns and instance.host != self.host and not (
+                refresh_conn_info
+                or instance.task_state == task_states.MIGRATING):
+            trigger = move_triggers.EVACUATE
+            bdms = _mappings(context, instance)
         if trigger is None or refresh_conn_info:
             pass
         elif bdms is None and instance.task_state == _FIRST:
-            bdms = _of_a_broken_move(self, context, instance, trigger)
+            # nova-compute died in a move and takes it back at its start: it
+            # starts the guest by the addresses that are stored.
+            bdms = _mappings(context, instance)
+            _withhold(self, context, instance, bdms, trigger)
         elif bdms is not None:
             kept = _neighbours_disks(self, context, instance, bdms, trigger)
             if kept:
@@ -106,19 +119,6 @@ def _before_the_driver(triggers: Mapping[str | None, Trigger],
     return _get_instance_block_device_info
 
 
-def _of_a_broken_move(manager: Any, context: Any, instance: Any,
-                      trigger: Trigger) -> Any:
-    """The mappings of a server of which nova-compute died in a move.
-
-    At its next start Nova takes the move back, and starts the guest by the
-    addresses that are stored.
-    """
-    bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-        context, instance.uuid)
-    _withhold(manager, context, instance, bdms, trigger)
-    return bdms
-
-
 def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
                       trigger: Trigger) -> frozenset[str]:
     """The mappings whose disks the driver must not take from this host.
@@ -127,11 +127,17 @@ def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
     """
     kept = set()
     obstacles = []
+    # Of a host that returns: all its servers share the time of its start.
+    booting = boot.current()
+    if booting is not None and not booting.allows():
+        return frozenset()
     try:
-        cleaning = Cleaning(manager, context.elevated(), instance, trigger)
+        cleaning = Cleaning(manager, context.elevated(), instance, trigger,
+                            booting.share if booting else None)
         if cleaning.observes:
             return frozenset()
-        plan = cleaning.foresee(bdms)
+        with booting.spend() if booting else contextlib.nullcontext():
+            plan = cleaning.foresee(bdms)
         is_first = instance.task_state == _FIRST
         for finding in filter(_dangles, plan.findings):
             obstacle = _not_to_disconnect(cleaning, finding)
@@ -268,8 +274,7 @@ def _refuse_to_migrate(manager: Any, context: Any, instance: Any) -> None:
         refuses_all = CONF[GROUP].live_migration_refuse == 'all'
         cleaning = Cleaning(manager, context.elevated(), instance,
                             move_triggers.LIVE_MIGRATION)
-        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-            context, instance.uuid)
+        bdms = _mappings(context, instance)
         if cleaning.observes:
             cleaning.run(bdms)
             return
@@ -296,6 +301,11 @@ def _is_anothers(cleaning: Cleaning, finding: Finding,
 
 
 # What is common
+
+
+def _mappings(context: Any, instance: Any) -> Any:
+    return objects.BlockDeviceMappingList.get_by_instance_uuid(
+        context, instance.uuid)
 
 
 def _dangles(finding: Finding) -> bool:

@@ -21,6 +21,7 @@ _RESIZE, _REVERT = '_resize_instance', 'revert_resize'
 _OFFLOAD = '_shelve_offload_instance'
 _UNSHELVE = '_unshelve_instance'
 _EVACUATE = '_do_rebuild_instance'
+_RETURN = '_destroy_evacuated_instances'
 _DELETE = '_shutdown_instance'
 
 _MANAGER = nova_manager.ComputeManager
@@ -33,7 +34,7 @@ FUNCTIONS: Mapping[str, Sequence[tuple[Any, str]]] = {
     'shelve': (_DISKS, _TERMINATE),
     'unshelve': ((_MANAGER, PREPARE + '(self, context, instance, bdms)'),),
     # Every release gives it other parameters, all of them by name.
-    'evacuate': ((_MANAGER, REBUILD),),
+    'evacuate': (_DISKS, (_MANAGER, REBUILD)),
     'live_migration': (
         (_MANAGER, CHECK + '(self, ctxt, instance, dest_check_data)'),),
     'delete': (_DISKS,),
@@ -44,7 +45,8 @@ CALLS: Mapping[str, Sequence[tuple[str, str]]] = {
                   for called in (DISKS, TERMINATE)),
     'shelve': ((_OFFLOAD, DISKS), (_OFFLOAD, TERMINATE)),
     'unshelve': ((_UNSHELVE, PREPARE),),
-    'evacuate': ((_EVACUATE, REBUILD), (_EVACUATE, PREPARE)),
+    'evacuate': ((_EVACUATE, REBUILD), (_EVACUATE, PREPARE),
+                 (_RETURN, DISKS)),
     'live_migration': (),
     'delete': ((_DELETE, DISKS),),
 }

@@ -28,6 +28,7 @@ import requests
 from nova_bdm_cleanup.tests.cloud import (
     cinder as cinder_module,
     identity,
+    messages,
     standin,
     template,
 )
@@ -78,6 +79,9 @@ class Cloud(fixtures.Fixture):
     :param nova_options: more of nova.conf, by section
     :param volume_filters: by what everybody may list volumes in Cinder,
         besides what it allows by itself
+    :param casts: whether Nova's services do not wait for each other where
+        they do not in a real cloud; otherwise a request to the API is over
+        when it is answered
     """
 
     def __init__(self, plugin: bool = False,
@@ -86,7 +90,8 @@ class Cloud(fixtures.Fixture):
                  service_token: bool = True,
                  hosts: Sequence[str] = ('compute1',),
                  nova_options: Mapping[str, Mapping[str, Any]] | None = None,
-                 volume_filters: Sequence[str] = ()) -> None:
+                 volume_filters: Sequence[str] = (),
+                 casts: bool = False) -> None:
         super().__init__()
         self._plugin = plugin
         self._plugin_options = dict(plugin_options or {})
@@ -98,6 +103,7 @@ class Cloud(fixtures.Fixture):
             section: dict(values)
             for section, values in (nova_options or {}).items()}
         self._volume_filters = tuple(volume_filters)
+        self._casts = casts
         #: Whether Nova's and Cinder's APIs make every server and volume;
         #: otherwise most are copies of those that they made first.
         self.through_api = True
@@ -145,7 +151,7 @@ class Cloud(fixtures.Fixture):
             nova.write_configuration(
                 self.state, self.proxy.url, self._cinder_credentials,
                 self._service_token, options),
-            self.recorder)
+            self.recorder, self._casts)
         self.addCleanup(self.nova.tear_down)
         self.nova.setUp()
         identity.catalogue.set('compute', self.nova.url)
@@ -576,13 +582,39 @@ class Cloud(fixtures.Fixture):
 
         It is over when this returns, well or badly: see the server's status.
         """
-        self.request('POST', f'/servers/{server.id}/action',
-                     {'reboot': {'type': 'HARD' if hard else 'SOFT'}}, by=by)
+        self.act(server, {'reboot': {'type': 'HARD' if hard else 'SOFT'}},
+                 by=by)
+
+    def act(self, server: Server, action: Mapping[str, Any],
+            by: identity.Caller | None = None) -> None:
+        """Have Nova's API do something with a server, to its end.
+
+        :param action: the body of the request
+        """
+        self.request('POST', f'/servers/{server.id}/action', action, by=by)
+        self.settle(server)
+
+    def settle(self, server: Server) -> None:
+        """Wait until Nova is done with a server, well or badly."""
+        # Dozens of messages, on a machine that may be busy.
+        deadline = time.monotonic() + 5 * TIMEOUT
+        looks = 2 if self._casts else 0
+        while looks:
+            assert time.monotonic() < deadline, messages.acted_on()
+            # Between two messages nobody is at work.
+            time.sleep(0.05)
+            with self.nova.database('cell1') as database:
+                is_busy = database.execute(
+                    "SELECT 1 FROM instances WHERE uuid = ? AND task_state "
+                    "IS NOT NULL UNION SELECT 1 FROM migrations WHERE "
+                    "instance_uuid = ? AND migration_type = 'live-migration' "
+                    "AND status IN ('accepted', 'queued', 'preparing', "
+                    "'running')", (server.id, server.id)).fetchall()
+            looks = 2 if is_busy or messages.acted_on() else looks - 1
 
     def stop(self, server: Server) -> None:
         """Stop a server through Nova's API; its guest is off then."""
-        self.request('POST', f'/servers/{server.id}/action',
-                     {'os-stop': None})
+        self.act(server, {'os-stop': None})
 
     def start(self, server: Server, by: identity.Caller | None = None
               ) -> None:
@@ -590,8 +622,7 @@ class Cloud(fixtures.Fixture):
 
         It is over when this returns, well or badly: see the server's status.
         """
-        self.request('POST', f'/servers/{server.id}/action',
-                     {'os-start': None}, by=by)
+        self.act(server, {'os-start': None}, by=by)
 
     def lose_power(self, server: Server) -> None:
         """Have a guest end as it does when its host loses power.
@@ -719,6 +750,26 @@ class Cloud(fixtures.Fixture):
     def _show(self, server_id: str) -> dict[str, Any]:
         return self.request('GET', f'/servers/{server_id}',
                             by=self.admin)['server']
+
+    def allocate(self, server: Server) -> None:
+        """Have a server that is a copy hold what its original did."""
+        flavor = self.nova.instance(server.id).flavor
+        assert self.nova.placement.put(
+            f'/allocations/{server.id}', {
+                'allocations': {self.nova.compute_rp_uuids[server.host]: {
+                    'resources': {'VCPU': flavor.vcpus,
+                                  'MEMORY_MB': flavor.memory_mb}}},
+                'project_id': self.owner.project,
+                'user_id': self.owner.user, 'consumer_generation': None},
+            version='1.28').status == 204
+
+    def allocations(self) -> list[tuple[str, str]]:
+        """What is taken up: by whose uuid, and on which host."""
+        with self.nova.database('placement') as database:
+            return database.execute(
+                'SELECT DISTINCT consumer_id, name FROM allocations JOIN '
+                'resource_providers ON resource_provider_id = '
+                'resource_providers.id').fetchall()
 
     def attachments(self, volume: str) -> tuple[
             Attachment, ...]:

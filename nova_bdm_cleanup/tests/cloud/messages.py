@@ -12,6 +12,10 @@ import time
 from typing import Any
 
 from oslo_messaging._drivers import impl_fake
+from oslo_messaging.rpc import dispatcher
+
+#: What is asked by those that somebody is acting on.
+_acting: list[str] = []
 
 
 class _Clock:
@@ -40,5 +44,21 @@ def hurry() -> None:
         deliver(*args, **kwargs)
         clock.wake()
 
+    dispatch = dispatcher.RPCDispatcher.dispatch
+
+    def dispatch_and_note(self: Any, incoming: Any) -> Any:
+        method = incoming.message['method']
+        _acting.append(method)
+        try:
+            return dispatch(self, incoming)
+        finally:
+            _acting.remove(method)
+
+    dispatcher.RPCDispatcher.dispatch = dispatch_and_note
     impl_fake.FakeExchange.deliver_message = deliver_and_wake
     impl_fake.time = clock
+
+
+def acted_on() -> list[str]:
+    """What is asked by those that somebody is still at work on."""
+    return list(_acting)

@@ -153,8 +153,8 @@ def _create_image(driver: Any, context: Any, instance: Any, *args: Any,
     return False, False
 
 
-class _NoCinderFixture(fixtures.Fixture):
-    """Takes the place of the harness's Cinder and replaces nothing."""
+class _NoFixture(fixtures.Fixture):
+    """Takes the place of one of the harness's and replaces nothing."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
@@ -168,12 +168,14 @@ class Harness(base.ServersTestBase):
 
     :param conf: the nova.conf to use
     :param recorder: what notes the steps of the guest and of the host
+    :param casts: whether whoever sends a cast does not wait for its end
     """
 
     def __init__(self, conf: pathlib.Path,
-                 recorder: Recorder) -> None:
+                 recorder: Recorder, casts: bool = False) -> None:
         super().__init__('runTest')
         self._conf = conf
+        self._casts = casts
         self._recorder = recorder
         #: Volume ids connected by os-brick, by host, as often as connected.
         self.connected: dict[str, collections.Counter[str]] = \
@@ -210,8 +212,12 @@ class Harness(base.ServersTestBase):
 
         with mock.patch('nova.config.parse_args', parse_args_of_file), \
                 mock.patch('nova.tests.fixtures.CinderFixture',
-                           _NoCinderFixture), \
-                mock.patch.object(wsgi.Loader, 'load_app', load_and_keep):
+                           _NoFixture), \
+                mock.patch.object(wsgi.Loader, 'load_app', load_and_keep), \
+                contextlib.ExitStack() as stack:
+            if self._casts:
+                stack.enter_context(mock.patch(
+                    'nova.tests.fixtures.CastAsCallFixture', _NoFixture))
             super().setUp()
         self._log_to_file(pathlib.Path(CONF.state_path) / 'nova.log')
         self.kernel = self.useFixture(kernel.Kernel(
@@ -222,6 +228,10 @@ class Harness(base.ServersTestBase):
             _create_context))
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.libvirt.LibvirtDriver._create_image', _create_image))
+        # Nor has it files to copy when a server moves.
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.libvirt.LibvirtDriver._get_instance_disk_info',
+            lambda *args, **kwargs: []))
         server = web.WSGIServer(loaded[-1])
         server.start()
         self.addCleanup(server.close)
@@ -276,6 +286,7 @@ class Harness(base.ServersTestBase):
         for name in ('attachDevice', 'detachDevice'):
             self._record_domain(domain, name, f'{name[:6]} device')
         self._patch(domain, 'XMLDesc', _with_serials(domain.XMLDesc))
+        self._patch(domain, 'migrateToURI3', self._migrate)
         self._patch(iscsi.ISCSIConnector, 'connect_volume',
                     lambda connector, *args: self._connect_volume(*args))
         self._patch(iscsi.ISCSIConnector, 'disconnect_volume',
@@ -306,6 +317,16 @@ class Harness(base.ServersTestBase):
             return result
 
         return detach_and_tell
+
+    def _migrate(self, domain: Any, uri: str, params: dict[str, Any],
+                 flags: int) -> None:
+        """Have the guest on the other host, and on this one no more.
+
+        The fake libvirt refuses all of it.
+        """
+        there = next(host for host in self.computes if host in uri)
+        self.connection(there).createXML(params['destination_xml'], 0)
+        domain.complete_job()
 
     def _record_domain(self, domain: Any, name: str, what: str) -> None:
         original: Callable[..., Any] = getattr(domain, name)

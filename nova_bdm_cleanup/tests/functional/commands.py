@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import uuid
 import fixtures
 from keystoneauth1 import session as ksa_session
 from keystoneauth1.identity import v3
+from nova.cmd import manage
 from testtools import content
 
 from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
@@ -23,6 +25,9 @@ from nova_bdm_cleanup.tests.functional import base
 
 COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
             'release': bdm_release.ReleaseBdm, 'show': bdm_show.ShowBdm}
+
+#: As if all of it had happened long ago.
+LONG_AGO = ('--grace-period', '0', '--stuck-after', '0')
 
 
 class Commands(base.FunctionalTestCase):
@@ -100,6 +105,28 @@ class Commands(base.FunctionalTestCase):
         with open(path, 'w') as file:
             json.dump(self.connection(host), file)
         return path
+
+    def follow(self, action: str, host: str = 'compute1') -> None:
+        """Do all that a printed line says, where it says it."""
+        directory = self.useFixture(fixtures.TempDir()).path
+        steps = action.replace('look: ', '').split('; ')
+        for command in (step.split(': ')[-1].split() for step in steps):
+            tool, subject, verb, *arguments = command
+            if tool == 'openstack':
+                self.assertEqual('server', subject)
+                getattr(self.cloud, verb)(SimpleNamespace(id=arguments[0]))
+                continue
+            self.assertEqual(['nova-manage', 'volume_attachment'],
+                             [tool, subject])
+            path = os.path.join(directory, arguments.pop())
+            if verb == 'get_connector':
+                self.assertEqual(['--json', '>'], arguments)
+                # This machine is no compute host: what os-brick would say.
+                shutil.copy(self.connector(host), path)
+            else:
+                self.assertEqual(0, getattr(
+                    manage.VolumeAttachmentCommands(), verb)(
+                        *arguments, path))
 
     @staticmethod
     def connection(host: str = 'compute1') -> dict[str, str]:

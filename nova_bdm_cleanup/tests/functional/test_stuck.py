@@ -11,8 +11,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import shutil
-from types import SimpleNamespace
 from typing import Any
 import uuid
 
@@ -24,9 +22,7 @@ from nova_bdm_cleanup.fleet.issues import REMEDIES
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands, scenario
-
-#: As if all of it had happened long ago.
-LONG_AGO = ('--grace-period', '0', '--stuck-after', '0')
+from nova_bdm_cleanup.tests.functional.commands import LONG_AGO
 
 
 class StuckCase(scenario.ScenarioTestCase, commands.Commands):
@@ -40,14 +36,6 @@ class StuckCase(scenario.ScenarioTestCase, commands.Commands):
     def release(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         code, (row,) = self.bdm('release', *arguments, *LONG_AGO, '--yes')
         return code, row
-
-    def stop(self, server: fixture.Server) -> None:
-        self.cloud.request('POST', '/servers/%s/action' % server.id,
-                           {'os-stop': None})
-
-    def start(self, server: fixture.Server) -> None:
-        self.cloud.request('POST', '/servers/%s/action' % server.id,
-                           {'os-start': None})
 
     def assert_refused(self, words: str, *arguments: str) -> None:
         """Check that nothing is done, and why."""
@@ -298,7 +286,7 @@ class AttachDiedTest(StuckCase):
                 # lets only services delete what Nova names.
                 self.assertRaises(fixture.APIError, self.cloud.detach,
                                   server, volume)
-                self.stop(server)
+                self.cloud.stop(server)
                 self.cloud._cinder_nova.attachments.delete(
                     self.cloud.attachments(volume)[0].id)
                 self.reboot(server)
@@ -312,10 +300,10 @@ class AttachDiedTest(StuckCase):
 
     def test_server_is_stopped(self):
         server, volume = self.server(), self.cloud.volume()
-        self.stop(server)
+        self.cloud.stop(server)
         self.begin_attach(server, volume, True)
         self.assert_freed('os-complete', self.audited(server))
-        self.start(server)
+        self.cloud.start(server)
         self.assert_healthy(self.look(server), volume)
 
     def test_attach_from_before_queens(self):
@@ -334,7 +322,7 @@ class AttachDiedTest(StuckCase):
         self.assert_refused('see "stuck" in the runbook', volume,
                             '--connector', self.connector())
         # What the runbook says.
-        self.stop(server)
+        self.cloud.stop(server)
         self.cloud.reset_status(volume)
         self.reboot(server)
         self.assert_gone(self.look(server), volume)
@@ -404,12 +392,12 @@ class HalfShelvedTest(StuckCase):
                                     ('WARNING', 'kept', 'reserved-only'))
             self.assertEqual(set(reserved), set(self.actions(server)))
 
-            self.stop(server)
+            self.cloud.stop(server)
             for volume in reserved:
                 self.assertEqual(0, manage.VolumeAttachmentCommands().refresh(
                     instance_uuid=server.id, volume_id=volume,
                     connector_path=self.connector(server.host)))
-            self.start(server)
+            self.cloud.start(server)
             view = self.look(server)
             for volume in (server.root, data):
                 self.assert_healthy(view, volume)
@@ -525,33 +513,11 @@ class PrintedActionsTest(StuckCase):
         self.cloud.lose_attachment(server, server.root)
         (reason, action), = self.found().values()
         self.assertEqual('root-volume-dangling', reason)
-        self.type(action)
+        self.follow(action)
         view = self.look(server)
         for volume in (server.root, *server.volumes):
             self.assert_healthy(view, volume)
         self.assertEqual({}, self.found())
-
-    def type(self, action: str) -> None:
-        """Do all that a printed line says, where it says it."""
-        directory = self.useFixture(fixtures.TempDir()).path
-        steps = action.replace('look: ', '').split('; ')
-        for command in (step.split(': ')[-1].split() for step in steps):
-            tool, subject, verb, *arguments = command
-            if tool == 'openstack':
-                self.assertEqual('server', subject)
-                getattr(self, verb)(SimpleNamespace(id=arguments[0]))
-                continue
-            self.assertEqual(['nova-manage', 'volume_attachment'],
-                             [tool, subject])
-            path = os.path.join(directory, arguments.pop())
-            if verb == 'get_connector':
-                self.assertEqual(['--json', '>'], arguments)
-                # This machine is no compute host: what os-brick would say.
-                shutil.copy(self.connector(), path)
-            else:
-                self.assertEqual(0, getattr(
-                    manage.VolumeAttachmentCommands(), verb)(
-                        *arguments, path))
 
     def call_in_use(self, volume: str) -> None:
         """Have Cinder say so of a volume that nobody has."""

@@ -15,7 +15,7 @@ import json
 from typing import Any
 
 from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.functional import test_stuck
+from nova_bdm_cleanup.tests.functional import commands, test_stuck
 
 #: What the back end is told where a host had the volume.
 UNMAPPED = ('terminate_connection', 'remove_export')
@@ -81,7 +81,7 @@ class UseCasesTest(test_stuck.StuckCase):
         self.attachments = self.cloud._cinder_nova.attachments
         self.servers = {RUNS: self.server(), STOPPED: self.server(),
                         GONE: self.ghost()}
-        self.stop(self.servers[STOPPED])
+        self.cloud.stop(self.servers[STOPPED])
         self._devices = map('/dev/vd{}'.format, 'bcdefghijklmnopqrstu')
 
     def build(self, case: Case) -> None:
@@ -130,7 +130,7 @@ class UseCasesTest(test_stuck.StuckCase):
         """Release some, and check by which call each was."""
         _, rows = self.bdm(
             'release', *[case.target for case in cases], *arguments,
-            *test_stuck.LONG_AGO, '--yes', '--max', str(len(cases)))
+            *commands.LONG_AGO, '--yes', '--max', str(len(cases)))
         calls = {row['Attachment'] if row['Attachment'] in [
             case.target for case in cases] else row['Volume']:
             row['Call'] or row['Explanation'] for row in rows}

@@ -179,7 +179,8 @@ class DocumentationTest(base.TestCase):
                                  known))
 
     def test_no_two_pages_have_the_same_title(self) -> None:
-        titles = [page.read_text(encoding='utf-8').split('\n')[1]
+        titles = [re.findall(r'(?m)^=+\n(.+)\n=+$',
+                             page.read_text(encoding='utf-8'))[0]
                   for page in (ROOT / 'doc' / 'source').rglob('*.rst')]
         self.assertGreater(len(titles), 20)
         self.assertEqual(sorted(set(titles)), sorted(titles))

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base class of the tests of servers that leave their host.
+
+A cast is one here, as in a real cloud: whoever asks for a part of an operation
+does not wait for its end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from nova_bdm_cleanup.tests.cloud import fixture, snapshot
+from nova_bdm_cleanup.tests.functional import scenario
+
+HERE, THERE = 'compute1', 'compute2'
+#: How the volume of a mapping that dangles ended up.
+KINDS = ('missing', 'available', 'elsewhere', 'foreign', 'samehost', 'reset')
+
+
+class MoveTestCase(scenario.ScenarioTestCase):
+    """Two healthy disks and, between them, one that dangles."""
+
+    ARGUMENTS = {
+        'hosts': (HERE, THERE), 'casts': True,
+        'plugin_options': {'triggers': 'all'},
+        'nova_options': {**scenario.NO_QUOTAS, 'DEFAULT': {
+            'shutdown_timeout': 0, 'shelved_offload_time': 0}}}
+
+    def healthy(self, root: str = 'volume', disks: int = 3
+                ) -> fixture.Server:
+        """A server of the first host."""
+        made = self.server(*[scenario.BOOT_DISK] * disks, host=HERE,
+                           root=root)
+        self.cloud.allocate(made)
+        return made
+
+    def broken(self, kind: str, root: str = 'volume'
+               ) -> tuple[fixture.Server, str]:
+        """A server, and the volume of it that dangles."""
+        made = self.healthy(root)
+        lost = made.volumes[1]
+        self.break_(made, lost, kind)
+        return made, lost
+
+    def break_(self, made: fixture.Server, lost: str, kind: str) -> None:
+        if kind == 'missing':
+            self.cloud.lose_volume(made, lost)
+        elif kind == 'reset':
+            self.cloud.reset_status(lost)
+        elif kind in ('elsewhere', 'samehost'):
+            self.cloud.give_away(
+                made, lost, host=HERE if kind == 'samehost' else THERE)
+        else:
+            self.cloud.lose_attachment(made, lost)
+            if kind == 'foreign':
+                self.cloud.give_to_project(lost, self.cloud.stranger)
+
+    # -- what is done with it ----------------------------------------------
+
+    def act(self, made: fixture.Server, action: dict[str, Any],
+            ) -> fixture.APIError | None:
+        """Have Nova do something, which it may refuse."""
+        self.begin()
+        try:
+            self.cloud.act(made, action, by=self.cloud.admin)
+        except fixture.APIError as error:
+            return error
+        return None
+
+    def migrate(self, made: fixture.Server) -> fixture.APIError | None:
+        return self.act(made, {'migrate': {'host': THERE}})
+
+    def confirm(self, made: fixture.Server) -> fixture.APIError | None:
+        return self.act(made, {'confirmResize': None})
+
+    def revert(self, made: fixture.Server) -> fixture.APIError | None:
+        return self.act(made, {'revertResize': None})
+
+    def migrate_live(self, made: fixture.Server) -> fixture.APIError | None:
+        return self.act(made, {'os-migrateLive': {
+            'host': THERE, 'block_migration': 'auto'}})
+
+    def shelve(self, made: fixture.Server) -> fixture.APIError | None:
+        return self.act(made, {'shelve': None})
+
+    def unshelve(self, made: fixture.Server) -> fixture.APIError | None:
+        return self.act(made, {'unshelve': None})
+
+    def evacuate(self, made: fixture.Server) -> fixture.APIError | None:
+        """Its host dies, and does not come back by itself."""
+        if not self._dead:
+            self.cloud.nova.computes[HERE].stop()
+            self.addCleanup(self.come_back)
+            services = self.cloud.request(
+                'GET', '/os-services?host=' + HERE, by=self.cloud.admin)
+            self._dead = services['services'][0]['id']
+            self._set_down(True)
+        return self.act(made, {'evacuate': {'host': THERE}})
+
+    _dead: str | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the host of the servers is."""
+        return self._dead is not None
+
+    def come_back(self, made: fixture.Server | None = None) -> None:
+        """The host that died is there again."""
+        if self._dead:
+            self.cloud.restart_compute(HERE)
+            self._set_down(False)
+            self._dead = None
+
+    def _set_down(self, is_down: bool) -> None:
+        self.cloud.request(
+            'PUT', f'/os-services/{self._dead}', {'forced_down': is_down},
+            by=self.cloud.admin)
+
+    # -- how it ended ------------------------------------------------------
+
+    def host_of(self, made: fixture.Server) -> str | None:
+        host: str | None = self.cloud.nova.instance(made.id).host
+        return host
+
+    def look_there(self, made: fixture.Server) -> snapshot.Snapshot:
+        """Look at a server, whichever host it is on."""
+        return self.cloud.look(dataclasses.replace(
+            made, host=self.host_of(made) or HERE))
+
+    def neighbours(self, made: fixture.Server, lost: str | None
+                   ) -> list[str]:
+        """The disks that nothing was done to."""
+        return [volume for volume in (made.root, *made.volumes)
+                if volume and volume != lost]
+
+    def holders(self, made: fixture.Server) -> set[str]:
+        """The hosts on which a server takes up room."""
+        with self.cloud.nova.database('cell1') as database:
+            migrations = database.execute(
+                'SELECT uuid FROM migrations WHERE instance_uuid = ?',
+                (made.id,)).fetchall()
+        return {host for consumer, host in self.cloud.allocations()
+                if consumer == made.id or (consumer,) in migrations}
+
+    def check_moved(self, made: fixture.Server, lost: str | None,
+                    where: str = THERE) -> snapshot.Snapshot:
+        """The server runs there, with all its disks but one."""
+        self.assertEqual(where, self.host_of(made))
+        view = self.look_there(made)
+        for volume in self.neighbours(made, lost):
+            self.assert_healthy(view, volume)
+            self.assertEqual(1, self.cloud.nova.connected[where][volume])
+            self.assertEqual(0, self.cloud.nova.connected[
+                HERE if where == THERE else THERE][volume])
+        self.assertEqual((), view.attachments_of(lost or ''))
+        return view
+
+    def check_evacuated(self, made: fixture.Server, lost: str) -> None:
+        """The old host returns, and a reboot removes what was left out."""
+        self.come_back()
+        self.cloud.reboot(made)
+        view = self.look_there(made)
+        for volume in self.neighbours(made, lost):
+            self.assert_healthy(view, volume)
+        self.assert_gone(view, lost)
+        self.assertEqual({THERE}, self.holders(made))
+
+    def check_untouched(self, made: fixture.Server, lost: str) -> None:
+        """The server runs where it did, and no record has changed."""
+        self.assertEqual(HERE, self.host_of(made))
+        view = self.look(made)
+        for volume in self.neighbours(made, lost):
+            self.assert_healthy(view, volume)
+        self.assertIsNotNone(view.block_device(lost))
+
+    def refusals(self, made: fixture.Server) -> list[tuple[str, str]]:
+        return [(line.volume, line.reason)
+                for line in self.audit(made, 'refused')]

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Every operation that takes the attachments anew, with every kind of disk.
+
+The page shows what Nova does alone, beside what it does with the plugin.  All
+of it was seen.  The plugin's column is compared in every run; Nova's takes as
+long again, and is made only where the page is written anew::
+
+    NOVA_BDM_CLEANUP_WRITE_PAGES=1 python3 tools/run_tests.py \
+        --functional 34 -- --concurrency 1 test_move_table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+import os
+import pathlib
+import re
+import time
+from typing import Optional
+
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.functional import moving
+from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
+
+PAGE = (pathlib.Path(__file__).resolve().parents[3]
+        / 'doc' / 'source' / 'reports' / 'moves.rst')
+
+_HEAD = """\
+.. Written by nova_bdm_cleanup/tests/functional/test_move_table.py.
+
+==================================
+Moves, with the plugin and without
+==================================
+
+A server has a root disk, two healthy disks and one that dangles. Each
+operation was run on a real Nova 34 and a real Cinder 29, with each kind of
+dangling disk, with Nova alone and with ``triggers = all``. libvirt, os-brick
+and what copies files are fakes there; :doc:`end-to-end` has real ones. The
+plugin's column is compared whenever the tests are run.
+
+*The old host* is where the server was at first. A line names all that is not
+as it should be: a guest that is gone, healthy disks of which only a
+reservation is left, room that is taken up on a host where the server is not.
+A hard reboot of such a server runs its guest on disks that are not attached.
+The end of the :doc:`runbook </guide/runbook>` has the way out.
+"""
+
+_KINDS = {
+    'missing': 'does not exist',
+    'available': 'available',
+    'elsewhere': 'attached to a server of another host',
+    'foreign': "available, and another project's",
+    'samehost': 'attached to a server of the old host',
+    'reset': 'available, with its attachment left over'}
+_HOSTS = {HERE: 'the old host', THERE: 'the new host', None: 'no host'}
+
+#: In the order of the page.
+_TITLES = (
+    'Cold migration, and confirm', 'Resize, and take it back',
+    'Take a cold migration back, dangling since', 'Live migration',
+    'Evacuation, and the old host returns',
+    'Shelve a server whose root disk is a volume, and unshelve',
+    'Shelve a server whose root disk is a file, and unshelve',
+    'Unshelve, dangling since the shelve', 'Delete')
+
+#: Never with the plugin, whatever the page says.
+_BROKEN = re.compile(
+    'ERROR|no guest|again|healthy|room|another guest|attachments')
+
+Step = Callable[[fixture.Server], Optional[fixture.APIError]]
+
+
+class MoveTableTest(moving.MoveTestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.ignore_actions()
+
+    def test_cold_migration(self):
+        self.play(0, None, self.migrate, self.confirm)
+
+    def test_resize(self):
+        self.play(1, None, self.resize, self.revert)
+
+    def test_revert(self):
+        self.play(2, self.migrate, self.revert)
+
+    def test_live_migration(self):
+        self.play(3, None, self.migrate_live)
+
+    def test_evacuation(self):
+        self.play(4, None, self.evacuate, self.come_back)
+
+    def test_shelve(self):
+        self.play(5, None, self.shelve, self.unshelve)
+
+    def test_shelve_with_a_file(self):
+        self.play(6, None, self.shelve, self.unshelve, root='image')
+
+    def test_unshelve(self):
+        self.play(7, self.shelve, self.unshelve)
+
+    def test_delete(self):
+        self.play(8, None, self.delete)
+
+    # -- playing -----------------------------------------------------------
+
+    def resize(self, made: fixture.Server) -> fixture.APIError | None:
+        return self.act(made, {'resize': {'flavorRef': '2'}})
+
+    def delete(self, made: fixture.Server) -> None:
+        self.begin()
+        self.cloud.request('DELETE', f'/servers/{made.id}')
+        self.cloud.settle(made)
+
+    def play(self, number: int, before: Step | None, *steps: Step,
+             root: str = 'volume') -> None:
+        """Play an operation with every kind of disk.
+
+        :param before: what was done with the server before it was broken
+        """
+        title = _TITLES[number]
+        self.steps = steps
+        written = _sections(PAGE.read_text()) if PAGE.exists() else {}
+        stock = dict(_ROW.findall(written.get(title, '')))
+        writes = bool(os.environ.get('NOVA_BDM_CLEANUP_WRITE_PAGES'))
+        if writes:
+            self.cloud.switch_plugin_off()
+            self.restart()
+            for kind, name in _KINDS.items():
+                stock[name] = self.end_of(kind, before, steps, root)
+            self.cloud.switch_plugin_on()
+            self.restart()
+        rows = []
+        for kind, name in _KINDS.items():
+            ours = self.end_of(kind, before, steps, root)
+            rows.append((name, stock.get(name, ''), ours))
+            if (title, kind) not in (('Live migration', 'available'),
+                                     ('Live migration', 'reset')):
+                self.assertNotRegex(ours, _BROKEN, kind)
+        section = _section(title, rows)
+        if writes:
+            written = _sections(PAGE.read_text()) if PAGE.exists() else {}
+            written[title] = section
+            PAGE.write_text('\n'.join([_HEAD, *[
+                written[each] for each in _TITLES if each in written]]))
+        self.assertTrue(PAGE.read_text().startswith(_HEAD))
+        self.assertEqual(written.get(title), section)
+
+    def restart(self) -> None:
+        """Nova 34 keeps the methods that messages come to."""
+        for host in (HERE, THERE):
+            self.cloud.restart_compute(host)
+
+    def end_of(self, kind: str, before: Step | None, steps: Sequence[Step],
+               root: str) -> str:
+        """How a server is after each step, in words."""
+        made = self.healthy(root)
+        # Nova comes to it last, or to the root disk.
+        lost = max(made.volumes)
+        if before:
+            before(made)
+        self.break_(made, lost, kind)
+        self.is_shared = kind == 'samehost'
+        known = {each.id for each in self.cloud.attachments(lost)}
+        ends: list[str] = []
+        said: set[str] = set()
+        for step in steps:
+            error = step(made)
+            if error:
+                ends.append('refused by the API')
+                break
+            words = list(self.state(made, lost, known))
+            ends.append(', '.join(w for w in words if w not in said))
+            said.update(words[1:])
+            if self.refusals(made) or 'ERROR' in ends[-1]:
+                break
+        self.come_back(made)
+        return '; then '.join(ends)
+
+    # -- looking -----------------------------------------------------------
+
+    def state(self, made: fixture.Server, lost: str, known: set[str]
+              ) -> Iterator[str]:
+        """How a server is.
+
+        :param known: the attachments of the volume that there were before
+        """
+        with self.cloud.nova.database('cell1') as database:
+            is_deleted, = database.execute(
+                'SELECT deleted FROM instances WHERE uuid = ?',
+                (made.id,)).fetchone()
+        if is_deleted:
+            yield 'deleted'
+            if any(each.server_id == made.id
+                   for volume in (*self.neighbours(made, None),)
+                   for each in self.cloud.attachments(volume)):
+                yield 'attachments are left'
+        else:
+            yield from self.state_of_living(made, lost, known)
+        if self.is_shared and not self.cloud.nova.connected[HERE][lost]:
+            yield 'another guest has lost it'
+
+    def state_of_living(self, made: fixture.Server, lost: str,
+                        known: set[str]) -> Iterator[str]:
+        view = self.look_there(made)
+        host = self.host_of(made)
+        refused = bool(self.refusals(made))
+        yield '%s%s on %s' % ('refused: ' * refused, view.status,
+                              self.name(host))
+        if host and not view.is_running and view.status != 'SHELVED':
+            yield 'no guest'
+        ours = view.attachments_of(lost)
+        new = [each for each in ours if each.id not in known]
+        if view.block_device(lost) is None:
+            yield 'the disk is removed'
+        elif new:
+            yield 'the disk is %s again' % new[0].status
+        elif view.is_running and not view.has_disk(lost):
+            yield 'the disk is left out'
+        else:
+            yield 'the disk as before'
+        found = {', '.join(each.status for each in view.attachments_of(v))
+                 for v in self.neighbours(made, lost)}
+        wrong = found - {'attached' if host else 'reserved'}
+        if wrong:
+            yield 'healthy disks are ' + ' or '.join(sorted(wrong))
+        needed = {host}
+        if view.status == 'VERIFY_RESIZE' or self.is_dead:
+            # Nova itself goes by that.
+            needed = {HERE, THERE}
+        for each in sorted(self.surplus(made, needed)):
+            yield 'room is taken up on ' + self.name(each)
+
+    def name(self, host: str | None) -> str:
+        """What to call a host: after a shelve any will do."""
+        if host and self.unshelve in self.steps:
+            return 'a host'
+        return _HOSTS[host]
+
+    def surplus(self, made: fixture.Server, needed: set[str | None]
+                ) -> set[str]:
+        """Where a server takes up room that it does not need.
+
+        Nova gives it back as the last thing.
+        """
+        for _ in range(20):
+            found = self.holders(made) - needed
+            if not found:
+                break
+            time.sleep(0.1)
+        return found
+
+
+#: Kind and Nova's column of a row.
+_ROW = re.compile(r'(?m)^   \* - (.*)\n     - (.*)\n')
+
+
+def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> str:
+    lines = [title, '=' * len(title), '', '.. list-table::',
+             '   :header-rows: 1', '   :widths: 20 42 38', '',
+             '   * - The volume', '     - Nova alone',
+             '     - With the plugin']
+    for kind, *ends in rows:
+        lines.append('   * - ' + kind)
+        lines += ['     - ' + end for end in ends]
+    return '\n'.join(lines) + '\n'
+
+
+def _sections(page: str) -> dict[str, str]:
+    """The page's sections, by title."""
+    return {title: '\n'.join((title, '=' * len(title), body.rstrip())) + '\n'
+            for title, body in re.findall(
+                r'(?ms)^([^\n]+)\n=+\n(?=\n\.\. list-table)(.*?)'
+                r'(?=^[^\n]+\n=+\n|\Z)', page)}
