@@ -14,6 +14,7 @@ from typing import Union
 from nova_bdm_cleanup.fleet.inspection import Inspection
 from nova_bdm_cleanup.rules.facts import (
     Attachment,
+    DANGLING,
     Finding,
     Policy,
     Reason,
@@ -73,7 +74,15 @@ REMEDIES: dict[AnyReason, Remedy] = {
     FleetReason.USED_BY_NOBODY: Remedy.RELEASE,
 }
 
-#: The same as a total says it.
+#: What takes every attachment of a server anew, by the words of ``triggers``.
+_TAKES_ANEW = ('move', 'shelve', 'unshelve', 'evacuate', 'live_migration')
+
+#: What Nova alone does not do with such a disk, or only half, or by attaching
+#: the disk again: each was tried.
+BREAKS: dict[AnyReason, tuple[str, ...]] = dict.fromkeys(
+    (*DANGLING, Reason.ROOT_VOLUME_DANGLING), _TAKES_ANEW)
+
+#: The remedies as a total says them.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
           Remedy.PERSON: 'to look at', Remedy.WAIT: 'to wait for'}
 

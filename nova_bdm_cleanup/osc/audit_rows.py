@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 from typing import Any
 
-from nova_bdm_cleanup.fleet.issues import Issue, Remedy
+from nova_bdm_cleanup.fleet.issues import BREAKS, Issue, Remedy
 from nova_bdm_cleanup.fleet.plan_file import MOMENT
 
 COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
            'Since', 'Action')
-LONG_COLUMNS = (*COLUMNS, 'Server Name', 'Project', 'Explanation')
+LONG_COLUMNS = (*COLUMNS, 'Server Name', 'Project', 'Breaks', 'Explanation')
 
 #: When a volume was changed, for people.
 FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
@@ -78,5 +78,6 @@ def row(issue: Issue, columns: Iterable[str], action: str | None = None,
         'Since': issue.since and issue.since.strftime(since),
         'Action': action or issue.what_to_do,
         'Server Name': issue.server_name, 'Project': issue.project,
+        'Breaks': ', '.join(BREAKS.get(issue.reason, ())) or None,
         'Explanation': issue.explanation, 'Remedy': str(issue.remedy)}
     return tuple(cells[name] for name in columns)

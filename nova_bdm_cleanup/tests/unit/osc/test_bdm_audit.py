@@ -43,6 +43,8 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual(('alpha', 'own'), (row['Server Name'],
                                             row['Project']))
         self.assertIn('available', row['Explanation'])
+        self.assertEqual('move, shelve, unshelve, evacuate, live_migration',
+                         row['Breaks'])
 
     def table(self, *arguments: str, width: int = 100,
               user: str = 'admin') -> str:
