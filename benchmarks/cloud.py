@@ -6,7 +6,7 @@ from __future__ import annotations
 # First: its import of Nova decides whether this process may use eventlet.
 from nova_bdm_cleanup.tests.cloud import fixture  # isort: skip
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import logging
 import time
@@ -30,6 +30,7 @@ def current() -> Callable[..., None]:
 
 @contextlib.contextmanager
 def running(nova_options: Mapping[str, Mapping[str, Any]] | None = None,
+            hosts: Sequence[str] = ('compute1',),
             **plugin_options: Any) -> Iterator[fixture.Cloud]:
     """A cloud with the plugin, which logs as a quiet production does."""
     report.progress('starting Nova and Cinder')
@@ -37,7 +38,7 @@ def running(nova_options: Mapping[str, Mapping[str, Any]] | None = None,
     logging.root.handlers[:] = [logging.NullHandler()]
     logging.disable(logging.NOTSET)
     with fixture.Cloud(plugin=True, plugin_options=plugin_options,
-                       nova_options=nova_options) as cloud:
+                       hosts=hosts, nova_options=nova_options) as cloud:
         # Nova's harness formats every debug message to see that it can be.
         # The clients alone make dozens of each request.
         logging.getLogger().setLevel(logging.INFO)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a healthy cold migration costs, and taking it back.
+
+Nova alone and with the plugin take turns, with the same server.  A request is
+over when Nova's services have all done their part.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from typing import Any
+
+from benchmarks import cloud as clouds, report
+from nova_bdm_cleanup.tests.cloud import fixture, identity
+from nova_bdm_cleanup.tests.cloud.server import Server
+
+QUESTION = 'what does a healthy cold migration cost?'
+
+STOCK, PLUGIN = 'stock', 'plugin'
+MIGRATION, BACK = 'cold migration', 'taking it back'
+HOSTS = ('compute1', 'compute2')
+_ACTIONS: dict[str, dict[str, Any]] = {
+    MIGRATION: {'migrate': {'host': HOSTS[1]}},
+    BACK: {'revertResize': None}}
+
+
+class Case:
+    """One server.
+
+    :param cloud: the cloud
+    :param size: how many volumes it has
+    """
+
+    def __init__(self, cloud: fixture.Cloud, size: int) -> None:
+        self._cloud = cloud
+        self._server: Server = cloud.server(
+            *[fixture.Disk()] * size, host=HOSTS[0])
+        #: Elapsed, and of the processor: by Nova's services, without Cinder.
+        self._seconds: dict[tuple[str, str], list[tuple[float, float]]] = \
+            collections.defaultdict(list)
+        #: Of the plugin, by what was done.
+        self.requests: dict[str, set[int]] = collections.defaultdict(set)
+
+    def measure(self, number: int) -> None:
+        """Measure both, each first as often as the other."""
+        for name in (STOCK, PLUGIN)[::-1 if number % 2 else 1]:
+            if name == STOCK:
+                self._cloud.switch_plugin_off()
+            for what, action in _ACTIONS.items():
+                self._cloud.forget()
+                begun = time.perf_counter(), time.process_time()
+                self._cloud.act(self._server, action, by=self._cloud.admin)
+                self._seconds[name, what].append((
+                    time.perf_counter() - begun[0],
+                    time.process_time() - begun[1]))
+                if name == PLUGIN:
+                    self.requests[what].add(sum(
+                        request.caller == identity.NOVA
+                        for request in self._cloud.proxy.requests))
+            self._cloud.switch_plugin_on()
+
+    def forget(self) -> None:
+        """What is done for the first time takes longer."""
+        self._seconds.clear()
+
+    def close(self) -> None:
+        view = self._cloud.look(self._server)
+        assert (view.status, view.is_running) == ('ACTIVE', True), view.fault
+        assert not view.removed_block_devices
+
+    def row(self, what: str, clock: int) -> list[report.Cell]:
+        stock, plugin = (report.milliseconds(
+            each[clock] for each in self._seconds[name, what])
+            for name in (STOCK, PLUGIN))
+        return [what, stock, plugin, plugin.minus(stock),
+                plugin.against(stock)]
+
+
+def main() -> None:
+    parser = report.arguments(QUESTION)
+    parser.add_argument('--volumes', type=int, nargs='+', default=[1, 4],
+                        metavar='N', help='how many volumes the servers have')
+    parser.add_argument('--rounds', type=int, default=15,
+                        help='how often everything is measured')
+    options = parser.parse_args()
+    with clouds.running({'DEFAULT': {'shutdown_timeout': 0}}, HOSTS,
+                        triggers='all') as cloud:
+        result = report.Report('move', QUESTION, options.json,
+                               cinder=cloud.cinder.version)
+        for size in options.volumes:
+            case = Case(cloud, size)
+            for number in range(options.rounds + 1):
+                report.progress(f'round {number} of {options.rounds}')
+                case.measure(number)
+                if not number:
+                    case.forget()
+            report.progress('')
+            case.close()
+            for clock, title in enumerate((
+                    'From the request to the end', 'The processor, for Nova')):
+                result.table(
+                    f'{title}, ms; {size} volumes',
+                    ['what', STOCK, PLUGIN, 'added', 'ratio'],
+                    [case.row(what, clock) for what in _ACTIONS])
+            result.table(f"The plugin's requests; {size} volumes",
+                         ['what', 'requests'],
+                         [[what, ', '.join(map(str, sorted(counts)))]
+                          for what, counts in case.requests.items()])
+        result.end()
+
+
+if __name__ == '__main__':
+    report.run(main)
