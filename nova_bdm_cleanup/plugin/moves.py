@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import functools
 import inspect
+import threading
 from typing import Any, Callable
 
 from nova import exception, objects
@@ -45,6 +46,10 @@ _FIRST = 'resize_migrating'
 
 #: The operator's own word: Nova goes on as if nobody had looked.
 _TOLERATED = (Reason.OBSERVE_MODE, Reason.OPTED_OUT, Reason.NOT_SELECTED)
+
+#: What this thread has seen in the way of a server before its disks were
+#: disconnected: the server, the cleanup and the findings.
+_foreseen = threading.local()
 
 
 def wraps(names: Sequence[str]) -> Iterator[
@@ -127,6 +132,7 @@ def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
     """
     kept = set()
     obstacles = []
+    _foreseen.last = None
     # Of a host that returns: all its servers share the time of its start.
     booting = boot.current()
     if booting is not None and not booting.allows():
@@ -138,8 +144,10 @@ def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
             return frozenset()
         with booting.spend() if booting else contextlib.nullcontext():
             plan = cleaning.foresee(bdms)
+        dangling = list(filter(_dangles, plan.findings))
+        _foreseen.last = instance.uuid, cleaning, dangling
         is_first = instance.task_state == _FIRST
-        for finding in filter(_dangles, plan.findings):
+        for finding in dangling:
             obstacle = _not_to_disconnect(cleaning, finding)
             if is_first and (obstacle or not finding.is_due):
                 obstacles.append((finding, obstacle))
@@ -190,19 +198,32 @@ def _remove(manager: Any, context: Any, instance: Any, bdms: Any,
 
     :raises InstanceUnacceptable: when some of it is still there
     """
+    before: tuple[Any, Any, Sequence[Finding]] = getattr(
+        _foreseen, 'last', None) or (None, None, ())
+    server, cleaning, foreseen = before
+    _foreseen.last = None
+    looked_at: set[str] = set()
+    left = []
     try:
         cleaning = Cleaning(manager, context.elevated(), instance, trigger)
         cleaning.run(bdms)
         removed = cleaning.cleaner.removed
         # Whoever comes next reads the rows anew.
         take_out(bdms, removed)
-        left = [(finding, '') for finding in cleaning.cleaner.plan.findings
-                if _dangles(finding) and not cleaning.observes
-                and finding.bdm and finding.bdm.uuid not in removed]
+        for finding in cleaning.cleaner.plan.findings:
+            if finding.bdm:
+                looked_at.add(finding.bdm.uuid)
+                if (_dangles(finding) and not cleaning.observes
+                        and finding.bdm.uuid not in removed):
+                    left.append((finding, ''))
     except Exception:
         LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
                       instance=instance)
-        return
+    if server == instance.uuid:
+        # No answer takes back what was seen a moment ago.
+        left += [(finding, 'it could not be looked at again')
+                 for finding in foreseen
+                 if finding.bdm and finding.bdm.uuid not in looked_at]
     if left:
         raise _refusal(cleaning, instance, left)
 

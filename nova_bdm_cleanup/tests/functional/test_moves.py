@@ -137,12 +137,19 @@ class ColdMigrationTest(moving.MoveTestCase):
 
         The runbook's way out, where the root disk is a file.
         """
+        self.check_failed('destroy')
+
+    def test_the_guest_cannot_be_looked_at(self):
+        """What dangles was seen while it ran."""
+        self.check_failed('is_off')
+
+    def check_failed(self, name):
         made, lost = self.broken('available', root='image')
 
         def fail(*args):
             raise OSError('no')
 
-        with fixtures.MockPatchObject(host.NovaHost, 'destroy', fail):
+        with fixtures.MockPatchObject(host.NovaHost, name, fail):
             self.migrate(made)
         self.assertEqual([(lost, 'volume-available')], self.refusals(made))
         view = self.cloud.look(made)
