@@ -537,7 +537,7 @@ class MoveTest(CleanerTestCase):
         world.connected.clear()
         self.clean(world, trigger=move_triggers.UNSHELVE)
         self.assertNotIn('disconnect', world.calls)
-        self.assertNotIn('used_by_others', world.calls)
+        self.assertNotIn('is-reused', world.calls)
 
     def test_an_evacuation_removes_nothing(self):
         """The old host comes back, and has to disconnect by the rows."""
