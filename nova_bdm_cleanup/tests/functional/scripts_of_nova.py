@@ -17,7 +17,7 @@ from nova.compute import power_state, task_states, vm_states
 from nova.virt.libvirt import driver
 
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
-from nova_bdm_cleanup.tests.simulation import actors, compute, world as worlds
+from nova_bdm_cleanup.tests.simulation import movers, moving, world as worlds
 from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
 
 #: Two servers of one host, the volume of each, and one that is free.
@@ -104,10 +104,26 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('detach', SERVER, 'S'), ('delete_volume', 'S'), ('reboot', SERVER),
         ('reset', 'S', 'in-use'), ('detach', SERVER, 'S'),
         ('attach', NEIGHBOUR, 'S')],
-    'a move': [
+    'moves, one of them taken back': [
+        ('migrate', SERVER), ('reboot', SERVER), ('migrate', SERVER),
+        ('confirm', SERVER), ('reboot', SERVER), ('migrate', SERVER),
+        ('revert', SERVER), ('migrate', SERVER), ('confirm', SERVER),
+        ('detach', SERVER, 'S')],
+    'shelved, and back': [
+        ('shelve', SERVER), ('start', SERVER), ('reboot', SERVER),
+        ('migrate', SERVER), ('unshelve', SERVER), ('shelve', NEIGHBOUR),
+        ('lose', 'N'), ('unshelve', NEIGHBOUR)],
+    'moves with what dangles': [
+        ('lose', 'S'), ('shelve', SERVER), ('lose', 'N'),
+        ('delete_volume', 'N'), ('migrate', NEIGHBOUR)],
+    'a live migration': [
         ('move_out', SERVER), ('attach', SERVER, 'F'), ('reboot', SERVER),
         ('move_in', SERVER), ('detach', SERVER, 'S')],
 }
+
+
+#: What nova-compute may break off.
+_LEFT = ('migrate', 'unshelve')
 
 
 def _silent(who: str, what: str) -> None:
@@ -121,8 +137,11 @@ class Model:
         self._scheduler = Scheduler({}, _silent)
         self._world = worlds.World(self._scheduler)
         self._world.resumes_guests = True
-        self._cloud = actors.Cloud(
-            self._world, compute.Manager34(self._world, worlds.HERE))
+        # Nobody looks at what dangles.
+        self._world.is_blind = True
+        self._cloud = movers.Cloud(self._world, *(
+            moving.Manager(self._world, host)
+            for host in (worlds.HERE, worlds.THERE)))
         for server, volume in SERVERS.items():
             self._world.add_server(server)
             self._world.add_disk(server, volume)
@@ -144,6 +163,10 @@ class Model:
                 server, vm_state=vm_states.STOPPED,
                 power_state=power_state.SHUTDOWN)
             self._world.hosts[there.host].guests[server].is_running = False
+
+    def _unshelve(self, server: str) -> None:
+        # The other host has more room.
+        self._cloud.unshelve(server, worlds.THERE)
 
     def _reset_state(self, server: str) -> None:
         self._cloud.reset_task_state(server)
@@ -186,7 +209,8 @@ class Model:
              if row.number == number), f'unit {number}')
 
     def _server(self, server: worlds.Server) -> Server:
-        guest = self._world.hosts[server.host].guests[server.uuid]
+        guest = self._world.hosts[server.host].guests.get(
+            server.uuid, worlds.Guest()) if server.host else worlds.Guest()
         known = self._world.cinder.attachments
         return Server(
             server.host, server.vm_state, server.task_state,
@@ -231,7 +255,8 @@ class Real:
                 self._servers.get(a) or self._volumes.get(a, a)
                 for a in arguments))
         except fixture.APIError as exc:
-            assert exc.status < 500, exc
+            # What Nova leaves to nova-compute is done before it answers.
+            assert exc.status < 500 or name in _LEFT, exc
         except cinder_exceptions.ClientException as exc:
             assert exc.code < 500, exc
 
@@ -271,6 +296,23 @@ class Real:
 
     def _stop(self, server: fixture.Server) -> None:
         self._cloud.stop(server)
+
+    def _migrate(self, server: fixture.Server) -> None:
+        here = self._cloud.nova.instance(server.id).host
+        self._act(server, 'migrate', by_admin=True, host=next(
+            host for host in HOSTS if host != here))
+
+    def _confirm(self, server: fixture.Server) -> None:
+        self._act(server, 'confirmResize')
+
+    def _revert(self, server: fixture.Server) -> None:
+        self._act(server, 'revertResize')
+
+    def _shelve(self, server: fixture.Server) -> None:
+        self._act(server, 'shelve')
+
+    def _unshelve(self, server: fixture.Server) -> None:
+        self._act(server, 'unshelve')
 
     def _start(self, server: fixture.Server) -> None:
         self._cloud.start(server)
@@ -357,15 +399,23 @@ class Real:
         known = {a.id: a.status for a in self._cinder.attachments.list(
             detailed=True, search_opts={
                 'all_tenants': 1, 'instance_id': server.id})}
-        guest = self._cloud.domain(
-            dataclasses.replace(server, host=instance.host))
+        guest = self._guest(dataclasses.replace(server, host=instance.host))
         return Server(
-            HOSTS[instance.host], instance.vm_state, instance.task_state,
-            instance.power_state, instance.locked_by, bool(guest.isActive()),
+            HOSTS.get(instance.host, ''), instance.vm_state,
+            instance.task_state, instance.power_state, instance.locked_by,
+            bool(guest and guest.isActive()),
             {self._names[row.volume_id]: (
                 row.device_name, known.get(row.attachment_id),
                 row.connection_info is not None)
              for row in self._cloud.nova.block_devices(server.id)
              if row.volume_id and not row.deleted},
             {f'/dev/{disk.device}': self._names[disk.volume_id]
-             for disk in fixture._disks(guest.XMLDesc(0)) if disk.volume_id})
+             for disk in fixture._disks(guest.XMLDesc(0)) if disk.volume_id}
+            if guest else {})
+
+    def _guest(self, server: fixture.Server) -> Any:
+        """The guest of a server, if it has one."""
+        return next((
+            domain for domain in self._cloud.nova.domains(server.host)
+            if domain.UUIDString() == server.id), None) if (
+                server.host) else None

@@ -20,7 +20,7 @@ from oslo_config import cfg
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.tests.simulation import (
     __main__ as command,
-    actors,
+    movers,
     ports,
     scenarios,
     search,
@@ -32,7 +32,7 @@ from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
 Found = tuple[set[object], set[str]]
 
 
-def _two_count(cloud: actors.Cloud) -> None:
+def _two_count(cloud: movers.Cloud) -> None:
     """Both read, and both write what they have read and one more."""
     world = cloud.world
     world.add_server(scenarios.SERVER)
@@ -71,7 +71,7 @@ class SearchTest(base.FunctionalTestCase):
         ends: set[object] = set()
         finish = search._end
 
-        def end(cloud: actors.Cloud, scheduler: Scheduler) -> object:
+        def end(cloud: movers.Cloud, scheduler: Scheduler) -> object:
             ends.add(cloud.world.fingerprint())
             return finish(cloud, scheduler)
 

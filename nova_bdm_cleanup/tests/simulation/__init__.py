@@ -8,11 +8,11 @@ functional suite compares with the real things call by call.
 
 ``scheduler``
     runs actors step by step in a given order
-``world``, ``cinder``, ``compute``, ``nova``
+``world``, ``cinder``, ``compute``, ``moving``, ``nova``
     the model
 ``ports``
     what the plugin sees of it
-``actors``
+``actors``, ``movers``
     what people, Nova, Cinder and neighbours do meanwhile
 ``properties``
     what must never happen, and how it must end

@@ -17,13 +17,15 @@ from nova.compute import instance_actions, task_states, vm_states
 
 from nova_bdm_cleanup.plugin import sweeping
 from nova_bdm_cleanup.plugin.node import NovaNode
-from nova_bdm_cleanup.tests.simulation import cinder as model
+from nova_bdm_cleanup.tests.simulation import cinder as model, properties
 from nova_bdm_cleanup.tests.simulation.compute import HostFailure, Manager26
 from nova_bdm_cleanup.tests.simulation.nova import Context, Instance, RowObject
 from nova_bdm_cleanup.tests.simulation.world import (
+    COMPUTE,
     connection,
     HERE,
     hours_ago,
+    OTHER_COMPUTE,
     Row,
     Server,
     ServerAction,
@@ -39,8 +41,19 @@ _HARD = vm_states.ALLOW_HARD_REBOOT
 #: From which it attaches and detaches, of those that there are here.
 _ATTACHING = (vm_states.ACTIVE, vm_states.STOPPED)
 
-#: The processes that can be killed, and the others.
-COMPUTE, API, CINDER = 'nova-compute', 'nova-api', 'cinder'
+#: The other processes.
+API, CINDER = 'nova-api', 'cinder'
+
+
+#: A server is on its way from a host, or to one.  Most of these Nova does not
+#: take up when nova-compute starts again.
+LEFT_ALONE = (
+    task_states.SHELVING, task_states.SHELVING_OFFLOADING,
+    task_states.UNSHELVING, task_states.SPAWNING, task_states.REBUILDING,
+    task_states.REBUILD_BLOCK_DEVICE_MAPPING, task_states.REBUILD_SPAWNING,
+    task_states.RESIZE_REVERTING, task_states.DELETING)
+_MOVING = (*LEFT_ALONE, task_states.RESIZE_PREP, task_states.RESIZE_MIGRATING,
+           task_states.RESIZE_MIGRATED, task_states.RESIZE_FINISH)
 
 
 def _takes(server: Server, *states: str) -> bool:
@@ -53,13 +66,15 @@ class Cloud:
     """Nova, Cinder and those who use them.
 
     :param world: the model
-    :param manager: Nova on the host with the plugin
+    :param here: Nova on this host
+    :param there: Nova on the other one
     """
 
-    def __init__(self, world: World, manager: Manager26) -> None:
+    def __init__(self, world: World, here: Manager26,
+                 there: Manager26) -> None:
         self.world = world
-        self.manager = manager
-        self._other = Manager26(world, THERE)
+        self.manager = here
+        self._other = there
         world.scheduler.on_kill = self._on_kill
 
     def begin(self, name: str, func: Callable[..., object], *arguments: Any,
@@ -79,7 +94,7 @@ class Cloud:
             func()
 
         world.scheduler.spawn(
-            name, COMPUTE if host == HERE else 'other nova-compute', carry_out)
+            name, COMPUTE if host == HERE else OTHER_COMPUTE, carry_out)
 
     def _manager(self, host: str) -> Manager26:
         return self.manager if host == HERE else self._other
@@ -93,6 +108,8 @@ class Cloud:
         """Guests live on; what the process had in memory is gone."""
         if not self.world.scheduler.was_cleaning:
             self.world.died_in_nova = True
+        if any(s.task_state in _MOVING for s in self.world.servers.values()):
+            self.world.died_in_move = self.world.may_refuse = True
         self.world.forget_memory()
         sweeping._sweeps.clear()
         self.begin('nova-compute, again', self.start_compute, process=COMPUTE)
@@ -104,7 +121,7 @@ class Cloud:
 
     def lose_power(self) -> None:
         """The host goes down, and comes up without guests and devices."""
-        here = self.world.here
+        here = self.world.hosts[HERE]
         here.devices.clear()
         for guest in here.guests.values():
             guest.is_running = False
@@ -174,7 +191,7 @@ class Cloud:
         if not _takes(there, *_ATTACHING) or self._has_rows(server, volume):
             return
         # nova-compute finds the name, while the API waits for it.
-        with world.lock(server):
+        with world.lock(server, host=there.host):
             world.step(f'makes a row of {volume} for {server}')
             if world.row_of(server, volume):
                 return
@@ -213,14 +230,14 @@ class Cloud:
     def _attach(self, server: str, row: RowObject,
                 action: ServerAction) -> None:
         world, there = self.world, self.world.server(server)
-        volume = row.volume_id
-        manager = self._manager(there.host)
+        volume, host = row.volume_id, self.world.this_host
+        manager = self._manager(host)
         world.busy.add(volume)
-        with world.lock(server), self._guarded(there.host):
+        with world.lock(server), world.lock('os-brick'):
             attachment = row.attachment_id
-            world.step(f'has Cinder let {there.host} in to {volume}')
+            world.step(f'has Cinder let {host} in to {volume}')
             try:
-                number = world.cinder.connect(attachment, there.host)
+                number = world.cinder.connect(attachment, host)
                 info = json.loads(connection(volume, number))
                 manager.driver.attach_volume(None, info, there,
                                              row.device_name)
@@ -265,7 +282,7 @@ class Cloud:
             world.step(f'begins to build {server}')
             world.change_server(server, host=host, node=host,
                                 task_state=task_states.BLOCK_DEVICE_MAPPING)
-            with self._guarded(host):
+            with world.lock('os-brick'):
                 world.step(f'has Cinder let {host} in to {volume}')
                 info = json.loads(connection(volume, world.cinder.connect(
                     row.attachment_id, host)))
@@ -296,11 +313,11 @@ class Cloud:
     def _detach(self, server: str, volume: str) -> None:
         world, there = self.world, self.world.server(server)
         world.busy.add(volume)
-        with world.lock(server), self._guarded(there.host):
+        with world.lock(server), world.lock('os-brick'):
             world.step(f'reads the row of {volume}')
             row = world.row_of(server, volume)
             if row is not None and row.connection_info is not None:
-                self._manager(there.host).driver.detach_volume(
+                self._manager(world.this_host).driver.detach_volume(
                     None, json.loads(row.connection_info), there,
                     row.device_name)
                 world.step(f'has Cinder delete {row.attachment_id}')
@@ -374,10 +391,6 @@ class Cloud:
             connection_info=json.dumps(info))
         world.attached[server, new] = True
 
-    def _guarded(self, host: str) -> contextlib.AbstractContextManager[bool]:
-        return self.world.lock(
-            'os-brick' if host == HERE else 'os-brick elsewhere')
-
     # Moves of a neighbour
 
     def move_in(self, server: str) -> None:
@@ -393,12 +406,18 @@ class Cloud:
         if there.task_state is not None:
             return
         world.change_server(server, task_state=task_states.MIGRATING)
+        self.carry_over(server, source, target)
+
+    def carry_over(self, server: str, source: str, target: str) -> None:
+        """Have a guest go on on another host."""
+        world = self.world
         world.scheduler.changes('migrations')
         world.migrations[server] = source, target
         former = {}
         for row in world.volumes_of(server):
             volume = row.volume_id or ''
             world.step(f'connects {volume} on {target}')
+            properties.moving_alive(world, server, volume)
             attachment = world.cinder.create(volume, server, target)
             number = world.cinder.attachments[attachment].number or 0
             world.scheduler.changes(f'units of {target}')
@@ -419,9 +438,11 @@ class Cloud:
             world.step(f'disconnects {row.volume_id} on {source}')
             world.scheduler.changes(f'units of {source}')
             world.hosts[source].devices.pop(number, None)
-            world.cinder.delete(attachment or '')
+            with contextlib.suppress(model.NotFound):
+                world.cinder.delete(attachment or '')
         world.step(f'{server} is on {target} now')
         world.change_server(server, host=target, node=target, task_state=None)
+        world.allocate(server, target)
         world.scheduler.changes('migrations')
         del world.migrations[server]
 
@@ -476,6 +497,6 @@ class Cloud:
                               f'{there.vm_state}, {there.task_state}')
         self.world.change_server(
             server, task_state=task_states.REBOOTING_HARD)
-        self.manager.reboot_instance(
+        self._manager(there.host).reboot_instance(
             Context(self.world), self._instance(server), 'HARD')
 

@@ -147,6 +147,9 @@ class Driver(LibvirtDriver):
 
     def attach_volume(self, context: Any, connection_info: Mapping[str, Any],
                       instance: Any, mountpoint: str, **_: Any) -> None:
+        self._world.scheduler.sees(f'guest of {instance.uuid}')
+        if instance.uuid not in self._world.hosts[self._name].guests:
+            raise HostFailure(f'{instance.uuid} is not on this host')
         self._connect(instance, connection_info)
         self._world.step(f'plugs {mountpoint} into the guest')
         self._guest(instance).disks[mountpoint] = Disk(
@@ -156,7 +159,10 @@ class Driver(LibvirtDriver):
     def detach_volume(self, context: Any, connection_info: Mapping[str, Any],
                       instance: Any, mountpoint: str, **_: Any) -> None:
         self._world.step(f'unplugs {mountpoint} from the guest')
-        self._guest(instance).disks.pop(mountpoint, None)
+        self._world.scheduler.changes(f'guest of {instance.uuid}')
+        guest = self._world.hosts[self._name].guests.get(instance.uuid)
+        if guest is not None:
+            guest.disks.pop(mountpoint, None)
         self._disconnect_volume(context, connection_info, instance)
 
     def swap_volume(self, context: Any, old: Mapping[str, Any],
@@ -196,9 +202,18 @@ class Driver(LibvirtDriver):
             self._disconnect_volume(None, connection_info, instance,
                                     force=True)
         guest.disks = {}
+        self.spawn(instance, disks)
+
+    def spawn(self, instance: Any, disks: Disks) -> None:
+        """Connect the disks, and start the guest with them."""
         for _, connection_info in disks:
             self._connect(instance, connection_info)
+        guest = self._guest(instance)
         self._world.step('starts the guest')
+        self._world.scheduler.changes(f'guest of {instance.uuid}')
+        if guest is not self._world.hosts[self._name].guests.get(
+                instance.uuid):
+            raise HostFailure('the guest is gone')
         guest.disks = {
             name: Disk(connection_info['serial'], number_of(connection_info))
             for name, connection_info in disks}
@@ -206,6 +221,39 @@ class Driver(LibvirtDriver):
         self._world.hanging.discard(instance.uuid)
         for name in guest.disks:
             properties.opened(self._world, self._name, instance.uuid, name)
+
+
+    # Moves
+
+    def migrate_disk_and_power_off(self, instance: Any, disks: Disks) -> None:
+        self.power_off(instance)
+        for _, connection_info in disks:
+            self._disconnect_volume(None, connection_info, instance)
+
+    def finish_revert_migration(self, instance: Any, disks: Disks) -> None:
+        if not self.is_running(instance):
+            self.spawn(instance, disks)
+            return
+        # libvirt refuses, and the disks are taken from the guest.
+        for _, connection_info in disks:
+            self._connect(instance, connection_info)
+        for _, connection_info in disks:
+            self._disconnect_volume(None, connection_info, instance,
+                                    force=True)
+        raise HostFailure('the guest runs already')
+
+    def destroy(self, instance: Any, disks: Disks) -> None:
+        self._world.step('destroys the guest')
+        guest = self._guest(instance)
+        guest.is_running = False
+        for _, connection_info in disks:
+            self._disconnect_volume(None, connection_info, instance,
+                                    force=True)
+        self.undefine(instance)
+
+    def undefine(self, instance: Any) -> None:
+        self._world.scheduler.changes(f'guest of {instance.uuid}', 'guests')
+        self._world.hosts[self._name].guests.pop(instance.uuid, None)
 
 
 class _Network:
@@ -394,7 +442,3 @@ class Manager34(Manager26):
         disks = self._get_instance_block_device_info(
             context.elevated(), instance, bdms=bdms)
         self._carry_out_reboot(context, instance, reboot_type, disks)
-
-
-#: By release.
-MANAGERS: Mapping[int, type[Manager26]] = {34: Manager34, 26: Manager26}

@@ -20,14 +20,14 @@ class Finding:
     name: str
     #: What is wrong, for the reader.
     words: str
-    #: The property that it breaks, and in which situation: by the scenario
+    #: The properties that it breaks, and in which situation: by the scenario
     #: it would hide whatever else breaks the same there.
-    broken: str
+    broken: tuple[str, ...]
     situation: str
 
     def is_it(self, broken: Broken) -> bool:
-        return (broken.name, broken.situation) == (self.broken,
-                                                   self.situation)
+        return (broken.name in self.broken
+                and broken.situation == self.situation)
 
 
 # A risk that the documentation names.  It would take os-brick's lock of the
@@ -37,8 +37,63 @@ FINDINGS: tuple[Finding, ...] = (
         name='address-in-no-row-yet',
         words='a neighbour gets the address of the disk that is just being '
         'disconnected',
-        broken='healthy-disks-stay',
+        broken=('healthy-disks-stay',),
         situation=properties.BEGAN_LATER),
+    # The same, and longer: Nova's driver disconnects it, when it has waited
+    # for the guest to shut down.
+    Finding(
+        name='address-taken-while-the-guest-shuts-down',
+        words='a neighbour gets the address of the disk before a move '
+        'disconnects it',
+        broken=('healthy-disks-stay',),
+        situation=properties.WHILE_MOVING),
+    # Nova's own, whose row has the address of another host by then.
+    Finding(
+        name='half-moved-by-a-kill',
+        words='nova-compute died in a move, and Nova starts the guest with '
+        'an address that is no longer its own',
+        broken=('own-volumes-only',),
+        situation=properties.HALF_MOVED),
+    # Nova's own: the guest runs where Nova does not know of it.
+    Finding(
+        name='evacuated-by-a-nova-that-died',
+        words='nova-compute died in an evacuation when the guest ran, and '
+        'Nova has it on its old host',
+        broken=('one-host-only',),
+        situation=properties.HALF_MOVED),
+    # What Nova does then is the same without a mapping that dangles.
+    Finding(
+        name='in-hand-when-the-move-begins',
+        words='a disk was being attached or detached when the move began, '
+        'and Nova breaks off at it, or connects it on both hosts',
+        broken=('moves-end-well', 'own-volumes-only'),
+        situation=properties.IN_HAND),
+    Finding(
+        name='attached-when-the-move-begins',
+        words='a disk was being attached when the move began, and the old '
+        'host stays let in to it',
+        broken=('one-host-only',),
+        situation=properties.IN_HAND),
+    Finding(
+        name='deleted-in-a-move',
+        words='the server was deleted in a move, and Nova goes by what it '
+        'read before that',
+        broken=('one-host-only',),
+        situation=properties.DELETED),
+    # The guest runs: nothing can be taken from it by then.
+    Finding(
+        name='taken-after-the-check',
+        words='a volume that was free when a live migration was checked is '
+        'given to somebody before Nova connects it',
+        broken=('no-strangers-disk',),
+        situation=properties.AFTER_CHECK),
+    # Nova's own: it gives no room back when a revert fails.
+    Finding(
+        name='room-of-a-refused-revert',
+        words='the plugin refused a revert, and Placement keeps room on both '
+        'hosts',
+        broken=('one-host-only',),
+        situation=properties.WAY_BACK),
 )
 
 

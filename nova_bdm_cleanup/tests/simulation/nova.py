@@ -47,13 +47,15 @@ class Instance:
     """An instance object."""
 
     uuid: str
-    host: str
+    host: str | None
+    node: str | None
     vm_state: str
     task_state: str | None
     power_state: int
 
     def __init__(self, world: World, server: Server) -> None:
-        values = {**vars(server), 'metadata': dict(server.metadata)}
+        values = {**vars(server), 'metadata': dict(server.metadata),
+                  'host': server.host or None, 'node': server.node or None}
         self.__dict__.update(values, _world=world, _saved=dict(values))
 
     @staticmethod
@@ -75,6 +77,8 @@ class Instance:
             or 'nothing new') + f' to server {values["uuid"]}', BEFORE, AFTER)
         if fault == BEFORE:
             raise DatabaseFailure(fault)
+        if values['uuid'] not in world.servers:
+            raise exception.InstanceNotFound(instance_id=values['uuid'])
         server = world.server(values['uuid'])
         expected = ([expected_task_state] if isinstance(
             expected_task_state, (str, type(None)))
@@ -84,7 +88,9 @@ class Instance:
                 instance_uuid=server.uuid,
                 expected={'task_state': expected},
                 actual={'task_state': server.task_state})
-        world.change_server(server.uuid, **changed)
+        world.change_server(server.uuid, **{
+            name: value or '' if name in ('host', 'node') else value
+            for name, value in changed.items()})
         values['_saved'].update(changed)
         if fault:
             raise DatabaseFailure(fault)
@@ -96,6 +102,7 @@ class RowObject:
     volume_id: str
     attachment_id: str
     device_name: str
+    boot_index: int | None
 
     #: What the journal keeps of it.
     fields = ('uuid', 'instance_uuid', 'volume_id', 'attachment_id',
@@ -138,8 +145,12 @@ class RowObject:
 class Mappings:
     """A list of them, and ``BlockDeviceMappingList``."""
 
-    def __init__(self, world: World, rows: Iterable[Row]) -> None:
-        self.objects = [RowObject(world, row) for row in rows]
+    def __init__(self, objects: Iterable[RowObject]) -> None:
+        self.objects = list(objects)
+
+    @classmethod
+    def of(cls, world: World, rows: Iterable[Row]) -> Mappings:
+        return cls(RowObject(world, row) for row in rows)
 
     def __iter__(self) -> Iterator[RowObject]:
         return iter(self.objects)
@@ -149,8 +160,8 @@ class Mappings:
         world = context.world
         _read(world, f'reads the rows of {uuid}')
         if context.read_deleted != 'yes':
-            return Mappings(world, world.rows_of(uuid))
-        return Mappings(world, world.rows_where(
+            return Mappings.of(world, world.rows_of(uuid))
+        return Mappings.of(world, world.rows_where(
             lambda row: row.instance_uuid == uuid))
 
     @staticmethod
@@ -158,7 +169,7 @@ class Mappings:
                               uuids: Collection[str]) -> Mappings:
         world = context.world
         _read(world, 'reads the rows of ' + ', '.join(sorted(uuids)))
-        return Mappings(world, (
+        return Mappings.of(world, (
             row for uuid in uuids for row in world.rows_of(uuid)))
 
     @staticmethod
@@ -169,7 +180,7 @@ class Mappings:
             lambda row: row.volume_id == volume and not row.deleted)
         if not rows:
             raise exception.VolumeBDMNotFound(volume_id=volume)
-        return Mappings(world, rows)
+        return Mappings.of(world, rows)
 
 
 class Instances:
@@ -210,7 +221,7 @@ class Migrations:
         _read(world, 'reads the migrations of the host')
         world.scheduler.sees('migrations')
         return [Migration(server) for server, ends in world.migrations.items()
-                if host in ends]
+                if host in ends and node == host]
 
 
 class Actions:

@@ -14,8 +14,10 @@ from collections.abc import (
     Set as AbstractSet,
 )
 import contextlib
+import functools
 import sys
 import traceback
+import types
 from typing import Any, TypeVar
 from unittest import mock
 import urllib.parse
@@ -33,6 +35,7 @@ from nova_bdm_cleanup.plugin import (
     hook,
     host,
     locks,
+    moves,
     neighbours,
     node,
     options,
@@ -42,17 +45,29 @@ from nova_bdm_cleanup.plugin import (
 from nova_bdm_cleanup.tests.simulation import (
     cinder as model,
     compute,
+    moving,
     properties,
 )
 from nova_bdm_cleanup.tests.simulation.nova import DatabaseFailure, Objects
 from nova_bdm_cleanup.tests.simulation.scheduler import Broken
-from nova_bdm_cleanup.tests.simulation.world import HERE, hours_ago, World
+from nova_bdm_cleanup.tests.simulation.world import (
+    HERE,
+    hours_ago,
+    THERE,
+    World,
+)
 
 T = TypeVar('T')
 
 #: How a request can go wrong: the plugin gets no answer; Cinder does it and
 #: the answer is lost; Cinder does it when nobody waits for it any more.
 REFUSED, LOST, LATE = 'is refused', 'loses its answer', 'is answered too late'
+
+
+@functools.lru_cache(maxsize=None)
+def _read(value: str) -> Sequence[str]:
+    found: Sequence[str] = ast.literal_eval(value)
+    return found
 
 
 class Deadline:
@@ -110,7 +125,7 @@ class Api:
         there = self._world.cinder
         if parts and parts[0] != 'detail':
             return {'volume': self._volume(there.volume(parts[0]))}
-        wanted = ast.literal_eval(query['id'])
+        wanted = _read(query['id'])
         self._world.scheduler.sees(*(f'volume {v}' for v in wanted))
         return {'volumes': [self._volume(there.volume(v)) for v in wanted
                             if v in there.volumes]}
@@ -214,6 +229,12 @@ class Journal:
     def __init__(self, world: World) -> None:
         self._world = world
 
+    def spent(self, account: str) -> int:
+        if self._world.step('reads the journal', compute.BEFORE,
+                            question='journal'):
+            raise OSError('input/output error')
+        return 0
+
     def begin(self, record: Mapping[str, Any], charges: Sequence[Any], *,
               server: str) -> Entry:
         if self._world.step('writes its plan to the journal', compute.BEFORE):
@@ -246,18 +267,18 @@ class Stage:
         self.world: World = None
         self._installed: tuple[int, Sequence[str]] | None = None
         #: Nova's ComputeManager, with the hooks on it.
-        self._manager: type[compute.Manager26] = compute.Manager26
+        self._manager: type[moving.Manager] = moving.Manager
 
-    def manager(self, release: int, triggers: Sequence[str]
-                ) -> compute.Manager26:
-        """Nova on the host with the plugin.
+    def managers(self, release: int, triggers: Sequence[str]
+                 ) -> Sequence[moving.Manager]:
+        """Nova on this host and on the other one, with the plugin.
 
         :param release: Nova's
         :param triggers: when to clean up; "sweep" lets starts wait for sweeps
         """
         if self._installed != (release, triggers):
             hook.uninstall()
-            base = compute.MANAGERS[release]
+            base = moving.MANAGERS[release]
             # A class of its own, since the hooks are put on it.
             self._manager = type('ComputeManager', (base,), {
                 name: value for cls in reversed(base.__mro__[:-1])
@@ -267,7 +288,7 @@ class Stage:
             hook.install([t for t in triggers if t != 'sweep'],
                          sweeps='sweep' in triggers)
             self._installed = release, triggers
-        return self._manager(self.world, HERE)
+        return [self._manager(self.world, name) for name in (HERE, THERE)]
 
 
 class Devices:
@@ -277,15 +298,19 @@ class Devices:
         self._stage = stage
 
     def found_for(self, connection_info: Mapping[str, Any]) -> dict[str, str]:
-        self._stage.world.scheduler.sees('units of here')
         number = compute.number_of(connection_info)
         return ({compute.path_of(number): str(number)}
-                if number in self._stage.world.here.devices else {})
+                if number in self._devices() else {})
 
     def left(self, before: Mapping[str, str]) -> frozenset[str]:
-        self._stage.world.scheduler.sees('units of here')
+        there = self._devices()
         return frozenset(name for name, number in before.items()
-                         if int(number) in self._stage.world.here.devices)
+                         if int(number) in there)
+
+    def _devices(self) -> AbstractSet[int]:
+        world = self._stage.world
+        world.scheduler.sees(f'units of {world.this_host}')
+        return world.hosts[world.this_host].devices.keys()
 
     def advice(self, names: Any, identities: Any) -> str:
         return 'still there: ' + ', '.join(names)
@@ -352,19 +377,38 @@ class Guard:
             yield
 
 
-def _marked(stage: Stage, clean: Callable[..., Any]) -> Callable[..., Any]:
-    """The cleanup, during which calls may go wrong."""
+def _marked(stage: Stage, clean: Callable[..., Any],
+            goes_on: bool = False) -> Callable[..., Any]:
+    """The cleanup, during which calls may go wrong.
 
-    def marked(*arguments: Any) -> Any:
+    :param goes_on: the same move was looked at before
+    """
+
+    def marked(*arguments: Any, **named: Any) -> Any:
         actor = stage.world.scheduler.current
         assert actor is not None
+        world = stage.world
+        actor.local['asked'] = world.told(world.this_host)
+        world.has_looked = goes_on and not world.is_blind
+        world.is_blind = world.is_blind and not goes_on
         actor.is_cleaning = True
         try:
-            return clean(*arguments)
+            return clean(*arguments, **named)
         finally:
-            actor.is_cleaning = False
+            actor.is_cleaning = world.has_looked = False
 
     return marked
+
+
+def _noting(stage: Stage, left: Callable[..., None]) -> Callable[..., None]:
+    """What is said of devices that stay."""
+
+    def noting(self: Any, finding: Any, why: str) -> None:
+        if finding.bdm:
+            stage.world.left.add(finding.bdm.uuid)
+        left(self, finding, why)
+
+    return noting
 
 
 def _suspect(original: Callable[[object], str]) -> Callable[[object], str]:
@@ -416,20 +460,26 @@ def plugged_in() -> Iterator[Stage]:
 
     seen: Sequence[tuple[Any, str, Any]] = (
         (host, 'objects', Objects), (hook, 'objects', Objects),
-        (node, 'objects', Objects),
+        (node, 'objects', Objects), (moves, 'objects', Objects),
         (neighbours, 'objects', Objects), (begun, 'objects', Objects),
         (hook, '_current', Local(stage)), (boot, '_this_thread', Local(stage)),
-        (nova_manager, 'ComputeManager', compute.Manager26),
+        (nova_manager, 'ComputeManager', moving.Manager),
         (presence, 'record', lambda *_: None),
         (loglines, 'masked', _suspect(loglines.masked)),
         (hook.LOG, 'exception', _complain),
         (node.LOG, 'exception', _complain),
+        (moves.LOG, 'exception', _complain),
         (cleaning, 'clean', _marked(stage, cleaning.clean)),
+        *((moves, name, _marked(stage, getattr(moves, name))) for name in (
+            '_neighbours_disks', '_withhold', '_refuse_to_migrate')),
+        (moves, '_remove', _marked(stage, moves._remove, goes_on=True)),
+        (loglines.LogLines, 'left', _noting(stage, loglines.LogLines.left)),
         (cleaning, 'Deadline', Deadline),
         (cleaning, 'Journal', lambda *_: Journal(stage.world)),
         (access, 'cinder_for', connected),
         (access, 'context_for', lambda context, instance: context),
-        (options, 'settings', lambda conf: mock.Mock(
+        # A mock would take a tenth of the time.
+        (options, 'settings', lambda conf: types.SimpleNamespace(
             policy=stage.world.policy, store=('', 0), host_boot_timeout=60.0,
             watches=False)),
         (host, 'brick_utils', Guard(stage)), (host, 'devices', Devices(stage)),

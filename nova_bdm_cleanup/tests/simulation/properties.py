@@ -10,14 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nova.compute import instance_actions, vm_states
+from nova.compute import instance_actions, task_states, vm_states
 
 from nova_bdm_cleanup.cleanup import actions
-from nova_bdm_cleanup.tests.simulation.world import HERE, Row, World
+from nova_bdm_cleanup.tests.simulation.world import hours_ago, Row, World
 
 #: A situation in which nothing in Nova's records says that a device is that of
 #: another server: what it is connected for began when they had been asked.
 BEGAN_LATER = 'began later'
+#: The same, and it is Nova's driver that disconnects.
+WHILE_MOVING = 'while moving'
+#: nova-compute died, and left disks without a connection.
+HALF_MOVED = 'half moved'
+#: Nova does not give room back when a server cannot be taken back.
+WAY_BACK = 'way back'
+#: Nova lets a move begin while a disk is being attached or detached.
+IN_HAND = 'in hand'
+#: Nova goes by what it read before another operation.
+DELETED = 'deleted meanwhile'
+#: Somebody took it when the migration was let pass.
+AFTER_CHECK = 'after the check'
 
 #: Each property: its name, and what it says.
 PROPERTIES = {
@@ -42,6 +54,21 @@ PROPERTIES = {
         'after two quiet reboots the server runs, the host has the devices '
         'of its mappings and no others, each mapping is healthy in Cinder, '
         'and each attachment has a mapping',
+    'no-strangers-disk':
+        'no move attaches a disk that Cinder does not attach to the server '
+        'any more, and no live migration one that is another\'s',
+    'moves-end-well':
+        'no move breaks off half done whose mappings the plugin has looked '
+        'at: it succeeds, or it is refused',
+    'refused-in-time':
+        'where the plugin refuses a move, Cinder attaches all other disks as '
+        'before',
+    'refused-for-a-reason':
+        'the plugin refuses no move where what dangles can be removed',
+    'one-host-only':
+        'in the end the server runs on one host, the other one has nothing '
+        'of it and is let in to none of its volumes, and Placement keeps no '
+        'room for it there',
     'can-be-rebooted-again':
         'no task state is left that keeps the server from being rebooted',
     'nothing-waits-for-ever':
@@ -80,10 +107,12 @@ def disconnecting(world: World, host: str, server: str,
 def _situation(world: World, server: str, volume: str | None) -> str:
     """Why nobody could know that the device is that of another server."""
     actor = world.scheduler.current
-    told = actor.local.get('told') if actor is not None else None
+    is_cleaning = _is_cleaning(world)
+    told = actor.local.get('told' if is_cleaning else 'asked') if (
+        actor is not None) else None
     if told is not None and told.isdisjoint(
             ((server, volume), (server, None))):
-        return BEGAN_LATER
+        return BEGAN_LATER if is_cleaning else WHILE_MOVING
     return ''
 
 
@@ -100,7 +129,10 @@ def opened(world: World, host: str, server: str, device: str) -> None:
     if read != row.volume_id:
         world.broken('own-volumes-only',
                      f'{server} reads volume {read} by the address of '
-                     f'{row.volume_id} (unit {number})')
+                     f'{row.volume_id} (unit {number})',
+                     HALF_MOVED if world.died_in_move
+                     and row.volume_id in world.disturbed else
+                     IN_HAND if row.volume_id in world.in_hand else '')
     if not any(a.volume == read for a in world.cinder.of_server(server)):
         others = {a.server for a in world.cinder.of_volume(read)}
         if others:
@@ -136,7 +168,12 @@ def destroying(world: World, row: Row) -> None:
     _check_recorded(world, name, 'bdm', row.uuid)
     if row.number is None or _has_twin(world, row):
         return
+    if row.instance_uuid in world.evacuated:
+        world.broken('no-row-before-its-device', f'{name} goes, and the dead '
+                     'host may still have the device')
     host = world.server(row.instance_uuid).host
+    if not host:
+        return  # It is shelved.
     there = world.hosts[host]
     if (row.instance_uuid in there.devices.get(row.number, ())
             and not _is_left(world, row)):
@@ -160,24 +197,125 @@ def telling(world: World, attachment: str) -> None:
     if rows:
         world.broken('cinder-is-told-last', f'attachment {attachment} goes '
                      f'while the mapping of {rows[0].volume_id} names it')
-    if there.host != HERE or there.number is None:
+    if there.host is None or there.number is None:
         return
-    if world.cinder.back_end.read(HERE, there.number) != there.volume:
+    if world.cinder.back_end.read(there.host, there.number) != there.volume:
         return
     if world.cinder.volumes[there.volume].multiattach and any(
-            a.host == HERE and a.id != attachment
+            a.host == there.host and a.id != attachment
             for a in world.cinder.of_volume(there.volume)):
         return  # The back end keeps the host in for the other one.
-    if server in world.here.devices.get(there.number, ()):
+    host = world.hosts[there.host]
+    if server in host.devices.get(there.number, ()):
         world.broken('cinder-is-told-last', f'volume {there.volume} is taken '
                      f'away while the host has it by unit {there.number}')
-    if server in world.here.users(there.number):
+    if server in host.users(there.number):
         world.broken('cinder-is-told-last', f'volume {there.volume} is taken '
                      'away while the guest has it')
 
 
+# Moves
+
+
+def _is_going(world: World, server: str) -> bool:
+    """Whether a server is deleted, or about to be."""
+    there = world.servers.get(server)
+    return there is None or there.task_state == task_states.DELETING
+
+
+def moving_out(world: World, server: str, volume: str) -> None:
+    """A move makes another attachment of a disk."""
+    if world.is_blind or world.died_in_nova or _is_going(world, server):
+        return
+    if volume in world.in_hand or world.row_of(server, volume) is None:
+        if not any(world.cinder.serves(volume, server)):
+            world.broken('moves-end-well', f'volume {volume} is reserved for '
+                         f'{server}, and was just detached', IN_HAND)
+        return
+    found = world.cinder.volumes.get(volume)
+    if found is not None and (found.status == 'available' or not any(
+            a.server == server for a in world.cinder.of_volume(volume))):
+        world.broken('no-strangers-disk', f'volume {volume} is reserved for '
+                     f'{server}, to which Cinder does not attach it')
+
+
+def moving_in(world: World, server: str, volume: str) -> None:
+    """A move connects a disk on another host."""
+    if world.is_blind or world.died_in_nova or _is_going(world, server):
+        return
+    found = world.cinder.volumes.get(volume)
+    # Without an attachment Cinder refuses.
+    if found is not None and found.status == 'available' and any(
+            a.server == server for a in world.cinder.of_volume(volume)):
+        world.broken('no-strangers-disk', f'volume {volume} is connected for '
+                     f'{server}, and Cinder calls it available')
+
+
+def moving_alive(world: World, server: str, volume: str) -> None:
+    """A live migration connects a disk on another host."""
+    if not world.is_blind and is_anothers(world, server, volume):
+        world.broken('no-strangers-disk',
+                     f'volume {volume} moves with {server}, whose it is not',
+                     '' if volume in world.anothers else AFTER_CHECK)
+
+
+def is_anothers(world: World, server: str, volume: str | None) -> bool:
+    """Whether a volume is another project's, or attached to others only."""
+    found = world.cinder.volumes.get(volume or '')
+    return found is not None and not any(
+        world.cinder.serves(volume, server)) and (
+            found.status != 'available'
+            or found.project != world.servers[server].project_id)
+
+
+def refused(world: World, server: str) -> None:
+    """The plugin has refused a move."""
+    if not world.may_refuse:
+        world.broken('refused-for-a-reason', f'nothing is wrong with {server} '
+                     'that could not be mended')
+    there = world.servers.get(server)
+    if there and there.task_state == task_states.RESIZE_REVERTING:
+        world.refused_way_back = True
+    for row in world.volumes_of(server):
+        own = world.cinder.attachments.get(row.attachment_id or '')
+        if (own is not None and own.status != 'attached'
+                and row.created_at < hours_ago(1)
+                and row.volume_id not in world.disturbed):
+            world.broken('refused-in-time', f'volume {row.volume_id} of '
+                         f'{server} is only {own.status} by then')
+
+
+def broken_off(world: World, server: str, error: Exception) -> None:
+    """Nova's own part of a move has failed."""
+    if _is_going(world, server):
+        return
+    if not world.is_blind and not world.died_in_nova:
+        world.broken('moves-end-well', f'{server} ends half moved: {error}',
+                     IN_HAND if world.in_hand or any(
+                         a.instance_uuid == server for a in world.actions)
+                     else '')
+    # Nova leaves disks without a connection, which a person has to attach.
+    world.disturbed.update(
+        row.volume_id for row in world.volumes_of(server)
+        if row.attachment_id in world.cinder.attachments
+        and world.cinder.attachments[row.attachment_id].status != 'attached')
+    world.settled(server)
+
+
+# The end
+
+
 def ended(world: World, server: str) -> None:
     """All is over, and the server was rebooted twice in peace."""
+    for problem in _elsewhere(world, server):
+        world.broken('one-host-only', problem,
+                     WAY_BACK if world.refused_way_back else
+                     DELETED if world.deleted_meanwhile else
+                     HALF_MOVED if world.died_in_move else
+                     IN_HAND if any(s == server for s, _ in world.attached)
+                     else '')
+    if server not in world.servers:
+        return
     there = world.servers[server]
     if there.task_state is not None:
         world.broken('can-be-rebooted-again', f'{server} is still '
@@ -202,6 +340,9 @@ def _disorder(world: World, server: str) -> Iterator[str]:
             a.action == instance_actions.SWAP_VOLUME
             or a.instance_uuid != server) for a in world.actions):
         return  # Nobody knows which disk is where; a person has to look.
+    if not there.host:
+        yield f'{server} is {there.vm_state}, and on no host'
+        return
     guest = world.hosts[there.host].guests[server]
     rows = [r for r in world.rows_of(server)
             if r.destination_type == 'volume']
@@ -218,13 +359,8 @@ def _disorder(world: World, server: str) -> Iterator[str]:
         elif row.number not in world.hosts[there.host].devices:
             yield f'the host has no unit {row.number} of {row.volume_id}'
     wanted = {r.number for r in world.rows_of(server)}
-    for number, users in world.hosts[there.host].devices.items():
-        if (server in users and number not in wanted
-                and world.cinder.back_end.read(there.host, number)
-                not in world.disturbed
-                and not any(r.number == number and _is_left(world, r)
-                            for r in world.rows.values()
-                            if r.instance_uuid == server)):
+    for number in _left(world, server, there.host):
+        if number not in wanted:
             yield f'unit {number} of {server} is left on {there.host}'
     carried = {r.attachment_id for r in world.rows_of(server)}
     for attachment in world.cinder.of_server(server):
@@ -233,6 +369,52 @@ def _disorder(world: World, server: str) -> Iterator[str]:
                 and volume.id not in world.disturbed
                 and volume.project == there.project_id):
             yield f'{attachment.id} of volume {volume.id} has no mapping'
+
+
+def _left(world: World, server: str, host: str) -> Iterator[int]:
+    """The devices of a server on a host, but those that are said to stay."""
+    for number, users in world.hosts[host].devices.items():
+        if (server in users and world.cinder.back_end.read(host, number)
+                not in world.disturbed
+                and not any(r.number == number and _is_left(world, r)
+                            for r in world.rows.values()
+                            if r.instance_uuid == server)):
+            yield number
+
+
+def _elsewhere(world: World, server: str) -> Iterator[str]:
+    there = world.servers.get(server)
+    own = there.host if there is not None else None
+    for name, host in world.hosts.items():
+        if name == own:
+            continue
+        guest = host.guests.get(server)
+        if guest is not None and guest.is_running:
+            yield f'{server} is on {name}, too'
+        for number in _left(world, server, name):
+            if host.devices[number] == {server}:
+                yield f'unit {number} of {server} is left on {name}'
+        for volume in world.cinder.back_end.exports.get(name, {}).values():
+            if (world.row_of(server, volume)
+                    and volume not in world.disturbed and not any(
+                        a.host == name for a in world.cinder.of_volume(
+                            volume))):
+                yield f'{name} is still let in to {volume}'
+    yield from _kept(world, server, own)
+
+
+def _kept(world: World, server: str, own: str | None) -> Iterator[str]:
+    """What Cinder and Placement keep for a server."""
+    if own is None:
+        for attachment in world.cinder.of_server(server):
+            if attachment.volume not in world.disturbed:
+                yield f'{attachment.id} of {server}, which is deleted, is left'
+    elif not world.died_in_move:
+        kept = {consumer: set(hosts)
+                for consumer, hosts in world.allocations.items()
+                if consumer.endswith(server)}
+        if kept != {server: {own}}:
+            yield f'there is room for {server}: {kept}'
 
 
 def _check_recorded(world: World, name: str, kind: str,
@@ -266,11 +448,12 @@ def _has_twin(world: World, row: Row) -> bool:
 
 def _is_left(world: World, row: Row) -> bool:
     """The plugin has said that the device stays, and why."""
-    return any(name == 'disconnect' and outcome == 'skipped'
-               and subject.get('bdm') == row.uuid
-               and subject.get('detail') != actions.NOT_HERE
-               for entry in world.entries
-               for name, outcome, subject in entry['steps'])
+    return row.uuid in world.left or any(
+        name == 'disconnect' and outcome == 'skipped'
+        and subject.get('bdm') == row.uuid
+        and subject.get('detail') != actions.NOT_HERE
+        for entry in world.entries
+        for name, outcome, subject in entry['steps'])
 
 
 def _is_cleaning(world: World) -> bool:

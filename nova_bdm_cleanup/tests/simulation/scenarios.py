@@ -14,8 +14,9 @@ import functools
 
 from nova.compute import power_state, vm_states
 
-from nova_bdm_cleanup.tests.simulation.actors import CINDER, Cloud, COMPUTE
-from nova_bdm_cleanup.tests.simulation.world import HERE, OWNER, THERE
+from nova_bdm_cleanup.tests.simulation.actors import CINDER
+from nova_bdm_cleanup.tests.simulation.movers import Cloud
+from nova_bdm_cleanup.tests.simulation.world import COMPUTE, HERE, OWNER, THERE
 
 #: The server that comes back, one beside it, and one on another host.
 SERVER, NEIGHBOUR, STRANGER = 'server', 'neighbour', 'stranger'
@@ -52,10 +53,10 @@ SCENARIOS: dict[str, Scenario] = {}
 # The scene
 
 
-def _scene(cloud: Cloud, is_running: bool = True) -> None:
+def _scene(cloud: Cloud, is_running: bool = True, host: str = HERE) -> None:
     world = cloud.world
     state = vm_states.ACTIVE if is_running else vm_states.STOPPED
-    world.add_server(SERVER, vm_state=state)
+    world.add_server(SERVER, vm_state=state, host=host)
     world.add_server(NEIGHBOUR)
     world.add_server(STRANGER, host=THERE)
     world.add_disk(SERVER, HEALTHY)
@@ -93,6 +94,22 @@ def _reset(cloud: Cloud) -> None:
     cloud.world.cinder.reset_status(DANGLING, 'available')
 
 
+def _foreign(cloud: Cloud) -> None:
+    """It was detached behind Nova's back, and given to another project."""
+    _available(cloud)
+    cloud.world.cinder.transfer(DANGLING, OTHERS)
+
+
+def _root(cloud: Cloud) -> None:
+    """The root disk was detached; somebody has to attach it again."""
+    image = cloud.world.rows_of(SERVER)[0]
+    row = cloud.world.row_of(SERVER, DANGLING)
+    assert row is not None
+    image.boot_index, row.boot_index = None, 0
+    _available(cloud)
+    cloud.world.disturbed.add(DANGLING)
+
+
 def _stale(cloud: Cloud) -> None:
     """Nova's row is gone, and Cinder's attachment is not."""
     row = cloud.world.row_of(SERVER, DANGLING)
@@ -102,7 +119,15 @@ def _stale(cloud: Cloud) -> None:
 
 KINDS: dict[str, Setup] = {
     'missing': _missing, 'available': _available, 'elsewhere': _elsewhere,
-    'beside': _beside, 'reset': _reset, 'stale': _stale}
+    'beside': _beside, 'reset': _reset, 'stale': _stale,
+    'foreign': _foreign, 'root': _root}
+#: Those that every way meets.
+_COMMON = ('missing', 'available', 'elsewhere', 'beside', 'reset', 'stale')
+#: Those that every move meets.
+_MOVED = ('missing', 'available', 'elsewhere', 'beside', 'reset', 'foreign')
+
+#: Those in which moves, and live ones, may be refused.
+_REFUSED = (('beside', 'root'), ('beside', 'elsewhere', 'foreign'))
 
 #: What the sweep has seen of each before, and told.
 _REASONS = {'missing': 'volume-missing', 'available': 'volume-available',
@@ -148,6 +173,43 @@ def _sweep(cloud: Cloud, kind: str) -> None:
                 [(row.uuid, _REASONS[kind])], process=COMPUTE)
 
 
+def _migrate(cloud: Cloud, kind: str) -> None:
+    cloud.begin('owner', cloud.migrate, SERVER)
+
+
+def _there_and_back(cloud: Cloud, kind: str) -> None:
+    cloud.begin('owner', cloud.there_and_back, SERVER)
+
+
+def _revert(cloud: Cloud, kind: str) -> None:
+    cloud.begin('owner', cloud.revert, SERVER)
+
+
+def _shelve(cloud: Cloud, kind: str) -> None:
+    cloud.begin('owner', cloud.shelve, SERVER)
+
+
+def _unshelve(cloud: Cloud, kind: str) -> None:
+    cloud.begin('owner', cloud.unshelve, SERVER)
+
+
+def _evacuate(cloud: Cloud, kind: str) -> None:
+    cloud.lose_other_host()
+    cloud.begin('admin', cloud.evacuate, SERVER)
+
+
+def _live(cloud: Cloud, kind: str) -> None:
+    cloud.begin('admin', cloud.live_migrate, SERVER)
+
+
+def _remove_server(cloud: Cloud, kind: str) -> None:
+    cloud.begin('owner', cloud.delete, SERVER)
+
+
+#: The triggers that a move can meet.
+_ALL = ('hard_reboot', 'start', 'move', 'shelve', 'unshelve', 'evacuate',
+        'live_migration', 'delete')
+
 #: How each begins, whether the server runs before, and the plugin's triggers.
 WAYS: dict[str, tuple[Callable[[Cloud, str], None], bool, Sequence[str]]] = {
     'reboot': (_hard, True, ('hard_reboot',)),
@@ -156,7 +218,19 @@ WAYS: dict[str, tuple[Callable[[Cloud, str], None], bool, Sequence[str]]] = {
     'error': (_in_error, True, ('hard_reboot',)),
     'start': (_start, False, ('hard_reboot', 'start')),
     'boot': (_boot, True, ('hard_reboot', 'start', 'host_boot')),
-    'sweep': (_sweep, False, ('hard_reboot', 'sweep'))}
+    'sweep': (_sweep, False, ('hard_reboot', 'sweep')),
+    **{name: (way, True, _ALL) for name, way in (
+        ('migrate', _migrate), ('there-and-back', _there_and_back),
+        ('revert', _revert), ('shelve', _shelve), ('unshelve', _unshelve),
+        ('evacuate', _evacuate), ('live', _live),
+        ('remove', _remove_server))}}
+
+#: What was before.
+_BEFORE: dict[str, Callable[[Cloud], None]] = {
+    'revert': lambda cloud: cloud.have_moved(SERVER, THERE),
+    'unshelve': lambda cloud: cloud.have_shelved(SERVER)}
+#: Those of a server that was on the other host.
+_FROM_THERE = ('evacuate',)
 
 
 # Who comes between
@@ -277,11 +351,30 @@ def _foreign_writes(cloud: Cloud) -> None:
     cloud.begin('tenant', cloud.write_attachment, 'O', SERVER, 'here')
 
 
+def _neighbour_migrates(cloud: Cloud) -> None:
+    """The neighbour is migrated, too, and confirmed in the end."""
+    cloud.begin('neighbour', cloud.migrate, NEIGHBOUR)
+
+
+def _stranger_migrates(cloud: Cloud) -> None:
+    """A server is migrated here from the other host, with a disk."""
+    cloud.world.add_disk(STRANGER, FREE)
+    cloud.begin('stranger', cloud.migrate, STRANGER)
+
+
+def _is_deleted(cloud: Cloud) -> None:
+    """The owner deletes the server."""
+    cloud.begin('owner again', cloud.delete, SERVER)
+
+
 def _compose(way: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
     begin, is_running, _ = WAYS[way]
-    _scene(cloud, is_running)
+    _scene(cloud, is_running, THERE if way in _FROM_THERE else HERE)
+    _BEFORE.get(way, lambda cloud: None)(cloud)
     KINDS[kind](cloud)
     begin(cloud, kind)
+    cloud.world.may_refuse = (other is not None
+                              or kind in _REFUSED[way == 'live'])
     if other is not None:
         other(cloud)
     if way == 'boot':
@@ -291,20 +384,20 @@ def _compose(way: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
 #: The ways, the kinds and the others that meet; 26: with that Nova, too.
 _MEETINGS: Sequence[tuple[str, str, str | None, bool]] = (
     *((way, kind, None, True) for way in ('reboot',)
-      for kind in KINDS),
+      for kind in _COMMON),
     *((way, kind, None, False) for way in ('error', 'start', 'boot')
-      for kind in KINDS),
-    *(('sweep', kind, None, False) for kind in KINDS if kind != 'stale'),
+      for kind in _COMMON),
+    *(('sweep', kind, None, False) for kind in _COMMON if kind != 'stale'),
     ('soft', 'available', None, False),
     ('hanging', 'available', None, True),
     ('hanging', 'missing', 'neighbour-attaches', False),
     ('hanging', 'available', 'delete', False),
-    ('reboot', 'missing', 'attach', True),
+    ('reboot', 'missing', 'attach', False),
     ('reboot', 'available', 'attach-again', True),
     ('reboot', 'available', 'detach', False),
     ('reboot', 'reset', 'detach-dangling', False),
     ('reboot', 'missing', 'swap', False),
-    ('reboot', 'available', 'delete', True),
+    ('reboot', 'available', 'delete', False),
     ('reboot', 'available', 'delete-and-reuse', False),
     ('reboot', 'missing', 'neighbour-attaches', False),
     ('reboot', 'available', 'neighbour-takes', False),
@@ -339,10 +432,40 @@ _MEETINGS: Sequence[tuple[str, str, str | None, bool]] = (
     ('sweep', 'available', 'delete', False),
     ('sweep', 'available', 'reboots-again', False),
     ('sweep', 'missing', 'somebody-comes', False),
+    *((way, kind, None, False) for way in (
+        'migrate', 'revert', 'shelve', 'unshelve', 'evacuate', 'live',
+        'remove') for kind in _MOVED if (way, kind) not in (
+            ('migrate', 'available'), ('evacuate', 'available'),
+            ('unshelve', 'available'))),
+    *((way, 'root', None, False) for way in ('migrate', 'shelve')),
+    *((way, 'available', None, True) for way in (
+        'migrate', 'evacuate', 'unshelve')),
+    ('there-and-back', 'available', None, False),
+    *((way, kind, other, False) for way in ('migrate', 'revert', 'shelve')
+      for kind, other in (
+          ('available', 'attach'), ('available', 'detach'),
+          ('available', 'delete'), ('available', 'starts'),
+          ('missing', 'neighbour-attaches'),
+          ('missing', 'neighbour-migrates'),
+          ('missing', 'stranger-migrates'),
+          ('available', 'neighbour-takes'), ('available', 'is-deleted'))),
+    *((way, kind, other, False) for way in ('unshelve', 'evacuate')
+      for kind, other in (
+          ('available', 'neighbour-takes'), ('missing', 'neighbour-attaches'),
+          ('missing', 'stranger-migrates'))),
+    ('unshelve', 'available', 'attach', False),
+    ('live', 'available', 'stranger-takes', False),
+    ('live', 'available', 'gives-away', False),
+    ('remove', 'missing', 'neighbour-attaches', False),
+    ('remove', 'available', 'neighbour-takes', False),
 )
 
 #: With three others, kills and faults make too many schedules.
 _LONG: Sequence[str] = ('delete-and-reuse',)
+#: Where others take part in these, there are no kills and faults by default:
+#: these ways meet them alone, and the others meet others.
+_CALM: Sequence[str] = ('boot', 'error', 'migrate', 'there-and-back', 'revert',
+                        'shelve', 'unshelve', 'evacuate', 'live', 'remove')
 
 _OTHERS = {
     name.replace('_', '-').strip('-'): value
@@ -353,7 +476,8 @@ _OTHERS = {
         '_neighbour_takes', '_stranger_takes', '_neighbour_swaps',
         '_neighbour_leaves', '_somebody_comes', '_gives_away', '_mends',
         '_forces', '_reboots_again', '_starts', '_locks', '_resets_task',
-        '_tenant_writes', '_foreign_writes')}
+        '_tenant_writes', '_foreign_writes', '_neighbour_migrates',
+        '_stranger_migrates', '_is_deleted')}
 
 
 def _fill() -> None:
@@ -368,7 +492,8 @@ def _fill() -> None:
                 full, words, functools.partial(_compose, way, kind, setup),
                 tuple(WAYS[way][2]), release,
                 preemptions=1 if setup else 2,
-                mischiefs=0 if other in _LONG else 1,
+                mischiefs=0 if other in _LONG or (
+                    setup and way in _CALM) else 1,
                 weight=1 + (setup is not None) + (other in _LONG))
 
 

@@ -13,7 +13,7 @@ import dataclasses
 import random
 
 from nova_bdm_cleanup.tests.simulation import properties
-from nova_bdm_cleanup.tests.simulation.actors import Cloud, COMPUTE
+from nova_bdm_cleanup.tests.simulation.movers import Cloud
 from nova_bdm_cleanup.tests.simulation.ports import Stage
 from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SERVER
 from nova_bdm_cleanup.tests.simulation.scheduler import (
@@ -25,7 +25,7 @@ from nova_bdm_cleanup.tests.simulation.scheduler import (
     PREEMPTION,
     Scheduler,
 )
-from nova_bdm_cleanup.tests.simulation.world import World
+from nova_bdm_cleanup.tests.simulation.world import COMPUTE, World
 
 #: What is decided otherwise than by itself, by the number of the decision.
 Choices = Mapping[int, int]
@@ -98,7 +98,7 @@ def play(stage: Stage, scenario: Scenario, choices: Choices,
         scheduler.visited = seen.visited
     scheduler.mortal = frozenset((COMPUTE,))
     world = stage.world = World(scheduler)
-    cloud = Cloud(world, stage.manager(scenario.release, scenario.triggers))
+    cloud = Cloud(world, *stage.managers(scenario.release, scenario.triggers))
     broken, is_left_out = None, False
     try:
         scenario.setup(cloud)
@@ -124,11 +124,7 @@ def _end(cloud: Cloud, scheduler: Scheduler) -> Broken | None:
     """All is over; the owner reboots twice more, a day later each time."""
     scheduler.is_quiet = True
     try:
-        for _ in range(2):
-            cloud.world.pass_time()
-            cloud.begin('owner, in peace', cloud.quiet_reboot, SERVER,
-                        process=COMPUTE)
-            scheduler.run()
+        cloud.quiet(SERVER)
         properties.ended(cloud.world, SERVER)
     except Broken as exc:
         return exc

@@ -79,7 +79,8 @@ def _state(world: World) -> Iterator[str]:
             for a in world.cinder.of_volume(volume.id))
         yield f'  volume {volume.id}: {volume.status}; {held or "nobody"}'
     for server in world.servers.values():
-        guest = world.hosts[server.host].guests.get(server.uuid)
+        guest = (world.hosts[server.host].guests.get(server.uuid)
+                 if server.host else None)
         disks = ', '.join(f'{name[5:]}=unit {disk.number}' for name, disk
                           in (guest.disks if guest else {}).items())
         yield (f'  {server.uuid} on {server.host}: {server.vm_state}, task '

@@ -19,8 +19,15 @@ from nova_bdm_cleanup.tests.simulation.scheduler import Broken, Scheduler
 #: The host that the plugin is on, and another one.
 HERE, THERE = 'here', 'there'
 
+#: Their nova-computes, which can be killed.
+COMPUTE, OTHER_COMPUTE = 'nova-compute', 'other nova-compute'
+
 #: Whose servers these are.
 OWNER = 'project'
+
+
+#: What the locks of the other host end with.
+_ELSEWHERE = ' elsewhere'
 
 
 def hours_ago(hours: float) -> datetime.datetime:
@@ -34,7 +41,7 @@ def now() -> datetime.datetime:
 
 @dataclasses.dataclass
 class Server:
-    """A row of Nova's instances."""
+    """A row of Nova's instances.  One that is shelved is on no host."""
 
     uuid: str
     host: str = HERE
@@ -151,16 +158,37 @@ class World:
         self.actions: list[ServerAction] = []
         #: By server, between which hosts it moves.
         self.migrations: dict[str, tuple[str, str]] = {}
+        #: By server or migration, the hosts on which Placement keeps room.
+        self.allocations: dict[str, frozenset[str]] = {}
+        #: By server, the dead host that it was evacuated from.
+        self.evacuated: dict[str, str] = {}
         #: In the memory of the nova-compute of a host.
         self.locks: dict[str, object] = {}
         self.is_up = True
         #: nova-compute was killed in Nova's own part of something.
         self.died_in_nova = False
+        #: It was killed while a server moved, of which Nova takes up little.
+        self.died_in_move = False
         #: ``resume_guests_state_on_host_boot``.
         self.resumes_guests = False
         #: A first look was not answered.  Then Nova does what it would do
         #: without the plugin, as it is promised.
         self.is_blind = False
+        #: Something is in the way of a move, or went wrong, or others are at
+        #: work: the plugin may refuse it.
+        self.may_refuse = False
+        #: An earlier look of the same move was.
+        self.has_looked = False
+        #: The mappings of which the plugin has said that the device stays.
+        self.left: set[str] = set()
+        #: It has refused to let a migration be taken back.
+        self.refused_way_back = False
+        #: What was being attached or detached when a move was asked for.
+        self.in_hand: set[str | None] = set()
+        #: The volumes that were another's when a live migration was checked.
+        self.anothers: set[str | None] = set()
+        #: The server was deleted while something else was going on with it.
+        self.deleted_meanwhile = False
         self.policy = Policy()
         #: What the plugin wrote to its journal, by entry.
         self.entries: list[dict[str, Any]] = []
@@ -180,8 +208,11 @@ class World:
         return self._serial
 
     @property
-    def here(self) -> Host:
-        return self.hosts[HERE]
+    def this_host(self) -> str:
+        """The host of whoever goes on."""
+        actor = self.scheduler.current
+        return (THERE if actor is not None and actor.process == OTHER_COMPUTE
+                else HERE)
 
     def step(self, words: str, *faults: str,
              question: str = '') -> str | None:
@@ -190,7 +221,9 @@ class World:
         fault = self.scheduler.step(
             words, faults if actor is not None and actor.is_cleaning else (),
             question)
-        if fault and question and not self.entries:
+        if fault:
+            self.may_refuse = True
+        if fault and question and not (self.entries or self.has_looked):
             self.is_blind = True
         return fault
 
@@ -205,9 +238,13 @@ class World:
              for r in self.rows.values()],
             [(s.instance_uuid, s.result, s.start_time > young)
              for s in self.actions],
-            self.migrations, sorted(self.locks), self.is_up,
+            self.migrations, self.allocations, self.evacuated,
+            sorted(self.locks), self.is_up,
             sorted(self.hanging), sorted(self.busy), sorted(self.disturbed),
-            self.attached, self.is_blind, self.died_in_nova,
+            sorted(map(str, self.in_hand)), self.attached, self.is_blind,
+            self.died_in_nova,
+            self.died_in_move, self.may_refuse, self.has_looked,
+            sorted(self.left), self.refused_way_back, self.deleted_meanwhile,
             # A mapping in a plan says when it was made, to the microsecond.
             [(e['steps'], [{**a, 'bdm': a.get('bdm', {}).get('uuid')}
                            for a in e['plan']['actions']])
@@ -228,10 +265,10 @@ class World:
     def of_host(self, host: str) -> list[Server]:
         self.scheduler.sees(*(f'server {uuid}' for uuid in self.servers))
         if self.scheduler.current is not None:
-            self.scheduler.current.local['told'] = self._told(host)
+            self.scheduler.current.local['told'] = self.told(host)
         return [s for s in self.servers.values() if s.host == host]
 
-    def _told(self, host: str) -> frozenset[tuple[str, str | None]]:
+    def told(self, host: str) -> frozenset[tuple[str, str | None]]:
         """The disks of a host that Nova's records tell of, by their server
         and volume; no volume stands for all of a server.
         """
@@ -244,6 +281,13 @@ class World:
               and a.finish_time is None),
             *((server, None) for server, ends in self.migrations.items()
               if host in ends)])
+
+    def allocate(self, consumer: str, *hosts: str) -> None:
+        """Have Placement keep room on just these hosts."""
+        self.scheduler.changes('allocations')
+        self.allocations.pop(consumer, None)
+        if hosts:
+            self.allocations[consumer] = frozenset(hosts)
 
     # Nova's rows
 
@@ -282,12 +326,31 @@ class World:
     def delete_row(self, row: Row) -> None:
         self.change_row(row, deleted=True, deleted_at=now())
 
+    def settled(self, server: str) -> None:
+        """Nova is not in the middle of its disks any more."""
+        self.busy.difference_update(
+            r.volume_id for r in self.volumes_of(server))
+
+    def forget_server(self, uuid: str) -> None:
+        """It is deleted, and its mappings with it."""
+        self.settled(uuid)
+        for row in self.rows_of(uuid):
+            self.delete_row(row)
+        self.scheduler.changes(f'server {uuid}')
+        del self.servers[uuid]
+        for consumer in [c for c in self.allocations if c.endswith(uuid)]:
+            self.allocate(consumer)
+        self.migrations.pop(uuid, None)
+
     # Locks of nova-compute
 
     @contextlib.contextmanager
-    def lock(self, name: str, is_patient: bool = True) -> Iterator[bool]:
-        """Hold a lock; yields whether it could be had in time."""
+    def lock(self, name: str, is_patient: bool = True,
+             host: str | None = None) -> Iterator[bool]:
+        """Hold a lock of a host; yields whether it could be had in time."""
         holder = object()
+        if (host or self.this_host) == THERE:
+            name += _ELSEWHERE
         self.scheduler.changes(f'lock {name}')
         got = self.scheduler.wait(
             f'for the lock {name}', lambda: name not in self.locks,
@@ -304,7 +367,8 @@ class World:
 
     def forget_memory(self) -> None:
         """nova-compute of this host is killed."""
-        self.locks.clear()
+        self.locks = {name: holder for name, holder in self.locks.items()
+                      if name.endswith(_ELSEWHERE)}
         self.is_up = False
         self.disturbed |= self.busy
         self.busy.clear()
@@ -313,6 +377,8 @@ class World:
 
     def add_server(self, uuid: str, **values: Any) -> Server:
         server = self.servers[uuid] = Server(uuid, **values)
+        server.node = server.host
+        self.allocations[uuid] = frozenset((server.host,))
         self.hosts[server.host].guests[uuid] = Guest(
             is_running=server.vm_state == vm_states.ACTIVE)
         if server.vm_state != vm_states.ACTIVE:
