@@ -7,7 +7,7 @@ that the code is not needed::
 
     python3 -m nova_bdm_cleanup.tests.mutants
 
-``of_rules``, ``of_cleanup``, ``of_plugin``
+``of_rules``, ``of_cleanup``, ``of_plugin``, ``of_moves``
     the mutants, by the part of the package that they change
 ``mutant``
     what one is, and how it is planted
@@ -15,6 +15,12 @@ that the code is not needed::
     what has to find it
 """
 
-from nova_bdm_cleanup.tests.mutants import of_cleanup, of_plugin, of_rules
+from nova_bdm_cleanup.tests.mutants import (
+    of_cleanup,
+    of_moves,
+    of_plugin,
+    of_rules,
+)
 
-MUTANTS = (*of_rules.MUTANTS, *of_cleanup.MUTANTS, *of_plugin.MUTANTS)
+MUTANTS = (*of_rules.MUTANTS, *of_cleanup.MUTANTS, *of_plugin.MUTANTS,
+           *of_moves.MUTANTS)
