@@ -86,7 +86,8 @@ def install(backend: str) -> None:
         for command in (
             ['apt-get', 'update', '-q'],
             ['apt-get', 'install', '-q', '-y', '--no-install-recommends',
-             '-o', 'Dpkg::Options::=--force-confold', *names],
+             '-o', 'Dpkg::Options::=--force-confold',
+             '-o', 'DPkg::Lock::Timeout=300', *names],
         ):
             done = subprocess.run(command, env=env, text=True,
                                   stdout=subprocess.PIPE,
