@@ -11,7 +11,7 @@ from keystoneauth1.identity import v3
 
 from e2e import lab as lab_mod
 
-VERSIONS = {'compute': '2.90', 'volumev3': '3.70'}
+VERSIONS = {'compute': '2.91', 'volumev3': '3.70'}
 
 #: User and project of those who press the buttons.
 ADMIN = ('admin', 'admin')

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import contextlib
 import json
 import pathlib
 import subprocess
 from typing import Any
 
-from e2e import lab as lab_mod, processes
+from e2e import guest, lab as lab_mod, processes
 
+#: The libvirt of this machine.
+LIBVIRT = 'qemu:///system'
 OSD_UUID = '5c8a2b1e-3f77-4a5e-9d0a-7b6f4e1c9d03'
 
 
@@ -56,7 +60,7 @@ class Ceph:
             .get('num_up_osds'), 'ceph-osd', 90)
         if not self._keyring('client.cinder').exists():
             self._make_pool()
-        self._give_libvirt_the_secret()
+        self.give_libvirt_the_secret()
 
     def _start(self, kind: str, name: str) -> None:
         self.procs.start(f'ceph-{kind}', [f'ceph-{kind}', '-f', '-i', name],
@@ -100,8 +104,8 @@ class Ceph:
                   'osd', 'profile rbd',
                   '-o', str(self._keyring('client.cinder')))
 
-    def _give_libvirt_the_secret(self) -> None:
-        virsh = ('virsh', '-q', '-c', 'qemu:///system')
+    def give_libvirt_the_secret(self, uri: str = LIBVIRT) -> None:
+        virsh = ('virsh', '-q', '-c', uri)
         self._run(*virsh, 'secret-define', '/dev/stdin', stdin=(
             "<secret ephemeral='no' private='no'>"
             f'<uuid>{lab_mod.CEPH_SECRET}</uuid><usage type="ceph">'
@@ -123,12 +127,23 @@ class Ceph:
         answer: dict[str, Any] = json.loads(done.stdout)
         return len(answer['watchers'])
 
-    def write(self, volume: str, data: bytes) -> None:
-        """Write to the beginning of a volume."""
+    @contextlib.contextmanager
+    def _image(self, volume: str, read_only: bool) -> Iterator[Any]:
         import rados
         import rbd
         with rados.Rados(conffile=str(self.lab.ceph_conf),
-                         rados_id='cinder') as cluster:
-            with cluster.open_ioctx(lab_mod.CEPH_POOL) as pool:
-                with rbd.Image(pool, f'volume-{volume}') as image:
-                    image.write(data, 0)
+                         rados_id='cinder') as cluster, \
+                cluster.open_ioctx(lab_mod.CEPH_POOL) as pool, \
+                rbd.Image(pool, f'volume-{volume}',
+                          read_only=read_only) as image:
+            yield image
+
+    def write(self, volume: str, data: bytes) -> None:
+        """Write to the beginning of a volume."""
+        with self._image(volume, read_only=False) as image:
+            image.write(data, 0)
+
+    def count(self, volume: str) -> int:
+        """How far a guest has counted on a volume."""
+        with self._image(volume, read_only=True) as image:
+            return int.from_bytes(image.read(guest.COUNT, 4), 'little')

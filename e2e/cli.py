@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
 import random
 import sys
@@ -15,11 +16,13 @@ from e2e.devices import command as devices
 if TYPE_CHECKING:
     from e2e import (
         runner as runner_mod,
+        scenarios as scenarios_mod,
         stack as stack_mod,
         trial as trial_mod,
     )
 
-SUITES = ('scenarios', 'faults', 'commands', 'monitoring', 'timing', 'soak')
+SUITES = ('scenarios', 'faults', 'commands', 'monitoring', 'moves', 'timing',
+          'soak')
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -161,30 +164,37 @@ def _run(args: argparse.Namespace, stack: 'stack_mod.Stack') -> int:
     return runner.failed
 
 
+def trials() -> 'dict[str, list[scenarios_mod.Scenario]]':
+    """Those that run with and without the plugin, by suite."""
+    from e2e import coming_back, commands, faults, monitoring, moves, scenarios
+    return {
+        'scenarios': scenarios.SCENARIOS + coming_back.SCENARIOS,
+        'faults': faults.FAULTS,
+        'commands': commands.COMMANDS,
+        'monitoring': monitoring.MONITORING,
+        'moves': moves.MOVES,
+    }
+
+
 def _run_trials(runner: 'runner_mod.Runner', plugin: bool,
                 suites: list[str]) -> None:
-    from e2e import (
-        client,
-        coming_back,
-        commands,
-        faults,
-        monitoring,
-        scenarios,
-    )
-    for suite, trials in (('scenarios',
-                           scenarios.SCENARIOS + coming_back.SCENARIOS),
-                          ('faults', faults.FAULTS),
-                          ('commands', commands.COMMANDS),
-                          ('monitoring', monitoring.MONITORING)):
-        wanted = [one for one in trials
+    from e2e import client, hosts, moves, trial as trial_mod
+    for suite, all_of_it in trials().items():
+        wanted = [one for one in all_of_it
                   if runner.wanted(one.name) and (plugin or one.stock)]
-        if suite not in suites or not wanted:
+        moving = suite == 'moves'
+        if suite not in suites or not wanted or (
+                moving and not runner.lab.is_rbd()):
             continue
-        runner.nova_compute(plugin)
-        if suite in ('commands', 'monitoring'):
-            client.Client(runner.lab).install()
-        for one in wanted:
-            runner.trial(suite, one.name, one.title, plugin, one.run)
+        runner.kind = moves.Moves if moving else trial_mod.Trial
+        with (hosts.instead_of_one(runner.stack) if moving
+              else contextlib.nullcontext()):
+            runner.nova_compute(plugin)
+            if suite in ('commands', 'monitoring'):
+                client.Client(runner.lab).install()
+            for one in wanted:
+                runner.trial(suite, one.name, one.title, plugin, one.run)
+    runner.kind = trial_mod.Trial
 
 
 def _run_long(args: argparse.Namespace, runner: 'runner_mod.Runner',
@@ -220,10 +230,9 @@ def _run_long(args: argparse.Namespace, runner: 'runner_mod.Runner',
 
 
 def _list() -> None:
-    from e2e import coming_back, commands, faults, monitoring, scenarios
-    for one in (scenarios.SCENARIOS + coming_back.SCENARIOS + faults.FAULTS
-                + commands.COMMANDS + monitoring.MONITORING):
-        print(f'{one.name:20} {one.title}')
+    for suite in trials().values():
+        for one in suite:
+            print(f'{one.name:20} {one.title}')
 
 
 def _table(paths: list[pathlib.Path]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
+import pathlib
 import time
 from typing import Any
 
 from e2e import (
     api,
+    ceph,
     guest,
     identity,
     lab as lab_mod,
@@ -55,6 +57,9 @@ def found(read: Callable[[], Any]) -> Any:
 class Cloud:
     """Operations on one lab's cloud."""
 
+    #: Whether guests write to their first two disks all the time.
+    counts = False
+
     def __init__(self, stack: stack_mod.Stack) -> None:
         self.stack = stack
         self.lab = stack.lab
@@ -69,7 +74,7 @@ class Cloud:
         volume = made['volume']['id']
         self.wait_volume(volume, 'available')
         if bootable:
-            self._write(volume, guest.boot_sector())
+            self._write(volume, guest.boot_sector(self.counts))
             cinder('POST', f'/volumes/{volume}/action',
                    {'os-set_bootable': {'bootable': True}})
         return str(volume)
@@ -102,6 +107,13 @@ class Cloud:
     def reset_volume(self, volume: str, status: str) -> None:
         cinder('POST', f'/volumes/{volume}/action',
                {'os-reset_status': {'status': status}}, api.ADMIN)
+
+    def give_away(self, volume: str) -> None:
+        """Transfer a free volume to the administrator's project."""
+        made = cinder('POST', '/volume-transfers', {
+            'transfer': {'volume_id': volume}})['transfer']
+        cinder('POST', f'/volume-transfers/{made["id"]}/accept',
+               {'accept': {'auth_key': made['auth_key']}}, api.ADMIN)
 
     # -- attachments, behind Nova's back -----------------------------------
 
@@ -200,9 +212,13 @@ class Cloud:
         processes.wait_until(idle, f'server {server}', seconds)
         return status
 
+    def where(self, server: str) -> tuple[pathlib.Path, str]:
+        """Its host's directory of instances, and address of libvirt."""
+        return self.lab.nova_state / 'instances', ceph.LIBVIRT
+
     def guest_disks(self, server: str) -> tuple[int, ...] | None:
-        return guest.disks(self.lab.nova_state / 'instances' / server
-                           / 'console.log')
+        instances, _ = self.where(server)
+        return guest.disks(instances / server / 'console.log')
 
     def wait_guest(self, server: str,
                    disks: tuple[int, ...] | None = None,
@@ -249,10 +265,13 @@ class Cloud:
         self.press_reboot(server, kind, who)
         return self.wait_server(server, seconds)
 
+    def larger_flavor(self) -> str:
+        self._add_flavor(LARGER_FLAVOR, 'larger', ram=80, disk=0)
+        return LARGER_FLAVOR
+
     def resize(self, server: str) -> None:
         """Resize a server on its host, and confirm that."""
-        self._add_flavor(LARGER_FLAVOR, 'larger', ram=80, disk=0)
-        self.action(server, {'resize': {'flavorRef': LARGER_FLAVOR}})
+        self.action(server, {'resize': {'flavorRef': self.larger_flavor()}})
         status = self.wait_server(server)
         if status != 'VERIFY_RESIZE':
             raise AssertionError(f'it was not resized: {status}, '

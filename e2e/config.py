@@ -155,3 +155,16 @@ def _put(path: pathlib.Path, text: str) -> None:
 
 def qemu_conf() -> str:
     return _render('qemu.conf', {})
+
+
+def write_host(lab: lab_mod.Lab, home: pathlib.Path,
+               own: Mapping[str, str]) -> None:
+    """The configuration of one of several compute hosts."""
+    values = {**_values(lab), **own}
+    _put(home / 'nova.conf', _render('nova-host.conf', values))
+    for name in ('libvirtd', 'qemu', 'virtlogd'):
+        text = _render(f'{name}.conf', values)
+        if name != 'virtlogd':
+            text += _render(f'{name}-host.conf', values)
+        _put(home / 'libvirt' / f'{name}.conf',
+             text.replace('-messages', f'-{own["name"]}-messages'))

@@ -11,6 +11,9 @@
 # and ejects one that the host wants back, so that an ordinary detach works.
 # The power button makes a soft reboot a real one.
 #
+# If it is told to (guest.py), it counts on its first two disks, about once in
+# a second and from where it left off, and reports after every fourth count.
+#
 # Machine type pc: power management at 0x600, PCI hot plug at 0xae00.
 #
 # Assemble with:
@@ -27,8 +30,16 @@ _start:
         movw    %ax, %ss
         movw    $0x7c00, %sp
         cld
+        movw    $packet, %si            # how far it came the last time
+        movw    $0x4280, %ax
+        movb    %al, %dl
+        int     $0x13
+        movl    $1, packet              # from now on: to be written
 
 report:
+        xorw    %ax, %ax
+        movw    %ax, %es
+        movw    $bases, %di
         movw    $disks, %si
         call    print
         movl    $0x80000000, %ebx       # bus 0, slot 0, function 0
@@ -53,6 +64,7 @@ scan:
         call    read
 placed:
         andw    $0xfffc, %ax
+        movw    %ax, %bp
         addw    $0x14, %ax              # capacity in sectors, lower half
         movw    %ax, %dx
         inl     %dx, %eax
@@ -61,6 +73,43 @@ placed:
         movb    %al, size
         movw    $disk, %si
         call    print
+        cmpb    $0, counts
+        je      further
+        cmpw    $bases + 4, %di
+        je      further
+        movw    %bp, %ax
+        scasw
+        je      further                 # it has its queue already
+        movw    %ax, -2(%di)
+        movb    $0x04, %cl              # command: master of the bus, too
+        movl    $0x00000007, %eax
+        call    write
+        movw    %di, %ax                # page 0x14 or 0x18 is its queue
+        addw    %ax, %ax
+        movzbl  %al, %eax
+        pushl   %eax
+        shlw    $8, %ax
+        movw    %ax, %es
+        pushw   %di
+        xorw    %di, %di
+        xorw    %ax, %ax
+        movw    $0x1800, %cx
+        rep stosw
+        xorw    %di, %di
+        movw    $request, %si
+        movw    $32, %cx
+        rep movsb
+        popw    %di
+        incb    %es:0x1000              # no interrupts
+        movw    %ax, %es
+        leaw    0x12(%bp), %dx
+        outb    %al, %dx                # reset
+        subw    $10, %dx
+        popl    %eax
+        outl    %eax, %dx
+        addw    $10, %dx
+        movb    $7, %al                 # here we go
+        outb    %al, %dx
 further:
         addl    $0x800, %ebx
         cmpl    $0x80010000, %ebx
@@ -74,6 +123,30 @@ further:
 wait:
         sti
         hlt                             # until the next timer tick
+        testb   $0x0f, 0x46c            # the BIOS's count of them
+        jnz     plugged
+        cmpb    $0, counts
+        je      plugged
+        movw    $0x1400, %cx
+        movw    $bases, %si
+another:
+        movw    %cx, %es
+        movw    %es:0x1002, %ax         # of the last one
+        cmpw    %es:0x2002, %ax
+        jne     plugged                 # not yet done
+        incw    %es:0x1002
+        lodsw
+        addw    $0x10, %ax
+        movw    %ax, %dx
+        xorw    %ax, %ax
+        outw    %ax, %dx
+        addb    $4, %ch
+        cmpb    $0x1c, %ch
+        jne     another
+        incl    count
+        testb   $0x03, count
+        jz      report
+plugged:
         movw    $0xae00, %dx            # plugged since the last look
         inl     %dx, %eax
         testl   %eax, %eax
@@ -141,5 +214,15 @@ disk:   .ascii  " "
 size:   .asciz  "0"
 end:    .asciz  ";\r\n"
 off:    .asciz  "OFF\r\n"
-        .org    510
-        .word   0xaa55
+request:
+        .long   packet, 0               # head and data; another follows
+        .long   16 + 512, 0x00010001
+        .long   0x8200, 0               # outcome: the device writes it
+        .long   1, 2
+        .set    bases, 0x8208
+        .org    493
+counts: .byte   0                       # whether it is to
+packet: .byte   16, 0                   # of the BIOS, and then of virtio
+        .word   1, count, 0
+        .quad   2047
+count:  .word   0xaa55                  # later the sector with the count

@@ -21,6 +21,8 @@ PASSWORD = 'e2e'
 REGION = 'RegionOne'
 #: The name under which Nova and Cinder know this machine.
 HOST = 'e2e1'
+#: Those that servers move between, in namespaces of their own.
+HOSTS = ('cmp1', 'cmp2')
 
 #: Fixed ports: only one such cloud fits on a machine at a time.
 PORTS = {

@@ -11,7 +11,8 @@ from e2e import lab as lab_mod
 _STAMP = re.compile(r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}')
 #: Those whose logs a failure keeps.
 SERVICES = ('nova-compute', 'nova-api', 'nova-conductor', 'cinder-api',
-            'cinder-volume')
+            'cinder-volume', *(f'nova-compute-{name}'
+                               for name in lab_mod.HOSTS))
 
 
 class Logs:

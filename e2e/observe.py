@@ -62,10 +62,11 @@ class Observer:
         )
 
     def domain(self, server: str) -> tuple[str, ...] | None:
-        state = stack_mod.virsh('domstate', server)
+        _, uri = self.cloud.where(server)
+        state = stack_mod.virsh('domstate', server, uri=uri)
         if state is None or state.strip() != 'running':
             return None
-        xml = stack_mod.virsh('dumpxml', server) or ''
+        xml = stack_mod.virsh('dumpxml', server, uri=uri) or ''
         return tuple(sorted(self._name(serial) for serial in re.findall(
             r'<serial>([0-9a-f-]{36})</serial>', xml)))
 

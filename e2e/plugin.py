@@ -107,3 +107,6 @@ class Compute:
         processes.wait_until(
             lambda: logs.lines('nova-compute', 'Join ServiceGroup'),
             'nova-compute', 60)
+
+    def is_running(self) -> bool:
+        return self.stack.procs.is_running('nova-compute')

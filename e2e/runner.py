@@ -32,6 +32,8 @@ class Runner:
         self.path = self.lab.results / f'{self.lab.backend}.jsonl'
         self.failed = 0
         self.ran = 0
+        #: Of the suite that runs.
+        self.kind: type[trial_mod.Trial] = trial_mod.Trial
 
     def wanted(self, name: str) -> bool:
         return not self.only or any(
@@ -44,7 +46,7 @@ class Runner:
         else:
             self.stack.procs.stop('nova-compute')
             plugin_mod.uninstall()
-        plugin_mod.Compute(self.stack).restart(plugin)
+        self.kind(self.stack, plugin).compute.restart(plugin)
         # A run that was interrupted leaves its servers.
         cloud_mod.Cloud(self.stack).sweep()
 
@@ -52,7 +54,7 @@ class Runner:
               run: Callable[[trial_mod.Trial], str]) -> None:
         """One trial in a cloud without servers and volumes."""
         began = time.monotonic()
-        trial = trial_mod.Trial(self.stack, plugin)
+        trial = self.kind(self.stack, plugin)
         try:
             outcome, passed = run(trial), True
         except Exception as exc:
@@ -82,12 +84,12 @@ class Runner:
         # A failed trial may leave nova-compute down or with its options.
         if trial.options or not passed:
             trial.compute.restart(trial.plugin)
-        elif not self.stack.procs.is_running('nova-compute'):
+        elif not trial.compute.is_running():
             trial.compute.start()
         trial.cloud.sweep()
         # The hourly limit counts what is in the store, and many trials fit
         # in an hour.
-        for path in self.lab.nova_state.glob('bdm-cleanup/store*'):
+        for path in trial.plugin_files('store*'):
             path.unlink()
         left = stack_mod.loop_devices(self.lab)
         if left:
@@ -104,5 +106,5 @@ class Runner:
         for service in logs_mod.SERVICES:
             (target / f'{service}.log').write_text(
                 '\n'.join(trial.logs.lines(service)) + '\n')
-        for path in self.lab.nova_state.glob('bdm-cleanup/*'):
+        for path in trial.plugin_files():
             shutil.copy2(path, target)

@@ -225,10 +225,10 @@ class Stack:
         _log('cloud down')
 
 
-def virsh(*arguments: str) -> str | None:
+def virsh(*arguments: str, uri: str = ceph.LIBVIRT) -> str | None:
     """What virsh prints, or None when it fails."""
     done = subprocess.run(
-        ['virsh', '-q', '-c', 'qemu:///system', *arguments],
+        ['virsh', '-q', '-c', uri, *arguments],
         capture_output=True, text=True, timeout=60,
         env=lab_mod.environment())
     return None if done.returncode else done.stdout

@@ -29,9 +29,6 @@ SIZES = {'root': 1, 'A': 2, 'B': 3, 'X': 4, 'other-root': 5, 'Y': 6}
 #: Where Python finds the hook that stops nova-compute at a point.
 HOOKS = pathlib.Path(__file__).parent / 'hooks'
 
-#: What a removal says in the log, whatever else changes in the wording.
-REMOVED = ('bdm-cleanup:', 'event=removed')
-
 
 class Failed(AssertionError):
     """What was seen is not what must be."""
@@ -206,11 +203,15 @@ class Trial:
             raise Failed(f'no audit line with {words}; there are:\n  '
                          + '\n  '.join(self.audit_lines()))
 
+    def plugin_files(self, pattern: str = '*') -> list[pathlib.Path]:
+        """What the plugin keeps."""
+        return list(self.lab.nova_state.glob(f'bdm-cleanup/{pattern}'))
+
     def audit_lines(self) -> list[str]:
         return self.logs.lines('nova-compute', 'bdm-cleanup:')
 
     def expect_no_removal(self) -> None:
-        lines = self.logs.lines('nova-compute', *REMOVED)
+        lines = [one for one in self.audit_lines() if 'event=removed' in one]
         self.equal('removals in the log', lines, [])
 
     def expect_order(self, server: str, name: str,

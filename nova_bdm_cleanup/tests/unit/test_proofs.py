@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pathlib
 import re
 
-from e2e import coming_back, commands, faults, monitoring, scenarios
+from e2e import cli
 from nova_bdm_cleanup.tests.unit import base
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -109,6 +109,5 @@ class ProofsTest(base.TestCase):
         self.check('Devices', set(of_devices()))
 
     def test_end_to_end(self) -> None:
-        self.check('End to end', {one.name for one in (
-            *scenarios.SCENARIOS, *coming_back.SCENARIOS, *faults.FAULTS,
-            *commands.COMMANDS, *monitoring.MONITORING)})
+        self.check('End to end', {
+            one.name for suite in cli.trials().values() for one in suite})

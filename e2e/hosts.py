@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute hosts that servers can move between, on one machine.
+
+Each host has namespaces of its own for mounts, its name and its processes, an
+address of its own, and in there its own libvirtd, sshd (for cold migrations)
+and nova-compute.  The network is the machine's, since the services of the
+cloud listen on loopback addresses only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+import contextlib
+import pathlib
+import shutil
+import subprocess
+from typing import Any
+
+from e2e import (
+    api,
+    config,
+    lab as lab_mod,
+    logs as logs_mod,
+    plugin as plugin_mod,
+    processes,
+    stack as stack_mod,
+)
+
+#: The first process of a host: it mounts, and reaps what loses its parent.
+#: When it is killed, the kernel kills all others, as a power cut does.
+_INIT = """\
+hostname "$0"
+for pair; do mount --bind "${pair%%:*}" "${pair#*:}"; done
+: >/run/ready
+while :; do sleep 3600 & wait $!; done
+"""
+
+#: What a host has of its own, below its directory.
+_MOUNTS = {
+    'run': '/run', 'libvirt': '/etc/libvirt', 'lib': '/var/lib/libvirt',
+    'cache': '/var/cache/libvirt', 'log': '/var/log/libvirt'}
+
+_SSHD = """\
+Port 2022
+HostKey /etc/ssh/key
+AuthorizedKeysFile /etc/ssh/key.pub
+PermitRootLogin prohibit-password
+UsePAM no
+StrictModes no
+"""
+
+_SSH = """\
+Host *
+  Port 2022
+  IdentityFile /etc/ssh/key
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+"""
+
+
+class Host:
+    """One compute host: ``cmp1`` has the address 127.0.0.11."""
+
+    def __init__(self, stack: stack_mod.Stack, name: str) -> None:
+        self.stack = stack
+        self.lab = stack.lab
+        self.procs = stack.procs
+        self.name = name
+        self.number = int(name[-1])
+        self.address = f'127.0.0.1{self.number}'
+        self.home = self.lab.directory / 'hosts' / name
+        self.instances = self.home / 'instances'
+        self.compute = f'nova-compute-{name}'
+        self.uri = f'qemu+tcp://{self.address}/system'
+
+    def virsh(self, *arguments: str) -> str | None:
+        return stack_mod.virsh(*arguments, uri=self.uri)
+
+    def boot(self) -> None:
+        """Switch the host on: all but nova-compute."""
+        if self.procs.is_running(self.name):
+            return
+        self._configure()
+        mounts = [f'{self.home / name}:{target}'
+                  for name, target in _MOUNTS.items()]
+        mounts += [
+            f'{self.home}/hosts:/etc/hosts', f'{self.home}/shadow:/etc/shadow',
+            f'{self.home.parent}/ssh:/etc/ssh',
+            f'{self.instances}:{self.lab.nova_state}/instances']
+        self.procs.start(self.name, [
+            'unshare', '--mount', '--uts', '--pid', '--fork', '--kill-child',
+            '--mount-proc', 'sh', '-c', _INIT, self.name, *mounts])
+        processes.wait_until((self.home / 'run' / 'ready').exists, self.name)
+        for daemon, command in (
+            ('virtlogd', ['virtlogd']),
+            ('libvirtd', ['libvirtd', '--listen']),
+            ('sshd', ['/usr/sbin/sshd', '-D', '-e',
+                      '-o', f'ListenAddress={self.address}']),
+        ):
+            self._start(f'{daemon}-{self.name}', command)
+        processes.wait_until(lambda: self.virsh('list') is not None,
+                             f'libvirtd of {self.name}')
+        self.stack.ceph.give_libvirt_the_secret(self.uri)
+
+    def crash(self) -> None:
+        """Cut the power."""
+        self.procs.kill(self.name)
+
+    def _start(self, name: str, command: list[str],
+               env: dict[str, str] | None = None) -> None:
+        outer = self.procs.pid(self.name)
+        first, = pathlib.Path(
+            f'/proc/{outer}/task/{outer}/children').read_text().split()
+        self.procs.start(name, ['nsenter', '-t', first, '-m', '-u', '-p',
+                                '--', *command], env=env)
+
+    def start_compute(self, env: dict[str, str] | None = None) -> None:
+        if self.procs.is_running(self.compute):
+            return
+        logs = logs_mod.Logs(self.lab)
+        self._start(self.compute, [
+            lab_mod.PYTHON, '/usr/bin/nova-compute',
+            '--config-file', str(self.lab.nova_conf),
+            '--config-file', str(self.home / 'nova.conf')], env)
+        processes.wait_until(
+            lambda: logs.lines(self.compute, 'Join ServiceGroup'),
+            self.compute, 90)
+
+    def _configure(self) -> None:
+        shutil.rmtree(self.home / 'run', ignore_errors=True)
+        for path in (*_MOUNTS, 'run/sshd', 'run/lock', 'log/qemu',
+                     'lib/qemu', 'libvirt/qemu', 'state', 'instances'):
+            (self.home / path).mkdir(parents=True, exist_ok=True)
+        (self.home / 'hosts').write_text('127.0.0.1 localhost\n' + ''.join(
+            f'127.0.0.1{name[-1]} {name}\n' for name in lab_mod.HOSTS))
+        # Without PAM nobody logs in to an account that is locked.
+        shadow = pathlib.Path('/etc/shadow').read_text()
+        (self.home / 'shadow').touch(0o600)
+        (self.home / 'shadow').write_text(
+            shadow.replace('root:!', 'root:*', 1))
+        config.write_host(self.lab, self.home, {
+            'name': self.name, 'address': self.address,
+            'number': str(self.number), 'home': str(self.home)})
+
+
+class Hosts(dict[str, Host]):
+    """The hosts of one lab, by name."""
+
+    def __init__(self, stack: stack_mod.Stack) -> None:
+        super().__init__(
+            (name, Host(stack, name)) for name in lab_mod.HOSTS)
+        self.stack = stack
+
+    def boot(self) -> None:
+        ssh = self.stack.lab.directory / 'hosts' / 'ssh'
+        if not ssh.exists():
+            ssh.mkdir(parents=True)
+            (ssh / 'sshd_config').write_text(_SSHD)
+            (ssh / 'ssh_config').write_text(_SSH)
+            subprocess.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
+                            '-f', str(ssh / 'key')], check=True)
+        with futures.ThreadPoolExecutor() as pool:
+            list(pool.map(Host.boot, self.values()))
+
+    def down(self) -> None:
+        for host in self.values():
+            self.stack.procs.stop(host.compute)
+            host.crash()
+
+    def use(self, *names: str) -> None:
+        """Let the scheduler choose among these hosts only."""
+        self._change('status', {
+            name: 'enabled' if name in names else 'disabled'
+            for name in (lab_mod.HOST, *self)})
+
+    def force_down(self, *names: str) -> None:
+        """Tell Nova which hosts are dead; all others are not."""
+        self._change('forced_down', {name: name in names for name in self})
+
+    @staticmethod
+    def _change(key: str, wanted: dict[str, Any]) -> None:
+        for one in api.call(
+                'compute', 'GET', '/os-services?binary=nova-compute',
+                who=api.ADMIN)['services']:
+            value = wanted.get(one['host'], one[key])
+            if one[key] != value:
+                api.call('compute', 'PUT', f'/os-services/{one["id"]}',
+                         {key: value}, api.ADMIN)
+
+
+class Computes(plugin_mod.Compute):
+    """Every host's nova-compute, with or without the plugin."""
+
+    def __init__(self, stack: stack_mod.Stack, hosts: Hosts) -> None:
+        super().__init__(stack)
+        self.hosts = hosts
+
+    def restart(self, plugin: bool,
+                extra: Mapping[str, Mapping[str, str]] = {},
+                env: dict[str, str] | None = None) -> None:
+        with futures.ThreadPoolExecutor() as pool:
+            list(pool.map(self.stack.procs.stop,
+                          [host.compute for host in self.hosts.values()]))
+        self.configure(plugin, extra)
+        self.start(env)
+
+    def configure(self, plugin: bool,
+                  extra: Mapping[str, Mapping[str, str]] = {}) -> None:
+        if plugin:
+            extra = {**extra, plugin_mod.GROUP: {
+                'triggers': 'all', **extra.get(plugin_mod.GROUP, {})}}
+        super().configure(plugin, extra)
+
+    def start(self, env: dict[str, str] | None = None) -> None:
+        self.hosts.boot()
+        with futures.ThreadPoolExecutor() as pool:
+            list(pool.map(lambda host: host.start_compute(env),
+                          self.hosts.values()))
+
+        def are_up() -> bool:
+            up = [one for one in api.call(
+                'compute', 'GET', '/os-hypervisors',
+                who=api.ADMIN)['hypervisors'] if one['state'] == 'up'
+                and one['hypervisor_hostname'] in self.hosts]
+            return len(up) == len(self.hosts)
+        # Not before nova-compute has cleaned up what was evacuated.
+        self.hosts.force_down()
+        processes.wait_until(are_up, 'the hosts', 90)
+        self.hosts.use(*self.hosts)
+
+    def is_running(self) -> bool:
+        return all(self.stack.procs.is_running(host.compute)
+                   for host in self.hosts.values())
+
+
+@contextlib.contextmanager
+def instead_of_one(stack: stack_mod.Stack) -> Iterator[None]:
+    """Have servers run on these hosts, not on the machine itself."""
+    hosts = Hosts(stack)
+    stack.procs.stop('nova-compute')
+    try:
+        yield
+    finally:
+        hosts.use(lab_mod.HOST)
+        hosts.down()
