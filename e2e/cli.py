@@ -145,9 +145,10 @@ def _down(stack: 'stack_mod.Stack', wipe: bool = False) -> None:
 
 def _run(args: argparse.Namespace, stack: 'stack_mod.Stack') -> int:
     """All that was asked for on one back end; the number of failures."""
-    from e2e import runner as runner_mod
+    from e2e import hosts, runner as runner_mod
     suites = args.suite or list(SUITES)
     stack.up()
+    hosts.Hosts(stack).leave()
     runner = runner_mod.Runner(stack, args.only)
     try:
         for plugin in (False, True):

@@ -19,6 +19,7 @@ from typing import Any
 
 from e2e import (
     api,
+    cloud,
     config,
     lab as lab_mod,
     logs as logs_mod,
@@ -164,7 +165,14 @@ class Hosts(dict[str, Host]):
         with futures.ThreadPoolExecutor() as pool:
             list(pool.map(Host.boot, self.values()))
 
-    def down(self) -> None:
+    def leave(self) -> None:
+        """Have servers run on the machine itself, from now on.
+
+        A run that was interrupted leaves some that only their host can delete.
+        """
+        if Computes(self.stack, self).is_running():
+            cloud.Cloud(self.stack).sweep()
+        self.use(lab_mod.HOST)
         for host in self.values():
             self.stack.procs.stop(host.compute)
             host.crash()
@@ -243,5 +251,4 @@ def instead_of_one(stack: stack_mod.Stack) -> Iterator[None]:
     try:
         yield
     finally:
-        hosts.use(lab_mod.HOST)
-        hosts.down()
+        hosts.leave()
