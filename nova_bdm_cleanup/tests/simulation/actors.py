@@ -162,7 +162,11 @@ class Cloud:
         """What the periodic task does for one server."""
         node = NovaNode(self.manager, Context(self.world))
         list(node.servers())
-        node.sweep(server, set(seen))
+        told = set(seen)
+        actor = self.world.scheduler.current
+        assert actor is not None
+        actor.local['swept'] = {uuid for uuid, _ in told}
+        node.sweep(server, told)
 
     def reset_task_state(self, server: str) -> None:
         """``nova reset-state --active`` by an administrator."""

@@ -173,6 +173,12 @@ def _sweep(cloud: Cloud, kind: str) -> None:
                 [(row.uuid, _REASONS[kind])], process=COMPUTE)
 
 
+def _early_sweep(cloud: Cloud, kind: str) -> None:
+    # The round before has seen another one.
+    cloud.begin('the audit', cloud.sweep, SERVER,
+                [('another', _REASONS[kind])], process=COMPUTE)
+
+
 def _migrate(cloud: Cloud, kind: str) -> None:
     cloud.begin('owner', cloud.migrate, SERVER)
 
@@ -219,6 +225,7 @@ WAYS: dict[str, tuple[Callable[[Cloud, str], None], bool, Sequence[str]]] = {
     'start': (_start, False, ('hard_reboot', 'start')),
     'boot': (_boot, True, ('hard_reboot', 'start', 'host_boot')),
     'sweep': (_sweep, False, ('hard_reboot', 'sweep')),
+    'early-sweep': (_early_sweep, False, ('hard_reboot', 'sweep')),
     **{name: (way, True, _ALL) for name, way in (
         ('migrate', _migrate), ('there-and-back', _there_and_back),
         ('revert', _revert), ('shelve', _shelve), ('unshelve', _unshelve),
@@ -388,6 +395,7 @@ _MEETINGS: Sequence[tuple[str, str, str | None, bool]] = (
     *((way, kind, None, False) for way in ('error', 'start', 'boot')
       for kind in _COMMON),
     *(('sweep', kind, None, False) for kind in _COMMON if kind != 'stale'),
+    ('early-sweep', 'available', None, False),
     ('soft', 'available', None, False),
     ('hanging', 'available', None, True),
     ('hanging', 'missing', 'neighbour-attaches', False),
