@@ -300,10 +300,10 @@ def _refuse_to_migrate(manager: Any, context: Any, instance: Any) -> None:
             cleaning.run(bdms)
             return
         plan = cleaning.foresee(bdms)
-        obstacles = [
-            (finding, '') for finding in plan.findings
-            if _dangles(finding)
-            and (refuses_all or _is_anothers(cleaning, finding, instance))]
+        dangling = [(finding, _whose(cleaning, finding, instance))
+                    for finding in plan.findings if _dangles(finding)]
+        obstacles = [(finding, whose) for finding, whose in dangling
+                     if refuses_all or whose]
     except Exception:
         LOG.exception('bdm-cleanup failed; %s',
                       move_triggers.LIVE_MIGRATION.goes_on, instance=instance)
@@ -312,13 +312,16 @@ def _refuse_to_migrate(manager: Any, context: Any, instance: Any) -> None:
             cleaning, instance, obstacles))
 
 
-def _is_anothers(cleaning: Cleaning, finding: Finding,
-                 instance: Any) -> bool:
-    """Whether a disk is another project's, or attached to another server."""
+def _whose(cleaning: Cleaning, finding: Finding, instance: Any) -> str:
+    """That a disk is another project's, or not free; empty: it is neither."""
     volume = cleaning.cleaner.volumes.get(finding.volume_id or '')
-    return volume is not None and (
-        volume.status != 'available'
-        or not spelling.is_same(volume.project or '', instance.project_id))
+    if volume is None:
+        return ''
+    if not spelling.is_same(volume.project or '', instance.project_id):
+        return 'the volume is another project\'s'
+    if volume.status != 'available':
+        return 'the volume is %s' % volume.status
+    return ''
 
 
 # What is common

@@ -320,7 +320,10 @@ class LiveMigrationTest(moving.MoveTestCase):
         self.assertEqual([lost], [volume for volume, _ in self.refusals(made)])
 
     def test_refused(self):
-        self.check_refused(*self.broken('foreign'))
+        made, lost = self.broken('foreign')
+        self.check_refused(made, lost)
+        line, = self.audit(made, 'refused')
+        self.assertIn("the volume is another project's", line.text)
 
     def test_only_observed(self):
         self.set_options(mode='observe')

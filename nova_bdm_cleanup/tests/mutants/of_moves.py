@@ -117,15 +117,12 @@ MUTANTS = (
     Mutant('volume-of-another-project-migrates-alive',
            'A live migration attaches another project\'s volume.',
            _MOVES, (
-               ("        volume.status != 'available'\n"
-                "        or not spelling.is_same(volume.project or '', "
-                'instance.project_id))\n',
-                "        volume.status != 'available')\n"),)),
+               ("    if not spelling.is_same(volume.project or '', "
+                'instance.project_id):\n',
+                '    if False:\n'),)),
 
     Mutant('every-live-migration-refused',
            'A host cannot be drained for what Nova lets through harmlessly.',
            _MOVES, (
-               ('            and (refuses_all or _is_anothers(cleaning, '
-                'finding, instance))]\n',
-                '            ]\n'),)),
+               ('if refuses_all or whose]', ']'),)),
 )
