@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 import concurrent.futures
 import dataclasses
+import os
 import pathlib
 import shutil
 import signal
@@ -32,6 +33,18 @@ ENVIRONMENT = 'nova-34'
 
 #: So many mutants are looked for at a time.
 WORKERS = 2
+
+_HEAD = """\
+.. Written by nova_bdm_cleanup/tests/mutants.
+
+==============
+Planted faults
+==============
+
+Errors that a programmer could make, what an operator would lose by each, and
+who found it first. :ref:`planted-faults` says how; the seconds are those of a
+machine that did other things as well.
+"""
 
 #: What finds something here finds it everywhere, and proves nothing.
 ORIGINAL = Mutant('nothing-planted', '', '', ())
@@ -68,8 +81,9 @@ def hunt(mutant: Mutant, python: str, by: Sequence[Finder]) -> Result:
     troubles: list[str] = []
     with tempfile.TemporaryDirectory(prefix='mutant-') as directory:
         top = pathlib.Path(directory)
-        shutil.copytree(TOP / PACKAGE, top / PACKAGE,
-                        ignore=shutil.ignore_patterns('__pycache__'))
+        for folder in (PACKAGE, 'tools'):
+            shutil.copytree(TOP / folder, top / folder,
+                            ignore=shutil.ignore_patterns('__pycache__'))
         if mutant is not ORIGINAL:
             mutant.plant(top / PACKAGE)
         for finder in by:
@@ -120,7 +134,8 @@ def table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def rst(results: Sequence[Result]) -> Iterator[str]:
-    """The same for the documentation, with what each would do."""
+    """The same as a page of the documentation, with what each would do."""
+    yield _HEAD
     yield '.. list-table::'
     yield '   :header-rows: 1'
     yield '   :widths: 50 35 15'
@@ -149,6 +164,9 @@ def interpreter() -> str:
         import environments
     finally:
         sys.path.pop(0)
+    # The copies of the package have none.
+    os.environ.setdefault('NOVA_BDM_CLEANUP_ENVIRONMENTS',
+                          str(environments.directory()))
     return str(environments.interpreter(ENVIRONMENT))
 
 
@@ -173,8 +191,8 @@ def _arguments() -> argparse.Namespace:
     arguments.by = _named(parser, arguments.by.split(','), finders.FINDERS)
     arguments.mutants = _named(parser, arguments.only, known) or [
         ORIGINAL, *MUTANTS]
-    if finders.FINDERS['search'] in arguments.by and not finders.has_search(
-            TOP):
+    if not finders.has_search(TOP) and any(
+            'search' in finder.name for finder in arguments.by):
         parser.error('this checkout has no search; give --by unit')
     return arguments
 
