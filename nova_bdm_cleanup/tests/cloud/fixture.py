@@ -699,13 +699,14 @@ class Cloud(fixtures.Fixture):
         """Start nova-compute anew; it resumes what it finds interrupted."""
         self.nova.restart_compute_service(host)
 
-    def interrupt_reboot(self, server: Server) -> None:
+    def interrupt_reboot(self, server: Server,
+                         task_state: str = 'reboot_pending_hard') -> None:
         """Leave a server as a nova-compute that died in a hard reboot did.
 
         :meth:`restart_compute` then reboots it, without anybody's token.
         """
         instance = self.nova.instance(server.id)
-        instance.task_state = 'reboot_pending_hard'
+        instance.task_state = task_state
         instance.save()
 
     # -- asking ------------------------------------------------------------

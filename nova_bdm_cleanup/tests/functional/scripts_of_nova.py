@@ -74,7 +74,9 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('restart',), ('attach', SERVER, 'F'), ('lose_power',), ('restart',),
         ('interrupt', SERVER), ('reboot', SERVER), ('reset_state', SERVER),
         ('reboot', SERVER), ('stop', NEIGHBOUR), ('lose_power',),
-        ('interrupt', SERVER), ('restart',)],
+        ('interrupt', SERVER), ('restart',), ('begin_to_reboot', SERVER),
+        ('restart',), ('begin_to_reboot', SERVER), ('lose_power',),
+        ('restart',)],
     'attach, detach, swap and what is refused': [
         ('attach', SERVER, 'F'), ('attach', SERVER, 'F'),
         ('attach', NEIGHBOUR, 'F'), ('reboot', SERVER), ('soft', SERVER),
@@ -184,6 +186,10 @@ class Model:
     def _interrupt(self, server: str) -> None:
         self._world.change_server(
             server, task_state=task_states.REBOOT_PENDING_HARD)
+
+    def _begin_to_reboot(self, server: str) -> None:
+        self._world.change_server(
+            server, task_state=task_states.REBOOTING_HARD)
 
     def _restart(self) -> None:
         self._world.forget_memory()
@@ -342,6 +348,9 @@ class Real:
 
     def _interrupt(self, server: fixture.Server) -> None:
         self._cloud.interrupt_reboot(server)
+
+    def _begin_to_reboot(self, server: fixture.Server) -> None:
+        self._cloud.interrupt_reboot(server, task_states.REBOOTING_HARD)
 
     def _lose_power(self) -> None:
         for server in self._servers.values():

@@ -6,6 +6,9 @@ from __future__ import annotations
 import json
 import shutil
 
+import fixtures
+
+from nova_bdm_cleanup.plugin import host
 from nova_bdm_cleanup.tests.cloud import cinder, fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -111,19 +114,55 @@ class RefusalTest(scenario.ScenarioTestCase):
         entry, = self.journal()
         self.assertEqual('partly', entry.outcome)
 
+    def _change(self, **values):
+        """Somebody else goes on with the server."""
+        instance = self.cloud.nova.instance(self.made.id)
+        for name, value in values.items():
+            setattr(instance, name, value)
+        instance.save()
+
     def test_reboot_that_lost_a_race(self):
         """The server is no longer in the reboot that is asking."""
-        def lose():
-            instance = self.cloud.nova.instance(self.made.id)
-            instance.task_state = None
-            instance.save()
-
         self.begin()
-        self.cloud.proxy.on('GET', '/attachments', proxy.after(lose), nth=1)
+        self.cloud.proxy.on('GET', '/attachments', proxy.after(
+            lambda: self._change(task_state=None)), nth=1)
         # Nova finds it out by itself a little later.
         self.assertRaises(fixture.APIError, self.cloud.reboot, self.made)
         self._check_withheld(self.cloud.look(self.made), 'reboot-lost',
                              is_left_out=True)
+
+    def test_reboot_that_loses_a_race(self):
+        """It is no longer, when all is planned: the guest stays on."""
+        prepare = host.NovaHost.prepare
+
+        def lose(asked):
+            prepare(asked)
+            self._change(task_state=None)
+
+        self.begin()
+        with fixtures.MockPatchObject(host.NovaHost, 'prepare', lose):
+            self.assertRaises(fixture.APIError, self.cloud.reboot, self.made)
+        view = self.cloud.look(self.made)
+        self.assertNotIn((recorder.GUEST, 'power off'),
+                         self.steps_of(self.made.id))
+        failed, = self.audit(self.made, 'failed')
+        self.assertEqual('reboot-lost', failed.reason)
+        for volume in (self.lost, self.reset):
+            self.assertIsNotNone(view.block_device(volume))
+            self.assertTrue(view.has_disk(volume))
+        self.assertEqual([], self.back_end(self.reset))
+        self.assert_healthy(view, self.kept)
+
+    def test_server_of_another_host(self):
+        """The server is elsewhere by now, and rebooted there."""
+        here = self.made.host
+        self.begin()
+        self.cloud.proxy.on('GET', '/attachments', proxy.after(
+            lambda: self._change(host='elsewhere')), nth=1)
+        self.cloud.reboot(self.made)
+        self._change(host=here)
+        self._check_withheld(self.cloud.look(self.made), 'reboot-lost',
+                             is_left_out=True, has_disk=False)
 
     def test_time_is_over(self):
         limit = self.useFixture(scenario.TimeLimit())

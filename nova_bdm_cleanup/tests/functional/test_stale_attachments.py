@@ -69,6 +69,22 @@ class StaleAttachmentTest(scenario.ScenarioTestCase):
         self.assertEqual([], self.on_host(volume))
         self.assert_healthy(view, kept)
 
+    def test_connected_as_another_volume(self):
+        """A row is no warrant either when it says so of another volume."""
+        server = self.server(fixture.Disk(), fixture.Disk())
+        volume, kept = server.volumes
+        attachment, = self.cloud.attachments(volume)
+        row = self.cloud.row(server, volume)
+        row.volume_id = self.cloud.volume()
+        row.save()
+        row.destroy()
+        view = self.reboot(server)
+        self.assert_deleted(view, attachment.id, volume)
+        left, = self.audit(server, 'left')
+        self.assertEqual((volume, attachment.id),
+                         (left.volume, left.attachment))
+        self.assert_healthy(view, kept)
+
     def test_several_of_one_volume(self):
         server = self.server(fixture.Disk())
         kept, = server.volumes

@@ -50,7 +50,7 @@ _UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 #: The functional tests of what speaks to Nova and the host.
 _FUNCTIONAL = ('test_disconnect', 'test_stale_attachments', 'test_neighbours',
-               'test_in_flight', 'test_start', 'test_interrupted_reboots',
+               'test_in_flight', 'test_start', 'test_refusals',
                'test_watching')
 
 

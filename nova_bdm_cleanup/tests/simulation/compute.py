@@ -285,6 +285,10 @@ class _Volumes:
 class Manager26:
     """Nova's ComputeManager before 2023.2, as far as it matters."""
 
+    #: A reboot that it takes up at its start, where the guest is off.
+    _TAKEN_UP: Sequence[str] = (
+        task_states.REBOOT_STARTED, task_states.REBOOT_STARTED_HARD)
+
     def __init__(self, world: World, host: str) -> None:
         self._world = world
         self.host = host
@@ -396,18 +400,17 @@ class Manager26:
             return
         is_running = self.driver.is_running(instance)
         task = instance.task_state
-        if task in task_states.hard_reboot_states and (
-                not is_running or task == task_states.REBOOT_PENDING_HARD):
-            self.reboot_instance(context, instance, 'HARD')
-        elif task in task_states.soft_reboot_states and (
-                not is_running or task == task_states.REBOOT_PENDING):
-            if not is_running:
+        is_soft = task in task_states.soft_reboot_states
+        if task in (task_states.REBOOT_PENDING,
+                    task_states.REBOOT_PENDING_HARD) or (
+                        task in self._TAKEN_UP and not is_running):
+            if is_soft and not is_running:
                 instance.task_state = task_states.REBOOT_PENDING_HARD
                 instance.save()
-            self.reboot_instance(context, instance,
-                                 'SOFT' if is_running else 'HARD')
-        elif is_running and task in (*task_states.hard_reboot_states,
-                                     *task_states.soft_reboot_states):
+            self.reboot_instance(
+                context, instance,
+                'SOFT' if is_soft and is_running else 'HARD')
+        elif task in self._TAKEN_UP:
             instance.task_state = None
             instance.vm_state = vm_states.ACTIVE
             instance.save()
@@ -429,6 +432,9 @@ class Manager26:
 
 class Manager34(Manager26):
     """The same since then: it has a cleanup of its own."""
+
+    _TAKEN_UP = (*Manager26._TAKEN_UP, task_states.REBOOTING,
+                 task_states.REBOOTING_HARD)
 
     def _delete_dangling_bdms(self, context: Any, instance: Any,
                               bdms: Any) -> None:

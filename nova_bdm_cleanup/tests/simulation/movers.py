@@ -277,6 +277,7 @@ class Cloud(actors.Cloud):
         there = world.servers.get(server)
         if there is None:
             return
+        properties.came_back(world, there)
         if world.died_in_move and there.task_state in actors.LEFT_ALONE:
             # An administrator resets its state; of one without a host, in
             # the database.

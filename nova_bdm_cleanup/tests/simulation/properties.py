@@ -13,7 +13,12 @@ from typing import Any
 from nova.compute import instance_actions, task_states, vm_states
 
 from nova_bdm_cleanup.cleanup import actions
-from nova_bdm_cleanup.tests.simulation.world import hours_ago, Row, World
+from nova_bdm_cleanup.tests.simulation.world import (
+    hours_ago,
+    Row,
+    Server,
+    World,
+)
 
 #: A situation in which nothing in Nova's records says that a device is that of
 #: another server: what it is connected for began when they had been asked.
@@ -72,6 +77,9 @@ PROPERTIES = {
         'in the end the server runs on one host, the other one has nothing '
         'of it and is let in to none of its volumes, and Placement keeps no '
         'room for it there',
+    'comes-back-by-itself':
+        'when nova-compute was killed in a reboot, the server runs again '
+        'once nova-compute does, without anybody',
     'can-be-rebooted-again':
         'no task state is left that keeps the server from being rebooted',
     'nothing-waits-for-ever':
@@ -314,6 +322,15 @@ def broken_off(world: World, server: str, error: Exception) -> None:
 
 
 # The end
+
+
+def came_back(world: World, server: Server) -> None:
+    """All is over, and nobody has done anything about it yet."""
+    if (server.task_state in task_states.hard_reboot_states
+            and server.vm_state == vm_states.ACTIVE and not
+            world.hosts[server.host].guests[server.uuid].is_running):
+        world.broken('comes-back-by-itself', f'{server.uuid} is off, still '
+                     f'{server.task_state}, and nobody starts it')
 
 
 def ended(world: World, server: str) -> None:
