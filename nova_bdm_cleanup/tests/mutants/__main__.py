@@ -15,6 +15,7 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -42,8 +43,8 @@ Planted faults
 ==============
 
 Errors that a programmer could make, what an operator would lose by each, and
-who found it first. :ref:`planted-faults` says how; the seconds are those of a
-machine that did other things as well.
+who found it first. :ref:`planted-faults` says how. The table is of commit
+%s; two of them were looked for at a time.
 """
 
 #: What finds something here finds it everywhere, and proves nothing.
@@ -133,9 +134,9 @@ def table(results: Sequence[Result]) -> Iterator[str]:
                               seconds.rjust(widths[2]))
 
 
-def rst(results: Sequence[Result]) -> Iterator[str]:
+def rst(results: Sequence[Result], commit: str) -> Iterator[str]:
     """The same as a page of the documentation, with what each would do."""
-    yield _HEAD
+    yield _HEAD % commit
     yield '.. list-table::'
     yield '   :header-rows: 1'
     yield '   :widths: 50 35 15'
@@ -226,8 +227,11 @@ def main() -> int:
     print('\n'.join(table(results)))
     of_mutants = [r for r in results if r.mutant is not ORIGINAL]
     if arguments.rst:
-        arguments.rst.write_text('\n'.join(rst(of_mutants)) + '\n',
-                                 encoding='utf-8')
+        commit = subprocess.check_output(
+            ['git', '-C', str(TOP), 'log', '-1', '--format=%h'], text=True)
+        arguments.rst.write_text(
+            '\n'.join(rst(of_mutants, commit.strip())) + '\n',
+            encoding='utf-8')
     print('%d mutants, %d found' % (
         len(of_mutants), sum(r.is_good for r in of_mutants)))
     return 0 if all(r.is_good for r in results) else 1

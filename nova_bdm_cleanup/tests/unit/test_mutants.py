@@ -166,7 +166,7 @@ class TableTest(base.TestCase):
             list(command.table(self.RESULTS)))
 
     def test_for_the_documentation(self):
-        lines = '\n'.join(command.rst(self.RESULTS))
+        lines = '\n'.join(command.rst(self.RESULTS, '0123abc'))
         self.assertIn('   * - **less-safe** Harm. ``__init__.py``\n'
                       '     - search: some property\n'
                       '     - 1\n', lines)
