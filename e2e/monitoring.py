@@ -27,7 +27,7 @@ from nova_bdm_cleanup.fleet.audit_metrics import AuditMetrics
 from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Known, Round, Sighting
+from nova_bdm_cleanup.store.watch import Round, Sighting
 from nova_bdm_cleanup.watch import metrics
 
 _HOUR, _DAY = 3600.0, 86400.0
@@ -66,8 +66,8 @@ def _node(bad: bool) -> metrics.State:
                 'version': '0', 'nova_version': '26', 'mode': 'enforce',
                 'triggers': 'hard_reboot', 'audit_interval': _HOUR,
                 'max_removals_per_hour': 32}),
-        known=[Known(Sighting('server', 'mapping', str(reason), None, None,
-                              None, ''), now - _HOUR - _DAY * bad, True)
+        known=[Sighting('server', 'mapping', str(reason), None, None, None,
+                        '', now - _HOUR - _DAY * bad, announced=True)
                for reason in reasons],
         last=Round(succeeded=now - _DAY * bad, servers=12, seconds=2,
                    failed=3 * bad),

@@ -15,7 +15,7 @@ from nova_bdm_cleanup.cli import novaconf
 from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Known
+from nova_bdm_cleanup.store.watch import Sighting
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.watch import status
 from nova_bdm_cleanup.watch.status import State
@@ -117,7 +117,7 @@ def _lines(found: status.Status, host: str) -> list[tuple[str, Any]]:
 
 def _counts(found: status.Status) -> str:
     kept = found.findings.get(str(Reason.OPTED_OUT), 0)
-    once = sum(not k.announced for k in found.known)
+    once = sum(not s.announced for s in found.known)
     return ''.join((
         str(len(found.open) or 'none'),
         ', %d marked bdm_cleanup=keep' % kept if kept else '',
@@ -128,19 +128,24 @@ def _open(found: status.Status) -> list[dict[str, Any]]:
     """What scripts read of what is open."""
     facts = found.process.facts if found.process else {}
     observes = facts.get('mode') == 'observe'
-    kept = {k.sighting.server for k in found.open
-            if k.sighting.reason not in _REMOVED}
-    return [{**dataclasses.asdict(k.sighting), 'since': k.first,
-             'what_to_do': _what_to_do(k, observes, k.sighting.server in kept)}
-            for k in found.open]
+    kept = {s.server for s in found.open if s.reason not in _REMOVED}
+    rows = []
+    for sighting in found.open:
+        row = dataclasses.asdict(sighting)
+        del row['announced'], row['held']
+        row['since'] = row.pop('first')
+        row['what_to_do'] = _what_to_do(
+            sighting, observes, sighting.server in kept)
+        rows.append(row)
+    return rows
 
 
-def _what_to_do(known: Known, observes: bool, needs_look: bool) -> str:
+def _what_to_do(known: Sighting, observes: bool, needs_look: bool) -> str:
     """A command.
 
     :param needs_look: something else at the server is not removed
     """
-    reason, server = known.sighting.reason, known.sighting.server
+    reason = known.reason
     if reason in _REMOVED:
         if observes:
             reason = str(Reason.OBSERVE_MODE)
@@ -148,7 +153,7 @@ def _what_to_do(known: Known, observes: bool, needs_look: bool) -> str:
             reason = str(Reason.OVER_LIMIT)
         else:
             return 'openstack bdm %s %s' % (
-                'show' if needs_look else 'clean', server)
+                'show' if needs_look else 'clean', known.server)
     return 'openstack bdm explain ' + reason
 
 

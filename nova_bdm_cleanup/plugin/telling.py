@@ -16,7 +16,7 @@ from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Known, Round, Watch
+from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 from nova_bdm_cleanup.watch import metrics
 
 LOG = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class MetricsFile:
             self._is_written = True
 
     def _state(self) -> metrics.State:
-        known: Sequence[Known] = ()
+        known: Sequence[Sighting] = ()
         last, removals = Round(), 0
         store = options.store(self._conf)
         watch = Watch(*store, self._conf.host)

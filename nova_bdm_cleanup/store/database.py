@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one file of a compute node: an SQLite database.
 
-Each feature has tables of its own here and none has a file of its own.  A
-change is made as a whole or not at all, and survives a power failure once it
+A change is made as a whole or not at all, and survives a power failure once it
 is made.  Every problem is one :class:`StoreError` with its remedy, and leaves
 the store as it was.
 
@@ -12,9 +11,8 @@ nothing then, and at rest there is one file to keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import contextlib
-import dataclasses
 import errno
 import os
 import sqlite3
@@ -38,17 +36,54 @@ _PAUSE = 0.002
 #: How SQLite knows the file for ours: "bdmc".
 _APPLICATION = 0x62646d63
 
-#: The version of what all features share: the table of their versions.
-_LAYOUT = 1
+#: The version of all tables.
+_VERSION = 1
+
+#: What each feature keeps.  Released statements are never changed.
+SCHEMA = {
+    'journal': (
+        # With AUTOINCREMENT a serial number is known also when its entry is
+        # gone.
+        """CREATE TABLE entry (
+            serial INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL,
+            server TEXT NOT NULL, outcome TEXT)""",
+        # On its own, because changing a row needs room for all of it.
+        """CREATE TABLE plan (entry INTEGER PRIMARY KEY, record TEXT NOT NULL)
+        """,
+        'CREATE INDEX entry_server ON entry (server, time)',
+        'CREATE INDEX entry_time ON entry (time)',
+        """CREATE TABLE step (
+            entry INTEGER, number INTEGER, time REAL NOT NULL,
+            name TEXT NOT NULL, outcome TEXT NOT NULL, subject TEXT NOT NULL,
+            PRIMARY KEY (entry, number)) WITHOUT ROWID""",
+        # On its own, because the hour has to be known when entries had to go.
+        """CREATE TABLE charge (
+            entry INTEGER, account TEXT, time REAL NOT NULL,
+            amount INTEGER NOT NULL, PRIMARY KEY (entry, account))
+        WITHOUT ROWID""",
+        'CREATE INDEX charge_account ON charge (account, time, amount)',
+        'CREATE INDEX charge_time ON charge (time)'),
+    'watch': (
+        """CREATE TABLE finding (
+            host TEXT, server TEXT, subject TEXT, reason TEXT,
+            first REAL NOT NULL, announced INTEGER NOT NULL,
+            volume TEXT, attachment TEXT, device TEXT,
+            explanation TEXT NOT NULL,
+            PRIMARY KEY (host, server, subject, reason)) WITHOUT ROWID""",
+        """CREATE TABLE round (
+            host TEXT PRIMARY KEY, succeeded REAL, servers INTEGER,
+            volumes INTEGER, requests INTEGER, seconds REAL,
+            failed INTEGER NOT NULL, problem TEXT, next REAL NOT NULL)
+        WITHOUT ROWID""",
+        """CREATE TABLE process (
+            host TEXT PRIMARY KEY, since REAL NOT NULL, identity TEXT NOT NULL,
+            problem TEXT NOT NULL, facts TEXT NOT NULL) WITHOUT ROWID"""),
+}
 
 #: Pages that a change may need besides those of its data.
 _MARGIN = 16
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-
-_FEATURES = """
-    CREATE TABLE feature (name TEXT PRIMARY KEY, version INTEGER NOT NULL)
-    WITHOUT ROWID"""
 
 _LOCKED = 'database is locked'
 _READ_ONLY = 'attempt to write a readonly database'
@@ -94,60 +129,32 @@ class StoreError(Exception):
     """The store cannot be used; names the path and what to do."""
 
 
-class NewerStore(StoreError):
-    """A later release wrote here."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Tables:
-    """What one feature keeps in the store."""
-
-    name: str
-    #: The statements that lead from each version to the next.  Released ones
-    #: are never changed; new ones are added at the end.
-    versions: Sequence[Sequence[str]]
-
-
-#: Deletes the least that may go to make room; False: there is nothing.
-Discard = Callable[[sqlite3.Connection], bool]
-
-
 class Database:
-    """One feature's view of the store.
+    """The store.
 
     Each operation opens the file anew, so that threads, green threads and
     forked processes may share one of these; any number may use one file.
 
     :param path: the file, made when missing, as is its directory
-    :param max_bytes: it never becomes larger
-    :param discard: what makes room for a change
+    :param max_bytes: it never becomes larger; of no use to who only reads
     """
 
-    def __init__(self, path: str, max_bytes: int, tables: Tables,
-                 discard: Discard) -> None:
+    def __init__(self, path: str, max_bytes: int = 0) -> None:
         self.path = os.path.abspath(path)
         self._max_bytes = max_bytes
-        self._tables = tables
-        self._newest = len(tables.versions)
-        self._discard = discard
 
     def write(self, work: Callable[[sqlite3.Connection], T], size: int = 0,
-              discard: Discard | None = None,
-              patience: float = PATIENCE) -> T:
+              keep: int = 0, patience: float = PATIENCE) -> T:
         """Make a change: all of it, or with any exception nothing.
 
         :param work: makes it
         :param size: how many bytes it adds, if many
-        :param discard: makes room for this change, instead of the usual
+        :param keep: the entry of the journal that makes no room for it
         :param patience: seconds to wait for others
         :raises StoreError: when it could not be made
         """
-        def change(connection: sqlite3.Connection) -> T:
-            self._make_room(connection, size, discard or self._discard)
-            return work(connection)
-
         with self._opened(True) as connection:
-            return self._change(connection, change, patience)
+            return self._change(connection, work, size, keep, patience)
 
     def exists(self) -> bool:
         """Whether there is a file, of whatever kind.
@@ -173,12 +180,14 @@ class Database:
             _run(connection, 'BEGIN', PATIENCE)
             # Whoever has read something is not interrupted any more.
             _run(connection, 'PRAGMA schema_version', PATIENCE)
-            version = self._version(connection)
-            if 0 < version < self._newest:
+            missing = self._missing(connection)
+            if missing == list(SCHEMA):
+                return None
+            if missing:
                 raise StoreError(
                     'store %s: it is of an older release; restart '
                     'nova-compute, which converts it' % self.path)
-            return work(connection) if version else None
+            return work(connection)
 
     def check(self) -> None:
         """Find out early what would stop a change; enforce a lower limit.
@@ -186,18 +195,17 @@ class Database:
         :raises StoreError: when changes are impossible
         """
         def touch(connection: sqlite3.Connection) -> bool:
-            self._make_room(connection, 0, self._discard)
             if _ask(connection, 'quick_check(1)') != 'ok':
                 raise sqlite3.DatabaseError(
                     'database disk image is malformed')
             # Something has to be written to know that it can be.
-            connection.execute('PRAGMA user_version = %d' % _LAYOUT)
+            connection.execute('PRAGMA user_version = %d' % _VERSION)
             size = (_ask(connection, 'page_count')
                     * _ask(connection, 'page_size'))
             return bool(size > self._max_bytes)
 
         with self._opened(True) as connection:
-            if self._change(connection, touch, PATIENCE):
+            if self._change(connection, touch):
                 _run(connection, 'VACUUM', PATIENCE)
 
     def damaged(self, what: object) -> StoreError:
@@ -225,8 +233,8 @@ class Database:
                 yield connection
 
     def _change(self, connection: sqlite3.Connection,
-                work: Callable[[sqlite3.Connection], T],
-                patience: float) -> T:
+                work: Callable[[sqlite3.Connection], T], size: int = 0,
+                keep: int = 0, patience: float = PATIENCE) -> T:
         for pragma in (
                 'journal_mode = DELETE',
                 'synchronous = ' + SYNCHRONOUS,
@@ -235,43 +243,42 @@ class Database:
                 'temp_store = MEMORY'):
             _run(connection, 'PRAGMA ' + pragma, patience)
         _run(connection, 'BEGIN IMMEDIATE', patience)
-        if not _ask(connection, 'schema_version'):
+        missing = self._missing(connection)
+        if missing == list(SCHEMA):
             connection.execute('PRAGMA application_id = %d' % _APPLICATION)
-            connection.execute('PRAGMA user_version = %d' % _LAYOUT)
-            connection.execute(_FEATURES)
-        version, newest = self._version(connection), self._newest
-        if version < newest:
-            for statements in self._tables.versions[version:]:
-                for statement in statements:
-                    connection.execute(statement)
-            connection.execute('INSERT OR REPLACE INTO feature VALUES (?, ?)',
-                               (self._tables.name, newest))
+            connection.execute('PRAGMA user_version = %d' % _VERSION)
+            connection.execute(
+                'CREATE TABLE feature (name TEXT PRIMARY KEY, version INTEGER '
+                'NOT NULL) WITHOUT ROWID')
+        for feature in missing:
+            for statement in SCHEMA[feature]:
+                connection.execute(statement)
+            connection.execute('INSERT INTO feature VALUES (?, ?)',
+                               (feature, _VERSION))
+        self._make_room(connection, size, keep)
         result = work(connection)
         _run(connection, 'COMMIT', patience)
         return result
 
-    def _version(self, connection: sqlite3.Connection) -> int:
-        """The version of the feature's tables; 0: there are none."""
+    def _missing(self, connection: sqlite3.Connection) -> list[str]:
+        """The features that have no tables yet."""
         if not _ask(connection, 'schema_version'):
-            return 0
+            return list(SCHEMA)
         if _ask(connection, 'application_id') != _APPLICATION:
             raise self.damaged('it belongs to another program')
-        row = connection.execute(
-            'SELECT version FROM feature WHERE name = ?',
-            (self._tables.name,)).fetchone()
-        version = int(row[0]) if row else 0
-        for what, found, known in (
-                ('store', _ask(connection, 'user_version'), _LAYOUT),
-                (self._tables.name, version, self._newest)):
-            if found > known:
-                raise NewerStore(
-                    'store %s: the %s in it is of version %d, this release '
-                    'knows version %d; install the release that wrote it, or '
-                    'move the file away' % (self.path, what, found, known))
-        return version
+        there: dict[str, int] = dict(
+            connection.execute('SELECT name, version FROM feature').fetchall())
+        version = max(_ask(connection, 'user_version'), *there.values())
+        if version > _VERSION:
+            raise StoreError(
+                'store %s: it is of version %d, this release knows version '
+                '%d; install the release that wrote it, or move the file away'
+                % (self.path, version, _VERSION))
+        return [feature for feature in SCHEMA if feature not in there]
 
     def _make_room(self, connection: sqlite3.Connection, size: int,
-                   discard: Discard) -> None:
+                   keep: int) -> None:
+        """Have the oldest entries of the journal go."""
         page = _ask(connection, 'page_size')
         limit = self._max_bytes // page
         # A file over a limit that was lowered can be no smaller now.
@@ -279,10 +286,16 @@ class Database:
         most = limit - size // (page - 4) - _MARGIN
         while (_ask(connection, 'page_count')
                - _ask(connection, 'freelist_count') > most):
-            if not discard(connection):
+            oldest = connection.execute(
+                'SELECT serial FROM entry WHERE serial <> ? '
+                'ORDER BY serial LIMIT 1', (keep,)).fetchone()
+            if oldest is None:
                 raise StoreError(
                     'store %s: %d bytes have no room in it; raise '
                     '[bdm_cleanup] store_max_size' % (self.path, size))
+            connection.execute('DELETE FROM plan WHERE entry = ?', oldest)
+            connection.execute('DELETE FROM step WHERE entry = ?', oldest)
+            connection.execute('DELETE FROM entry WHERE serial = ?', oldest)
 
     def _make_file(self) -> None:
         """A private file in a directory that only we and root can change."""

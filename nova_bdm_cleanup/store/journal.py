@@ -14,7 +14,7 @@ import sqlite3
 import time
 from typing import Any, Callable
 
-from nova_bdm_cleanup.store.database import Database, PATIENCE, Tables
+from nova_bdm_cleanup.store.database import Database, PATIENCE
 
 #: The account of ``max_removals_per_hour`` that counts the mappings of the
 #: host.
@@ -24,28 +24,6 @@ _HOUR = 3600.0
 
 DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
 
-TABLES = Tables('journal', ((
-    # With AUTOINCREMENT a serial number is known also when its entry is gone.
-    """CREATE TABLE entry (
-        serial INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL,
-        server TEXT NOT NULL, outcome TEXT)""",
-    # On its own, because changing a row needs room for all of it.
-    'CREATE TABLE plan (entry INTEGER PRIMARY KEY, record TEXT NOT NULL)',
-    'CREATE INDEX entry_server ON entry (server, time)',
-    'CREATE INDEX entry_time ON entry (time)',
-    """CREATE TABLE step (
-        entry INTEGER, number INTEGER, time REAL NOT NULL, name TEXT NOT NULL,
-        outcome TEXT NOT NULL, subject TEXT NOT NULL,
-        PRIMARY KEY (entry, number)) WITHOUT ROWID""",
-    # On its own, because the hour has to be known when entries had to go.
-    """CREATE TABLE charge (
-        entry INTEGER, account TEXT, time REAL NOT NULL,
-        amount INTEGER NOT NULL, PRIMARY KEY (entry, account)) WITHOUT ROWID
-    """,
-    'CREATE INDEX charge_account ON charge (account, time, amount)',
-    'CREATE INDEX charge_time ON charge (time)',
-),))
-_Statement = tuple[str, Sequence[Any]]
 
 class LimitReached(Exception):
     """The last hour leaves no room for this plan."""
@@ -71,16 +49,18 @@ class Charge:
 class Entry:
     """One entry that is being written.  Made by :meth:`Journal.begin`."""
 
-    def __init__(self, journal: Journal, serial: int, begun: float) -> None:
+    def __init__(self, database: Database, serial: int, begun: float,
+                 clock: Callable[[], float]) -> None:
         self.id = identifier_of(serial)
-        self._journal = journal
+        self._database = database
         self._serial = serial
         self._begun = begun
+        self._now = clock
         self._steps = 0
         self._ended = False
         # What could not be written goes out with what comes next, so that an
         # entry with an end always has all its steps.
-        self._pending: list[_Statement] = []
+        self._pending: list[tuple[str, Sequence[Any]]] = []
 
     def step(self, name: str, outcome: str, **subject: Any) -> None:
         """Record one step.
@@ -97,9 +77,9 @@ class Entry:
             # answer of the first was lost.
             'INSERT OR IGNORE INTO step SELECT serial, ?, ?, ?, ?, ? '
             'FROM entry WHERE serial = ?',
-            (self._steps, self._journal.now(), name, outcome,
+            (self._steps, self._now(), name, outcome,
              json.dumps(subject, default=str), self._serial)))
-        self._journal.append(self._serial, self._pending, patience)
+        self._write(patience)
 
     def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
         """Record the end; doing it again only writes what is still pending.
@@ -119,7 +99,18 @@ class Entry:
                 ('INSERT INTO charge VALUES (?, ?, ?, ?)',
                  (self._serial, account, self._begun, amount))
                 for account, amount in spent.items() if amount]
-        self._journal.append(self._serial, self._pending)
+        self._write(PATIENCE)
+
+    def _write(self, patience: float) -> None:
+        def execute(connection: sqlite3.Connection) -> None:
+            for statement, values in self._pending:
+                connection.execute(statement, values)
+
+        if self._pending:
+            self._database.write(
+                execute, sum(len(str(values)) for _, values in self._pending),
+                self._serial, patience)
+            self._pending.clear()
 
 
 class Journal:
@@ -130,10 +121,10 @@ class Journal:
 
     def __init__(self, path: str, max_bytes: int,
                  clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(path, max_bytes, TABLES, discard_oldest)
+        self._database = Database(path, max_bytes)
         # For the steps of an entry that has just found room.
         self._reserve = max_bytes // 8
-        self.now = clock
+        self._now = clock
 
     def check(self) -> None:
         """Find out early whether the journal can be written."""
@@ -154,17 +145,14 @@ class Journal:
         text = json.dumps(record, default=str)
 
         def insert(connection: sqlite3.Connection) -> Entry:
-            now = self.now()
+            now = self._now()
             connection.execute('DELETE FROM charge WHERE time < ?',
                                (now - _HOUR,))
             due = [c for c in charges if c.amount]
             for charge in due:
-                done = connection.execute(
-                    'SELECT total(amount) FROM charge WHERE account = ?',
-                    (charge.account,)).fetchone()[0]
+                done = _spent(connection, charge.account, now)
                 if done + charge.amount > charge.limit:
-                    raise LimitReached(
-                        charge.account, int(done), charge.limit)
+                    raise LimitReached(charge.account, done, charge.limit)
             serial = max(int(now * 1000), 1 + connection.execute(
                 'SELECT coalesce(max(seq), 0) FROM sqlite_sequence '
                 "WHERE name = 'entry'").fetchone()[0])
@@ -176,53 +164,20 @@ class Journal:
             connection.executemany(
                 'INSERT INTO charge VALUES (?, ?, ?, ?)',
                 [(serial, c.account, now, c.amount) for c in due])
-            return Entry(self, serial, now)
+            return Entry(self._database, serial, now, self._now)
 
-        return self._database.write(
-            insert, len(text) + self._reserve)
-
-    def append(self, serial: int, statements: list[_Statement],
-               patience: float = PATIENCE) -> None:
-        """For :class:`Entry`: write its statements and empty the list.
-
-        :raises StoreError: when they could not be written; they are kept
-        """
-        def execute(connection: sqlite3.Connection) -> None:
-            for statement, values in statements:
-                connection.execute(statement, values)
-
-        if statements:
-            self._database.write(
-                execute, sum(len(str(values)) for _, values in statements),
-                lambda connection: discard_oldest(connection, serial),
-                patience)
-            statements.clear()
+        return self._database.write(insert, len(text) + self._reserve)
 
     def spent(self, account: str) -> int:
         """How much of an hourly limit the last hour had."""
-        return self._database.read(lambda connection: int(connection.execute(
-            'SELECT total(amount) FROM charge WHERE account = ? AND time >= ?',
-            (account, self.now() - _HOUR)).fetchone()[0])) or 0
+        return self._database.read(lambda connection: _spent(
+            connection, account, self._now())) or 0
 
-def discard_oldest(connection: sqlite3.Connection, keep: int = 0) -> bool:
-    """Delete the oldest entry, but not the one to keep.
 
-    For other features of the store, too, which need little room.
-
-    :returns: False when there is none
-    """
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'"
-                          ).fetchone() is None:
-        return False
-    oldest = connection.execute(
-        'SELECT serial FROM entry WHERE serial <> ? ORDER BY serial LIMIT 1',
-        (keep,)).fetchone()
-    if oldest is None:
-        return False
-    connection.execute('DELETE FROM plan WHERE entry = ?', oldest)
-    connection.execute('DELETE FROM step WHERE entry = ?', oldest)
-    connection.execute('DELETE FROM entry WHERE serial = ?', oldest)
-    return True
+def _spent(connection: sqlite3.Connection, account: str, now: float) -> int:
+    return int(connection.execute(
+        'SELECT total(amount) FROM charge WHERE account = ? AND time >= ?',
+        (account, now - _HOUR)).fetchone()[0])
 
 
 def identifier_of(serial: int) -> str:

@@ -17,31 +17,7 @@ import time
 from typing import Any
 import urllib.parse
 
-from nova_bdm_cleanup.store import journal
-from nova_bdm_cleanup.store.database import (
-    Database,
-    PATIENCE,
-    StoreError,
-    Tables,
-)
-
-#: And what the audit knows, of which :mod:`watch` takes care.
-TABLES = Tables('watch', ((
-    """CREATE TABLE finding (
-        host TEXT, server TEXT, subject TEXT, reason TEXT,
-        first REAL NOT NULL, announced INTEGER NOT NULL,
-        volume TEXT, attachment TEXT, device TEXT,
-        explanation TEXT NOT NULL,
-        PRIMARY KEY (host, server, subject, reason)) WITHOUT ROWID""",
-    """CREATE TABLE round (
-        host TEXT PRIMARY KEY, succeeded REAL, servers INTEGER,
-        volumes INTEGER, requests INTEGER, seconds REAL,
-        failed INTEGER NOT NULL, problem TEXT, next REAL NOT NULL)
-    WITHOUT ROWID""",
-    """CREATE TABLE process (
-        host TEXT PRIMARY KEY, since REAL NOT NULL, identity TEXT NOT NULL,
-        problem TEXT NOT NULL, facts TEXT NOT NULL) WITHOUT ROWID""",
-),))
+from nova_bdm_cleanup.store.database import Database, PATIENCE, StoreError
 
 #: Seconds between two attempts to take the lock.
 _PAUSE = 0.01
@@ -71,8 +47,7 @@ class Processes:
     """
 
     def __init__(self, path: str, max_bytes: int, host: str) -> None:
-        self._database = Database(path, max_bytes, TABLES,
-                                  journal.discard_oldest)
+        self._database = Database(path, max_bytes)
         self._host = host
         self._lock = '%s-%s.lock' % (
             self._database.path, urllib.parse.quote(host, safe=''))

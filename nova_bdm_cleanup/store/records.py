@@ -10,12 +10,7 @@ import sqlite3
 from typing import Any
 
 from nova_bdm_cleanup.store.database import Database
-from nova_bdm_cleanup.store.journal import (
-    DIGITS,
-    discard_oldest,
-    identifier_of,
-    TABLES,
-)
+from nova_bdm_cleanup.store.journal import DIGITS, identifier_of
 
 #: The outcome of an entry without an end: a crash, or still under way.
 INTERRUPTED = 'interrupted'
@@ -94,7 +89,7 @@ class Records:
     """
 
     def __init__(self, path: str) -> None:
-        self._database = Database(path, 0, TABLES, discard_oldest)
+        self._database = Database(path)
         #: Whether there is one yet.
         self.exists = self._database.exists
 

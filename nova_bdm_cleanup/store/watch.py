@@ -8,9 +8,7 @@ import dataclasses
 import sqlite3
 
 from nova_bdm_cleanup.rules.facts import REMOVED
-from nova_bdm_cleanup.store import journal
 from nova_bdm_cleanup.store.database import Database
-from nova_bdm_cleanup.store.processes import TABLES
 
 #: A round need not come to the second.
 _EARLY = 0.95
@@ -33,22 +31,16 @@ class Sighting:
     attachment: str | None
     device: str | None
     explanation: str
+    #: Since when it is there; as in the rest, two are the same without.
+    first: float = dataclasses.field(default=0.0, compare=False)
+    #: It was seen often enough to be told.
+    announced: bool = dataclasses.field(default=False, compare=False)
+    #: It is one of so many that Cinder may be wrong about all of them.
+    held: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def key(self) -> tuple[str, str, str]:
         return self.server, self.subject, self.reason
-
-
-@dataclasses.dataclass(frozen=True)
-class Known:
-    """A sighting, and since when it is one."""
-
-    sighting: Sighting
-    first: float
-    #: It was seen often enough to be told.
-    announced: bool
-    #: It is one of so many that Cinder may be wrong about all of them.
-    held: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +52,7 @@ class Changes:
     #: Told before, and no longer so.
     gone: tuple[Sighting, ...] = ()
     #: All that is there now.
-    known: tuple[Known, ...] = ()
+    known: tuple[Sighting, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,8 +79,7 @@ class Watch:
     """
 
     def __init__(self, path: str, max_bytes: int, host: str) -> None:
-        self._database = Database(path, max_bytes, TABLES,
-                                  journal.discard_oldest)
+        self._database = Database(path, max_bytes)
         self._host = host
 
     def succeeded(self, moment: float, interval: float, done: Round,
@@ -113,11 +104,10 @@ class Watch:
                                (self._host,))
             connection.executemany(
                 'INSERT INTO finding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
-                [(self._host, *k.sighting.key, k.first,
-                  _TOLD * k.announced + _HELD * k.held,
-                  k.sighting.volume, k.sighting.attachment,
-                  k.sighting.device, k.sighting.explanation)
-                 for k in changes.known])
+                [(self._host, *s.key, s.first,
+                  _TOLD * s.announced + _HELD * s.held,
+                  s.volume, s.attachment, s.device, s.explanation)
+                 for s in changes.known])
             self._remember(connection, done)
             return changes
 
@@ -134,9 +124,7 @@ class Watch:
             'INSERT OR REPLACE INTO round VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
             (self._host, *dataclasses.astuple(done)))
 
-    # What is known
-
-    def known(self) -> tuple[Known, ...]:
+    def known(self) -> tuple[Sighting, ...]:
         """Everything that the last good round found."""
         return self._database.read(self._known) or ()
 
@@ -148,52 +136,47 @@ class Watch:
             (self._host,)).fetchone())
         return Round(*row) if row else Round()
 
-    def _known(self, connection: sqlite3.Connection) -> tuple[Known, ...]:
+    def _known(self, connection: sqlite3.Connection
+               ) -> tuple[Sighting, ...]:
         rows = connection.execute(
             'SELECT server, subject, reason, volume, attachment, device, '
             'explanation, first, announced FROM finding WHERE host = ? '
             'ORDER BY server, subject, reason', (self._host,)).fetchall()
-        return tuple(Known(Sighting(*row[:7]), row[7], bool(row[8] & _TOLD),
-                           bool(row[8] & _HELD)) for row in rows)
+        return tuple(
+            Sighting(*row[:8], *(bool(row[8] & flag)
+                                 for flag in (_TOLD, _HELD))) for row in rows)
 
 
-def _compare(known: Sequence[Known], seen: Sequence[Sighting],
+def _compare(known: Sequence[Sighting], seen: Sequence[Sighting],
              busy: Collection[str], moment: float,
              interval: float, most: int) -> Changes:
-    before: dict[tuple[str, str, str], Known] = {
-        k.sighting.key: k for k in known}
-    now: dict[tuple[str, str, str], Known] = {
-        key: k for key, k in before.items() if k.sighting.server in busy}
-    new: list[Sighting] = []
+    before = {s.key: s for s in known}
+    now = {key: s for key, s in before.items() if s.server in busy}
+    new = []
     for sighting in seen:
         old = before.get(sighting.key)
         # A clock that was set back makes nothing new again.
         first = moment if old is None else min(old.first, moment)
         told = old is not None and old.announced
         if not told and moment - first >= interval * _EARLY:
-            new.append(sighting)
+            new.append(sighting.key)
             told = True
-        now[sighting.key] = Known(sighting, first, told)
-    _hold(now, known, new, most)
-    return Changes(
-        tuple(new),
-        tuple(k.sighting for key, k in before.items()
-              if k.announced and key not in now),
-        tuple(now[key] for key in sorted(now)))
-
-
-def _hold(now: dict[tuple[str, str, str], Known], known: Sequence[Known],
-          new: Sequence[Sighting], most: int) -> None:
-    """Mark what came up together with too much else, for as long as it is
-    there: a database of Cinder that was restored looks like that.
-    """
-    dangling = [s.key for s in new if s.reason in _REMOVED]
-    # Who was busy in that round is told later than the others.
-    moments = {k.first for k in known if k.held}
+        now[sighting.key] = dataclasses.replace(
+            sighting, first=first, announced=told)
+    # What came up together with too much else is held for as long as it is
+    # there: a database of Cinder that was restored looks like that.
+    held = [s for s in known if s.held]
+    mappings = {s.key[:2] for s in held}
+    dangling = [now[key] for key in new if now[key].reason in _REMOVED]
     if len(dangling) > most:
-        moments.update(now[key].first for key in dangling)
-    mappings = {k.sighting.key[:2] for k in known if k.held}
+        held += dangling
+    # Who was busy in that round is told later than the others.
+    moments = {s.first for s in held}
     for key, each in now.items():
-        if each.sighting.reason in _REMOVED and (
+        if each.reason in _REMOVED and (
                 each.first in moments or key[:2] in mappings):
             now[key] = dataclasses.replace(each, held=True)
+    return Changes(
+        tuple(now[key] for key in new),
+        tuple(s for s in known if s.announced and s.key not in now),
+        tuple(now[key] for key in sorted(now)))

@@ -14,7 +14,7 @@ from typing import Any
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.prometheus import Metric, Metrics, Value
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Known, Round
+from nova_bdm_cleanup.store.watch import Round, Sighting
 
 
 def _metric(name: str, kind: str, text: str, *labels: str) -> Metric:
@@ -86,7 +86,7 @@ class State:
     #: When that is.
     moment: float
     process: Process
-    known: Sequence[Known]
+    known: Sequence[Sighting]
     last: Round
     removals_last_hour: int
     counted: Tally
@@ -108,7 +108,7 @@ class State:
         oldest: dict[tuple[str], float] = {}
         for known in self.known:
             if known.announced:
-                reason = (known.sighting.reason,)
+                reason = (known.reason,)
                 number[reason] += 1
                 oldest[reason] = min(known.first,
                                      oldest.get(reason, known.first))

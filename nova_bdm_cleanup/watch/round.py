@@ -267,8 +267,8 @@ class Audit:
             if sighting.reason in _REASONS:
                 self._lines(sighting.server).gone(_finding(sighting))
         told = collections.Counter(
-            k.sighting.reason for k in changes.known if k.announced)
-        once = sum(not k.announced for k in changes.known)
+            s.reason for s in changes.known if s.announced)
+        once = sum(not s.announced for s in changes.known)
         self._lines(None).audited(
             'servers: %d, volumes: %d, seconds: %.1f, requests: %d, open: %s, '
             'new: %d, gone: %d, seen once: %d%s%s' % (
@@ -281,10 +281,8 @@ class Audit:
     def _sweep(self, servers: Sequence[Inhabitant], plans: dict[str, Plan],
                changes: Changes) -> None:
         """Clean up where nothing but what was told before is to be done."""
-        held = {k.sighting.key for k in changes.known if k.held}
-        told = {k.sighting.key for k in changes.known
-                if k.announced} - held
-        new = held.intersection(s.key for s in changes.new)
+        told = {s.key for s in changes.known if s.announced and not s.held}
+        new = [s for s in changes.new if s.held]
         if new:
             self._lines(None).not_swept(
                 '%d mappings were found by one round, more than the %d of '

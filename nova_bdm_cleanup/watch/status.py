@@ -10,7 +10,7 @@ import enum
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.store.processes import Process, Processes
-from nova_bdm_cleanup.store.watch import Known, Round, Watch
+from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 
 #: So many intervals without a good round are too many.
 _STALE = 3
@@ -41,7 +41,7 @@ class Status:
     process: Process | None = None
     last: Round = Round()
     #: What the last good round of the audit found.
-    known: tuple[Known, ...] = ()
+    known: tuple[Sighting, ...] = ()
     removals_last_hour: int = 0
     #: The nova-computes of other names, if this one was never started.
     others: tuple[str, ...] = ()
@@ -56,15 +56,15 @@ class Status:
     def findings(self) -> dict[str, int]:
         """By reason, how many were told and are still there."""
         return dict(sorted(collections.Counter(
-            k.sighting.reason for k in self.known if k.announced).items()))
+            s.reason for s in self.known if s.announced).items()))
 
     @property
-    def open(self) -> tuple[Known, ...]:
+    def open(self) -> tuple[Sighting, ...]:
         """Those for which something is to be done, the worst first."""
         return tuple(sorted(
-            (k for k in self.known if k.announced
-             and k.sighting.reason != Reason.OPTED_OUT),
-            key=lambda k: k.sighting.reason != Reason.ROOT_VOLUME_DANGLING))
+            (s for s in self.known if s.announced
+             and s.reason != Reason.OPTED_OUT),
+            key=lambda s: s.reason != Reason.ROOT_VOLUME_DANGLING))
 
 
 def status_of(host: str, path: str, now: float) -> Status:

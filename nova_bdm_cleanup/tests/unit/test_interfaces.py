@@ -34,7 +34,7 @@ from nova_bdm_cleanup.osc import (
 )
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.rules.facts import Reason
-from nova_bdm_cleanup.store import journal, processes
+from nova_bdm_cleanup.store.database import SCHEMA
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import base, test_docs
 from nova_bdm_cleanup.watch import metrics
@@ -82,11 +82,9 @@ def interfaces() -> Iterator[str]:
         for metric in table.metrics:
             yield 'metric %s %s{%s}' % (
                 metric.kind, metric.name, ','.join(metric.labels))
-    for tables in (journal.TABLES, processes.TABLES):
-        for version, statements in enumerate(tables.versions, 1):
-            for statement in statements:
-                yield 'store %s %d: %s' % (
-                    tables.name, version, ' '.join(statement.split()))
+    for feature, statements in SCHEMA.items():
+        for statement in statements:
+            yield 'store %s 1: %s' % (feature, ' '.join(statement.split()))
     yield from _words('nova-bdm-cleanup', main._parser())
     yield from _commands()
 

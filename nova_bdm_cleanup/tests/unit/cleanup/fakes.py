@@ -29,7 +29,8 @@ from nova_bdm_cleanup.cleanup.ports import (
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Answers
-from nova_bdm_cleanup.store.journal import Charge, Entry, Journal
+from nova_bdm_cleanup.store.database import Database
+from nova_bdm_cleanup.store.journal import Journal
 from nova_bdm_cleanup.tests.unit import make
 
 
@@ -465,16 +466,20 @@ class _Journal(Journal):
 
     def __init__(self, world: World, path: str) -> None:
         super().__init__(path, 4 * 1024 * 1024)
+        self._database = _Database(world, path, 4 * 1024 * 1024)
+
+
+class _Database(Database):
+
+    def __init__(self, world: World, path: str, max_bytes: int) -> None:
+        super().__init__(path, max_bytes)
         self._world = world
 
-    def begin(self, record: Mapping[str, Any], charges: Sequence[Charge], *,
-              server: str) -> Entry:
-        with self._world.call('journal-begin'):
-            return super().begin(record, charges, server=server)
-
-    def append(self, *args: Any) -> None:
-        with self._world.call('journal-append'):
-            super().append(*args)
+    def write(self, *args: Any) -> Any:
+        # An entry keeps itself, and a plan has none to keep yet.
+        with self._world.call('journal-append' if args[2:]
+                              else 'journal-begin'):
+            return super().write(*args)
 
 
 def check_protocols() -> tuple[HostPort, CinderPort]:

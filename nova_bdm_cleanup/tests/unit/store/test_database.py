@@ -15,27 +15,11 @@ from unittest import mock
 
 import fixtures
 
-from nova_bdm_cleanup.store.database import (
-    Database,
-    NewerStore,
-    PATIENCE,
-    StoreError,
-    Tables,
-)
+from nova_bdm_cleanup.store.database import Database, PATIENCE, StoreError
 from nova_bdm_cleanup.tests.unit import base
 
 SOMEBODY = 65534
 MIB = 1024 * 1024
-THINGS = Tables('things', [['CREATE TABLE thing (number INTEGER, data)']])
-NEWER = Tables('things', [*THINGS.versions,
-                          ['ALTER TABLE thing ADD COLUMN more']])
-
-
-def discard(connection):
-    """Delete the oldest thing."""
-    return connection.execute(
-        'DELETE FROM thing WHERE rowid = (SELECT min(rowid) FROM thing)'
-    ).rowcount > 0
 
 
 class StoreTest(base.TestCase):
@@ -51,18 +35,28 @@ class StoreTest(base.TestCase):
         self.directory = os.path.join(self.tempdir(), 'bdm-cleanup')
         self.path = os.path.join(self.directory, 'a store?#%41.sqlite')
 
-    def database(self, tables=THINGS, max_bytes=4 * MIB):
-        return Database(self.path, max_bytes, tables, discard)
+    def database(self, max_bytes=4 * MIB):
+        return Database(self.path, max_bytes)
 
-    def add(self, number, data='', **kwargs):
-        self.database(**kwargs).write(
-            lambda c: c.execute('INSERT INTO thing (number, data) '
-                                'VALUES (?, ?)', (number, data)),
-            len(data))
+    def add(self, number, data='', max_bytes=4 * MIB):
+        """An entry of the journal."""
+        def insert(connection):
+            connection.execute(
+                "INSERT INTO entry VALUES (?, 0, 'a-server', NULL)", (number,))
+            connection.execute('INSERT INTO plan VALUES (?, ?)',
+                               (number, data))
 
-    def things(self, **kwargs):
-        return [number for number, in self.database(**kwargs).read(
-            lambda c: c.execute('SELECT number FROM thing').fetchall()) or ()]
+        self.database(max_bytes).write(insert, len(data))
+
+    def things(self):
+        return [number for number, in self.database().read(
+            lambda c: c.execute('SELECT serial FROM entry').fetchall()) or ()]
+
+    def sql(self, *statements):
+        with contextlib.closing(sqlite3.connect(self.path)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+            connection.commit()
 
     def contents(self):
         """Every file with its content."""
@@ -74,10 +68,10 @@ class StoreTest(base.TestCase):
                     found[name] = file.read()
         return found
 
-    def assertRefused(self, *words, error=StoreError, func=None):
+    def assertRefused(self, *words, func=None):
         """It says so, names the path and a remedy, and changes nothing."""
         before = os.path.isdir(self.directory) and self.contents()
-        text = str(self.assertRaises(error, func or self.add, 0))
+        text = str(self.assertRaises(StoreError, func or self.add, 0))
         if before:
             self.assertEqual(before, self.contents())
         for word in (self.directory, '; ', *words):
@@ -97,7 +91,7 @@ class FilesTest(StoreTest):
         self.addCleanup(os.umask, os.umask(0))
 
         def modes(connection):
-            connection.execute('INSERT INTO thing VALUES (1, 2)')
+            connection.execute("INSERT INTO plan VALUES (1, '')")
             return [oct(stat.S_IMODE(os.stat(path).st_mode)) for path in (
                 self.directory, self.path, self.path + '-journal')]
 
@@ -198,8 +192,6 @@ class FilesTest(StoreTest):
         self.add(1)
         before = self.contents()
         self.assertEqual([1], self.things())
-        self.assertIsNone(
-            self.database(Tables('others', [['-']])).read(self.fail))
         self.assertEqual(before, self.contents())
 
     def test_a_writer_killed_half_way(self):
@@ -210,9 +202,9 @@ class FilesTest(StoreTest):
             'c = sqlite3.connect(sys.argv[1], isolation_level=None)\n'
             'c.execute("PRAGMA cache_size = 1")\n'
             'c.execute("BEGIN IMMEDIATE")\n'
-            'c.execute("UPDATE thing SET number = 2")\n'
+            'c.execute("UPDATE entry SET serial = 2")\n'
             'for _ in range(99):\n'
-            '    c.execute("INSERT INTO thing VALUES (3, zeroblob(9999))")\n'
+            '    c.execute("INSERT INTO plan VALUES (NULL, zeroblob(9999))")\n'
             'os.kill(os.getpid(), 9)'), self.path])
         self.assertEqual(-9, process.returncode)
         self.assertEqual(2, len(self.contents()))
@@ -227,12 +219,11 @@ class FilesTest(StoreTest):
         os.mkdir(self.directory)
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.directory)
-        relative = Database(os.path.basename(self.path), MIB, THINGS,
-                            discard)
+        relative = Database(os.path.basename(self.path))
         os.chdir('/')
         self.add(1)
         self.assertEqual(1, relative.read(lambda c: c.execute(
-            'SELECT count(*) FROM thing').fetchone()[0]))
+            'SELECT count(*) FROM entry').fetchone()[0]))
 
 
 class PowerFailureTest(StoreTest):
@@ -265,34 +256,27 @@ class PowerFailureTest(StoreTest):
 
 class VersionsTest(StoreTest):
 
-    def test_features_share_a_file(self):
-        self.add(1)
-        others = self.database(Tables('others', [['CREATE TABLE other (x)']]))
-        others.write(lambda c: c.execute('INSERT INTO other VALUES (7)'))
-        self.assertEqual([1], self.things())
-        self.assertEqual((7,), others.read(
-            lambda c: c.execute('SELECT x FROM other').fetchone()))
-
     def test_an_older_one_is_converted_by_the_first_change(self):
+        """As one was that had the journal alone."""
         self.add(1)
+        self.sql("DELETE FROM feature WHERE name = 'watch'",
+                 'DROP TABLE finding', 'DROP TABLE round',
+                 'DROP TABLE process')
         self.assertRefused('restart nova-compute',
-                           func=lambda _: self.things(tables=NEWER))
-        self.add(2, tables=NEWER)
-        self.assertEqual([1, 2], self.things(tables=NEWER))
+                           func=lambda _: self.things())
+        self.add(2)
+        self.assertEqual([1, 2], self.things())
+        self.sql("INSERT INTO round (host, failed, next) VALUES ('h', 0, 0)")
 
-    def test_a_newer_one_is_refused_by_name(self):
-        self.add(1, tables=NEWER)
-        for name, version in (('things', 2), ('store', 99)):
+    def test_a_newer_one_is_refused(self):
+        self.add(1)
+        for change in ('UPDATE feature SET version = 99',
+                       'PRAGMA user_version = 99'):
+            self.sql('UPDATE feature SET version = 1', change)
             for func in (self.add, lambda _: self.things(),
                          lambda _: self.database().check()):
-                self.assertRefused(
-                    'the %s in it is of version %d' % (name, version),
-                    'install the release that wrote it', error=NewerStore,
-                    func=func)
-            with contextlib.closing(sqlite3.connect(self.path)) as connection:
-                connection.execute('UPDATE feature SET version = 1')
-                connection.execute('PRAGMA user_version = 99')
-                connection.commit()
+                self.assertRefused('it is of version 99', 'install the '
+                                   'release that wrote it', func=func)
 
     def test_damaged_or_not_a_store(self):
         self.add(1, 'x' * 9999)
@@ -304,8 +288,7 @@ class VersionsTest(StoreTest):
             self.assertRefused('move it away', '-journal', func=self.check)
             self.assertRefused('move it away', func=lambda _: self.things())
         os.unlink(self.path)
-        with contextlib.closing(sqlite3.connect(self.path)) as connection:
-            connection.execute('CREATE TABLE instances (x)')
+        self.sql('CREATE TABLE instances (x)')
         os.chmod(self.path, 0o600)
         self.assertRefused('another program')
         self.assertRefused('another program', func=lambda _: self.things())
@@ -318,7 +301,7 @@ class ChangesTest(StoreTest):
 
     def test_all_or_nothing(self):
         def fail(connection):
-            connection.execute('INSERT INTO thing VALUES (2, 3)')
+            connection.execute("INSERT INTO plan VALUES (2, '')")
             raise KeyError
 
         self.add(1)
@@ -349,22 +332,22 @@ class ChangesTest(StoreTest):
 
     def test_never_larger_than_allowed(self):
         sizes = [10, 100, 5000, 70000, MIB]
-        for number in range(150):
+        for number in range(1, 151):
             self.add(number, 'x' * sizes[number % 5])
             self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
         kept = self.things()
-        self.assertEqual(list(range(kept[0], 150)), kept)
+        self.assertEqual(list(range(kept[0], 151)), kept)
         self.assertGreater(len(kept), 10)
         self.assertRefused('no room', 'raise [bdm_cleanup] store_max_size',
                            func=lambda _: self.add(0, 'x' * 4 * MIB))
         self.assertEqual(kept, self.things())
 
     def test_a_limit_that_was_lowered(self):
-        for number in range(7):
+        for number in range(1, 8):
             self.add(number, 'x' * MIB, max_bytes=8 * MIB)
         self.database().check()
         self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
-        self.assertEqual([4, 5, 6], self.things())
+        self.assertEqual([5, 6, 7], self.things())
 
     def test_a_lock_that_does_not_come_free(self):
         """Nobody is stopped for longer than a moment at a time."""
@@ -388,7 +371,7 @@ class ChangesTest(StoreTest):
             self.assertLess(max(waited), 0.005)
         # A reader holds up only the last moment of a change.
         with contextlib.closing(sqlite3.connect(self.path)) as reader:
-            cursor = reader.execute('SELECT 1 FROM thing UNION ALL SELECT 2')
+            cursor = reader.execute('SELECT 1 FROM entry UNION ALL SELECT 2')
             cursor.fetchone()
             waited[:] = [0]
 

@@ -12,7 +12,7 @@ from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Known, Round, Sighting
+from nova_bdm_cleanup.store.watch import Round, Sighting
 from nova_bdm_cleanup.tests.unit import base, promtool
 from nova_bdm_cleanup.watch import metrics
 
@@ -27,8 +27,8 @@ NAMES = {
 
 
 def known(reason, first, announced=True, number=1):
-    return Known(Sighting('server-1', 'bdm-%d' % number, reason, None, None,
-                          None, 'because'), first, announced)
+    return Sighting('server-1', 'bdm-%d' % number, reason, None, None, None,
+                    'because', first, announced)
 
 
 class MetricsTest(base.TestCase):

@@ -838,7 +838,7 @@ class AnyWorldTest(RoundTestCase):
                      if line['event'] == 'found']
             known = self.watch().known()
             self.assertEqual(
-                sorted(k.sighting.reason for k in known if k.announced),
+                sorted(k.reason for k in known if k.announced),
                 sorted(line['reason'] for line in found))
             self.assertEqual(0, self.failed)
             self.node.inhabitants = []

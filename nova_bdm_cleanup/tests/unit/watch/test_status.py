@@ -139,8 +139,7 @@ class StatusTest(base.TestCase):
             [('opted-out', 1), ('root-volume-dangling', 1), ('stuck', 1),
              ('volume-missing', 1)], list(findings.items()))
         # Of what somebody wants to be kept, nothing is to be done.
-        self.assertEqual([seen[3], seen[0], seen[1]],
-                         [k.sighting for k in found])
+        self.assertEqual((seen[3], seen[0], seen[1]), found)
         self.start('compute2')
         self.assertEqual((False, {}, ()), self.audited('compute2'))
         # What was known then may be over.
