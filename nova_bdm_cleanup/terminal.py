@@ -24,17 +24,17 @@ def clean(value: Any) -> str:
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]],
           indent: str = '') -> str:
     """Columns as wide as what is in them."""
-    lines = [list(headings)] + [[clean(cell) for cell in row] for row in rows]
-    return columns(lines, indent)
+    return columns([headings, *rows], indent)
 
 
-def columns(lines: Sequence[Sequence[str]], indent: str = '') -> str:
+def columns(lines: Iterable[Sequence[Any]], indent: str = '') -> str:
     """The same without headings."""
-    widths: list[int] = [max(map(len, column)) for column in zip(*lines)]
+    cells = [[clean(cell) for cell in line] for line in lines]
+    widths: list[int] = [max(map(len, column)) for column in zip(*cells)]
     return '\n'.join(
         indent + '  '.join(cell.ljust(width) for cell, width
                            in zip(line, widths)).rstrip()
-        for line in lines)
+        for line in cells)
 
 
 def moment(seconds: float) -> str:

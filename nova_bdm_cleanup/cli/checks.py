@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of ``nova-bdm-cleanup check``.
+"""``nova-bdm-cleanup check``: whether the plugin can work on this host.
 
-Each succeeds, or its details say what to set.  What a check needs of Nova it
-imports itself, so that what is wrong with one says nothing about the others.
+In the manner of ``nova-status upgrade check``, and on the same library.  It
+must run with the Python, with the configuration and as the user of
+nova-compute.  What a check needs of Nova it imports itself, so that what is
+wrong with one says nothing about the others.
 """
 
 from __future__ import annotations
 
-import functools
+import argparse
 from importlib import metadata
 import os
 import pathlib
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from keystoneauth1 import exceptions as ksa_exceptions, loading as ks_loading
 from oslo_config import cfg
@@ -20,6 +22,7 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from nova_bdm_cleanup import prometheus, terminal
+from nova_bdm_cleanup.cli import novaconf
 from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.api import Api
@@ -40,35 +43,33 @@ _SERVICE_ROLE = 'service'
 _NO_CREDENTIALS = 'not checked without credentials in [cinder]'
 
 
-def _guarded(check: Callable[[Any], Result]) -> Callable[[Any], Result]:
+#: The code, and what to set; None: all is well.
+_Outcome = Optional[tuple[Code, str]]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check all, and print it."""
+    conf = novaconf.load_nova(args)
+    # Where the library looks for --json, after its own way to parse it.
+    upgradecheck.CONF = argparse.Namespace(command=args)
+    return int(Checks(conf).check())
+
+
+def _guarded(check: Callable[[Checks], _Outcome]
+             ) -> Callable[[Checks], Result]:
     """A check that fails in an unforeseen way is a failure of that check."""
 
-    @functools.wraps(check)
-    def guarded(self: Any) -> Result:
+    def guarded(checks: Checks) -> Result:
         try:
-            result = check(self)
-        except (errors.ApiError, FileError) as exc:
-            result = _failure(str(exc))
+            code, details = check(checks) or (Code.SUCCESS, None)
+        except (errors.ApiError, FileError, StoreError) as exc:
+            code, details = Code.FAILURE, str(exc)
         except Exception as exc:
-            result = _failure('%s: %s' % (type(exc).__name__, exc))
-        if result.details is not None:
-            # Words of another service must not control the terminal.
-            result.details = terminal.clean(result.details)
-        return result
+            code, details = Code.FAILURE, '%s: %s' % (type(exc).__name__, exc)
+        # Words of another service must not control the terminal.
+        return Result(code, terminal.clean(details) if details else None)
 
     return guarded
-
-
-def _success(details: str | None = None) -> Result:
-    return Result(Code.SUCCESS, details)
-
-
-def _warning(details: str) -> Result:
-    return Result(Code.WARNING, details)
-
-
-def _failure(details: str) -> Result:
-    return Result(Code.FAILURE, details)
 
 
 class Checks(upgradecheck.UpgradeCommands):
@@ -83,23 +84,21 @@ class Checks(upgradecheck.UpgradeCommands):
         super().__init__()
         self._conf = conf
 
-    @_guarded
-    def plugin(self) -> Result:
+    def plugin(self) -> _Outcome:
         """Whether nova-compute finds the plugin, and may use it."""
         points = [p for d in metadata.distributions() for p in d.entry_points
                   if p.group == _GROUP and p.name == _NAME]
         if not points:
-            return _failure(
+            return Code.FAILURE, (
                 'this Python has no entry point %s in the group %s: pip '
                 'install nova-bdm-cleanup into it' % (_NAME, _GROUP))
         points[0].load()
         if not self._conf[GROUP].enabled:
-            return _warning('it is not enabled: set [bdm_cleanup] enabled = '
-                            'true, then restart nova-compute')
-        return _success()
+            return Code.WARNING, ('it is not enabled: set [bdm_cleanup] '
+                                  'enabled = true, then restart nova-compute')
+        return None
 
-    @_guarded
-    def nova(self) -> Result:
+    def nova(self) -> _Outcome:
         """Whether Nova has what the plugin builds on."""
         from nova_bdm_cleanup.plugin import fit
 
@@ -107,103 +106,88 @@ class Checks(upgradecheck.UpgradeCommands):
             '%s: %s' % (name, difference)
             for name in options.triggers_of(self._conf)
             for difference in fit.differences_for(name)]
-        if differences:
-            return _failure(
-                'this Nova is not understood, and would be left as it is: %s'
-                % '; '.join(differences))
-        return _success()
+        return (Code.FAILURE, 'this Nova is not understood, and would be left '
+                'as it is: %s' % '; '.join(differences)
+                ) if differences else None
 
-    @_guarded
-    def options(self) -> Result:
+    def options(self) -> _Outcome:
         """Whether every option of the plugin is valid."""
         problems = options.problems(self._conf)
         if problems:
-            return _failure('; '.join(problems))
+            return Code.FAILURE, '; '.join(problems)
         no_effect = options.without_effect(self._conf)
-        return _warning('; '.join(no_effect)) if no_effect else _success()
+        return (Code.WARNING, '; '.join(no_effect)) if no_effect else None
 
-    @_guarded
-    def journal(self) -> Result:
+    def journal(self) -> _Outcome:
         """Whether the journal can be written."""
         path, max_bytes = options.store(self._conf)
         owner = _owner(pathlib.Path(path))
         if os.geteuid() == 0 and owner:
             # A store that belongs to root is of no use to nova-compute.
-            return _warning('not checked, since %s belongs to user %d: run '
-                            'this as that user' % (path, owner))
-        try:
-            Journal(path, max_bytes).check()
-        except StoreError as exc:
-            return _failure(str(exc))
-        return _success()
+            return Code.WARNING, ('not checked, since %s belongs to user %d: '
+                                  'run this as that user' % (path, owner))
+        Journal(path, max_bytes).check()
+        return None
 
-    @_guarded
-    def running(self) -> Result:
+    def running(self) -> _Outcome:
         """Whether it works in the nova-compute that runs by now."""
         path, _ = options.store(self._conf)
         found = status.status_of(self._conf.host, path, time.time())
         if found.state is State.REFUSED:
-            return _failure(found.why)
-        if found.state is State.STALE or found.others:
-            return _warning(found.why)
-        return _success(found.why or None)
+            return Code.FAILURE, found.why
+        return (Code.WARNING if found.state is State.STALE or found.others
+                else Code.SUCCESS), found.why
 
-    @_guarded
-    def metrics_file(self) -> Result:
+    def metrics_file(self) -> _Outcome:
         """Whether the metrics can be written."""
         path = self._conf[GROUP].metrics_file
         if path:
             prometheus.check(path)
-        return _success()
+        return None
 
-    @_guarded
-    def credentials(self) -> Result:
+    def credentials(self) -> _Outcome:
         """Whether nova-compute has credentials of its own for Cinder."""
-        if not self._has_credentials:
-            return _failure(
-                'set [cinder] auth_type, and the options that belong to '
-                'it, for a user with the admin role; without them, a reboot '
-                'that the project of the server does not request itself '
-                'changes nothing')
-        return _success()
+        return None if self._has_credentials else (
+            Code.FAILURE,
+            'set [cinder] auth_type, and the options that belong to it, for a '
+            'user with the admin role; without them, a reboot that the '
+            'project of the server does not request itself changes nothing')
 
-    @_guarded
-    def service_token(self) -> Result:
+    def service_token(self) -> _Outcome:
         """Whether a service token is sent that Cinder will accept."""
         group = self._conf.service_user
         if not group.send_service_user_token:
-            return _failure(
+            return Code.FAILURE, (
                 'set [service_user] send_service_user_token = true, and '
                 'its auth_type, for a user with the service role; without '
                 'them Cinder has to ask Nova before it deletes an attachment, '
                 'and refuses where it cannot')
         if group.auth_type is None:
-            return _failure('set [service_user] auth_type')
+            return Code.FAILURE, 'set [service_user] auth_type'
         auth = ks_loading.load_auth_from_conf_options(
             self._conf, 'service_user')
         if not hasattr(auth, 'get_access'):
-            return _success('its roles are not known: the credentials are '
-                            'a ready-made token')
+            return Code.SUCCESS, ('its roles are not known: the credentials '
+                                  'are a ready-made token')
         session = ks_loading.load_session_from_conf_options(
             self._conf, 'service_user', auth=auth)
         try:
             roles = auth.get_access(session).role_names
         except ksa_exceptions.ClientException as exc:
-            return _failure('Keystone gives no token for the user in '
-                            '[service_user]: %s' % exc)
+            return Code.FAILURE, ('Keystone gives no token for the user in '
+                                  '[service_user]: %s' % exc)
         if _SERVICE_ROLE not in roles:
-            return _warning(
+            return Code.WARNING, (
                 'the user in [service_user] has no role "%s" but %s: give it '
                 'that role, or name one of these in service_token_roles in '
                 '[keystone_authtoken] of cinder.conf' % (
                     _SERVICE_ROLE, ', '.join(roles) or 'none at all'))
-        return _success()
+        return None
 
-    @_guarded
-    def cinder_version(self) -> Result:
+    def cinder_version(self) -> _Outcome:
         """Whether Cinder's API is recent enough."""
         if not self._has_credentials:
-            return _warning(_NO_CREDENTIALS)
+            return Code.WARNING, _NO_CREDENTIALS
         client = self._client()
 
         def send(path: str, method: str, **values: Any) -> Any:
@@ -217,23 +201,22 @@ class Checks(upgradecheck.UpgradeCommands):
         details = 'its API has version %d.%d, and %s is needed' % (
             *newest, MICROVERSION)
         if newest < _version(MICROVERSION):
-            return _failure(details + ' (Queens): upgrade Cinder')
-        return _success(details)
+            return Code.FAILURE, details + ' (Queens): upgrade Cinder'
+        return Code.SUCCESS, details
 
-    @_guarded
-    def cinder(self) -> Result:
+    def cinder(self) -> _Outcome:
         """The requests of a reboot, with its credentials and tokens."""
         if not self._has_credentials:
-            return _warning(_NO_CREDENTIALS)
+            return Code.WARNING, _NO_CREDENTIALS
         api = Api('Cinder', MICROVERSION, lambda: self._client().request,
                   NOVA_CONF)
         if not Cinder(api).prove_admin():
-            return _failure(
+            return Code.FAILURE, (
                 'Cinder does not show all projects to the user in [cinder]: '
                 'give it the admin role (or what Cinder\'s policy '
                 'context_is_admin asks for)')
         api.get('/attachments', {'all_tenants': '1', 'limit': '1'})
-        return _success()
+        return None
 
     @property
     def _has_credentials(self) -> bool:
@@ -249,7 +232,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return access.client(access.service_context(
             nova_context.get_admin_context()))
 
-    _upgrade_checks = (
+    _upgrade_checks = tuple((title, _guarded(check)) for title, check in (
         ('Plugin', plugin),
         ('Nova', nova),
         ('Options', options),
@@ -260,7 +243,7 @@ class Checks(upgradecheck.UpgradeCommands):
         ('Service token', service_token),
         ('Cinder version', cinder_version),
         ('Cinder', cinder),
-    )
+    ))
 
 
 def _owner(path: pathlib.Path) -> int:

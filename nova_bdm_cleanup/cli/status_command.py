@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 import dataclasses
 import json
 import shutil
@@ -12,9 +13,9 @@ from typing import Any
 
 from nova_bdm_cleanup import terminal, VERSION
 from nova_bdm_cleanup.cli import novaconf
+from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.processes import Process
 from nova_bdm_cleanup.store.watch import Sighting
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.watch import status
@@ -36,83 +37,63 @@ _OPEN = (('Server', 'server'), ('Volume', 'volume'), ('Reason', 'reason'),
          ('Since (UTC)', 'since'), ('What to do', 'what_to_do'))
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command."""
-    parser = subparsers.add_parser(
-        'status', allow_abbrev=False,
-        help='whether the plugin works in the nova-compute that runs, and '
-             'what is open on this host',
-        description='Show whether the plugin works in the nova-compute that '
-                    'runs on this host now, and what is open on this host, '
-                    'as its audit has found it. Nothing is changed.')
-    parser.add_argument('--json', action='store_true',
-                        help='the same as JSON')
-    novaconf.add_arguments(parser)
-    parser.set_defaults(run=_run)
-
-
-def _run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Show the state, and what is open."""
     conf = novaconf.load(args)
-    path = novaconf.store_path(conf)
-    now = time.time()
+    path = conf[GROUP].store
     try:
-        found = status.status_of(conf.host, path, now)
+        found = status.status_of(conf.host, path, time.time())
     except StoreError as exc:
         found = status.Status(State.CANNOT_TELL, str(exc))
     if args.json:
         print(json.dumps(_as_dict(found), indent=2))
     else:
-        print(terminal.columns([(title, terminal.clean(value)) for
-                                title, value in _lines(found, conf.host)]))
+        print(terminal.columns(_lines(found, conf.host)))
         if found.is_audited and found.open:
             print('\n' + _table(_open(found)))
     return EXIT_CODES[found.state]
 
 
-def _lines(found: status.Status, host: str) -> list[tuple[str, Any]]:
+def _lines(found: status.Status, host: str) -> Iterator[tuple[str, Any]]:
     """What people read."""
-    lines: list[tuple[str, Any]] = [
-        ('Host', host),
-        ('State', '%s: %s' % (found.state, found.why) if found.why
-         else found.state)]
-    if found.process is None:
-        return lines
-    facts = found.process.facts
-    lines += [
-        ('Process', found.process.pid),
-        ('Since', terminal.moment(found.process.since) + ' UTC'),
-        ('Plugin', _plugin(found.process)),
-        ('Nova', facts.get('nova_version'))]
-    if found.process.problem:
+    yield 'Host', host
+    yield 'State', '%s: %s' % (found.state, found.why) if found.why else (
+        found.state)
+    process, last = found.process, found.last
+    if process is None:
+        return
+    facts = process.facts
+    version, interval = facts.get('version'), facts.get('audit_interval')
+    yield 'Process', process.pid
+    yield 'Since', terminal.moment(process.since) + ' UTC'
+    yield 'Plugin', version if version == VERSION else (
+        '%s; %s is installed: restart nova-compute' % (version, VERSION))
+    yield 'Nova', facts.get('nova_version')
+    if process.problem:
         # The options may be what is wrong.
-        return lines
-    lines += [
-        ('Mode', facts.get('mode')),
-        ('Triggers', facts.get('triggers')),
-        ('Removals, last hour', '%d of %s' % (
-            found.removals_last_hour, facts.get('max_removals_per_hour')))]
-    if not facts.get('audit_interval'):
-        return [*lines, ('Audit', 'off'), (
-            'Open findings', 'not known: set [bdm_cleanup] audit_interval = '
-            '3600 and restart nova-compute')]
-    last = found.last
-    lines += [
-        ('Audit', 'every %s s%s' % (
-            facts['audit_interval'], ', servers that are stopped are cleaned '
-            'up' if facts.get('sweep_stopped') else '')),
-        ('Last round', last.succeeded and (
-            '%s UTC: %d servers with %d volumes' % (
-                terminal.moment(last.succeeded), last.servers, last.volumes))
-         or 'none yet')]
+        return
+    yield 'Mode', facts.get('mode')
+    yield 'Triggers', facts.get('triggers')
+    yield 'Removals, last hour', '%d of %s' % (
+        found.removals_last_hour, facts.get('max_removals_per_hour'))
+    if not interval:
+        yield 'Audit', 'off'
+        yield 'Open findings', ('not known: set [bdm_cleanup] audit_interval '
+                                '= 3600 and restart nova-compute')
+        return
+    yield 'Audit', 'every %s s%s' % (
+        interval, ', servers that are stopped are cleaned up'
+        if facts.get('sweep_stopped') else '')
+    yield 'Last round', '%s UTC: %d servers with %d volumes' % (
+        terminal.moment(last.succeeded), last.servers, last.volumes
+        ) if last.succeeded else 'none yet'
     if last.failed:
-        lines.append(('Failed since', '%d, the last one with: %s' % (
-            last.failed, last.problem)))
-    return [
-        *lines,
-        ('Next round', terminal.moment(last.next) + ' UTC' if last.next
-         else None),
-        ('Open findings', _counts(found) if found.is_audited
-         else 'not known before the first round')]
+        yield 'Failed since', '%d, the last one with: %s' % (
+            last.failed, last.problem)
+    yield 'Next round', (terminal.moment(last.next) + ' UTC' if last.next
+                         else None)
+    yield 'Open findings', (_counts(found) if found.is_audited
+                            else 'not known before the first round')
 
 
 def _counts(found: status.Status) -> str:
@@ -166,18 +147,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     if (max(map(len, table.splitlines()))
             <= shutil.get_terminal_size((len(table), 0)).columns):
         return table
-    return '\n\n'.join(
-        terminal.columns([(title, terminal.clean(cell))
-                          for title, cell in zip(titles, row)])
-        for row in cells)
-
-
-def _plugin(process: Process) -> str:
-    running = str(process.facts.get('version'))
-    if running == VERSION:
-        return running
-    return '%s; %s is installed: restart nova-compute' % (
-        running, VERSION)
+    return '\n\n'.join(terminal.columns(zip(titles, row)) for row in cells)
 
 
 def _as_dict(found: status.Status) -> dict[str, Any]:

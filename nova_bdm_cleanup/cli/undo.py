@@ -7,7 +7,6 @@ does can be undone, and nothing else has to be.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 import dataclasses
 import shlex
@@ -87,22 +86,18 @@ class Removal:
         return [*words, server, self.volume]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``journal undo``."""
-    parser.add_argument(
-        '--volume', metavar='ID', action='append',
-        help='only this volume; may be given several times')
+def run(entry: Recorded, volumes: Sequence[str] | None) -> int:
+    """Print the commands that attach again what was removed.
 
-
-def run(args: argparse.Namespace, entry: Recorded) -> int:
-    """Print the commands that attach again what was removed."""
+    :param volumes: only these, if there are any
+    """
     removals, notes = examine(entry)
-    if args.volume is None:
+    if volumes is None:
         chosen = [r for r in removals if not r.doubt]
         notes = [*('Not without --volume %s: %s' % (r.volume, r.doubt)
                    for r in removals if r.doubt), *notes]
     else:
-        chosen = _named(removals, args.volume)
+        chosen = _named(removals, volumes)
         notes = []
     server = str(entry.record.get('server'))
     project = str(entry.record.get('project') or None)

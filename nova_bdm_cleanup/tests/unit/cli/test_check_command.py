@@ -11,7 +11,7 @@ from unittest import mock
 
 from oslo_upgradecheck.upgradecheck import Code, Result
 
-from nova_bdm_cleanup.cli import check_command, checks, main
+from nova_bdm_cleanup.cli import checks, main, novaconf
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
 from nova_bdm_cleanup.tests.unit import base
 
@@ -23,7 +23,7 @@ class CheckCommandTest(base.TestCase):
         found = tuple(('Check %d' % number, lambda self, r=result: r)
                       for number, result in enumerate(results))
         output = io.StringIO()
-        with mock.patch.object(check_command, '_load', autospec=True), \
+        with mock.patch.object(novaconf, 'load_nova', autospec=True), \
                 mock.patch.object(checks.Checks, '_upgrade_checks', found), \
                 contextlib.redirect_stdout(output):
             code = main.main(['check', *arguments])
@@ -58,7 +58,7 @@ class CheckCommandTest(base.TestCase):
                 error: CommandError | None = None) -> tuple[int, str]:
         errors = io.StringIO()
         with contextlib.redirect_stderr(errors), mock.patch.object(
-                check_command, '_load', autospec=True, side_effect=error):
+                novaconf, 'load_nova', autospec=True, side_effect=error):
             return main.main(['check', *arguments]), errors.getvalue()
 
     def test_configuration_cannot_be_read(self) -> None:
