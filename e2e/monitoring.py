@@ -92,7 +92,7 @@ def _tell(prometheus: Prometheus, bad: bool) -> None:
 
 
 def _write(prometheus: Prometheus, name: str,
-           collector: metric_files.Collector) -> None:
+           collector: metrics.State | AuditMetrics) -> None:
     metric_files.write(str(prometheus.textfiles / name),
                        metric_files.text(collector))
 

@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 import tempfile
+from typing import Any
 
 _UNWRITABLE = 'make its directory writable to the user that this runs as'
 _NO_SPACE = 'free some space there, or raise the quota'
@@ -34,11 +35,8 @@ def check(path: str) -> None:
 
     :raises FileError: when it could not
     """
-    with _explained(path):
-        _refuse(path)
-        descriptor, temporary = _temporary(path)
-        os.close(descriptor)
-        os.unlink(temporary)
+    with _beside(path):
+        pass
 
 
 def write(path: str, data: bytes, mode: int) -> None:
@@ -47,24 +45,30 @@ def write(path: str, data: bytes, mode: int) -> None:
     :param mode: who may read it, whatever the umask says
     :raises FileError: when it cannot; what was there is still there
     """
-    with _explained(path):
-        _refuse(path)
-        descriptor, temporary = _temporary(path)
-        try:
-            with os.fdopen(descriptor, 'wb') as file:
-                os.fchmod(descriptor, mode)
-                file.write(data)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
+    with _beside(path) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(data)
+        # Only then a full disk has said so.
+        file.close()
+        os.replace(file.name, path)
 
 
 @contextlib.contextmanager
-def _explained(path: str) -> Iterator[None]:
+def _beside(path: str) -> Iterator[Any]:
+    """A file next to the other, whose name no collector reads.
+
+    It is deleted in the end, unless it has the other's place by then.
+    """
     try:
-        yield
+        _refuse(path)
+        with tempfile.NamedTemporaryFile(
+                prefix='.bdm-cleanup-', suffix='.tmp', dir=_directory(path),
+                delete=False) as file:
+            try:
+                yield file
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file.name)
     except FileError:
         raise
     except OSError as exc:
@@ -93,12 +97,6 @@ def _refuse(path: str) -> None:
             0, there.st_uid, directory.st_uid):
         raise FileError('%s: it is of another user, and so is its '
                         'directory, which is sticky; delete the file' % path)
-
-
-def _temporary(path: str) -> tuple[int, str]:
-    """A new file next to the other, whose name no collector reads."""
-    return tempfile.mkstemp(suffix='.tmp', prefix='.bdm-cleanup-',
-                            dir=_directory(path))
 
 
 def _directory(path: str) -> str:

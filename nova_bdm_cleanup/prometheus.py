@@ -12,9 +12,9 @@ anybody may read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
-from typing import Any, Protocol, Union
+from typing import Any, Union
 
 from prometheus_client import core, generate_latest
 
@@ -81,15 +81,11 @@ class Metrics:
                    metric.kind, metric.help)
 
 
-class Collector(Protocol):
-    """What gives the families."""
+def text(collector: Any) -> bytes:
+    """What a file for the textfile collector has in it.
 
-    def collect(self) -> Iterable[Any]:
-        """All of them, with their samples."""
-
-
-def text(collector: Collector) -> bytes:
-    """What a file for the textfile collector has in it."""
+    :param collector: gives all families with their samples by ``collect()``
+    """
     # It asks a registry for nothing but what a collector has, too.
     written: bytes = generate_latest(collector)
     return written

@@ -7,7 +7,7 @@ does can be undone, and nothing else has to be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import shlex
 from typing import Any
@@ -24,7 +24,6 @@ _MICROVERSION = '2.60'
 
 #: The lowest that can ask for the deletion together with the server.
 _MICROVERSION_DELETE = '2.79'
-
 
 #: Why there is nothing to undo, of a mapping removed for such a reason.
 _NOTHING = {
@@ -49,15 +48,16 @@ class Removal:
     doubt: str = ''
 
     @property
-    def lost(self) -> tuple[str, ...]:
+    def device(self) -> str:
+        return str(self.bdm.get('device_name') or '')
+
+    def lost(self) -> Iterator[str]:
         """What the mapping had and the API cannot ask for."""
-        lost = []
         boot_index = self.bdm.get('boot_index')
         if isinstance(boot_index, int) and boot_index >= 0:
-            lost.append('its place %d in the boot order' % boot_index)
+            yield 'its place %d in the boot order' % boot_index
         if self.bdm.get('device_type') not in (None, 'disk'):
-            lost.append('its device type %s' % self.bdm['device_type'])
-        return tuple(lost)
+            yield 'its device type %s' % self.bdm['device_type']
 
     def command(self, server: str, project: str) -> str:
         """What the shell is to do: nothing unless the project is right.
@@ -97,8 +97,14 @@ def run(entry: Recorded, volumes: Sequence[str] | None) -> int:
         notes = [*('Not without --volume %s: %s' % (r.volume, r.doubt)
                    for r in removals if r.doubt), *notes]
     else:
-        chosen = _named(removals, volumes)
-        notes = []
+        wanted = set(map(spelling.identifier, volumes))
+        chosen, notes = [r for r in removals if r.volume in wanted], []
+        unknown = wanted - {r.volume for r in removals}
+        if unknown:
+            raise CommandError(
+                ExitCode.BAD_INPUT, 'the entry removed no mapping of volume '
+                '%s that could be undone' % ', '.join(
+                    map(terminal.clean, sorted(unknown))))
     server = str(entry.record.get('server'))
     project = str(entry.record.get('project') or None)
     print('# Entry %s of %s UTC, server %s'
@@ -110,15 +116,14 @@ def run(entry: Recorded, volumes: Sequence[str] | None) -> int:
         print('# The volume must still belong to project %s, which is tested '
               'first' % terminal.clean(project))
         print(removal.command(server, project))
-        for lost in removal.lost:
+        for lost in removal.lost():
             print('# It will not get back %s' % terminal.clean(lost))
     for note in notes:
         print('# %s' % terminal.clean(note))
     return ExitCode.OK if chosen else ExitCode.NOTHING
 
 
-def examine(entry: Recorded
-            ) -> tuple[list[Removal], Sequence[str]]:
+def examine(entry: Recorded) -> tuple[list[Removal], list[str]]:
     """What an entry removed, and sentences about what cannot be undone.
 
     :returns: the removals in the order of their device names, because a
@@ -126,73 +131,53 @@ def examine(entry: Recorded
     """
     removals, notes = [], []
     for action in objects(entry.record, 'actions'):
-        nothing = _NOTHING.get(str(action.get('reason')))
-        if nothing:
-            notes += ['Nothing to undo: ' + nothing % bdm.get('volume_id')
-                      for bdm in objects(action, 'bdm')]
-        elif action.get('kind') == 'remove-bdm':
-            for bdm in objects(action, 'bdm'):
-                if _may_be_gone(entry, bdm):
-                    removals.append(_removal(entry, action, bdm))
-                else:
-                    notes.append('Not removed, nothing to undo: volume %s'
-                                 % bdm.get('volume_id'))
+        reason = str(action.get('reason'))
+        for bdm in objects(action, 'bdm'):
+            doubt = _doubt(entry, reason, bdm)
+            if reason in _NOTHING:
+                notes.append('Nothing to undo: '
+                             + _NOTHING[reason] % bdm.get('volume_id'))
+            elif doubt is None:
+                notes.append('Not removed, nothing to undo: volume %s'
+                             % bdm.get('volume_id'))
+            else:
+                removals.append(Removal(
+                    spelling.identifier(str(bdm.get('volume_id'))),
+                    '%s: %s' % (reason, action.get('explanation')), bdm,
+                    doubt))
         notes += ['Cannot be undone: attachment %s of volume %s was deleted '
                   'as stale; no mapping in Nova used it'
                   % (a.get('id'), a.get('volume_id'))
                   for a in objects(action, 'attachment')
                   if 'done' in _outcomes(entry, 'delete-attachment',
                                          'attachment', a.get('id'))]
-    return sorted(removals, key=_device_order), notes
+    # /dev/vdz comes before /dev/vdaa.
+    removals.sort(key=lambda r: (len(r.device), r.device))
+    return removals, notes
+
+
+def _doubt(entry: Recorded, reason: str,
+           bdm: Mapping[str, Any]) -> str | None:
+    """Why a mapping may not be what was removed; None: it was not."""
+    outcomes = _outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
+    if not outcomes and entry.outcome != INTERRUPTED:
+        return None
+    if 'done' not in outcomes:
+        # After a crash or a lost answer nobody knows.
+        return ('%s, so the mapping may have been removed or not. Look at '
+                '"openstack server volume list" first'
+                % ('deleting the mapping failed' if outcomes
+                   else 'the entry has no end'))
+    if reason == Reason.VOLUME_MISSING:
+        return ('the volume did not exist in Cinder, so there is nothing to '
+                'attach, unless Cinder was wrong')
+    return '' if bdm.get('volume_id') else 'the mapping named no volume'
 
 
 def _outcomes(entry: Recorded, step: str, key: str,
               value: Any) -> set[str]:
     return {s.outcome for s in entry.steps
             if s.name == step and s.subject.get(key) == value}
-
-
-def _may_be_gone(entry: Recorded, bdm: Mapping[str, Any]) -> bool:
-    """Removed; or nobody knows, after a crash or a lost answer."""
-    return bool(_outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
-                or entry.outcome == INTERRUPTED)
-
-
-def _removal(entry: Recorded, action: Mapping[str, Any],
-             bdm: Mapping[str, Any]) -> Removal:
-    doubt = ''
-    outcomes = _outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
-    if 'done' not in outcomes:
-        doubt = ('%s, so the mapping may have been removed or not. Look at '
-                 '"openstack server volume list" first'
-                 % ('deleting the mapping failed' if outcomes
-                    else 'the entry has no end'))
-    elif action.get('reason') == 'volume-missing':
-        doubt = ('the volume did not exist in Cinder, so there is nothing to '
-                 'attach, unless Cinder was wrong')
-    elif not bdm.get('volume_id'):
-        doubt = 'the mapping named no volume'
-    return Removal(
-        volume=spelling.identifier(str(bdm.get('volume_id'))),
-        bdm=bdm, doubt=doubt,
-        why='%s: %s' % (action.get('reason'), action.get('explanation')))
-
-
-def _device_order(removal: Removal) -> tuple[int, str]:
-    # /dev/vdz comes before /dev/vdaa.
-    name = str(removal.bdm.get('device_name') or '')
-    return len(name), name
-
-
-def _named(removals: Sequence[Removal],
-           volumes: Sequence[str]) -> list[Removal]:
-    wanted = set(map(spelling.identifier, volumes))
-    unknown = sorted(wanted - {r.volume for r in removals})
-    if unknown:
-        raise CommandError(
-            ExitCode.BAD_INPUT, 'the entry removed no mapping of volume %s '
-            'that could be undone' % ', '.join(map(terminal.clean, unknown)))
-    return [r for r in removals if r.volume in wanted]
 
 
 def _words(words: Sequence[str]) -> str:

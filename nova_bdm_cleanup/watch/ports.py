@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two interfaces that a round talks to: Cinder's and the node's."""
+"""Nova on this host, as a round of the audit asks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 import dataclasses
 from typing import Protocol
 
-from nova_bdm_cleanup.rules.facts import Answers, Bdm, Server, Volume
+from nova_bdm_cleanup.openstack.sparing import SparingCinder
+from nova_bdm_cleanup.rules.facts import Bdm, Server
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,31 +23,13 @@ class Inhabitant:
     is_stopped: bool = False
 
 
-class CinderPort(Protocol):
-    """Implemented by :class:`.openstack.sparing.SparingCinder`."""
-
-    def known(self, volume_ids: Sequence[str]) -> dict[str, Volume]:
-        """Those of some volumes that exist, as far as a list shows them."""
-
-    def look_sparingly(self, server_id: str, bdms: Sequence[Bdm],
-                       known: Mapping[str, Volume],
-                       project: str | None = None) -> Answers:
-        """What Cinder knows of the disks that the mappings name."""
-
-    def prove_it_answers(self) -> None:
-        """Ask what Cinder can answer without reading any volume."""
-
-    def knows_any(self, volume_ids: Sequence[str]) -> bool:
-        """Whether at least one of some volumes exists in this Cinder."""
-
-
 class NodePort(Protocol):
-    """Nova on this host; every call but the sweep may raise anything."""
+    """Implemented by ``NovaNode``; all but the sweep may raise anything."""
 
     def servers(self) -> Iterable[Inhabitant]:
         """All servers of this host."""
 
-    def cinder(self, seconds: float) -> CinderPort:
+    def cinder(self, seconds: float) -> SparingCinder:
         """Cinder, for so many seconds from now on."""
 
     def witnesses(self, server: str) -> Iterable[str]:

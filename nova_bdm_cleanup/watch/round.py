@@ -26,6 +26,7 @@ from nova_bdm_cleanup.cleanup import (
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import BATCH
 from nova_bdm_cleanup.openstack.deadline import TimedOut
+from nova_bdm_cleanup.openstack.sparing import SparingCinder
 from nova_bdm_cleanup.rules.facts import (
     Bdm,
     Finding,
@@ -38,7 +39,7 @@ from nova_bdm_cleanup.rules.facts import (
 )
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.watch import Changes, Round, Sighting, Watch
-from nova_bdm_cleanup.watch.ports import CinderPort, Inhabitant, NodePort
+from nova_bdm_cleanup.watch.ports import Inhabitant, NodePort
 
 T = TypeVar('T')
 
@@ -60,12 +61,8 @@ class SuspectCinder(errors.ApiError):
     """Cinder answers, and knows none of the volumes that must exist."""
 
 
-class _Slow(Exception):
+class _Slow(TimedOut):
     """Cinder answers, but not this question in time."""
-
-    def __init__(self, why: TimedOut) -> None:
-        super().__init__(str(why))
-        self.why = why
 
 
 class Audit:
@@ -108,7 +105,8 @@ class Audit:
         self._patience = self._policy.timeout * _SHARE
         self._until = begun + self._interval / 2
         try:
-            servers, plans, unread = self._look()
+            servers = list(self._node.servers())
+            plans, seen = self._look([s for s in servers if not s.is_busy])
             seconds = time.monotonic() - begun
             done = Round(
                 succeeded=moment, servers=len(servers),
@@ -117,9 +115,7 @@ class Audit:
                 requests=self._node.requests() - asked, seconds=seconds,
                 next=next_one())
             changes = self._known.succeeded(
-                moment, self._interval, done,
-                [s for uuid, plan in plans.items()
-                 for s in _sightings(uuid, plan)] + unread,
+                moment, self._interval, done, seen,
                 {s.server.uuid for s in servers if s.server.uuid not in plans},
                 self._policy.max_removals)
         except Exception as exc:
@@ -128,18 +124,18 @@ class Audit:
         finally:
             self._counted.looked(
                 triggers.AUDIT.name, time.monotonic() - begun)
-        self._tell(changes, done, failed, len(unread))
+        self._tell(changes, done, failed,
+                   sum(s.reason == Reason.NOT_LOOKED_AT for s in seen))
         if self._sweeps and not self._policy.observe:
             self._sweep(servers, plans, changes)
         return 0
 
-    def _look(self) -> tuple[Sequence[Inhabitant], dict[str, Plan],
-                             list[Sighting]]:
-        """All servers, what is found at those that can be looked at, and
-        those for which Cinder took too long.
+    def _look(self, idle: Sequence[Inhabitant]
+              ) -> tuple[dict[str, Plan], list[Sighting]]:
+        """What is to be done, and all that is found, by server.
+
+        One for which Cinder takes too long has no plan, and is found.
         """
-        servers = list(self._node.servers())
-        idle = [s for s in servers if not s.is_busy]
         wanted = list(dict.fromkeys(
             b.volume_id for s in idle for b in s.bdms if b.volume_id))
         known, slow = self._read(wanted)
@@ -148,22 +144,25 @@ class Audit:
                 next(s.server.uuid for s in idle
                      if any(b.volume_id for b in s.bdms)), len(wanted))
         plans: dict[str, Plan] = {}
-        unread: list[Sighting] = []
+        seen: list[Sighting] = []
         for inhabitant in idle:
             uuid = inhabitant.server.uuid
             try:
                 for bdm in inhabitant.bdms:
                     if bdm.volume_id in slow:
                         raise slow[bdm.volume_id]
-                plans[uuid] = self._judge(inhabitant, known)
-            except _Slow as exc:
-                unread.append(_not_looked_at(uuid, exc.why))
-            except (errors.BadAnswer, errors.BadRequest) as exc:
-                # Unless that is what Cinder has for everybody.
-                self._prove_it_answers()
-                unread.append(_not_looked_at(uuid, exc))
+                plan = plans[uuid] = self._judge(inhabitant, known)
+                seen += [_sighting(uuid, finding) for finding in plan.findings
+                         if finding.reason not in _WELL]
+            except (_Slow, errors.BadAnswer, errors.BadRequest) as exc:
+                if not isinstance(exc, _Slow):
+                    # Unless that is what Cinder has for everybody.
+                    self._prove_it_answers()
+                seen.append(_sighting(uuid, Finding(
+                    Reason.NOT_LOOKED_AT, 'the server was not looked at: %s'
+                    % loglines.masked(exc))))
             _let_others()
-        return servers, plans, unread
+        return plans, seen
 
     def _read(self, volume_ids: Sequence[str]
               ) -> tuple[dict[str, Volume], dict[str | None, _Slow]]:
@@ -193,14 +192,14 @@ class Audit:
                 else:
                     waiting += [batch[:half], batch[half:]]
                 if not answers and (delays >= BATCH or not waiting):
-                    raise exc.why from None
+                    raise
             _let_others()
         return known, slow
 
     def _shown(self, batch: Sequence[str]) -> dict[str, Volume]:
         return self._ask(lambda cinder: cinder.known(batch))
 
-    def _ask(self, question: Callable[[CinderPort], T]) -> T:
+    def _ask(self, question: Callable[[SparingCinder], T]) -> T:
         """Ask Cinder, for no longer than one question may take.
 
         :raises _Slow: when it takes longer, and Cinder answers others.  The
@@ -211,7 +210,7 @@ class Audit:
         except TimedOut as exc:
             self._prove_it_answers()
             self._patience = max(_LEAST, self._patience * (1 - _SHARE))
-            raise _Slow(exc) from exc
+            raise _Slow(*exc.args) from exc
 
     def _prove_it_answers(self) -> None:
         self._node.cinder(self._patience).prove_it_answers()
@@ -225,7 +224,8 @@ class Audit:
         # A volume of some server here is known, or another one is.
         return rules.decide(
             Snapshot(server, bdms, volumes, attachments, WitnessAnswer.KNOWN),
-            self._policy, _utc(self._now())).of_mappings()
+            self._policy, datetime.datetime.fromtimestamp(
+                self._now(), datetime.timezone.utc)).of_mappings()
 
     def _prove_cinder(self, server: str, volumes: int) -> None:
         """No volume of this host exists: only another one can prove that
@@ -318,22 +318,6 @@ def _reason_of(exc: Exception) -> Reason:
 def _let_others() -> None:
     """Green threads take turns only here and where something is waited for."""
     time.sleep(0)
-
-
-def _utc(moment: float) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(moment, datetime.timezone.utc)
-
-
-def _sightings(server: str, plan: Plan) -> list[Sighting]:
-    return [_sighting(server, f) for f in plan.findings
-            if f.reason not in _WELL]
-
-
-def _not_looked_at(server: str, why: Exception) -> Sighting:
-    return Sighting(
-        server=server, subject='', reason=str(Reason.NOT_LOOKED_AT),
-        volume=None, attachment=None, device=None,
-        explanation='the server was not looked at: %s' % loglines.masked(why))
 
 
 def _sighting(server: str, finding: Finding) -> Sighting:

@@ -81,7 +81,7 @@ class Node:
         self.call('servers')
         return iter(self.inhabitants)
 
-    def cinder(self, seconds: float) -> ports.CinderPort:
+    def cinder(self, seconds: float) -> Any:
         self.call('cinder')
         self.patience = seconds
         return self
@@ -99,7 +99,7 @@ class Node:
         self.swept.append(server)
         self.seen = seen
 
-    # CinderPort
+    # SparingCinder
 
     def known(self, volume_ids: Sequence[str]) -> dict[str, facts.Volume]:
         self.call('known', 1)
