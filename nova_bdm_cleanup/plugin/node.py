@@ -18,7 +18,7 @@ from nova_bdm_cleanup.openstack.sparing import SparingCinder
 from nova_bdm_cleanup.plugin import access, cleaning, host, sweeping
 from nova_bdm_cleanup.plugin.neighbours import Neighbours
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.watch.ports import Inhabitant
+from nova_bdm_cleanup.watch.round import Inhabitant
 
 LOG = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _PASSING = (vm_states.BUILDING, vm_states.DELETED, vm_states.SOFT_DELETED)
 
 
 class NovaNode:
-    """What ``watch.ports`` asks for."""
+    """What ``watch.round`` asks for."""
 
     def __init__(self, manager: Any, context: Any) -> None:
         self._manager = manager

@@ -25,9 +25,6 @@ _BY_SERVER = _ENTRIES + ('WHERE time >= ? AND server = ? '
                          'ORDER BY time, serial')
 _BY_SERIAL = _ENTRIES + 'WHERE serial = ?'
 
-#: An entry and its steps.
-_Rows = tuple[Sequence[Any], Sequence[Sequence[Any]]]
-
 
 @dataclasses.dataclass(frozen=True)
 class RecordedStep:
@@ -65,21 +62,20 @@ class Recorded:
     @property
     def carried_out(self) -> int:
         """How many of the removals are done."""
-        return len(self.removed) + len(
-            set(self._done('delete-attachment', 'attachment'))
-            & set(self._attached()))
+        return len(self.removed) + len(self._attached().intersection(
+            self._done('delete-attachment', 'attachment')))
 
     def _done(self, name: str, key: str) -> tuple[str, ...]:
         return tuple(str(s.subject.get(key)) for s in self.steps
                      if s.name == name and s.outcome == 'done')
 
-    def _attached(self) -> list[str]:
+    def _attached(self) -> set[str]:
         """The stale attachments that are counted with the mappings."""
-        return [str(attachment.get('id'))
+        return {str(attachment.get('id'))
                 for action in objects(self.record, 'actions')
                 if action.get('kind') == 'delete-attachment'
                 for attachment in objects(action, 'attachment')
-                if attachment.get('status') == 'attached']
+                if attachment.get('status') == 'attached'}
 
 
 class Records:
@@ -109,16 +105,14 @@ class Records:
         return found[0] if found else None
 
     def _read(self, query: str, *values: Any) -> tuple[Recorded, ...]:
-        # A cursor that is not at its end would keep others from writing.
-        def select(connection: sqlite3.Connection) -> list[_Rows]:
-            return [
-                (row, connection.execute(
-                    'SELECT time, name, outcome, subject FROM step '
-                    'WHERE entry = ? ORDER BY number', row[:1]).fetchall())
-                for row in connection.execute(query, values).fetchall()]
+        def select(connection: sqlite3.Connection) -> tuple[Recorded, ...]:
+            # A cursor that is not at its end would keep others from writing.
+            return tuple(self._recorded(row, connection.execute(
+                'SELECT time, name, outcome, subject FROM step '
+                'WHERE entry = ? ORDER BY number', row[:1]).fetchall())
+                for row in connection.execute(query, values).fetchall())
 
-        return tuple(self._recorded(row, steps)
-                     for row, steps in self._database.read(select) or ())
+        return self._database.read(select) or ()
 
     def _recorded(self, row: Sequence[Any],
                   steps: Sequence[Sequence[Any]]) -> Recorded:

@@ -92,18 +92,14 @@ class State:
     counted: Tally
 
     def collect(self) -> Iterator[Any]:
-        process = self.process
+        process, last, counted = self.process, self.last, self.counted
         yield self._by(_INFO, {tuple(str(process.facts.get(name, ''))
                                      for name in _INFO.labels[1:]): 1})
         yield self._of(_ACTIVE, not process.problem)
         yield self._of(_START, process.since)
         yield self._of(_HEARTBEAT, self.moment)
-        if not process.problem:
-            yield from self._findings()
-            yield from self._counters()
-            yield from self._rounds()
-
-    def _findings(self) -> Iterator[Any]:
+        if process.problem:
+            return
         number: dict[tuple[str], int] = collections.Counter()
         oldest: dict[tuple[str], float] = {}
         for known in self.known:
@@ -114,19 +110,13 @@ class State:
                                      oldest.get(reason, known.first))
         yield self._by(_FINDINGS, number)
         yield self._by(_OLDEST, oldest)
-
-    def _counters(self) -> Iterator[Any]:
-        counted = self.counted
         yield self._by(_REMOVALS, counted.removals)
         yield self._by(_REFUSALS, counted.refusals)
         yield self._by(_LOOKS, {
             (trigger,): look for trigger, look in counted.looks.items()})
         yield self._of(_LAST_HOUR, self.removals_last_hour)
-        yield self._of(_LIMIT, self.process.facts['max_removals_per_hour'])
-
-    def _rounds(self) -> Iterator[Any]:
-        last = self.last
-        yield self._of(_INTERVAL, self.process.facts['audit_interval'])
+        yield self._of(_LIMIT, process.facts['max_removals_per_hour'])
+        yield self._of(_INTERVAL, process.facts['audit_interval'])
         if last.succeeded is not None:
             yield self._of(_LAST_SUCCESS, last.succeeded)
             yield self._of(_DURATION, last.seconds)

@@ -9,11 +9,11 @@ wrong.  What no mapping names is left to the cleanups.
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 import dataclasses
 import datetime
 import time
-from typing import Callable, TypeVar
+from typing import Callable, Protocol, TypeVar
 
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.cleanup import (
@@ -33,13 +33,13 @@ from nova_bdm_cleanup.rules.facts import (
     Plan,
     Policy,
     Reason,
+    Server,
     Snapshot,
     Volume,
     WitnessAnswer,
 )
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.watch import Changes, Round, Sighting, Watch
-from nova_bdm_cleanup.watch.ports import Inhabitant, NodePort
 
 T = TypeVar('T')
 
@@ -65,33 +65,64 @@ class _Slow(TimedOut):
     """Cinder answers, but not this question in time."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Inhabitant:
+    """A server of this host."""
+
+    server: Server
+    bdms: tuple[Bdm, ...]
+    #: Nova is doing something with it, so that nothing about it is certain.
+    is_busy: bool = False
+    #: It was stopped, and is not busy either.
+    is_stopped: bool = False
+
+
+class NodePort(Protocol):
+    """Nova on this host; every call but the sweep may raise anything."""
+
+    def servers(self) -> Iterable[Inhabitant]:
+        """All servers of this host."""
+
+    def cinder(self, seconds: float) -> SparingCinder:
+        """Cinder, for so many seconds from now on."""
+
+    def witnesses(self, server: str) -> Iterable[str]:
+        """The volumes of all servers that Nova knows but one."""
+
+    def requests(self) -> int:
+        """How many Cinder has been sent so far."""
+
+    def sweep(self, server: str,
+              seen: Collection[tuple[str, str]]) -> None:
+        """Clean up a server that is stopped, if it still is.
+
+        :param seen: the mappings that may go, and why; nothing else
+
+        Raises nothing: others are waiting for their turn.
+        """
+
+
+@dataclasses.dataclass
 class Audit:
-    """The periodic audit of one host.
+    """The periodic audit of one host."""
 
-    :param known: what is kept from round to round
-    :param interval: seconds from one round to the next
-    :param sweeps: whether servers that are stopped are cleaned up
-    :param lines: gives the log lines of a server, or of the round
-    :param counted: where it is counted
-    :param now: the time since the epoch
-    """
-
-    def __init__(self, node: NodePort, known: Watch, policy: Policy,
-                 interval: int, sweeps: bool,
-                 lines: Callable[[str | None], loglines.LogLines],
-                 counted: tally.Tally,
-                 now: Callable[[], float] = time.time) -> None:
-        self._node = node
-        self._known = known
-        self._policy = policy
-        self._interval = interval
-        self._sweeps = sweeps
-        self._lines = lines
-        self._counted = counted
-        self._now = now
-        # Of each round: how many seconds the next question may take, and the
-        # moment after which nothing is asked for in halves.
-        self._patience = self._until = 0.0
+    node: NodePort
+    #: What is kept from round to round.
+    known: Watch
+    policy: Policy
+    #: Seconds from one round to the next.
+    interval: int
+    #: Whether servers that are stopped are cleaned up.
+    sweeps: bool
+    #: Gives the log lines of a server, or of the round.
+    lines: Callable[[str | None], loglines.LogLines]
+    counted: tally.Tally
+    #: Gives the time since the epoch.
+    now: Callable[[], float] = time.time
+    #: Of each round: how many seconds the next question may take.
+    patience: float = dataclasses.field(init=False)
+    #: And the moment after which nothing is asked for in halves.
+    until: float = dataclasses.field(init=False)
 
     def round(self, failed: int, next_one: Callable[[], float]) -> int:
         """Look at all servers once.  Raises nothing.
@@ -100,33 +131,33 @@ class Audit:
         :param next_one: when the next comes
         :returns: how many have failed by now; 0: this one did not
         """
-        begun, moment = time.monotonic(), self._now()
-        asked = self._node.requests()
-        self._patience = self._policy.timeout * _SHARE
-        self._until = begun + self._interval / 2
+        begun, moment = time.monotonic(), self.now()
+        asked = self.node.requests()
+        self.patience = self.policy.timeout * _SHARE
+        self.until = begun + self.interval / 2
         try:
-            servers = list(self._node.servers())
+            servers = list(self.node.servers())
             plans, seen = self._look([s for s in servers if not s.is_busy])
             seconds = time.monotonic() - begun
             done = Round(
                 succeeded=moment, servers=len(servers),
                 volumes=len({b.volume_id for s in servers for b in s.bdms
                              if b.volume_id}),
-                requests=self._node.requests() - asked, seconds=seconds,
+                requests=self.node.requests() - asked, seconds=seconds,
                 next=next_one())
-            changes = self._known.succeeded(
-                moment, self._interval, done, seen,
+            changes = self.known.succeeded(
+                moment, self.interval, done, seen,
                 {s.server.uuid for s in servers if s.server.uuid not in plans},
-                self._policy.max_removals)
+                self.policy.max_removals)
         except Exception as exc:
             self._fail(exc, failed + 1, next_one())
             return failed + 1
         finally:
-            self._counted.looked(
+            self.counted.looked(
                 triggers.AUDIT.name, time.monotonic() - begun)
         self._tell(changes, done, failed,
                    sum(s.reason == Reason.NOT_LOOKED_AT for s in seen))
-        if self._sweeps and not self._policy.observe:
+        if self.sweeps and not self.policy.observe:
             self._sweep(servers, plans, changes)
         return 0
 
@@ -187,7 +218,7 @@ class Audit:
             except _Slow as exc:
                 delays += 1
                 half = len(batch) // 2
-                if not half or time.monotonic() > self._until:
+                if not half or time.monotonic() > self.until:
                     slow.update(dict.fromkeys(batch, exc))
                 else:
                     waiting += [batch[:half], batch[half:]]
@@ -206,14 +237,14 @@ class Audit:
             next ones have less, so that many of them do not take for ever.
         """
         try:
-            return question(self._node.cinder(self._patience))
+            return question(self.node.cinder(self.patience))
         except TimedOut as exc:
             self._prove_it_answers()
-            self._patience = max(_LEAST, self._patience * (1 - _SHARE))
+            self.patience = max(_LEAST, self.patience * (1 - _SHARE))
             raise _Slow(*exc.args) from exc
 
     def _prove_it_answers(self) -> None:
-        self._node.cinder(self._patience).prove_it_answers()
+        self.node.cinder(self.patience).prove_it_answers()
 
     def _judge(self, inhabitant: Inhabitant,
                known: dict[str, Volume]) -> Plan:
@@ -224,8 +255,8 @@ class Audit:
         # A volume of some server here is known, or another one is.
         return rules.decide(
             Snapshot(server, bdms, volumes, attachments, WitnessAnswer.KNOWN),
-            self._policy, datetime.datetime.fromtimestamp(
-                self._now(), datetime.timezone.utc)).of_mappings()
+            self.policy, datetime.datetime.fromtimestamp(
+                self.now(), datetime.timezone.utc)).of_mappings()
 
     def _prove_cinder(self, server: str, volumes: int) -> None:
         """No volume of this host exists: only another one can prove that
@@ -236,8 +267,8 @@ class Audit:
         :raises SuspectCinder: when none does
         """
         found = witness.ask(
-            self._node.witnesses(server),
-            self._node.cinder(self._policy.timeout).knows_any)
+            self.node.witnesses(server),
+            self.node.cinder(self.policy.timeout).knows_any)
         # One alone may well be deleted, where there is no other to ask for.
         if found is not WitnessAnswer.KNOWN and not (
                 found is WitnessAnswer.NONE_EXISTS and volumes == 1):
@@ -247,13 +278,13 @@ class Audit:
                 'region, or a restored database?')
 
     def _fail(self, exc: Exception, failed: int, then: float) -> None:
-        self._lines(None).not_audited(
+        self.lines(None).not_audited(
             _reason_of(exc), exc, 'the servers of this host were not audited; '
             'the next round comes in %d s, and no more is said until one '
-            'succeeds' % max(0, then - self._now()), is_new=failed == 1)
+            'succeeds' % max(0, then - self.now()), is_new=failed == 1)
         try:
-            self._known.failed(dataclasses.replace(
-                self._known.last(), failed=failed, next=then,
+            self.known.failed(dataclasses.replace(
+                self.known.last(), failed=failed, next=then,
                 problem=loglines.masked(exc)))
         except StoreError:
             # Which also keeps a round from succeeding: one of the two is told.
@@ -262,14 +293,14 @@ class Audit:
     def _tell(self, changes: Changes, done: Round, failed: int,
               unread: int) -> None:
         for sighting in changes.new:
-            self._lines(sighting.server).found(_finding(sighting))
+            self.lines(sighting.server).found(_finding(sighting))
         for sighting in changes.gone:
             if sighting.reason in _REASONS:
-                self._lines(sighting.server).gone(_finding(sighting))
+                self.lines(sighting.server).gone(_finding(sighting))
         told = collections.Counter(
             s.reason for s in changes.known if s.announced)
         once = sum(not s.announced for s in changes.known)
-        self._lines(None).audited(
+        self.lines(None).audited(
             'servers: %d, volumes: %d, seconds: %.1f, requests: %d, open: %s, '
             'new: %d, gone: %d, seen once: %d%s%s' % (
                 done.servers, done.volumes, done.seconds, done.requests,
@@ -284,10 +315,10 @@ class Audit:
         told = {s.key for s in changes.known if s.announced and not s.held}
         new = [s for s in changes.new if s.held]
         if new:
-            self._lines(None).not_swept(
+            self.lines(None).not_swept(
                 '%d mappings were found by one round, more than the %d of '
                 '[bdm_cleanup] max_removals' % (
-                    len(new), self._policy.max_removals))
+                    len(new), self.policy.max_removals))
         waiting = []
         for inhabitant in servers:
             uuid = inhabitant.server.uuid
@@ -298,13 +329,13 @@ class Audit:
                 waiting.append((uuid, {key[1:] for key in keys}))
         # Each time another one is the first: those that take all the time
         # must not keep it from the others for ever.
-        first = int(self._now() // self._interval) % max(1, len(waiting))
-        until = time.monotonic() + self._policy.timeout
+        first = int(self.now() // self.interval) % max(1, len(waiting))
+        until = time.monotonic() + self.policy.timeout
         for uuid, seen in waiting[first:] + waiting[:first]:
             if time.monotonic() > until:
                 # Cinder is slow, or hangs: the next round goes on.
                 return
-            self._node.sweep(uuid, seen)
+            self.node.sweep(uuid, seen)
 
 
 def _reason_of(exc: Exception) -> Reason:

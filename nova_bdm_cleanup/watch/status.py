@@ -82,27 +82,22 @@ def status_of(host: str, path: str, now: float) -> Status:
             % (host, 'for %s give its --config-file' % ' or '.join(others)
                if others else 'it needs ' + _REMEDY), others=others)
     last = watch.last()
-    state, why = _judge(process, last, processes, now)
-    return Status(
-        state, why, process, last,
-        # What was known when there was an audit is old by now.
-        watch.known() if process.facts.get('audit_interval') else (),
-        Journal(path, 0, lambda: now).spent(REMOVALS))
-
-
-def _judge(process: Process, last: Round, processes: Processes,
-           now: float) -> tuple[State, str]:
+    interval = process.facts.get('audit_interval', 0)
+    age = now - max(last.succeeded or 0.0, process.since)
+    state, why = State.ACTIVE, ''
     if not processes.is_running():
-        return State.NOT_ACTIVE, (
+        state, why = State.NOT_ACTIVE, (
             'the nova-compute that had it (process %s) has ended; one that '
             'runs by now runs without the plugin, and needs %s' % (
                 process.pid, _REMEDY))
-    if process.problem:
-        return State.REFUSED, process.problem
-    interval = process.facts.get('audit_interval', 0)
-    age = now - max(last.succeeded or 0.0, process.since)
-    if interval and age > _STALE * interval:
-        return State.STALE, (
+    elif process.problem:
+        state, why = State.REFUSED, process.problem
+    elif interval and age > _STALE * interval:
+        state, why = State.STALE, (
             'no round of the audit has succeeded for %d s%s'
             % (age, last.problem and ': ' + last.problem))
-    return State.ACTIVE, ''
+    return Status(
+        state, why, process, last,
+        # What was known when there was an audit is old by now.
+        watch.known() if interval else (),
+        Journal(path, 0, lambda: now).spent(REMOVALS))

@@ -23,7 +23,8 @@ from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.store.watch import Watch
 from nova_bdm_cleanup.tests.unit import base, make, worlds
-from nova_bdm_cleanup.watch import ports, round as watch_round
+from nova_bdm_cleanup.watch import round as watch_round
+from nova_bdm_cleanup.watch.round import Inhabitant
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -53,7 +54,7 @@ class Node:
     """A host and its Cinder.  Both can be made to fail at any call."""
 
     def __init__(self) -> None:
-        self.inhabitants: list[ports.Inhabitant] = []
+        self.inhabitants: list[Inhabitant] = []
         self.volumes: dict[str, facts.Volume] = {}
         self.attachments: dict[str, facts.Attachment] = {}
         #: Volumes of other servers.
@@ -77,7 +78,7 @@ class Node:
 
     # NodePort
 
-    def servers(self) -> Iterable[ports.Inhabitant]:
+    def servers(self) -> Iterable[Inhabitant]:
         self.call('servers')
         return iter(self.inhabitants)
 
@@ -139,7 +140,7 @@ class Node:
                 uuid='bdm-' + name, volume_id='volume-' + name,
                 attachment_id='attachment-' + name))
             self.attach(name, uuid)
-        self.inhabitants.append(ports.Inhabitant(
+        self.inhabitants.append(Inhabitant(
             make.server(uuid=uuid, **about_server), tuple(bdms),
             is_busy=is_busy, is_stopped=is_stopped))
         return uuid
@@ -263,7 +264,7 @@ class HealthyTest(RoundTestCase):
     def test_a_volume_of_two_servers_is_asked_for_once(self):
         self.node.server(1)
         [_, bdm] = self.node.inhabitants[0].bdms
-        self.node.inhabitants.append(ports.Inhabitant(
+        self.node.inhabitants.append(Inhabitant(
             make.server(uuid='server-2'), (bdm,)))
         self.assertIn('volumes: 1, ', self.round()[-1]['text'])
         self.assertEqual(1, self.node.calls.count('known'))
@@ -825,7 +826,7 @@ class AnyWorldTest(RoundTestCase):
         @hypothesis.given(worlds.worlds())
         def rounds(world):
             self.node = Node()
-            self.node.inhabitants = [ports.Inhabitant(
+            self.node.inhabitants = [Inhabitant(
                 world.server, tuple(world.rows.values()))]
             self.node.volumes = {
                 v: world.volume(v) for v in world.volumes}
