@@ -58,13 +58,6 @@ class Metric:
         """Its family, where there is no label."""
         return self.labelled({(): value})
 
-    @property
-    def series(self) -> tuple[str, ...]:
-        """The names by which a query finds it."""
-        if self.kind == 'summary':
-            return (self.name + '_count', self.name + '_sum')
-        return (self.name,)
-
 
 @dataclasses.dataclass(frozen=True)
 class Metrics:

@@ -101,7 +101,9 @@ _CUT_OFF = ('nova-compute was stopped in the middle of a change, which its '
             'next start takes back; to read it now, become the user that '
             'owns it')
 
-_REMEDIES = {
+#: By the number of the operating system or the words of SQLite, which are all
+#: that tells one of its errors from another before Python 3.11.
+_REMEDIES: dict[object, str] = {
     errno.EACCES: _NOT_OURS,
     errno.EPERM: _NOT_OURS,
     errno.EROFS: _UNWRITABLE,
@@ -110,11 +112,6 @@ _REMEDIES = {
     errno.ENOENT: 'make the directory that it is to be in, or change '
                   '[bdm_cleanup] store',
     errno.ENOTDIR: 'name a file in a directory in [bdm_cleanup] store',
-}
-
-#: Before Python 3.11 the words are all that tells one error of SQLite from
-#: another.
-_SQLITE_REMEDIES = {
     _LOCKED: 'another process holds it for too long; find out which (fuser) '
              'and why',
     'database or disk is full': _NO_SPACE,
@@ -153,8 +150,24 @@ class Database:
         :param patience: seconds to wait for others
         :raises StoreError: when it could not be made
         """
-        with self._opened(True) as connection:
-            return self._change(connection, work, size, keep, patience)
+        with self._opened(True, patience) as connection:
+            _run(connection, 'BEGIN IMMEDIATE', patience)
+            missing = self._missing(connection)
+            if missing == list(SCHEMA):
+                connection.execute('PRAGMA application_id = %d' % _APPLICATION)
+                connection.execute('PRAGMA user_version = %d' % _VERSION)
+                connection.execute(
+                    'CREATE TABLE feature (name TEXT PRIMARY KEY, version '
+                    'INTEGER NOT NULL) WITHOUT ROWID')
+            for feature in missing:
+                for statement in SCHEMA[feature]:
+                    connection.execute(statement)
+                connection.execute('INSERT INTO feature VALUES (?, ?)',
+                                   (feature, _VERSION))
+            self._make_room(connection, size, keep)
+            result = work(connection)
+            _run(connection, 'COMMIT', patience)
+            return result
 
     def exists(self) -> bool:
         """Whether there is a file, of whatever kind.
@@ -177,9 +190,9 @@ class Database:
         if not self.exists():
             return None
         with self._opened(False) as connection:
-            _run(connection, 'BEGIN', PATIENCE)
+            _run(connection, 'BEGIN')
             # Whoever has read something is not interrupted any more.
-            _run(connection, 'PRAGMA schema_version', PATIENCE)
+            _run(connection, 'PRAGMA schema_version')
             missing = self._missing(connection)
             if missing == list(SCHEMA):
                 return None
@@ -204,16 +217,17 @@ class Database:
                     * _ask(connection, 'page_size'))
             return bool(size > self._max_bytes)
 
-        with self._opened(True) as connection:
-            if self._change(connection, touch):
-                _run(connection, 'VACUUM', PATIENCE)
+        if self.write(touch):
+            with self._opened(True) as connection:
+                _run(connection, 'VACUUM')
 
     def damaged(self, what: object) -> StoreError:
         """The error for content that no release writes."""
         return StoreError('store %s: %s; %s' % (self.path, what, _DAMAGED))
 
     @contextlib.contextmanager
-    def _opened(self, writing: bool) -> Iterator[sqlite3.Connection]:
+    def _opened(self, writing: bool, patience: float = PATIENCE
+                ) -> Iterator[sqlite3.Connection]:
         """A connection on a file that is safe to open."""
         with self._translated(writing):
             if writing:
@@ -230,35 +244,15 @@ class Database:
                 # SQLite itself would stop all green threads while it waits.
                 uri=True, timeout=0, isolation_level=None)
             with contextlib.closing(connection):
+                for pragma in (
+                        'journal_mode = DELETE',
+                        'synchronous = ' + SYNCHRONOUS,
+                        # A large change must not need the file for itself
+                        # half way.
+                        'cache_spill = OFF',
+                        'temp_store = MEMORY') if writing else ():
+                    _run(connection, 'PRAGMA ' + pragma, patience)
                 yield connection
-
-    def _change(self, connection: sqlite3.Connection,
-                work: Callable[[sqlite3.Connection], T], size: int = 0,
-                keep: int = 0, patience: float = PATIENCE) -> T:
-        for pragma in (
-                'journal_mode = DELETE',
-                'synchronous = ' + SYNCHRONOUS,
-                # A large change must not need the file for itself half way.
-                'cache_spill = OFF',
-                'temp_store = MEMORY'):
-            _run(connection, 'PRAGMA ' + pragma, patience)
-        _run(connection, 'BEGIN IMMEDIATE', patience)
-        missing = self._missing(connection)
-        if missing == list(SCHEMA):
-            connection.execute('PRAGMA application_id = %d' % _APPLICATION)
-            connection.execute('PRAGMA user_version = %d' % _VERSION)
-            connection.execute(
-                'CREATE TABLE feature (name TEXT PRIMARY KEY, version INTEGER '
-                'NOT NULL) WITHOUT ROWID')
-        for feature in missing:
-            for statement in SCHEMA[feature]:
-                connection.execute(statement)
-            connection.execute('INSERT INTO feature VALUES (?, ?)',
-                               (feature, _VERSION))
-        self._make_room(connection, size, keep)
-        result = work(connection)
-        _run(connection, 'COMMIT', patience)
-        return result
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
         """The features that have no tables yet."""
@@ -268,7 +262,7 @@ class Database:
             raise self.damaged('it belongs to another program')
         there: dict[str, int] = dict(
             connection.execute('SELECT name, version FROM feature').fetchall())
-        version = max(_ask(connection, 'user_version'), *there.values())
+        version = max([_ask(connection, 'user_version'), *there.values()])
         if version > _VERSION:
             raise StoreError(
                 'store %s: it is of version %d, this release knows version '
@@ -300,12 +294,8 @@ class Database:
     def _make_file(self) -> None:
         """A private file in a directory that only we and root can change."""
         directory = os.path.dirname(self.path)
-        try:
-            os.mkdir(directory, stat.S_IRWXU)
-        except FileExistsError:
-            pass
-        else:
-            _sync_directory(os.path.dirname(directory))
+        _make(lambda: os.mkdir(directory, stat.S_IRWXU),
+              os.path.dirname(directory))
         status = os.stat(directory)
         # A sticky bit is not enough: a rollback journal could be planted.
         if (status.st_uid not in (0, os.geteuid())
@@ -316,14 +306,10 @@ class Database:
                 '(chown, chmod 0700) or name another place in [bdm_cleanup] '
                 'store' % (directory, status.st_uid,
                            stat.S_IMODE(status.st_mode)))
-        try:
-            # Not open(): closing it again would free the locks that other
-            # threads have on it.
-            os.mknod(self.path, stat.S_IFREG | stat.S_IRUSR | stat.S_IWUSR)
-        except FileExistsError:
-            pass
-        else:
-            _sync_directory(directory)
+        # Not open(): closing it again would free the locks that other threads
+        # have on it.
+        _make(lambda: os.mknod(
+            self.path, stat.S_IFREG | stat.S_IRUSR | stat.S_IWUSR), directory)
 
     @contextlib.contextmanager
     def _translated(self, writing: bool) -> Iterator[None]:
@@ -340,14 +326,14 @@ class Database:
                     exc.errno or 0, 'check the disk that it is on'))) from exc
         except sqlite3.Error as exc:
             words = str(exc)
-            remedy = _SQLITE_REMEDIES.get(words, _DAMAGED)
+            remedy = _REMEDIES.get(words, _DAMAGED)
             if not writing and words == _READ_ONLY:
                 remedy = _CUT_OFF
             raise StoreError('%s: %s; %s' % (what, words, remedy)) from exc
 
 
 def _run(connection: sqlite3.Connection, statement: str,
-         patience: float) -> None:
+         patience: float = PATIENCE) -> None:
     """Execute a statement that may have to wait for others.
 
     Waiting is left to ``time.sleep``, in which green threads take turns.
@@ -390,9 +376,16 @@ def _check_file(path: str, writing: bool) -> None:
             '(chmod 0600)' % (path, stat.S_IMODE(status.st_mode)))
 
 
-def _sync_directory(path: str) -> None:
-    """Have the names in a directory survive a power failure."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _make(make: Callable[[], None], directory: str) -> None:
+    """Make what is not there, and have it survive a power failure.
+
+    :param directory: where its name is
+    """
+    try:
+        make()
+    except FileExistsError:
+        return
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:

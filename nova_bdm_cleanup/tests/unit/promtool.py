@@ -8,6 +8,8 @@ import subprocess
 from typing import Any
 import unittest
 
+from nova_bdm_cleanup.prometheus import Metric
+
 PROMTOOL = shutil.which('promtool')
 
 needs_promtool = unittest.skipUnless(
@@ -26,3 +28,9 @@ def promtool(*arguments: str, given: bytes = b'', **options: Any) -> str:
 def problems_of_metrics(text: bytes) -> str:
     """What ``promtool check metrics`` says of a text, if it says anything."""
     return promtool('check', 'metrics', given=text)
+
+
+def series(metric: Metric) -> list[str]:
+    """The names by which a query finds it."""
+    return [metric.name + end for end in (
+        ('_count', '_sum') if metric.kind == 'summary' else ('',))]

@@ -46,12 +46,6 @@ class ExpositionTest(base.TestCase):
         self.assertIn('counter metrics should have', (
             promtool.problems_of_metrics(TEXT.replace(b'_total', b''))))
 
-    def test_each_series_has_a_name(self):
-        self.assertEqual(
-            [('eggs_boiled_total',), ('water_celsius',),
-             ('boiling_seconds_count', 'boiling_seconds_sum')],
-            [metric.series for metric in (BOILED, WATER, TIME)])
-
     def test_as_a_table(self):
         self.assertEqual(
             [('``eggs_boiled_total{size}``', 'counter',

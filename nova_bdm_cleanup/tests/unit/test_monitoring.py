@@ -65,7 +65,7 @@ class NamesTest(base.TestCase):
 
     def assertExist(self, where: str, query: str) -> None:
         known = {name: set(metric.labels)
-                 for metric in METRICS for name in metric.series}
+                 for metric in METRICS for name in promtool.series(metric)}
         found = re.findall(r'\b((?:node|nova)_\w+)(?:\{(.*?)\})?', query)
         self.assertTrue(found, where)
         for name, selection in found:
@@ -92,7 +92,7 @@ class NamesTest(base.TestCase):
         asked = ' '.join([*(rule['expr'] for rule in rules()),
                           *(query for _, query in queries())])
         for metric in METRICS:
-            for name in metric.series:
+            for name in promtool.series(metric):
                 self.assertRegex(asked, r'\b%s\b' % name)
 
     def test_reasons_exist(self) -> None:

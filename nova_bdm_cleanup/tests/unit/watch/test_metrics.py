@@ -23,7 +23,8 @@ PREFIX = 'nova_bdm_cleanup_'
 #: Each series with its type, and its labels beside the host.
 NAMES = {
     name[len(PREFIX):]: (metric.kind, {*metric.labels} - {'host'})
-    for metric in metrics.TABLE.metrics for name in metric.series}
+    for metric in metrics.TABLE.metrics
+    for name in promtool.series(metric)}
 
 
 def known(reason, first, announced=True, number=1):
