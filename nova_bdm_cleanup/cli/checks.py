@@ -23,6 +23,7 @@ from oslo_upgradecheck.upgradecheck import Code, Result
 
 from nova_bdm_cleanup import prometheus, terminal
 from nova_bdm_cleanup.cli import novaconf
+from nova_bdm_cleanup.cli.status_command import State, status_of
 from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.api import Api
@@ -31,8 +32,6 @@ from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.watch import status
-from nova_bdm_cleanup.watch.status import State
 
 _GROUP, _NAME = 'os_vif', 'bdm_cleanup'
 
@@ -132,7 +131,7 @@ class Checks(upgradecheck.UpgradeCommands):
     def running(self) -> _Outcome:
         """Whether it works in the nova-compute that runs by now."""
         path, _ = options.store(self._conf)
-        found = status.status_of(self._conf.host, path, time.time())
+        found = status_of(self._conf.host, path, time.time())
         if found.state is State.REFUSED:
             return Code.FAILURE, found.why
         return (Code.WARNING if found.state is State.STALE or found.others

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import collections
 from collections.abc import Iterator
 import dataclasses
+import enum
 import json
 import shutil
 import time
@@ -16,19 +18,29 @@ from nova_bdm_cleanup.cli import novaconf
 from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.watch import Sighting
+from nova_bdm_cleanup.store.journal import Journal, REMOVALS
+from nova_bdm_cleanup.store.processes import Process, Processes
+from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 from nova_bdm_cleanup.terminal import ExitCode
-from nova_bdm_cleanup.watch import status
-from nova_bdm_cleanup.watch.status import State
 
-#: Documented; scripts go by them.
-EXIT_CODES = {
-    State.ACTIVE: ExitCode.OK,
-    State.NOT_ACTIVE: ExitCode.NOTHING,
-    State.REFUSED: ExitCode.REFUSED,
-    State.STALE: ExitCode.PARTLY,
-    State.CANNOT_TELL: ExitCode.FINDINGS,
-}
+#: So many intervals without a good round are too many.
+_STALE = 3
+
+_REMEDY = '[bdm_cleanup] enabled = true and a restart of nova-compute'
+
+
+class State(enum.Enum):
+    """What can be said of it, and the exit code: interfaces, both."""
+
+    ACTIVE = 'active', ExitCode.OK
+    NOT_ACTIVE = 'not-active', ExitCode.NOTHING
+    REFUSED = 'refused', ExitCode.REFUSED
+    STALE = 'stale', ExitCode.PARTLY
+    CANNOT_TELL = 'cannot-tell', ExitCode.FINDINGS
+
+    def __str__(self) -> str:
+        return self.value[0]
+
 
 _REMOVED = frozenset(map(str, REMOVED))
 
@@ -37,24 +49,96 @@ _OPEN = (('Server', 'server'), ('Volume', 'volume'), ('Reason', 'reason'),
          ('Since (UTC)', 'since'), ('What to do', 'what_to_do'))
 
 
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """The plugin in one nova-compute."""
+
+    state: State
+    #: Why it is that; empty when all is well.
+    why: str
+    process: Process | None = None
+    last: Round = Round()
+    #: What the last good round of the audit found.
+    known: tuple[Sighting, ...] = ()
+    removals_last_hour: int = 0
+    #: The nova-computes of other names, if this one was never started.
+    others: tuple[str, ...] = ()
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether anybody knows what is open."""
+        return bool(self.process and self.process.facts.get('audit_interval')
+                    and self.last.succeeded)
+
+    @property
+    def findings(self) -> dict[str, int]:
+        """By reason, how many were told and are still there."""
+        return dict(sorted(collections.Counter(
+            s.reason for s in self.known if s.announced).items()))
+
+    @property
+    def open(self) -> tuple[Sighting, ...]:
+        """Those for which something is to be done, the worst first."""
+        return tuple(sorted(
+            (s for s in self.known if s.announced
+             and s.reason != Reason.OPTED_OUT),
+            key=lambda s: s.reason != Reason.ROOT_VOLUME_DANGLING))
+
+
+def status_of(host: str, path: str, now: float) -> Status:
+    """What the store and the kernel say.
+
+    :raises StoreError: when the store cannot be read
+    """
+    # The size limits only who writes.
+    processes, watch = Processes(path, 0, host), Watch(path, 0, host)
+    process = processes.last()
+    if process is None:
+        others = processes.hosts()
+        return Status(
+            State.NOT_ACTIVE, 'not running in any nova-compute named %s; %s'
+            % (host, 'for %s give its --config-file' % ' or '.join(others)
+               if others else 'it needs ' + _REMEDY), others=others)
+    last = watch.last()
+    interval = process.facts.get('audit_interval', 0)
+    age = now - max(last.succeeded or 0.0, process.since)
+    state, why = State.ACTIVE, ''
+    if not processes.is_running():
+        state, why = State.NOT_ACTIVE, (
+            'the nova-compute that had it (process %s) has ended; one that '
+            'runs by now runs without the plugin, and needs %s' % (
+                process.pid, _REMEDY))
+    elif process.problem:
+        state, why = State.REFUSED, process.problem
+    elif interval and age > _STALE * interval:
+        state, why = State.STALE, (
+            'no round of the audit has succeeded for %d s%s'
+            % (age, last.problem and ': ' + last.problem))
+    return Status(
+        state, why, process, last,
+        # What was known when there was an audit is old by now.
+        watch.known() if interval else (),
+        Journal(path, 0, lambda: now).spent(REMOVALS))
+
+
 def run(args: argparse.Namespace) -> int:
     """Show the state, and what is open."""
     conf = novaconf.load(args)
     path = conf[GROUP].store
     try:
-        found = status.status_of(conf.host, path, time.time())
+        found = status_of(conf.host, path, time.time())
     except StoreError as exc:
-        found = status.Status(State.CANNOT_TELL, str(exc))
+        found = Status(State.CANNOT_TELL, str(exc))
     if args.json:
         print(json.dumps(_as_dict(found), indent=2))
     else:
         print(terminal.columns(_lines(found, conf.host)))
         if found.is_audited and found.open:
             print('\n' + _table(_open(found)))
-    return EXIT_CODES[found.state]
+    return found.state.value[1]
 
 
-def _lines(found: status.Status, host: str) -> Iterator[tuple[str, Any]]:
+def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
     """What people read."""
     yield 'Host', host
     yield 'State', '%s: %s' % (found.state, found.why) if found.why else (
@@ -96,7 +180,7 @@ def _lines(found: status.Status, host: str) -> Iterator[tuple[str, Any]]:
                             else 'not known before the first round')
 
 
-def _counts(found: status.Status) -> str:
+def _counts(found: Status) -> str:
     kept = found.findings.get(str(Reason.OPTED_OUT), 0)
     once = sum(not s.announced for s in found.known)
     return ''.join((
@@ -105,37 +189,30 @@ def _counts(found: status.Status) -> str:
         ', %d seen once so far' % once if once else ''))
 
 
-def _open(found: status.Status) -> list[dict[str, Any]]:
+def _open(found: Status) -> list[dict[str, Any]]:
     """What scripts read of what is open."""
     facts = found.process.facts if found.process else {}
     observes = facts.get('mode') == 'observe'
-    kept = {s.server for s in found.open if s.reason not in _REMOVED}
+    # Something else at the server is not removed.
+    need_a_look = {s.server for s in found.open if s.reason not in _REMOVED}
     rows = []
     for sighting in found.open:
+        server, reason = sighting.server, sighting.reason
+        if reason not in _REMOVED:
+            to_do = 'explain ' + reason
+        elif observes:
+            to_do = 'explain %s' % Reason.OBSERVE_MODE
+        elif sighting.held:
+            to_do = 'explain %s' % Reason.OVER_LIMIT
+        else:
+            to_do = '%s %s' % (
+                'show' if server in need_a_look else 'clean', server)
         row = dataclasses.asdict(sighting)
         del row['announced'], row['held']
         row['since'] = row.pop('first')
-        row['what_to_do'] = _what_to_do(
-            sighting, observes, sighting.server in kept)
+        row['what_to_do'] = 'openstack bdm ' + to_do
         rows.append(row)
     return rows
-
-
-def _what_to_do(known: Sighting, observes: bool, needs_look: bool) -> str:
-    """A command.
-
-    :param needs_look: something else at the server is not removed
-    """
-    reason = known.reason
-    if reason in _REMOVED:
-        if observes:
-            reason = str(Reason.OBSERVE_MODE)
-        elif known.held:
-            reason = str(Reason.OVER_LIMIT)
-        else:
-            return 'openstack bdm %s %s' % (
-                'show' if needs_look else 'clean', known.server)
-    return 'openstack bdm explain ' + reason
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
@@ -150,7 +227,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     return '\n\n'.join(terminal.columns(zip(titles, row)) for row in cells)
 
 
-def _as_dict(found: status.Status) -> dict[str, Any]:
+def _as_dict(found: Status) -> dict[str, Any]:
     """What scripts read; its fields are documented and stay."""
     process, last = found.process, found.last
     return {

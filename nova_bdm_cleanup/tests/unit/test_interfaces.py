@@ -105,8 +105,8 @@ def _commands() -> Iterator[str]:
 
 
 def _codes_of_the_node() -> Iterator[str]:
-    for state, code in status_command.EXIT_CODES.items():
-        yield 'state %s: exit code %d' % (state, code)
+    for state in status_command.State:
+        yield 'state %s: exit code %d' % state.value
     for verdict in upgradecheck.Code:
         yield 'exit code of check %d: %s' % (verdict, verdict.name.lower())
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 import dataclasses
 import os
 
+from nova_bdm_cleanup.cli.status_command import State, status_of
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Charge, Journal, REMOVALS
 from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 from nova_bdm_cleanup.tests.unit import base, running
-from nova_bdm_cleanup.watch import status
-from nova_bdm_cleanup.watch.status import State
 
 HOUR = 3600
 NOON = 1_800_014_400.0
@@ -34,7 +33,7 @@ class StatusTest(base.TestCase):
         running.end(self.path, host)
 
     def status(self, host='compute1'):
-        return status.status_of(host, self.path, self.now)
+        return status_of(host, self.path, self.now)
 
     def assertState(self, state, *words, host='compute1'):
         found = self.status(host)
