@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 import dataclasses
 import sqlite3
+from typing import NamedTuple
 
 from nova_bdm_cleanup.rules.facts import REMOVED
 from nova_bdm_cleanup.store.database import Database
@@ -31,7 +32,7 @@ class Sighting:
     attachment: str | None
     device: str | None
     explanation: str
-    #: Since when it is there; as in the rest, two are the same without.
+    #: Since when it is one.  This and what follows tell no two apart.
     first: float = dataclasses.field(default=0.0, compare=False)
     #: It was seen often enough to be told.
     announced: bool = dataclasses.field(default=False, compare=False)
@@ -43,16 +44,15 @@ class Sighting:
         return self.server, self.subject, self.reason
 
 
-@dataclasses.dataclass(frozen=True)
-class Changes:
+class Changes(NamedTuple):
     """What one round changes in what is known."""
 
     #: To be told now.
-    new: tuple[Sighting, ...] = ()
+    new: tuple[Sighting, ...]
     #: Told before, and no longer so.
-    gone: tuple[Sighting, ...] = ()
+    gone: tuple[Sighting, ...]
     #: All that is there now.
-    known: tuple[Sighting, ...] = ()
+    known: tuple[Sighting, ...]
 
 
 @dataclasses.dataclass(frozen=True)

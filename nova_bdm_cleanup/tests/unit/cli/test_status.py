@@ -7,7 +7,6 @@ import dataclasses
 import os
 
 from nova_bdm_cleanup.cli.status_command import State, status_of
-from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Charge, Journal, REMOVALS
 from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 from nova_bdm_cleanup.tests.unit import base, running
@@ -51,22 +50,6 @@ class StatusTest(base.TestCase):
             found.process, found.last, found.findings,
             found.removals_last_hour, found.others))
         self.assertFalse(os.path.exists(os.path.dirname(self.path)))
-
-    def test_active(self):
-        self.start()
-        found = self.assertState(State.ACTIVE)
-        self.assertEqual((os.getpid(), NOON), (
-            found.process.pid, found.process.since))
-
-    def test_it_has_ended(self):
-        self.start()
-        self.end()
-        self.assertState(State.NOT_ACTIVE, 'process %d' % os.getpid(),
-                         'ended', '[bdm_cleanup] enabled = true')
-
-    def test_refused(self):
-        self.start(problem='this Nova is not known')
-        self.assertState(State.REFUSED, 'this Nova is not known')
 
     def test_two_nova_computes(self):
         self.start('compute1')
@@ -161,9 +144,3 @@ class StatusTest(base.TestCase):
         self.assertEqual(5, self.status().removals_last_hour)
         self.now += 1
         self.assertEqual(3, self.status().removals_last_hour)
-
-    def test_the_store_cannot_be_read(self):
-        self.start()
-        with open(self.path, 'wb') as file:
-            file.write(b'no store at all ' * 256)
-        self.assertRaises(StoreError, self.status)

@@ -191,6 +191,9 @@ class StatusCommandTest(base.CommandTest):
         running.end(self.path)
         code, found = self.json()
         self.assertEqual((1, 'not-active'), (code, found['state']))
+        for words in ('process %d) has ended' % os.getpid(),
+                      '[bdm_cleanup] enabled = true'):
+            self.assertIn(words, found['why'])
         self.assertEqual(os.getpid(), found['process']['pid'])
 
     def test_refused(self):
