@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import re
@@ -129,9 +130,8 @@ def _as_dict(entry: Recorded) -> dict[str, Any]:
         'time': _time(entry.time),
         'outcome': entry.outcome,
         'removed': list(entry.removed),
-        'steps': [
-            {'time': _time(s.time), 'name': s.name, 'outcome': s.outcome,
-             'subject': s.subject} for s in entry.steps],
+        'steps': [{**dataclasses.asdict(s), 'time': _time(s.time)}
+                  for s in entry.steps],
         'record': entry.record,
     }
 
