@@ -33,8 +33,6 @@ from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
 
-_GROUP, _NAME = 'os_vif', 'bdm_cleanup'
-
 #: What ``service_token_roles`` of Cinder's ``[keystone_authtoken]`` is, unless
 #: somebody has changed it.
 _SERVICE_ROLE = 'service'
@@ -86,11 +84,11 @@ class Checks(upgradecheck.UpgradeCommands):
     def plugin(self) -> _Outcome:
         """Whether nova-compute finds the plugin, and may use it."""
         points = [p for d in metadata.distributions() for p in d.entry_points
-                  if p.group == _GROUP and p.name == _NAME]
+                  if (p.group, p.name) == ('os_vif', 'bdm_cleanup')]
         if not points:
             return Code.FAILURE, (
-                'this Python has no entry point %s in the group %s: pip '
-                'install nova-bdm-cleanup into it' % (_NAME, _GROUP))
+                'this Python has no entry point bdm_cleanup in the group '
+                'os_vif: pip install nova-bdm-cleanup into it')
         points[0].load()
         if not self._conf[GROUP].enabled:
             return Code.WARNING, ('it is not enabled: set [bdm_cleanup] '

@@ -12,7 +12,6 @@ from unittest import mock
 from oslo_upgradecheck.upgradecheck import Code, Result
 
 from nova_bdm_cleanup.cli import checks, main, novaconf
-from nova_bdm_cleanup.terminal import CommandError, ExitCode
 from nova_bdm_cleanup.tests.unit import base
 
 
@@ -53,32 +52,6 @@ class CheckCommandTest(base.TestCase):
             {'check': 'Check 0', 'result': 2, 'details': 'set this'},
             {'check': 'Check 1', 'result': 0, 'details': None},
         ]}, json.loads(output))
-
-    def refused(self, *arguments: str,
-                error: CommandError | None = None) -> tuple[int, str]:
-        errors = io.StringIO()
-        with contextlib.redirect_stderr(errors), mock.patch.object(
-                novaconf, 'load_nova', autospec=True, side_effect=error):
-            return main.main(['check', *arguments]), errors.getvalue()
-
-    def test_configuration_cannot_be_read(self) -> None:
-        code, errors = self.refused(error=CommandError(
-            ExitCode.BAD_INPUT, 'no such file: nova.conf'))
-        self.assertEqual(ExitCode.BAD_INPUT, code)
-        self.assertIn('no such file: nova.conf', errors)
-
-    def test_tool_failure(self) -> None:
-        with mock.patch.object(checks, 'Checks', autospec=True,
-                               side_effect=ValueError('odd')):
-            code, errors = self.refused()
-        self.assertEqual(ExitCode.BROKEN, code)
-        self.assertIn('ValueError: odd', errors)
-
-    def test_bad_argument(self) -> None:
-        with contextlib.redirect_stderr(io.StringIO()):
-            exc = self.assertRaises(SystemExit, main.main,
-                                    ['check', '--yaml'])
-        self.assertEqual(ExitCode.BAD_INPUT, exc.code)
 
     def test_without_nova(self) -> None:
         errors = io.StringIO()

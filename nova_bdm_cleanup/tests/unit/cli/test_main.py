@@ -20,6 +20,7 @@ class MainTest(base.CommandTest):
 
     def test_usage_errors(self):
         for words in ((), ('journal',), ('nonsense',), ('journal', 'show'),
+                      ('check', '--yaml'),
                       ('journal', 'list', '--since', 'yesterday'),
                       ('journal', 'list', '--since', '99999999999d'),
                       ('journal', 'list', '--jour', 'x'),
