@@ -39,7 +39,8 @@ _APPLICATION = 0x62646d63
 #: The version of all tables.
 _VERSION = 1
 
-#: What each feature keeps.  Released statements are never changed.
+#: What each feature keeps.  What was released is never changed: a later
+#: release adds a feature, whose tables the first change makes.
 SCHEMA = {
     'journal': (
         # With AUTOINCREMENT a serial number is known also when its entry is
