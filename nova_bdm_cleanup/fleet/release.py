@@ -13,7 +13,7 @@ from nova_bdm_cleanup.fleet.acts import Act, Result
 from nova_bdm_cleanup.fleet.release_facts import (
     Call,
     Connector,
-    ReleaseFacts,
+    HeldVolume,
     ReleaseStep,
 )
 from nova_bdm_cleanup.openstack import errors
@@ -153,8 +153,8 @@ class Releaser:
             if volume.status in ('attaching', 'reserved'):
                 self._see_guest(server, volume_id, disks, guests)
         gone = {s: self._see_gone(s) for s in servers if servers[s] is None}
-        return release_rules.decide(ReleaseFacts(
-            volume, attachments, servers, frozenset(claims),
+        return release_rules.decide(HeldVolume(
+            volume, attachments, servers, tuple(sorted(claims)),
             frozenset(s for s in gone if gone[s][0]),
             {s: host for s, (_, host) in gone.items() if host},
             frozenset(stale), disks, guests, self._connector,
@@ -286,16 +286,6 @@ def _delete(cinder: Cinder, step: ReleaseStep) -> None:
         raise errors.NotFound('the attachment is gone already')
 
 
-def _complete(cinder: Cinder, step: ReleaseStep) -> None:
-    cinder.complete_attachment(step.attachment_id or '')
-
-
-def _force_detach(cinder: Cinder, step: ReleaseStep) -> None:
-    cinder.act(step.volume, Call.FORCE_DETACH.value, {
-        'attachment_id': step.attachment_id,
-        'connector': dict(step.connector or {})})
-
-
 def _terminate(cinder: Cinder, step: ReleaseStep) -> None:
     """Have the back end unmap what Cinder has no record of.
 
@@ -304,37 +294,35 @@ def _terminate(cinder: Cinder, step: ReleaseStep) -> None:
     """
     cinder.act(step.volume, 'os-reserve')
     try:
-        attachments = cinder.attachments_of(step.volume)
-    except errors.ApiError as exc:
-        _unreserve(cinder, step)
-        raise errors.Conflict(str(exc)) from exc
-    if attachments:
-        _unreserve(cinder, step)
-        raise errors.Refused('attachment %s of the volume is new'
-                             % attachments[0].id)
-    try:
+        try:
+            attachments = cinder.attachments_of(step.volume)
+        except errors.ApiError as exc:
+            raise errors.Conflict(str(exc)) from exc
+        if attachments:
+            raise errors.Refused('attachment %s of the volume is new'
+                                 % attachments[0].id)
         # Cinder ends the reservation when the back end has done it.
         cinder.act(step.volume, Call.TERMINATE.value,
-                   {'connector': dict(step.connector or {})})
+                   {'connector': step.connector})
     except (errors.Refused, errors.Conflict, errors.NotFound):
-        _unreserve(cinder, step)
+        try:
+            cinder.act(step.volume, Call.UNRESERVE.value)
+        except errors.ApiError as exc:
+            # "Refused" would say that the volume is as it was.
+            raise errors.Unanswered(str(exc), exc.status) from exc
         raise
 
 
-def _unreserve(cinder: Cinder, step: ReleaseStep) -> None:
-    try:
-        cinder.act(step.volume, Call.UNRESERVE.value)
-    except errors.ApiError as exc:
-        # "Refused" would say that the volume is as it was.
-        raise errors.Unanswered(str(exc), exc.status) from exc
-
-
-_MAKE: dict[Call, Callable[[Cinder, ReleaseStep], None]] = {
+_MAKE: dict[Call, Callable[[Cinder, ReleaseStep], object]] = {
     Call.DELETE: _delete,
     Call.COMPLETE_AND_DELETE: _delete,
-    Call.FORCE_DETACH: _force_detach,
+    Call.FORCE_DETACH: lambda cinder, step: cinder.act(
+        step.volume, Call.FORCE_DETACH.value, {
+            'attachment_id': step.attachment_id,
+            'connector': step.connector}),
     Call.TERMINATE: _terminate,
-    Call.COMPLETE: _complete,
+    Call.COMPLETE: lambda cinder, step: cinder.complete_attachment(
+        step.attachment_id or ''),
     Call.ROLL_DETACHING: lambda cinder, step: cinder.act(
         step.volume, Call.ROLL_DETACHING.value),
     Call.UNRESERVE: lambda cinder, step: cinder.act(

@@ -85,21 +85,22 @@ NO_CONNECTOR = Connector()
 
 
 @dataclasses.dataclass(frozen=True)
-class ReleaseFacts:
+class HeldVolume:
     """All that is known about one volume."""
 
     volume: Volume
     attachments: tuple[Attachment, ...]
     #: The servers that attachments name; None: Nova does not know it.
     servers: Mapping[str, ComputeServer | None]
-    #: The servers that have a mapping of the volume.
-    claimed_by: frozenset[str]
-    #: Those of them that this Nova says it has deleted.
+    #: The servers that have a mapping of the volume, in order.
+    claimed_by: tuple[str, ...]
+    #: Of the servers that attachments name, those that this Nova says it has
+    #: deleted.
     deleted: frozenset[str]
     #: Where servers that Nova does not know have a volume attached: a host
     #: that is no compute host of this Nova.
     elsewhere: Mapping[str, str]
-    #: Attachments of existing servers that the rules call stale.
+    #: Attachments of existing servers that the rules of a reboot call stale.
     stale: frozenset[str]
     #: What the API shows of the mappings of the volume, by server, where an
     #: attach may hang.
@@ -111,17 +112,238 @@ class ReleaseFacts:
     policy: Policy
     #: The time of all this.
     now: datetime.datetime
+    attachment: Attachment | None = None
 
-    def guest_has_it(self, server_id: str | None) -> bool | None:
-        """Whether a guest has the disk; None: it is not known."""
-        devices = self.guests.get(server_id or '')
+    @property
+    def needs_look(self) -> bool:
+        """Another Nova may have the server."""
+        return False
+
+    @property
+    def host(self) -> str | None:
+        """The host that is connected, where Cinder tells it."""
+        return (self.volume.host_of(self.attachment.id) if self.attachment
+                else None)
+
+    @property
+    def neighbours(self) -> list[Attachment]:
+        """The other attachments of the volume."""
+        return [a for a in self.attachments if a != self.attachment]
+
+    @property
+    def is_available(self) -> bool:
+        return self.volume.status == 'available'
+
+    @property
+    def is_young(self) -> bool:
+        """Something has happened to it just now."""
+        return self.policy.is_young(self.volume.updated_at, self.now)
+
+    @property
+    def is_stuck(self) -> bool:
+        return self.policy.is_stuck(self.volume.updated_at, self.now)
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self.volume.status in ('in-use', 'available')
+
+    @property
+    def may_be_under_way(self) -> bool:
+        return self.is_young if self.is_at_rest else not self.is_stuck
+
+    # Words
+
+    @property
+    def wait(self) -> str:
+        """When it will be old enough."""
+        return self.wait_for_grace if self.is_at_rest else self.wait_for_stuck
+
+    @property
+    def wait_for_grace(self) -> str:
+        return self._wait(self.policy.grace_period, '--grace-period')
+
+    @property
+    def wait_for_stuck(self) -> str:
+        return self._wait(self.policy.stuck_after, '--stuck-after')
+
+    def _wait(self, period: datetime.timedelta, option: str) -> str:
+        if self.volume.updated_at is None:
+            return 'Cinder does not say since when'
+        # Up to the next whole second.
+        end = self.volume.updated_at + period + datetime.timedelta(seconds=1)
+        return 'wait until %s UTC (%s)' % (
+            end.astimezone(datetime.timezone.utc).strftime(
+                '%Y-%m-%d %H:%M:%S'), option)
+
+    @property
+    def why_unused(self) -> str:
+        return ('the volume is %s, and neither Nova nor an attachment says '
+                'by whom' % self.volume.status)
+
+    @property
+    def wanted(self) -> str:
+        return ('Cinder kept no connector: give --connector with the output '
+                'of "nova-manage volume_attachment get_connector --json" on '
+                + ('host ' + self.host if self.host else
+                   'the host that had the volume, or --connector none if no '
+                   'host ever had it'))
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldAttachment(HeldVolume):
+    """The same about one of its attachments."""
+
+    attachment: Attachment
+
+    @property
+    def server(self) -> ComputeServer | None:
+        """The server that it names, if Nova knows it."""
+        return self.servers.get(self.attachment.server_id or '')
+
+    @property
+    def is_attached(self) -> bool:
+        return self.attachment.status == 'attached'
+
+    @property
+    def is_said_unconnected(self) -> bool:
+        """The operator says that no host was let in, and nothing in Cinder
+        shows that one was.
+        """
+        return self.connector.is_none and self.attachment.is_legacy
+
+    @property
+    def host_elsewhere(self) -> str | None:
+        """A host with a volume of its server, and of no Nova that is known."""
+        return self.elsewhere.get(self.attachment.server_id or '')
+
+    @property
+    def needs_look(self) -> bool:
+        return (self.attachment.server_id is not None and self.server is None
+                and (self.host_elsewhere is not None
+                     or self.attachment.server_id not in self.deleted))
+
+    @property
+    def server_has_mapping(self) -> bool:
+        return self.server is not None and self.server.id in self.claimed_by
+
+    @property
+    def host_has_mapping(self) -> bool:
+        """The same of a server that some host runs, or ran."""
+        return (self.server is not None and self.server_has_mapping
+                and not self.server.is_shelved)
+
+    @property
+    def is_half_attached(self) -> bool:
+        return self.host_has_mapping and not self.is_attached
+
+    @property
+    def is_out_of_step(self) -> bool:
+        """It is as it should be, and only the volume's state is not."""
+        return (self.host_has_mapping and self.is_attached
+                and self.volume.status in ('attaching', 'reserved'))
+
+    @property
+    def disk(self) -> Disk | None:
+        """The mapping of its server, as the API shows it."""
+        return self.disks.get(self.attachment.server_id or '')
+
+    @property
+    def is_named_by_mapping(self) -> bool:
+        return self.disk is not None and self.disk.attachment_id in (
+            None, self.attachment.id)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """An attach that got as far as the host; the mapping names it."""
+        return (self.is_half_attached and self.attachment.connected
+                and self.disk is not None
+                and self.disk.attachment_id == self.attachment.id
+                and not self.unfinished_neighbours)
+
+    @property
+    def guest_has_it(self) -> bool | None:
+        """Whether its guest has the disk; None: it is not known."""
+        devices = self.guests.get(self.attachment.server_id or '')
         if not devices:
             # One that is off has none.
             return None if devices is None else False
-        disk = self.disks.get(server_id or '')
-        if disk is None or not disk.device:
+        if self.disk is None or not self.disk.device:
             return None
-        return spelling.device(disk.device) in devices
+        return spelling.device(self.disk.device) in devices
+
+    @property
+    def server_is_served(self) -> bool:
+        """Another attachment attaches the volume to the same server."""
+        return any(a.server_id == self.attachment.server_id
+                   and a.status == 'attached' for a in self.neighbours)
+
+    @property
+    def is_being_detached(self) -> bool:
+        return self.volume.status == 'detaching' and self.is_attached
+
+    @property
+    def was_connected(self) -> bool:
+        """Some host may have the volume open.
+
+        Who gives a connector says that its host was let in.
+        """
+        return bool(
+            self.connector.host or self.attachment.connected
+            or self.attachment.is_legacy and (
+                self.host is not None or not self.is_said_unconnected))
+
+    @property
+    def unfinished_neighbours(self) -> list[Attachment]:
+        """Operations of others: Cinder would compute a state below them."""
+        return [a for a in self.neighbours if a.status != 'attached' and (
+            not a.server_id or self.servers[a.server_id] is not None)]
+
+    @property
+    def other_claims(self) -> list[str]:
+        """Other servers with a mapping of the volume that stand in the way.
+
+        Those of a multiattach volume do not, if they have an attachment of
+        their own.
+        """
+        attached = [a.server_id for a in self.neighbours] \
+            if self.volume.multiattach else []
+        return [s for s in self.claimed_by
+                if s != self.attachment.server_id and s not in attached]
+
+    # Words
+
+    @property
+    def wait_or_not(self) -> str:
+        return '' if self.is_stuck else ': ' + self.wait_for_stuck
+
+    @property
+    def task(self) -> str:
+        return (self.server.task_state or self.server.status
+                if self.server else '')
+
+    @property
+    def way_out(self) -> str:
+        if self.server and self.server.host:
+            return ('a hard reboot removes it in the safe order: openstack '
+                    'bdm clean %s' % self.server.id)
+        return 'can be released'
+
+    @property
+    def or_never(self) -> str:
+        return ('; if no host ever had it: openstack bdm release --connector '
+                'none %s' % self.attachment.id
+                if self.attachment.is_legacy and self.host is None
+                and not self.neighbours and not self.volume.multiattach
+                else '')
+
+    @property
+    def why_unused(self) -> str:
+        if self.server is None:
+            return ('Nova has deleted server %s' if self.attachment.server_id
+                    in self.deleted else
+                    'Nova never knew server %s, or has purged it'
+                    ) % self.attachment.server_id
+        return 'server %s has no mapping of the volume' % self.server.id
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,37 +5,412 @@ Cinder checks next to nothing before it detaches.  So everything is checked
 here: one pure function from the facts about a volume to the call for each of
 its attachments, or to the reason why there is none.  The order of the rows of
 a table is the order of the questions; the first that holds decides.
-
-* :mod:`release_facts`: what is known, and what may follow
-* :mod:`held_attachments`: the table for each attachment of a volume
-* :mod:`held_volumes`: the table for a volume without any
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from nova_bdm_cleanup.fleet.held_attachments import (
-    HELD_ATTACHMENTS,
-    HeldAttachment,
-)
-from nova_bdm_cleanup.fleet.held_volumes import HELD_VOLUMES, HeldVolume
 from nova_bdm_cleanup.fleet.release_facts import (
     Call,
+    HeldAttachment,
+    HeldVolume,
+    NO_CONNECTOR,
     Outcome,
-    ReleaseFacts,
+    REFUSED,
     ReleaseStep,
+    SETTLED,
 )
-from nova_bdm_cleanup.rules.table import first, Row
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import TAKEN
+from nova_bdm_cleanup.rules.table import first, Row, Table
+
+#: What Cinder would not check, with an attachment or without.
+VOLUME_ROWS: tuple[Row[Any, Outcome], ...] = (
+
+    Row('(the volume) is marked ``bdm_cleanup=keep``',
+        lambda v: v.volume.keep,
+        REFUSED,
+        'the volume is marked bdm_cleanup=keep'),
+
+    Row('(the volume) is being migrated',
+        lambda v: v.volume.is_migrating,
+        REFUSED,
+        'the volume is being migrated ({it.volume.migration_status})'),
+
+    Row('(the volume) is in another state than ``in-use``, ``reserved``, '
+        '``attaching``, ``detaching``, ``available``',
+        lambda v: v.volume.status not in (*TAKEN, 'available'),
+        REFUSED,
+        'the volume is {it.volume.status}'),
+)
+
+HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
+    ('The attachment', 'call'), (
+
+    *VOLUME_ROWS,
+
+    Row('is, read again, of another volume',
+        lambda a: a.attachment.volume_id != a.volume.id,
+        REFUSED,
+        'the attachment is of volume {it.attachment.volume_id}'),
+
+    Row('names no server: an image store\'s or a backup\'s',
+        lambda a: not a.attachment.server_id,
+        REFUSED,
+        'the attachment names no server: something else than Nova uses the '
+        'volume'),
+
+    # Where several regions share a Cinder, each has a Nova of its own.
+    Row('names a server that does not exist, of which this or another '
+        'attachment is ``attached`` on a host that is none of this Nova\'s '
+        'compute hosts',
+        lambda a: a.host_elsewhere,
+        REFUSED,
+        'host {it.host_elsewhere} is no compute host of this Nova, and has a '
+        'volume of server {it.attachment.server_id}: another Nova that uses '
+        'the same Cinder may have the server'),
+
+    # Nova reserves the volumes of a server before the server exists.
+    Row('names a server that does not exist, is not ``attached``, and its '
+        'volume changed within ``--grace-period``',
+        lambda a: not a.server and not a.is_attached and a.is_young,
+        REFUSED,
+        'the attachment is too new; its server may still be building: '
+        '{it.wait_for_grace}'),
+
+    # A server that exists
+    Row('names a server that Nova is changing',
+        lambda a: a.server and a.server.is_busy,
+        REFUSED,
+        'server {it.server.id} is changing ({it.task})'),
+
+    Row('names a server marked ``bdm_cleanup=keep``',
+        lambda a: a.server and a.server.keep,
+        REFUSED,
+        'server {it.server.id} is marked bdm_cleanup=keep'),
+
+    # A mapping that was never connected, or is no more.  An attach leaves
+    # that behind, which nobody misses, and so does a failed move of the
+    # server, which must get its disk back.
+    Row('is not ``attached``, its server has a mapping of the volume, and '
+        'another attachment serves it',
+        lambda a: a.is_half_attached and a.server_is_served,
+        REFUSED,
+        'server {it.server.id} has the volume by another attachment: '
+        'openstack bdm show {it.server.id}'),
+
+    Row('is not ``attached``, its server has a mapping of the volume, which '
+        'changed within ``--stuck-after``',
+        lambda a: a.is_half_attached and not a.is_stuck,
+        REFUSED,
+        'the volume is being attached: {it.wait_for_stuck}'),
+
+    # Nova saves what it knows of a disk before the guest gets it, and tells
+    # Cinder after that.  Which of the two was not done, the guest shows.
+    Row('is connected and not ``attached``, its server has a mapping that '
+        'names it, and the guest has the disk',
+        lambda a: a.is_unfinished and a.guest_has_it,
+        Outcome(Call.COMPLETE),
+        'server {it.server.id} runs with the disk as {it.disk.device}, and '
+        'its mapping names this attachment: only the last word to Cinder is '
+        'missing'),
+
+    Row('is connected and not ``attached``, its server has a mapping that '
+        'names it, and the server is stopped or its guest does not have the '
+        'disk. Once the volume is ``in-use``, Nova can take it back',
+        lambda a: a.is_unfinished and a.guest_has_it is False,
+        Outcome(Call.COMPLETE),
+        'the mapping of server {it.server.id} names this attachment, but no '
+        'guest has the disk. Once the volume is in use, Nova can take it '
+        'back: openstack server remove volume {it.server.id} '
+        '{it.volume.id}. Where that fails, Nova has saved no connection of '
+        'it: see "stuck" in the runbook'),
+
+    Row('is connected and not ``attached``, its server has a mapping that '
+        'names it, and Nova does not tell what the guest has',
+        lambda a: a.is_unfinished,
+        REFUSED,
+        'the mapping of server {it.server.id} names this attachment, and '
+        'whether its guest has the disk is not known: look with "virsh '
+        'domblklist {it.server.id}" on host {it.server.host}. Then complete '
+        'the attachment (openstack --os-volume-api-version 3.44 volume '
+        'attachment complete {it.attachment.id}) and, if the guest does not '
+        'have it, take it back (openstack server remove volume '
+        '{it.server.id} {it.volume.id})'),
+
+    Row('is not ``attached``, and its server has a mapping of the volume: an '
+        'attach or a move of the server ended half way, and only a person '
+        'knows which. Stop the server, have Nova attach the volume anew with '
+        '``nova-manage volume_attachment refresh``, and detach it then if '
+        'the server is not to have it',
+        lambda a: a.is_half_attached,
+        REFUSED,
+        'server {it.server.id} has a mapping of the volume, and the '
+        'attachment is only {it.attachment.status}: an attach or a move of '
+        'the server ended half way. Stop the server and have Nova attach '
+        'the volume anew with "nova-manage volume_attachment refresh"; then '
+        'detach it, if the server is not to have it'),
+
+    Row('is ``attached``, its server has a mapping of the volume, which is '
+        '``attaching`` or ``reserved`` for less than ``--stuck-after``, or '
+        'another attachment of it is not ``attached``',
+        lambda a: a.is_out_of_step and (
+            not a.is_stuck or a.unfinished_neighbours),
+        REFUSED,
+        'the volume is being attached{it.wait_or_not}'),
+
+    Row('is ``attached``, its server has a mapping that names it or none, '
+        'and the volume is ``attaching`` or ``reserved``: only its state is '
+        'put right',
+        lambda a: a.is_out_of_step and a.is_named_by_mapping,
+        Outcome(Call.COMPLETE),
+        'server {it.server.id} has the volume, and nothing is under way, but '
+        'the volume is {it.volume.status}'),
+
+    Row('is of a server that has a mapping of the volume, which is not '
+        '``detaching``',
+        lambda a: a.server_has_mapping and not a.is_being_detached,
+        SETTLED,
+        'server {it.server.id} uses the volume; nothing to release'),
+
+    # To a reboot a volume that is detaching is none of its business, and
+    # one that is in use without a mapping is stale.
+    Row('is ``attached``, its server exists, and the volume is ``detaching`` '
+        'for less than ``--stuck-after``',
+        lambda a: a.server and a.is_being_detached and not a.is_stuck,
+        REFUSED,
+        'the volume is being detached: {it.wait_for_stuck}'),
+
+    Row('is ``attached``, its server has a mapping of the volume, which is '
+        '``detaching``',
+        lambda a: a.server_has_mapping,
+        Outcome(Call.ROLL_DETACHING),
+        'the detach failed in Nova, and server {it.server.id} still has the '
+        'disk'),
+
+    Row('is ``attached``, its server is locked and has no mapping of the '
+        'volume, which is ``detaching``',
+        lambda a: a.server and a.is_being_detached and a.server.locked,
+        REFUSED,
+        'server {it.server.id} is locked: an administrator may be at work'),
+
+    Row('is ``attached``, its server has no mapping of the volume, which is '
+        '``detaching``; the attachment is stale then',
+        lambda a: a.server and a.is_being_detached,
+        Outcome(Call.ROLL_DETACHING),
+        'the detach ended half way, and server {it.server.id} has no mapping '
+        'of the volume; once the volume is in use again, the attachment is '
+        'stale, and {it.way_out}'),
+
+    Row('names a server that exists, and it is not certain that it is stale',
+        lambda a: a.server and a.attachment.id not in a.stale,
+        REFUSED,
+        'server {it.server.id} exists, and it is not certain that the '
+        'attachment is stale: openstack bdm show {it.server.id}'),
+
+    # Taking a disk away below a guest hands its data to the next server
+    # that gets the same device.
+    Row('is stale, but its server is on a host that may have the volume '
+        'open: ``openstack bdm clean`` removes it in the safe order. Whether '
+        'a host was let in is not asked where Cinder kept neither connector '
+        'nor host, and ``--connector none`` says that none was',
+        lambda a: a.server and a.server.host and a.was_connected,
+        REFUSED,
+        'host {it.server.host} may have the volume open; a hard reboot '
+        'removes it in the safe order: openstack bdm clean {it.server.id}'
+        '{it.or_never}'),
+
+    Row('is stale and was never connected, and its volume changed within '
+        '``--grace-period``',
+        lambda a: a.server and not a.was_connected and a.is_young,
+        REFUSED,
+        'the attachment is too new: {it.wait_for_grace}'),
+
+    # Nobody uses it
+    Row('is used by nobody, but another attachment of the volume, of a '
+        'server that exists or of none, is not ``attached``',
+        lambda a: a.unfinished_neighbours,
+        REFUSED,
+        '{it.why_unused}, but attachment {it.unfinished_neighbours[0].id} of '
+        'the volume is {it.unfinished_neighbours[0].status}'),
+
+    Row('is used by nobody, but another server has a mapping of the volume '
+        'and (multiattach) no attachment of its own',
+        lambda a: a.other_claims,
+        REFUSED,
+        '{it.why_unused}, but server {it.other_claims[0]} has a mapping of '
+        'the volume'),
+
+    # Who is wrong about one thing may be wrong about what is released, too.
+    Row('is used by nobody, and ``--connector FILE`` is of another host than '
+        'Cinder names',
+        lambda a: (a.connector.host and a.host and spelling.host(a.host)
+                   != spelling.host(a.connector.host)),
+        REFUSED,
+        '{it.why_unused}, but the connector is of host {it.connector.host} '
+        'and the attachment of host {it.host}'),
+
+    Row('is used by nobody, ``--connector none`` is given, and the '
+        'attachment is connected',
+        lambda a: a.connector.is_none and a.attachment.connected,
+        REFUSED,
+        '{it.why_unused}, but Cinder kept the connection of the attachment, '
+        'so --connector none is not believed; leave it out'),
+
+    Row('is used by nobody, and is connected with a connector that Cinder '
+        'kept: the back end unmaps the volume',
+        lambda a: (a.attachment.connected
+                   and not a.attachment.is_half_connected),
+        Outcome(Call.DELETE),
+        '{it.why_unused}'),
+
+    Row('is used by nobody, and is connected, but only ``reserved``: Cinder '
+        'is told that it is attached, and the back end unmaps the volume',
+        lambda a: a.attachment.is_half_connected,
+        Outcome(Call.COMPLETE_AND_DELETE),
+        '{it.why_unused}, and a host was let in, although the attachment is '
+        'only reserved'),
+
+    # Nothing shows whether a host was let in by a call that left no trace.
+    Row('is used by nobody, only reserves the volume, and ``--connector '
+        'FILE`` is not given: the back end is told nothing',
+        lambda a: (a.attachment.status == 'reserved'
+                   and not a.connector.host),
+        Outcome(Call.DELETE),
+        '{it.why_unused}, and the attachment only reserves the volume; if a '
+        'host has it mapped all the same, which Cinder would not show, give '
+        'the connector of that host with --connector'),
+
+    Row('is used by nobody, and neither ``reserved`` nor ``attached`` nor '
+        'connected',
+        lambda a: not (a.attachment.is_legacy
+                       or a.attachment.status == 'reserved'),
+        REFUSED,
+        '{it.why_unused}, but the attachment is {it.attachment.status} '
+        'without a connection: what that means is not known'),
+
+    # Attached before Queens, or reserved and connected without a trace: a
+    # plain delete would leave the volume mapped.
+    Row('is used by nobody, Cinder kept no connector of it, and the volume '
+        'has other attachments',
+        lambda a: a.neighbours,
+        REFUSED,
+        '{it.why_unused}, but Cinder kept no connector of it, and the volume '
+        'has other attachments'),
+
+    # Made by a call to Cinder that was not Nova's, which lets no host in.
+    Row('is used by nobody, ``--connector none`` is given, and Cinder names '
+        'a host that had it',
+        lambda a: a.is_said_unconnected and a.host,
+        REFUSED,
+        '{it.why_unused}, but Cinder says that host {it.host} had the '
+        'volume, so --connector none is not believed; {it.wanted}'),
+
+    Row('is used by nobody, ``--connector none`` is given, and the volume is '
+        'multiattach: a host of another server may have it without a record',
+        lambda a: a.is_said_unconnected and a.volume.multiattach,
+        REFUSED,
+        '{it.why_unused}, but the volume is multiattach, so --connector none '
+        'is not believed; give the connector of a host'),
+
+    Row('is used by nobody, Cinder kept neither connector nor host, and '
+        '``--connector none`` says that no host ever had it: the record '
+        'goes, and the back end is told nothing',
+        lambda a: a.is_said_unconnected,
+        Outcome(Call.DELETE),
+        '{it.why_unused}, and no host ever had the volume, says --connector '
+        'none'),
+
+    Row('is used by nobody, Cinder kept no connector of it, and '
+        '``--connector FILE`` is not given',
+        lambda a: not a.connector.host,
+        REFUSED,
+        '{it.why_unused}, but {it.wanted}'),
+
+    Row('is used by nobody, and Cinder kept no connector of it (before '
+        'Queens, or a connection without a trace)',
+        lambda a: True,
+        Outcome(Call.FORCE_DETACH),
+        '{it.why_unused}'),
+))
+
+HELD_VOLUMES: Table[Row[HeldVolume, Outcome]] = Table(
+    ('The volume has no attachment, and', 'call'), (
+
+    *VOLUME_ROWS,
+
+    # The back end may be ahead of Cinder's database, which cannot tell.
+    Row('is ``available``, and ``--connector FILE`` is not given',
+        lambda v: v.is_available and not v.connector.host,
+        SETTLED,
+        'the volume is available, and nothing in Cinder holds it; if a host '
+        'has it mapped all the same, only the back end shows it: then give '
+        '--connector with the output of "nova-manage volume_attachment '
+        'get_connector --json" on that host'),
+
+    # Nothing tells an attach that is under way from one that died, nor what
+    # of it the host and the guest have.
+    Row('is ``attaching``, and a server has a mapping of it: an attach that '
+        'makes no attachment (before Queens)',
+        lambda v: v.claimed_by and v.volume.status == 'attaching',
+        REFUSED,
+        'server {it.claimed_by[0]} has a mapping of the volume, which is '
+        'attaching without an attachment, as before Queens. If nothing is '
+        'under way any more, a person must end it: see "stuck" in the '
+        'runbook'),
+
+    Row('a server has a mapping of it',
+        lambda v: v.claimed_by,
+        REFUSED,
+        'server {it.claimed_by[0]} has a mapping of the volume: openstack '
+        'bdm show {it.claimed_by[0]}'),
+
+    Row('changed within ``--grace-period`` (``in-use``, ``available``) or '
+        '``--stuck-after``',
+        lambda v: v.may_be_under_way,
+        REFUSED,
+        'the volume is {it.volume.status}, and not for long: {it.wait}'),
+
+    Row('``--connector`` is not given',
+        lambda v: v.connector == NO_CONNECTOR,
+        REFUSED,
+        '{it.why_unused}, and {it.wanted}'),
+
+    # Reserved for as long as that takes, so that nobody attaches it to the
+    # same host meanwhile.
+    Row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
+        'and the back end unmaps it',
+        lambda v: v.is_available,
+        Outcome(Call.TERMINATE),
+        'the volume is available, and no server has it; host '
+        '{it.connector.host} is taken off it'),
+
+    Row('``--connector FILE`` is given',
+        lambda v: v.connector.host,
+        Outcome(Call.FORCE_DETACH),
+        '{it.why_unused}'),
+
+    Row('is ``attaching``, and ``--connector none`` is given',
+        lambda v: v.volume.status == 'attaching',
+        Outcome(Call.UNRESERVE),
+        '{it.why_unused}'),
+
+    Row('``--connector none`` is given',
+        lambda v: True,
+        Outcome(Call.DETACH),
+        '{it.why_unused}'),
+))
 
 
-def decide(facts: ReleaseFacts) -> tuple[ReleaseStep, ...]:
+def decide(volume: HeldVolume) -> tuple[ReleaseStep, ...]:
     """What to do with a volume: one step for each of its attachments."""
-    held = [HeldAttachment(facts, a) for a in facts.attachments]
-    if held:
-        return tuple(_step(h, first(HELD_ATTACHMENTS.rows, h)) for h in held)
-    volume = HeldVolume(facts)
-    return (_step(volume, first(HELD_VOLUMES.rows, volume)),)
+    if not volume.attachments:
+        return (_step(volume, first(HELD_VOLUMES.rows, volume)),)
+    return tuple(
+        _step(held, first(HELD_ATTACHMENTS.rows, held)) for held in (
+            HeldAttachment(**{**vars(volume), 'attachment': a})
+            for a in volume.attachments))
 
 
 def _step(held: HeldVolume, row: Row[Any, Outcome]) -> ReleaseStep:

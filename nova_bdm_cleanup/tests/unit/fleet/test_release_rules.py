@@ -10,12 +10,7 @@ from typing import Any
 
 import testscenarios
 
-from nova_bdm_cleanup.fleet import (
-    held_attachments,
-    held_volumes,
-    release_facts,
-    release_rules,
-)
+from nova_bdm_cleanup.fleet import release_facts, release_rules
 from nova_bdm_cleanup.fleet.release_facts import Call
 from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk
 from nova_bdm_cleanup.rules.facts import (
@@ -355,14 +350,14 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           connector: release_facts.Connector = release_facts.NO_CONNECTOR,
           disks: Any = None, guests: Any = None,
           deleted: tuple[str, ...] = ('gone', 'also gone', 'gone too'),
-          elsewhere: Any = None, **fields: Any) -> release_facts.ReleaseFacts:
+          elsewhere: Any = None, **fields: Any) -> release_facts.HeldVolume:
     """What the tables are put to."""
     volume = Volume(id='volume', status=status, updated_at=NOW - age,
                     **fields)
     servers = {a.server_id: alive if a.server_id == 'alive' else None
                for a in attachments if a.server_id}
-    return release_facts.ReleaseFacts(
-        volume, attachments, servers, frozenset(claimed_by),
+    return release_facts.HeldVolume(
+        volume, attachments, servers, tuple(sorted(claimed_by)),
         frozenset(deleted), elsewhere or {}, frozenset(stale),
         disks or {}, guests or {}, connector, Policy(), NOW)
 
@@ -409,14 +404,14 @@ class CoverageTest(base.TestCase):
         for _name, attachments, world, *_ in cases:
             about = facts(attachments, **world)
             tested.add(id(
-                first(held_attachments.HELD_ATTACHMENTS.rows,
-                      held_attachments.HeldAttachment(about, attachments[0]))
+                first(release_rules.HELD_ATTACHMENTS.rows,
+                      release_facts.HeldAttachment(**{
+                          **vars(about), 'attachment': attachments[0]}))
                 if attachments else
-                first(held_volumes.HELD_VOLUMES.rows,
-                      held_volumes.HeldVolume(about))))
+                first(release_rules.HELD_VOLUMES.rows, about)))
         self.assertEqual([], [
-            row.cell for table in (held_attachments.HELD_ATTACHMENTS,
-                                   held_volumes.HELD_VOLUMES)
+            row.cell for table in (release_rules.HELD_ATTACHMENTS,
+                                   release_rules.HELD_VOLUMES)
             for row in table.rows if id(row) not in tested])
 
 

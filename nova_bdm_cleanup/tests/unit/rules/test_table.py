@@ -9,7 +9,7 @@ from typing import Any
 
 import hypothesis
 
-from nova_bdm_cleanup.fleet import context, held_attachments, held_volumes
+from nova_bdm_cleanup.fleet import context, release_rules
 from nova_bdm_cleanup.rules import attachments, guards, mappings, table
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.rules.world import World
@@ -25,10 +25,10 @@ TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.attachments.ATTACHMENTS':
         attachments.ATTACHMENTS,
     'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,
-    'nova_bdm_cleanup.fleet.held_attachments.HELD_ATTACHMENTS':
-        held_attachments.HELD_ATTACHMENTS,
-    'nova_bdm_cleanup.fleet.held_volumes.HELD_VOLUMES':
-        held_volumes.HELD_VOLUMES,
+    'nova_bdm_cleanup.fleet.release_rules.HELD_ATTACHMENTS':
+        release_rules.HELD_ATTACHMENTS,
+    'nova_bdm_cleanup.fleet.release_rules.HELD_VOLUMES':
+        release_rules.HELD_VOLUMES,
     'nova_bdm_cleanup.fleet.context.CONTEXT': context.CONTEXT,
 }
 
