@@ -58,9 +58,24 @@ class Act(abc.ABC):
         """The same result for everything that it is about."""
         return [Result(subject, text) for subject in self.subjects]
 
-    def unknown(self, why: object) -> list[Result]:
-        """It may be done, or not."""
-        return self.all('unknown: %s%s' % (why, self.doubt))
+    def run(self) -> tuple[list[Result], bool]:
+        """Look and do; the results, and whether somebody interrupted it."""
+        begun = False
+        try:
+            found = self.look()
+            if not found:
+                begun = True
+                found = self.do()
+            return found, False
+        except (errors.Refused, errors.Conflict, errors.NotFound) as exc:
+            return self.all('failed: %s' % exc), False
+        except errors.ApiError as exc:
+            return self.all('unknown: %s%s' % (exc, self.doubt) if begun
+                            else 'failed: %s' % exc), False
+        except KeyboardInterrupt:
+            # What became of it must be told all the same.
+            return self.all('unknown: interrupted' + self.doubt if begun
+                            else NOT_BEGUN), True
 
 
 def carry_out(acts: Sequence[Act], keep_going: bool,
@@ -75,29 +90,10 @@ def carry_out(acts: Sequence[Act], keep_going: bool,
     results: list[Result] = []
     for number, act in enumerate(acts):
         progress('done', number)
-        found, interrupted = _carry_out(act)
+        found, interrupted = act.run()
         results += found
         if interrupted or not keep_going and any(r.stops for r in found):
             for other in acts[number + 1:]:
                 results += other.all(NOT_BEGUN)
             return results, interrupted
     return results, False
-
-
-def _carry_out(act: Act) -> tuple[list[Result], bool]:
-    begun = False
-    try:
-        found = act.look()
-        if not found:
-            begun = True
-            found = act.do()
-    except (errors.Refused, errors.Conflict, errors.NotFound) as exc:
-        return act.all('failed: %s' % exc), False
-    except errors.ApiError as exc:
-        return (act.unknown(exc) if begun
-                else act.all('failed: %s' % exc)), False
-    except KeyboardInterrupt:
-        # What became of it must be told all the same.
-        return (act.unknown('interrupted') if begun
-                else act.all(NOT_BEGUN)), True
-    return found, False

@@ -23,10 +23,8 @@ from nova_bdm_cleanup.fleet.issues import (
     FleetReason,
     Issue,
     issues_of,
-    record_words,
     Remedy,
-    Sides,
-    volume_words,
+    sides_of,
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.nova import ComputeServer
@@ -144,7 +142,14 @@ class FleetAudit:
                 and not spelling.is_among(host, self.hosts):
             raise errors.BadInput('Nova has no compute host %s' % host)
         yield from self._look_at_servers({
-            s.id: () for s in servers if not self._is_unknown(s)})
+            s.id: () for s in self._answering(servers)})
+
+    def _answering(self, servers: Sequence[ComputeServer]
+                   ) -> list[ComputeServer]:
+        """Those of which more is known than that they exist."""
+        found = [s for s in servers if not s.is_unknown]
+        self._unknown += len(servers) - len(found)
+        return found
 
     # The books
 
@@ -152,8 +157,7 @@ class FleetAudit:
         has_servers = self._read(
             'servers', self._nova.servers(self._scope.all_projects,
                                           self._scope.project),
-            lambda page: books.add_servers(
-                s for s in page if not self._is_unknown(s)))
+            lambda page: books.add_servers(self._answering(page)))
         has_attachments = self._read(
             'attachments', self._cinder.attachments(self._project),
             books.add_attachments)
@@ -164,7 +168,11 @@ class FleetAudit:
             for status in TAKEN)
         self.size = books.size
         try:
-            self._inspector.knows_witness = self._books_witness(books)
+            # If none of them is in use, it may know one of them at all.
+            self._inspector.knows_witness = (
+                books.knows_claim or self._cinder.knows_any(
+                    books.some_claims(inspection.WITNESSES))
+                if books.size[1] else None)
         except (errors.Unanswered, errors.Refused) as exc:
             self.gaps.append(str(exc))
             return
@@ -247,7 +255,7 @@ class FleetAudit:
             if more and last:
                 yield dataclasses.replace(
                     last, server=None, attachment=None, host=None,
-                    count=more, instead=Remedy.PERSON, sides=Sides(),
+                    count=more, instead=Remedy.PERSON, sides={},
                     steps='openstack bdm release %s --max %d' % (
                         volume_id, len(named)),
                     explanation='and %d more like these: attachments of this '
@@ -318,39 +326,37 @@ class FleetAudit:
 
         :param is_disturbed: another attachment of the volume is not attached
         """
-        reason: AnyReason = FleetReason.SERVER_GONE
-        explanation = 'Nova has deleted server %s' % attachment.server_id
-        is_deleted = self._cinder.sees_all and self._is_deleted(
-            attachment.server_id or '')
-        if not is_deleted:
-            explanation = ('Nova never knew server %s, or has purged it; '
-                           'another Nova may have it' % attachment.server_id)
+        is_deleted = False
         if not self._cinder.sees_all:
             explanation = ('server %s is not visible to you: it is gone, or '
                            'of another project' % attachment.server_id)
+        elif self._is_deleted(attachment.server_id or ''):
+            is_deleted = True
+            explanation = 'Nova has deleted server %s' % attachment.server_id
+        else:
+            explanation = ('Nova never knew server %s, or has purged it; '
+                           'another Nova may have it' % attachment.server_id)
         if attachment.is_half_connected:
             explanation += ('; a host was let in, although the attachment is '
                             'only reserved')
+        reason: AnyReason = FleetReason.SERVER_GONE
+        since = volume.updated_at if volume else None
         until = None
-        if attachment.status != 'attached' and volume is not None \
-                and self._cloud.policy.is_young(volume.updated_at,
-                                                self._cloud.now()):
+        if attachment.status != 'attached' and volume \
+                and self._cloud.policy.is_young(since, self._cloud.now()):
             # Nova reserves the volumes of a server before the server exists.
             reason = Reason.OPERATION_IN_FLIGHT
             explanation = ('attachment %s is too new; its server may still '
                            'be building' % attachment.id)
-            until = volume.updated_at and (
-                volume.updated_at + self._cloud.policy.grace_period)
+            until = since and since + self._cloud.policy.grace_period
         host = volume.host_of(attachment.id) if volume else None
         return Issue(
             reason=reason, explanation=explanation,
             server=attachment.server_id, volume=attachment.volume_id,
-            attachment=attachment.id,
-            host=host, since=volume.updated_at if volume else None,
-            until=until, is_kept=volume is not None and volume.keep,
-            sides=Sides(('the server does not exist, or is not visible',),
-                        volume_words(volume),
-                        (record_words(attachment, volume),)),
+            attachment=attachment.id, host=host, since=since, until=until,
+            is_kept=volume is not None and volume.keep,
+            sides=sides_of(['the server does not exist, or is not visible'],
+                           volume, [attachment]),
             needs_look=(
                 # What "bdm release" does not free without being told more.
                 attachment.is_legacy or is_disturbed or not is_deleted
@@ -365,30 +371,28 @@ class FleetAudit:
         """A volume that is taken, if nobody has it."""
         volume = self._cinder.volume(volume_id)
         if volume is None or volume.status not in TAKEN:
-            return ()
+            return
         attachments = self._cinder.attachments_of(volume_id)
         if any(a.server_id for a in attachments) or (
                 attachments and volume.status == 'in-use'):
-            return ()
-        explanation = ('the volume is %s, and neither Nova nor an attachment '
-                       'says by whom' % volume.status)
+            return
+        since, policy = volume.updated_at, self._cloud.policy
         reason: AnyReason = FleetReason.USED_BY_NOBODY
         until = None
         if volume.status != 'in-use':
             reason = Reason.STUCK
-            if not self._cloud.policy.is_stuck(volume.updated_at,
-                                               self._cloud.now()):
+            if not policy.is_stuck(since, self._cloud.now()):
                 reason = Reason.OPERATION_IN_FLIGHT
-                until = volume.updated_at and (
-                    volume.updated_at + self._cloud.policy.stuck_after)
-        return (Issue(
-            reason=reason, explanation=explanation, volume=volume_id,
-            since=volume.updated_at, until=until, is_kept=volume.keep,
-            sides=Sides(
-                ('no server has a mapping of it',), volume_words(volume),
-                tuple(record_words(a, volume) for a in attachments)),
+                until = since and since + policy.stuck_after
+        yield Issue(
+            reason=reason,
+            explanation='the volume is %s, and neither Nova nor an '
+            'attachment says by whom' % volume.status,
+            volume=volume_id, since=since, until=until, is_kept=volume.keep,
+            sides=sides_of(['no server has a mapping of it'], volume,
+                           attachments),
             # Who had it, if anybody?
-            needs_look=True),)
+            needs_look=True)
 
     # Whether the answers can be believed
 
@@ -407,14 +411,3 @@ class FleetAudit:
         if hosts.silent:
             self.gaps.append('the cells of these compute hosts do not '
                              'answer: %s' % ', '.join(hosts.silent))
-
-    def _is_unknown(self, server: ComputeServer) -> bool:
-        self._unknown += server.is_unknown
-        return server.is_unknown
-
-    def _books_witness(self, books: crosscheck.CrossCheck) -> bool | None:
-        if books.cinder_is_witnessed is not False:
-            return books.cinder_is_witnessed
-        # None of them is in use; does it know one of them at all?
-        return self._cinder.knows_any(
-            books.some_claims(inspection.WITNESSES))

@@ -116,25 +116,30 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
 ))
 
 
+@dataclasses.dataclass(frozen=True)
 class ContextFacts:
     """What the table may ask about one finding of the rules."""
 
-    def __init__(self, finding: Finding, server: ComputeServer,
-                 is_settled: bool, volume: Volume | None,
-                 attachment: Attachment | None, sees_all: bool,
-                 policy: Policy, now: datetime.datetime) -> None:
-        self.finding: Finding = finding
-        self.server: ComputeServer = server
-        #: Nova said the same before Cinder was asked and after it.
-        self.is_settled: bool = is_settled
-        self.volume: Volume | None = volume
-        self.attachment: Attachment | None = attachment
-        #: Whoever asks is an administrator.
-        self.sees_all: bool = sees_all
-        self.is_stuck: bool = volume is not None and policy.is_stuck(
-            volume.updated_at, now)
-        self.hangs: bool = (volume is not None and self.is_stuck
-                            and volume.status == 'detaching')
+    finding: Finding
+    server: ComputeServer
+    #: Nova said the same before Cinder was asked and after it.
+    is_settled: bool
+    volume: Volume | None
+    attachment: Attachment | None
+    #: Whoever asks is an administrator.
+    sees_all: bool
+    policy: Policy
+    now: datetime.datetime
+
+    @property
+    def is_stuck(self) -> bool:
+        return self.volume is not None and self.policy.is_stuck(
+            self.volume.updated_at, self.now)
+
+    @property
+    def hangs(self) -> bool:
+        return (self.volume is not None and self.is_stuck
+                and self.volume.status == 'detaching')
 
     @property
     def task(self) -> str:
@@ -147,7 +152,6 @@ def in_context(context: ContextFacts) -> Finding:
     finding = dataclasses.replace(
         context.finding, reason=row.outcome.reason or context.finding.reason,
         explanation=row.explain(context))
-    if row.outcome.is_decided_later:
-        finding = dataclasses.replace(
-            finding, action=None, withheld=None, connects=True)
-    return finding
+    return dataclasses.replace(
+        finding, action=None, withheld=None, connects=True) \
+        if row.outcome.is_decided_later else finding

@@ -115,8 +115,6 @@ class CrossCheck:
         return len(self._servers), len(self._claims), len(self._records)
 
     @property
-    def cinder_is_witnessed(self) -> bool | None:
-        """Whether Cinder knows a volume of Nova's; None: Nova has none."""
-        if not self._claims:
-            return None
+    def knows_claim(self) -> bool:
+        """Whether one of the volumes that Nova names is taken in Cinder."""
         return any(volume in self._volumes for volume, _ in self._claims)

@@ -36,13 +36,11 @@ from nova_bdm_cleanup.rules.facts import (
 #: How often a server is looked at that changes meanwhile.
 _LOOKS = 3
 
+_WITNESS = {True: WitnessAnswer.KNOWN, False: WitnessAnswer.UNKNOWN,
+            None: WitnessAnswer.NONE_EXISTS}
+
 #: Volumes that are asked for to see whether Nova and Cinder belong together.
 WITNESSES = 60
-
-
-def utc_now() -> datetime.datetime:
-    """The time, with its time zone."""
-    return datetime.datetime.now(datetime.timezone.utc)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +56,8 @@ class Cloud:
     #: Told what is being done, and how far it is.
     progress: Callable[[str, int], None]
     #: Gives the time, with its time zone.
-    now: Callable[[], datetime.datetime] = utc_now
+    now: Callable[[], datetime.datetime] = functools.partial(
+        datetime.datetime.now, datetime.timezone.utc)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,32 +139,23 @@ class Inspector:
                 locked_by_admin=server.locked),
             bdms=bdms, volumes=volumes, attachments=attachments,
             sees_all=cinder.sees_all)
-        snapshot = dataclasses.replace(
-            snapshot, witness=self._answer(snapshot))
-        plan = self._decide(snapshot)
+        witness = WitnessAnswer.KNOWN
+        if rules.needs_witness(snapshot):
+            witness = _WITNESS[self.knows_witness]
+        snapshot = dataclasses.replace(snapshot, witness=witness)
+        policy, now = self._cloud.policy, self._cloud.now()
+        plan = rules.decide(snapshot, policy, now)
         if plan.due and rules.needs_swaps(snapshot):
-            plan = self._decide(dataclasses.replace(
-                snapshot, swaps=nova.swaps(server.id)))
+            plan = rules.decide(dataclasses.replace(
+                snapshot, swaps=nova.swaps(server.id)), policy, now)
         by_id = {a.id: a for a in attachments}
-        now = self._cloud.now()
         plan = Plan(tuple(
             in_context(ContextFacts(
                 f, server, settled, volumes.get(f.volume_id or ''),
-                by_id.get(f.attachment_id or ''), cinder.sees_all,
-                self._cloud.policy, now))
+                by_id.get(f.attachment_id or ''), cinder.sees_all, policy,
+                now))
             for f in plan.findings))
         return Inspection(server, plan, volumes, by_id)
-
-    def _decide(self, snapshot: facts.Snapshot) -> Plan:
-        return rules.decide(snapshot, self._cloud.policy, self._cloud.now())
-
-    def _answer(self, snapshot: facts.Snapshot) -> WitnessAnswer:
-        if not rules.needs_witness(snapshot):
-            return WitnessAnswer.KNOWN
-        if self.knows_witness is None:
-            return WitnessAnswer.NONE_EXISTS
-        return (WitnessAnswer.KNOWN if self.knows_witness
-                else WitnessAnswer.UNKNOWN)
 
     def _check_project(self, server: ComputeServer) -> None:
         """To the wrong project Cinder shows no attachment, without a word."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import collections
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import datetime
 import enum
@@ -14,7 +14,6 @@ from typing import Union
 from nova_bdm_cleanup.fleet.inspection import Inspection
 from nova_bdm_cleanup.rules.facts import (
     Attachment,
-    DANGLING,
     Finding,
     Policy,
     Reason,
@@ -74,34 +73,12 @@ REMEDIES: dict[AnyReason, Remedy] = {
     FleetReason.USED_BY_NOBODY: Remedy.RELEASE,
 }
 
-#: What takes every attachment of a server anew, by the words of ``triggers``.
-_TAKES_ANEW = ('move', 'shelve', 'unshelve', 'evacuate', 'live_migration')
-
-#: What Nova alone does not do with such a disk, or only half, or by attaching
-#: the disk again: each was tried.
-BREAKS: dict[AnyReason, tuple[str, ...]] = dict.fromkeys(
-    (*DANGLING, Reason.ROOT_VOLUME_DANGLING), _TAKES_ANEW)
-
 #: The remedies as a total says them.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
           Remedy.PERSON: 'to look at', Remedy.WAIT: 'to wait for'}
 
 #: What is not shown unless it is asked for: it passes.
-QUIET: frozenset[AnyReason] = frozenset((
-    Reason.ATTACH_IN_FLIGHT,
-    Reason.OPERATION_IN_FLIGHT,
-    Reason.VOLUME_BUSY,
-))
-
-
-@dataclasses.dataclass(frozen=True)
-class Sides:
-    """What each side says of a finding, in words."""
-
-    nova: tuple[str, ...] = ()
-    cinder: tuple[str, ...] = ()
-    #: The attachment records.
-    records: tuple[str, ...] = ()
+QUIET = frozenset(r for r in REMEDIES if REMEDIES[r] is Remedy.WAIT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,8 +114,9 @@ class Issue:
     is_for_member: bool = False
     #: How many it stands for.
     count: int = 1
-    #: For people; it is not part of what makes an issue.
-    sides: Sides = dataclasses.field(default=Sides(), compare=False)
+    #: What each side says of it, for people: by the side.
+    sides: Mapping[str, Sequence[str]] = dataclasses.field(
+        default_factory=dict, compare=False)
 
     @property
     def remedy(self) -> Remedy:
@@ -177,16 +155,13 @@ class Issue:
             return 'wait until %s UTC' % (
                 self.until + datetime.timedelta(minutes=1)
             ).strftime('%H:%M') if self.until else 'wait'
-        if self.is_for_member and self._needs_admin:
+        if self.is_for_member and (
+                self.needs_look or self.steps
+                or self.remedy is Remedy.RELEASE
+                or self.reason is Reason.CANNOT_SEE_PROJECT):
             return 'ask an administrator: ' + self._command
         return ('look: ' if self.needs_look or self.remedy is Remedy.PERSON
                 else '') + self._command
-
-    @property
-    def _needs_admin(self) -> bool:
-        return (self.needs_look or bool(self.steps)
-                or self.remedy is Remedy.RELEASE
-                or self.reason is Reason.CANNOT_SEE_PROJECT)
 
     @property
     def _command(self) -> str:
@@ -210,22 +185,41 @@ class Issue:
         return (str(self.reason), self.server, self.volume, self.attachment)
 
 
-def issue_of(finding: Finding, seen: Inspection) -> Issue:
-    """A finding of the rules as an issue."""
+def issues_of(seen: Inspection) -> tuple[Issue, ...]:
+    """All that is found at one server."""
+    found = [_issue(f, seen) for f in seen.findings]
+    if any(i.stops_a_reboot for i in found):
+        found = [dataclasses.replace(i, instead=Remedy.PERSON)
+                 if i.remedy is Remedy.CLEAN else i for i in found]
+    return tuple(found)
+
+
+def _issue(finding: Finding, seen: Inspection) -> Issue:
+    server = seen.server
     volume = seen.volumes.get(finding.volume_id or '')
     explanation = finding.explanation
     if finding in seen.left_out:
         explanation += '; a hard reboot keeps it, and ' + WITHOUT_DISK
+    nova = ['server is %s' % server.status]
+    if server.task_state:
+        nova.append('task: %s' % server.task_state)
+    nova += ['no mapping names it'] if finding.bdm is None else [
+        'mapping %s' % finding.bdm.uuid,
+        'device %s' % (finding.bdm.device_name or 'not shown'),
+        'attachment %s' % (finding.bdm.attachment_id or 'none')]
     return Issue(
         reason=finding.reason, explanation=explanation,
-        server=seen.server.id, server_name=seen.server.name,
-        project=seen.server.project, host=seen.server.host,
-        volume=finding.volume_id, attachment=finding.attachment_id,
-        device=finding.device, since=volume.updated_at if volume else None,
+        server=server.id, server_name=server.name, project=server.project,
+        host=server.host, volume=finding.volume_id,
+        attachment=finding.attachment_id, device=finding.device,
+        since=volume.updated_at if volume else None,
         withheld=finding.withheld, instead=_instead(finding, seen),
         steps=_steps(finding, seen, volume),
         is_kept=finding.withheld is Reason.OPTED_OUT,
-        sides=_sides(finding, seen, volume))
+        sides=sides_of(nova, volume, [
+            a for a in seen.attachments.values()
+            if a.id == finding.attachment_id
+            or finding.volume_id and a.volume_id == finding.volume_id]))
 
 
 def _steps(finding: Finding, seen: Inspection,
@@ -248,48 +242,6 @@ def _steps(finding: Finding, seen: Inspection,
     return ''
 
 
-def _sides(finding: Finding, seen: Inspection,
-           volume: Volume | None) -> Sides:
-    server = seen.server
-    nova = ['server is %s' % server.status]
-    if server.task_state:
-        nova.append('task: %s' % server.task_state)
-    if finding.bdm is None:
-        nova.append('no mapping names it')
-    else:
-        nova += ['mapping %s' % finding.bdm.uuid,
-                 'device %s' % (finding.bdm.device_name or 'not shown'),
-                 'attachment %s' % (finding.bdm.attachment_id or 'none')]
-    return Sides(tuple(nova), volume_words(volume), tuple(
-        record_words(a, volume) for a in seen.attachments.values()
-        if a.id == finding.attachment_id
-        or finding.volume_id and a.volume_id == finding.volume_id))
-
-
-def volume_words(volume: Volume | None) -> tuple[str, ...]:
-    """What Cinder says of a volume."""
-    if volume is None:
-        return ('the volume does not exist, or is not shown',)
-    words = ['volume is %s' % volume.status]
-    if volume.multiattach:
-        words.append('multiattach')
-    if volume.is_migrating:
-        words.append('migration: %s' % volume.migration_status)
-    words += ['attached to server %s%s' % (
-        a.server_id or '-', ' on host %s' % a.host if a.host else '')
-        for a in volume.attached_to]
-    return tuple(words)
-
-
-def record_words(attachment: Attachment, volume: Volume | None) -> str:
-    """What Cinder says of an attachment."""
-    host = volume.host_of(attachment.id) if volume else None
-    return '%s: %s, %s, server %s%s' % (
-        attachment.id, attachment.status,
-        'with a connection' if attachment.connected else 'without connection',
-        attachment.server_id or '-', ', host %s' % host if host else '')
-
-
 def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
     """The lightest that is safe, where it is another than as a rule."""
     attachment = finding.attachment
@@ -310,13 +262,31 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
     return None
 
 
-def issues_of(seen: Inspection) -> tuple[Issue, ...]:
-    """All issues of one server."""
-    found = [issue_of(f, seen) for f in seen.findings]
-    if any(i.stops_a_reboot for i in found):
-        found = [dataclasses.replace(i, instead=Remedy.PERSON)
-                 if i.remedy is Remedy.CLEAN else i for i in found]
-    return tuple(found)
+def sides_of(nova: Sequence[str], volume: Volume | None,
+             attachments: Iterable[Attachment]) -> dict[str, Sequence[str]]:
+    """What each side says, in words.
+
+    :param nova: what Nova says
+    """
+    words = ['the volume does not exist, or is not shown']
+    if volume is not None:
+        words = ['volume is %s' % volume.status]
+        if volume.multiattach:
+            words.append('multiattach')
+        if volume.is_migrating:
+            words.append('migration: %s' % volume.migration_status)
+        words += ['attached to server %s%s' % (
+            a.server_id or '-', _on(a.host)) for a in volume.attached_to]
+    return {'Nova': nova, 'Cinder': words, 'Attachments': [
+        '%s: %s, %s connection, server %s%s' % (
+            a.id, a.status, 'with a' if a.connected else 'without',
+            a.server_id or '-',
+            _on(volume.host_of(a.id) if volume else None))
+        for a in attachments]}
+
+
+def _on(host: str | None) -> str:
+    return ' on host %s' % host if host else ''
 
 
 def advised(issue: Issue, policy: Policy, now: datetime.datetime,

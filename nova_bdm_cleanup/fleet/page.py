@@ -210,6 +210,4 @@ def _row(issue: Issue) -> str:
             _text(issue.what_to_do), ''.join(
                 '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(
                     '<li>%s</li>' % _text(w) for w in words or ('none',)))
-                for title, words in (('Nova', issue.sides.nova),
-                                     ('Cinder', issue.sides.cinder),
-                                     ('Attachments', issue.sides.records)))))
+                for title, words in issue.sides.items())))

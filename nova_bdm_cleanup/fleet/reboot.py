@@ -50,6 +50,37 @@ class RebootPlan:
         """What is said now of what an issue is about; None: it is gone."""
         return self.verdicts.get((issue.volume, issue.attachment))
 
+    def settled(self, issue: Issue) -> str:
+        """Why nothing is left to do about an issue; empty: something is."""
+        verdict = self.verdict(issue)
+        if verdict is None:
+            return 'it is gone already'
+        return 'it is healthy now' if verdict is Reason.HEALTHY else ''
+
+    def objection(self, issues: Iterable[Issue],
+                  known: Iterable[Issue]) -> str:
+        """Why a server is no longer as it was; empty: it is.
+
+        :param issues: what is to be removed
+        :param known: all that was known of then
+        """
+        today = {i.key: i for i in self.issues}
+        for issue in issues:
+            found = today.get(issue.key)
+            if self.settled(issue):
+                continue
+            if found is None:
+                return 'volume %s is %s now' % (
+                    issue.volume, self.verdict(issue))
+            if spelling.host(found.host) != spelling.host(issue.host):
+                return 'the server is on host %s now' % found.host
+        keys = {i.key for i in known}
+        for key, found in today.items():
+            if key not in keys:
+                return 'a reboot would also remove volume %s (%s)' % (
+                    found.volume, found.reason)
+        return ''
+
 
 def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
     """What a hard reboot would do at a server, and whether it may."""
@@ -81,38 +112,6 @@ def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
         # What is not in order counts, where two have the same.
         {(f.volume_id, f.attachment_id): f.reason for f in sorted(
             seen.plan.findings, key=lambda f: f.reason is not Reason.HEALTHY)})
-
-
-def settled(issue: Issue, now: RebootPlan) -> str:
-    """Why nothing is left to do about an issue; empty: something is."""
-    verdict = now.verdict(issue)
-    if verdict is None:
-        return 'it is gone already'
-    return 'it is healthy now' if verdict is Reason.HEALTHY else ''
-
-
-def objection(issues: Iterable[Issue], known: Iterable[Issue],
-              now: RebootPlan) -> str:
-    """Why a server is no longer as it was; empty: it is.
-
-    :param issues: what is to be removed
-    :param known: all that was known of then
-    """
-    today = {i.key: i for i in now.issues}
-    for issue in issues:
-        if settled(issue, now):
-            continue
-        found = today.get(issue.key)
-        if found is None:
-            return 'volume %s is %s now' % (issue.volume, now.verdict(issue))
-        if spelling.host(found.host) != spelling.host(issue.host):
-            return 'the server is on host %s now' % found.host
-    keys = {i.key for i in known}
-    for key, found in today.items():
-        if key not in keys:
-            return 'a reboot would also remove volume %s (%s)' % (
-                found.volume, found.reason)
-    return ''
 
 
 class Rebooter:
@@ -150,13 +149,11 @@ class Rebooter:
         :returns: its state afterwards, and what is left to do
         :raises Refused: when Nova does not reboot it for this user
         :raises Conflict: when Nova does not reboot it in its state
+        :raises NotFound: when it is gone
         :raises ApiError: when the reboot was not seen to end
         """
         server_id = planned.server.id
-        try:
-            self._nova.reboot_hard(server_id)
-        except errors.NotFound as exc:
-            raise errors.Conflict('server %s is gone' % server_id) from exc
+        self._nova.reboot_hard(server_id)
         try:
             status = self._wait(planned.server, 'hard reboot')
             if stop_again and status == 'ACTIVE' \
@@ -201,6 +198,7 @@ class Reboot(Act):
         self._rebooter = rebooter
         self._shown = shown
         self._now = shown
+        self._over: list[Result] = []
         self._stop_again = stop_again
 
     def look(self) -> list[Result]:
@@ -208,18 +206,18 @@ class Reboot(Act):
             self._now = now = self._rebooter.look(self._shown.server.id)
         except errors.BadInput as exc:
             return self.all('skipped: %s' % exc)
-        over = self._over()
-        if len(over) == len(self.subjects):
-            return over
-        why = '; '.join(now.refusals) or objection(
-            self.subjects, self.subjects, now)
+        self._over = [Result(i, 'skipped: ' + now.settled(i), True)
+                      for i in self.subjects if now.settled(i)]
+        if len(self._over) == len(self.subjects):
+            return self._over
+        why = '; '.join(now.refusals) or now.objection(
+            self.subjects, self.subjects)
         if not why and now.loses_memory and not self._shown.loses_memory:
             why = ('the server is %s now, and its memory would be lost'
                    % now.server.status)
         return self.all('skipped: ' + why) if why else []
 
     def do(self) -> list[Result]:
-        over = self._over()
         status, after = self._rebooter.run(self._now, self._stop_again)
         wanted = ('SHUTOFF' if self._stop_again
                   and self._now.server.status == 'SHUTOFF' else 'ACTIVE')
@@ -230,14 +228,7 @@ class Reboot(Act):
         more = sum(i.key not in keys for i in (*after.issues, *after.later))
         left = [Result(after.server, 'skipped: %d more to clean, by another '
                                      'reboot' % more)] if more else []
-        return over + left + [
-            Result(i, removed, status == wanted)
-            if after.verdict(i) is None
-            else Result(i, 'failed: it is still there (%s)'
-                        % after.verdict(i))
-            for i in self.subjects if not settled(i, self._now)]
-
-    def _over(self) -> list[Result]:
-        """Nothing is left to do about these."""
-        return [Result(i, 'skipped: ' + settled(i, self._now), True)
-                for i in self.subjects if settled(i, self._now)]
+        return self._over + left + [
+            Result(i, 'failed: it is still there (%s)' % after.verdict(i))
+            if after.verdict(i) else Result(i, removed, status == wanted)
+            for i in self.subjects if not self._now.settled(i)]

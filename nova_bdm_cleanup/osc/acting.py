@@ -26,9 +26,6 @@ class ActingCommand(base.BdmCommand, command.Lister):
     verb = ''
     thing = ''
 
-    #: The last line.
-    totals = ''
-
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument(
@@ -66,7 +63,7 @@ class ActingCommand(base.BdmCommand, command.Lister):
         """
         results = list(known)
         interrupted = False
-        count = counted(len(todo), self.thing)
+        count = base.several(len(todo), self.thing)
         if args.dry_run:
             for act in todo:
                 results += act.all('planned')
@@ -105,27 +102,12 @@ class ActingCommand(base.BdmCommand, command.Lister):
 
     def _sum_up(self, results: Sequence[Result], interrupted: bool) -> None:
         words = collections.Counter(r.word for r in results)
-        self.totals = ', '.join('%d %s' % (words[w], w) for w in words)
+        totals = ', '.join('%d %s' % (words[w], w) for w in words)
         if not set(words) - {'planned', 'refused', 'skipped'}:
-            self.totals += '; nothing was changed'
+            totals += '; nothing was changed'
         elif interrupted:
-            self.totals = 'interrupted: ' + self.totals
+            totals = 'interrupted: ' + totals
         elif any(r.text == acts.NOT_BEGUN for r in results):
-            self.totals += '; stopped where it failed (--keep-going goes on)'
+            totals += '; stopped where it failed (--keep-going goes on)'
         if results:
-            self.interrupted = self.totals
-
-    def produce_output(self, parsed_args: argparse.Namespace,
-                       column_names: Sequence[str],
-                       data: Iterable[Sequence[Any]]) -> int:
-        """Print the rows, and how many there are of each kind."""
-        shown = list(data)
-        code = super().produce_output(parsed_args, column_names, shown)
-        if shown:
-            self.note('%s', self.totals)
-        return code
-
-
-def counted(count: int, thing: str) -> str:
-    """So many things, in words."""
-    return '%d %s%s' % (count, thing, '' if count == 1 else 's')
+            self.interrupted = self.last_line = totals

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 from typing import Any
 
-from nova_bdm_cleanup.fleet.issues import BREAKS, Issue, Remedy
+from nova_bdm_cleanup.fleet.issues import AnyReason, Issue, Remedy
 from nova_bdm_cleanup.fleet.plan_file import MOMENT
+from nova_bdm_cleanup.rules.facts import DANGLING, Reason
 
 COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
            'Since', 'Action')
@@ -17,6 +18,12 @@ LONG_COLUMNS = (*COLUMNS, 'Server Name', 'Project', 'Breaks', 'Explanation')
 
 #: When a volume was changed, for people.
 FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
+
+#: What Nova alone does not do with such a disk, or only half, or by attaching
+#: the disk again, in the words of ``triggers``: each was tried.
+_BREAKS: dict[AnyReason, str] = dict.fromkeys(
+    (*DANGLING, Reason.ROOT_VOLUME_DANGLING),
+    'move, shelve, unshelve, evacuate, live_migration')
 
 #: As many findings of one kind at one server have a row each in a table.
 _EACH = 4
@@ -78,6 +85,6 @@ def row(issue: Issue, columns: Iterable[str], action: str | None = None,
         'Since': issue.since and issue.since.strftime(since),
         'Action': action or issue.what_to_do,
         'Server Name': issue.server_name, 'Project': issue.project,
-        'Breaks': ', '.join(BREAKS.get(issue.reason, ())) or None,
+        'Breaks': _BREAKS.get(issue.reason),
         'Explanation': issue.explanation, 'Remedy': str(issue.remedy)}
     return tuple(cells[name] for name in columns)

@@ -98,7 +98,7 @@ class BdmCommand:
     cut = ''
     #: What stands below it, row by row.
     below: tuple[str, ...] = ()
-    #: What stands below everything, on standard error.
+    #: What stands below everything, on standard error; empty: nothing.
     last_line = ''
 
     #: What is so after an interrupt.
@@ -120,12 +120,12 @@ class BdmCommand:
                  '0: no limit (default: 20000)')
         group.add_argument(
             '--grace-period', type=number(0), metavar='<seconds>',
-            default=_seconds(Policy.grace_period),
+            default=int(Policy.grace_period.total_seconds()),
             help='How long something unfinished is taken for an operation '
                  'in progress (default: %(default)s)')
         group.add_argument(
             '--stuck-after', type=number(0), metavar='<seconds>',
-            default=_seconds(Policy.stuck_after),
+            default=int(Policy.stuck_after.total_seconds()),
             help='How long a volume may be reserved, attaching or detaching '
                  'before it is reported as stuck (default: %(default)s)')
         return parser
@@ -276,8 +276,9 @@ _AS_IT_IS: dict[str, Callable[[str], str]] = {
     'csv': _in_a_spreadsheet, 'json': str, 'yaml': str}
 
 
-def _seconds(period: datetime.timedelta) -> int:
-    return int(period.total_seconds())
+def several(count: int, what: str) -> str:
+    """So many things, in words."""
+    return '%d %s%s' % (count, what, '' if count == 1 else 's')
 
 
 def number(least: int) -> Any:

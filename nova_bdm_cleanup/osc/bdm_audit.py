@@ -209,7 +209,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
 
     def _scope(self, scope: Scope) -> str:
         if scope.servers:
-            return _several(len(scope.servers), 'server')
+            return base.several(len(scope.servers), 'server')
         if scope.host:
             return 'host %s' % scope.host
         if scope.all_projects and not scope.project:
@@ -223,13 +223,13 @@ class AuditBdm(base.BdmCommand, command.Lister):
         notes = [self._scope(scope)]
         if any(auditor.size):
             notes.append('%s, %s claimed by them, %s' % tuple(
-                _several(count, what) for count, what in zip(
+                base.several(count, what) for count, what in zip(
                     auditor.size, ('server', 'volume', 'attachment'))))
             if not scope.thorough:
                 notes.append('attachment ids of servers that look right are '
                              'not compared (--thorough does)')
         notes.append('%s to Nova and %d to Cinder' % (
-            _several(self.budget.made['Nova'], 'request'),
+            base.several(self.budget.made['Nova'], 'request'),
             self.budget.made['Cinder']))
         self.note('Audited: %s', '; '.join(notes))
 
@@ -252,10 +252,6 @@ class AuditBdm(base.BdmCommand, command.Lister):
             words.append('%d kept by %s' % (
                 kept, 'its mark' if kept == 1 else 'their marks'))
         return '; '.join(words) + '.'
-
-
-def _several(count: int, what: str) -> str:
-    return '%d %s%s' % (count, what, '' if count == 1 else 's')
 
 
 def _check_files(args: argparse.Namespace) -> None:

@@ -114,18 +114,18 @@ class CleanBdm(acting.ActingCommand):
                 looks[server] = rebooter.look(server)
             except errors.BadInput as exc:
                 known += [Result(i, 'skipped: %s' % exc) for i in issues]
-        over = [Result(i, 'skipped: ' + reboot.settled(i, now), True)
+        over = [Result(i, 'skipped: ' + now.settled(i), True)
                 for server, now in looks.items() for i in wanted[server]
-                if reboot.settled(i, now)]
+                if now.settled(i)]
         known += over
         done = {r.subject.volume for r in over}
         for server, now in looks.items():
-            left = [i for i in wanted[server] if not reboot.settled(i, now)]
+            left = [i for i in wanted[server] if not now.settled(i)]
             if now.refusals:
                 known += _refused(now, left)
                 continue
             since = {i.key: i.since for i in now.issues}
-            why = reboot.objection(left, plan, now) or ''.join(
+            why = now.objection(left, plan) or ''.join(
                 'volume %s has changed since the audit' % i.volume
                 for i in left if i.volume not in done
                 and plan_file.has_changed(i, since[i.key]))

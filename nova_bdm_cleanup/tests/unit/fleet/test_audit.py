@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from nova_bdm_cleanup.fleet import audit, inspection
+from nova_bdm_cleanup.fleet import audit
 from nova_bdm_cleanup.fleet.audit import Scope
 from nova_bdm_cleanup.fleet.issues import FleetReason, Issue
 from nova_bdm_cleanup.openstack import errors
@@ -516,7 +516,8 @@ class AdviceTest(AuditCase):
         return issue.what_to_do
 
     def at(self, age: datetime.timedelta, period: int) -> str:
-        then = inspection.utc_now() - age + period * MINUTE + MINUTE
+        then = (datetime.datetime.now(datetime.timezone.utc)
+                - age + period * MINUTE + MINUTE)
         return then.strftime('wait until %H:%M UTC')
 
     def test_what_is_too_new_is_waited_for(self) -> None:

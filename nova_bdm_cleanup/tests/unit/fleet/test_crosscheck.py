@@ -113,13 +113,12 @@ class CrossCheckTest(base.TestCase):
                          sorted(self.books.nobodys_volumes()))
 
     def test_witness(self) -> None:
-        self.assertIsNone(self.books.cinder_is_witnessed)
         self.fill(server('s1', 'v1', 'v2'), v3='in-use')
-        self.assertIs(False, self.books.cinder_is_witnessed)
+        self.assertIs(False, self.books.knows_claim)
         self.assertEqual(1, len(self.books.some_claims(1)))
         self.assertEqual(2, len(self.books.some_claims(60)))
         self.fill(v2='in-use')
-        self.assertIs(True, self.books.cinder_is_witnessed)
+        self.assertIs(True, self.books.knows_claim)
 
     def test_a_record_on_two_pages_counts_once(self) -> None:
         for _ in range(2):

@@ -171,8 +171,7 @@ class RunTest(RebootCase):
         rebooter = self.rebooter()
         plan = rebooter.look(self.alpha)
         self.cloud.lose_server(self.alpha)
-        exc = self.assertRaises(errors.Conflict, rebooter.run, plan, False)
-        self.assertIn('is gone', str(exc))
+        self.assertRaises(errors.NotFound, rebooter.run, plan, False)
 
     def test_server_that_is_gone_afterwards(self) -> None:
         rebooter = self.rebooter()

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from unittest import mock
 
-from nova_bdm_cleanup.fleet import inspection
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
@@ -69,7 +69,8 @@ class ShowBdmTest(commandcase.CommandCase):
         """Another server is just getting the volume."""
         self.break_volume()
         self.cloud.volumes[self.disk].update(
-            status='reserved', updated_at=inspection.utc_now().isoformat())
+            status='reserved',
+            updated_at=loopback._stamp(datetime.timedelta()))
         self.cloud.attachment('of another', self.cloud.server('another'),
                               self.disk, 'reserved', False)
 
