@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Collection, Iterator, Sequence
+import dataclasses
 import datetime
 from typing import Any
 
@@ -61,47 +62,37 @@ def incomplete(before: bytes) -> bytes:
                     if name not in line) + text(_Incomplete())
 
 
+@dataclasses.dataclass(frozen=True)
 class AuditMetrics:
-    """One complete audit; a collector.
+    """One complete audit; a collector."""
 
-    :param issues: what was found and is shown
-    :param kept: how much is left alone by a mark
-    :param reasons: what would have been shown
-    :param hosts: the compute hosts of this Nova.  Only these become labels:
-        what Cinder calls a host is free text, which a tenant may choose, and
-        every new one would be a series that Prometheus keeps for ever
-    :param size: servers, volumes and attachments; of no use where it is 0
-    """
-
-    def __init__(self, issues: Sequence[Issue], kept: int,
-                 reasons: Collection[str], hosts: frozenset[str],
-                 size: tuple[int, int, int],
-                 ended: datetime.datetime) -> None:
-        self._issues = issues
-        self._kept = kept
-        self._reasons = reasons
-        #: As Nova spells them, whatever wrote the name elsewhere.
-        self._hosts = {spelling.host(host): host for host in hosts}
-        self._size = size
-        self._ended = ended
+    #: What was found and is shown.
+    issues: Sequence[Issue]
+    #: How much is left alone by a mark.
+    kept: int
+    #: What would have been shown.
+    reasons: Collection[str]
+    #: The compute hosts of this Nova.  Only these become labels: what Cinder
+    #: calls a host is free text, which a tenant may choose, and every new one
+    #: would be a series that Prometheus keeps for ever.
+    hosts: frozenset[str]
+    #: Servers, volumes and attachments; of no use where it is 0.
+    size: tuple[int, int, int]
+    ended: datetime.datetime
 
     def collect(self) -> Iterator[Any]:
-        yield self._findings()
-        yield _KEPT.plain(self._kept)
-        yield _COMPLETE.plain(1)
-        yield _LAST_SUCCESS.plain(self._ended.timestamp())
-        if any(self._size):
-            for metric, count in zip(_SIZES, self._size):
-                yield metric.plain(count)
-
-    def _findings(self) -> Any:
         # A query finds nothing about what was never there: so 0 for what
         # could have been found.
         counts = collections.Counter({(reason, ''): 0
-                                      for reason in self._reasons})
-        for issue in self._issues:
-            counts[str(issue.reason), self._host(issue)] += issue.count
-        return _FINDINGS.labelled(counts)
-
-    def _host(self, issue: Issue) -> str:
-        return self._hosts.get(spelling.host(issue.host), '')
+                                      for reason in self.reasons})
+        # As Nova spells them, whatever wrote the name elsewhere.
+        hosts = {spelling.host(host): host for host in self.hosts}
+        for issue in self.issues:
+            counts[str(issue.reason), hosts.get(
+                spelling.host(issue.host), '')] += issue.count
+        yield _FINDINGS.labelled(counts)
+        yield _KEPT.plain(self.kept)
+        yield _COMPLETE.plain(1)
+        yield _LAST_SUCCESS.plain(self.ended.timestamp())
+        if any(self.size):
+            yield from map(Metric.plain, _SIZES, self.size)

@@ -8,12 +8,14 @@ import json
 import sys
 from typing import Any
 
-from nova_bdm_cleanup.fleet.issues import AnyReason, Issue, REMEDIES, Remedy
+from nova_bdm_cleanup.fleet.issues import Issue, REMEDIES, Remedy
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
 
 #: How an audit writes when a volume was changed.
 MOMENT = '%Y-%m-%dT%H:%M:%SZ'
+
+_REASONS = {str(reason): reason for reason in REMEDIES}
 
 #: What a finding has to have.
 _FIELDS = ('Server', 'Host', 'Volume', 'Attachment', 'Reason', 'Since',
@@ -28,19 +30,18 @@ def read_plan(path: str) -> tuple[Issue, ...]:
     """
     try:
         if path == '-':
-            text = sys.stdin.read()
+            rows = json.load(sys.stdin)
         else:
             with open(path, encoding='utf-8') as file:
-                text = file.read()
-        return tuple(_issues(text))
-    except OSError as exc:
-        problem = str(exc.strerror)
-    except ValueError as exc:
-        problem = str(exc)
-    raise errors.BadInput(
-        '%s: %s; a plan is what "openstack bdm audit -f json" prints'
-        % ('plan of standard input' if path == '-' else 'plan file ' + path,
-           problem))
+                rows = json.load(file)
+        if not isinstance(rows, list):
+            raise ValueError('it is no list of findings')
+        return tuple(map(_issue, rows))
+    except (OSError, ValueError) as exc:
+        raise errors.BadInput(
+            '%s: %s; a plan is what "openstack bdm audit -f json" prints' % (
+                'plan of standard input' if path == '-' else
+                'plan file ' + path, getattr(exc, 'strerror', exc))) from exc
 
 
 def has_changed(planned: Issue, since: datetime.datetime | None) -> bool:
@@ -51,18 +52,6 @@ def has_changed(planned: Issue, since: datetime.datetime | None) -> bool:
     return planned.since != (since and since.replace(microsecond=0))
 
 
-def _issues(text: str) -> list[Issue]:
-    if not text.strip():
-        raise ValueError('it is empty')
-    try:
-        rows = json.loads(text)
-    except ValueError as exc:
-        raise ValueError('it is not JSON') from exc
-    if not isinstance(rows, list):
-        raise ValueError('it is no list of findings')
-    return [_issue(row) for row in rows]
-
-
 def _issue(row: Any) -> Issue:
     for name in _FIELDS:
         if not isinstance(row, dict) or name not in row:
@@ -70,18 +59,13 @@ def _issue(row: Any) -> Issue:
         if not isinstance(row[name], (str, type(None))):
             raise ValueError('"%s" is no text' % name)
     since = row['Since']
+    if row['Reason'] not in _REASONS:
+        raise ValueError('unknown reason %s' % row['Reason'])
     return Issue(
-        reason=_reason(row['Reason']), explanation='', host=row['Host'],
+        reason=_REASONS[row['Reason']], explanation='', host=row['Host'],
         server=spelling.optional(row['Server']),
         volume=spelling.optional(row['Volume']),
         attachment=spelling.optional(row['Attachment']),
         since=datetime.datetime.strptime(since, MOMENT).replace(
             tzinfo=datetime.timezone.utc) if since else None,
         instead=Remedy(row['Remedy']))
-
-
-def _reason(code: str) -> AnyReason:
-    for reason in REMEDIES:
-        if str(reason) == code:
-            return reason
-    raise ValueError('unknown reason %s' % code)

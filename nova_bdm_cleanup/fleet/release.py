@@ -342,11 +342,9 @@ def read_connector(path: str) -> Connector:
     try:
         with open(path, encoding='utf-8') as file:
             connector = json.load(file)
-    except OSError as exc:
-        raise errors.BadInput(
-            'connector %s: %s' % (path, exc.strerror)) from exc
-    except ValueError as exc:
-        raise errors.BadInput('connector %s: it is not JSON' % path) from exc
+    except (OSError, ValueError) as exc:
+        raise errors.BadInput('connector %s: %s' % (
+            path, getattr(exc, 'strerror', exc))) from exc
     host = connector.get('host') if isinstance(connector, dict) else None
     if not host or not isinstance(host, str):
         raise errors.BadInput('connector %s: it names no host; use the output '

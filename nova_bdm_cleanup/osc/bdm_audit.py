@@ -7,6 +7,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
 import contextlib
+import dataclasses
 import os
 from typing import Any, Callable
 
@@ -18,20 +19,45 @@ from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.fleet import page
 from nova_bdm_cleanup.fleet.audit import FleetAudit, Scope
 from nova_bdm_cleanup.fleet.audit_metrics import AuditMetrics, incomplete
-from nova_bdm_cleanup.fleet.issues import Issue, QUIET, REMEDIES, total
+from nova_bdm_cleanup.fleet.issues import (
+    AnyReason,
+    Issue,
+    QUIET,
+    REMEDIES,
+    Remedy,
+    total,
+)
+from nova_bdm_cleanup.fleet.plan_file import MOMENT
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import base
-from nova_bdm_cleanup.osc.audit_rows import (
-    COLUMNS,
-    FOR_PEOPLE,
-    LONG_COLUMNS,
-    row,
-    summed_up,
-)
+from nova_bdm_cleanup.rules.facts import DANGLING, Reason
 from nova_bdm_cleanup.terminal import ExitCode
+
+COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
+           'Since', 'Action')
+LONG_COLUMNS = (*COLUMNS, 'Server Name', 'Project', 'Breaks', 'Explanation')
+
+#: When a volume was changed, for people.
+_FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
+
+#: What Nova alone does not do with such a disk, or only half, or by attaching
+#: the disk again, in the words of ``triggers``: each was tried.
+_BREAKS: dict[AnyReason, str] = dict.fromkeys(
+    (*DANGLING, Reason.ROOT_VOLUME_DANGLING),
+    'move, shelve, unshelve, evacuate, live_migration')
+
+#: As many findings of one kind at one server have a row each in a table.
+_EACH = 4
 
 _REASONS = sorted(str(r) for r in REMEDIES)
 _QUIET = sorted(str(r) for r in QUIET)
+
+#: What may be written into files, and how.
+_FILES: dict[str, tuple[Callable[[str], None],
+                        Callable[[str, bytes], None]]] = {
+    'report': (files.check, lambda path, data: files.write(
+        path, data, 0o600)),
+    'metrics file': (prometheus.check, prometheus.write)}
 
 
 class AuditBdm(base.BdmCommand, command.Lister):
@@ -107,7 +133,8 @@ class AuditBdm(base.BdmCommand, command.Lister):
 
     def take_action(self, args: argparse.Namespace
                     ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
-        _check_files(args)
+        self._check('report', args.report)
+        self._check('metrics file', args.prometheus)
         self.cloud = self.connect(args)
         scope = Scope(
             servers=tuple(args.server), host=args.host,
@@ -127,18 +154,17 @@ class AuditBdm(base.BdmCommand, command.Lister):
         elif any(not args.fail_on or str(i.reason) in args.fail_on
                  for i in news):
             self.exit_code = ExitCode.FINDINGS
-        self._keep('report', args.report, _write_private, lambda: page.render(
+        self._keep('report', args.report, lambda: page.render(
             shown, self.last_line, self.app.client_manager.bdm_cleanup.place,
             self._scope(scope), auditor.gaps, self.cloud.now()).encode())
         if auditor.gaps:
-            self._note_incomplete(args)
+            self._note_incomplete(args.prometheus)
         else:
             reasons = args.reason or [r for r in _REASONS if r not in _QUIET]
-            self._keep(
-                'metrics file', args.prometheus, prometheus.write,
-                lambda: prometheus.text(AuditMetrics(
+            self._keep('metrics file', args.prometheus, lambda: (
+                prometheus.text(AuditMetrics(
                     news, kept, reasons, auditor.hosts, auditor.size,
-                    self.cloud.now())))
+                    self.cloud.now()))))
         return self._rows(args, found, shown)
 
     def _find(self, args: argparse.Namespace,
@@ -148,23 +174,25 @@ class AuditBdm(base.BdmCommand, command.Lister):
         except errors.BadInput:
             raise
         except errors.ApiError:
-            self._note_incomplete(args)
+            self._note_incomplete(args.prometheus)
             raise
 
     def _rows(self, args: argparse.Namespace, found: Sequence[Issue],
               shown: Sequence[Issue]
               ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+        columns = LONG_COLUMNS
         if not self.is_for_people(args):
             # Its last column makes it a plan for the other commands.
-            columns = (*(LONG_COLUMNS if args.long else COLUMNS), 'Remedy')
-            return columns, [row(i, columns) for i in shown]
-        if args.long:
-            self.short = tuple(c for c in LONG_COLUMNS if c not in self.below)
+            columns = (*(columns if args.long else COLUMNS), 'Remedy')
+            rows = [_row(i, MOMENT) for i in shown]
+        elif args.long:
+            self.short = tuple(c for c in columns if c not in self.below)
             self.cut = ''
-            return LONG_COLUMNS, [row(i, LONG_COLUMNS, since=FOR_PEOPLE)
-                                  for i in shown]
-        return LONG_COLUMNS, summed_up(
-            shown, found, bool(args.all_projects or args.project))
+            rows = [_row(i, _FOR_PEOPLE) for i in shown]
+        else:
+            rows = _summed_up(
+                shown, found, bool(args.all_projects or args.project))
+        return columns, [[r[name] for name in columns] for r in rows]
 
     def _project(self, name: str) -> str:
         """The ID of the project that an operator means."""
@@ -183,29 +211,33 @@ class AuditBdm(base.BdmCommand, command.Lister):
                     len(found), name, ', '.join(p.id for p in found)))
         return str(found[0].id)
 
+    def _check(self, kind: str, path: str | None) -> None:
+        """What could not be written is told before anything is asked."""
+        try:
+            if path is not None:
+                _FILES[kind][0](path)
+        except FileError as exc:
+            raise errors.BadInput('%s %s' % (kind, exc)) from exc
+
     def _keep(self, kind: str, path: str | None,
-              write: Callable[[str, bytes], None],
               content: Callable[[], bytes]) -> None:
         """Write a file if it is wanted; the rows are shown in any case."""
-        if path is None:
-            return
         try:
-            write(path, content())
+            if path is not None:
+                _FILES[kind][1](path, content())
         except FileError as exc:
             self.say('%s %s; it %s' % (
-                kind, exc, 'is left as it was' if os.path.exists(path)
+                kind, exc, 'is left as it was' if os.path.exists(path or '')
                 else 'was not written'))
             self.exit_code = ExitCode.PARTLY
 
-    def _note_incomplete(self, args: argparse.Namespace) -> None:
+    def _note_incomplete(self, path: str | None) -> None:
         """Have the metrics say that the last audit was not complete."""
-        def content() -> bytes:
-            with contextlib.suppress(FileNotFoundError), \
-                    open(args.prometheus, 'rb') as file:
-                return incomplete(file.read())
-            return incomplete(b'')
-
-        self._keep('metrics file', args.prometheus, prometheus.write, content)
+        before = b''
+        with contextlib.suppress(FileNotFoundError), \
+                open(path or '', 'rb') as file:
+            before = file.read()
+        self._keep('metrics file', path, lambda: incomplete(before))
 
     def _scope(self, scope: Scope) -> str:
         if scope.servers:
@@ -238,13 +270,12 @@ class AuditBdm(base.BdmCommand, command.Lister):
                    kept: int) -> str:
         """What was found, in one line."""
         words = [total(shown)]
-        if not shown:
-            words = ['Nothing was found, and the audit is incomplete'
-                     if auditor.gaps else 'Nothing is inconsistent']
-            if self.cloud.cinder.sees_all and not (
-                    auditor.gaps or scope.needs_admin or scope.servers):
-                words = ['Nothing in %s; --all-projects audits all'
-                         % self._scope(scope)]
+        if not shown and auditor.gaps:
+            words = ['Nothing was found, and the audit is incomplete']
+        elif not shown and self.cloud.cinder.sees_all and not (
+                scope.needs_admin or scope.servers):
+            words = ['Nothing in %s; --all-projects audits all'
+                     % self._scope(scope)]
         if hidden:
             words.append('not shown: ' + ', '.join(
                 '%s %d' % each for each in sorted(hidden.items())))
@@ -254,23 +285,64 @@ class AuditBdm(base.BdmCommand, command.Lister):
         return '; '.join(words) + '.'
 
 
-def _check_files(args: argparse.Namespace) -> None:
-    """What could not be written is told before anything is asked."""
-    for kind, path, check in (
-            ('report', args.report, files.check),
-            ('metrics file', args.prometheus, prometheus.check)):
-        try:
-            if path is not None:
-                check(path)
-        except FileError as exc:
-            raise errors.BadInput('%s %s' % (kind, exc)) from exc
-
-
-def _write_private(path: str, data: bytes) -> None:
-    files.write(path, data, 0o600)
-
-
 def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:
     if reasons:
         return str(issue.reason) in reasons
     return issue.reason not in QUIET and not issue.is_kept
+
+
+def _summed_up(issues: Sequence[Issue], found: Iterable[Issue],
+               needs_admin: bool) -> list[dict[str, Any]]:
+    """A row for each, and one only for many of one kind at one server.
+
+    :param found: also what is not shown
+    :param needs_admin: more than the project of the credentials was audited
+    """
+    releases = Counter(i.server for i in found if i.remedy is Remedy.RELEASE)
+    kinds: dict[Any, list[Issue]] = {}
+    for issue in issues:
+        kinds.setdefault((
+            issue.server, issue.host, issue.reason, issue.remedy,
+            issue.needs_look, issue.is_for_member,
+            issue.remedy is Remedy.PERSON and issue.withheld),
+            []).append(issue)
+    rows: list[dict[str, Any]] = []
+    for alike in kinds.values():
+        if len(alike) <= _EACH or not alike[0].server:
+            rows += [_row(i, _FOR_PEOPLE) for i in alike]
+            continue
+        first = min(alike, key=lambda i: (i.since is None, i.since))
+        action = first.what_to_do
+        if first.remedy is Remedy.RELEASE and not first.needs_look:
+            # Of every kind: the command does not tell them apart, and does
+            # nothing where there is more.
+            action = dataclasses.replace(
+                first, attachment='--server %s --max %d' % (
+                    first.server, releases[first.server])).what_to_do
+        elif first.remedy is Remedy.RELEASE:
+            action = 'look: openstack bdm audit --long --reason %s%s' % (
+                first.reason, ' --all-projects' if needs_admin else '')
+        volumes = {i.volume for i in alike}
+        rows.append({
+            **_row(first, _FOR_PEOPLE), 'Device': None, 'Action': action,
+            'Attachment': '%d attachments' % len(alike),
+            'Volume': '%d volumes' % len(volumes) if len(volumes) > 1
+            else first.volume,
+            'Explanation': '%d findings; --long shows each. The oldest: %s' % (
+                len(alike), first.explanation)})
+    return rows
+
+
+def _row(issue: Issue, since: str) -> dict[str, Any]:
+    """A finding, by column.
+
+    :param since: how to write when the volume was changed
+    """
+    return {
+        'Server': issue.server, 'Host': issue.host, 'Volume': issue.volume,
+        'Attachment': issue.attachment, 'Device': issue.device,
+        'Reason': str(issue.reason),
+        'Since': issue.since and issue.since.strftime(since),
+        'Action': issue.what_to_do, 'Server Name': issue.server_name,
+        'Project': issue.project, 'Breaks': _BREAKS.get(issue.reason),
+        'Explanation': issue.explanation, 'Remedy': str(issue.remedy)}

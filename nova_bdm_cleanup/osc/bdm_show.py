@@ -20,7 +20,6 @@ from nova_bdm_cleanup.fleet.issues import (
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import base
 from nova_bdm_cleanup.rules.facts import (
-    Attachment,
     Finding,
     Reason,
     RemoveBdm,
@@ -102,34 +101,19 @@ def _row(finding: Finding, seen: inspection.Inspection,
     status = volume.status if volume else 'does not exist'
     if finding.reason is Reason.CANNOT_SEE_PROJECT:
         status = 'unknown'
+    attachments = [a for a in seen.attachments.values()
+                   if a.id == finding.attachment_id
+                   or finding.bdm and a.volume_id == finding.volume_id
+                   and a.server_id == seen.server.id]
+    hosts = [volume.host_of(a.id) for a in attachments] if volume else []
     return (
         finding.device, finding.volume_id, status,
         finding.bdm.attachment_id if finding.bdm else None,
-        _in_cinder(finding, seen), _host(finding, seen),
-        str(finding.reason), _would(finding, seen), finding.explanation,
+        ', '.join('%s (%s)' % (a.id, a.status)
+                  for a in attachments) or 'none',
+        next(filter(None, hosts), None), str(finding.reason),
+        _would(finding, seen), finding.explanation,
         finding.bdm and finding.bdm.uuid not in seen.plan.left_out, action)
-
-
-def _in_cinder(finding: Finding, seen: inspection.Inspection) -> str:
-    """The attachments of this disk, and their states."""
-    return ', '.join('%s (%s)' % (a.id, a.status)
-                     for a in _attachments(finding, seen)) or 'none'
-
-
-def _host(finding: Finding, seen: inspection.Inspection) -> str | None:
-    """The host that one of them connects, where Cinder tells it."""
-    volume = seen.volumes.get(finding.volume_id or '')
-    hosts = [volume.host_of(a.id) for a in _attachments(finding, seen)] \
-        if volume else []
-    return next(filter(None, hosts), None)
-
-
-def _attachments(finding: Finding,
-                 seen: inspection.Inspection) -> tuple[Attachment, ...]:
-    return tuple(a for a in seen.attachments.values()
-                 if a.id == finding.attachment_id
-                 or finding.bdm and a.volume_id == finding.volume_id
-                 and a.server_id == seen.server.id)
 
 
 def _would(finding: Finding, seen: inspection.Inspection) -> str:

@@ -25,7 +25,6 @@ from nova_bdm_cleanup.cli import main, status_command
 from nova_bdm_cleanup.fleet import audit_metrics
 from nova_bdm_cleanup.fleet.issues import FleetReason
 from nova_bdm_cleanup.osc import (
-    audit_rows,
     bdm_audit,
     bdm_clean,
     bdm_explain,
@@ -51,8 +50,8 @@ _COMMANDS: dict[str, Any] = {
 
 #: As JSON has them.
 _COLUMNS = {
-    'openstack bdm audit': (*audit_rows.COLUMNS, 'Remedy'),
-    'openstack bdm audit --long': (*audit_rows.LONG_COLUMNS, 'Remedy'),
+    'openstack bdm audit': (*bdm_audit.COLUMNS, 'Remedy'),
+    'openstack bdm audit --long': (*bdm_audit.LONG_COLUMNS, 'Remedy'),
     'openstack bdm clean': bdm_clean._COLUMNS,
     'openstack bdm release': bdm_release._COLUMNS,
     'openstack bdm show': bdm_show._COLUMNS,

@@ -71,7 +71,7 @@ class ReaderTest(base.TestCase):
             self.assertEqual((ISSUE,), plan_file.read_plan('-'))
         with mock.patch('sys.stdin', io.StringIO('')):
             exc = self.assertRaises(errors.BadInput, plan_file.read_plan, '-')
-        self.assertIn('plan of standard input: it is empty', str(exc))
+        self.assertIn('plan of standard input: Expecting value', str(exc))
 
     def test_no_file(self) -> None:
         exc = self.assertRaises(errors.BadInput, plan_file.read_plan,
@@ -80,9 +80,8 @@ class ReaderTest(base.TestCase):
 
     def test_not_a_plan(self) -> None:
         for words, content in (
-                ('it is empty', ''), ('it is empty', ' \n'),
-                ('it is not JSON;', 'Server,Host'),
-                ('it is not JSON;', '[{'),
+                ('Expecting value', ''), ('Expecting value', 'Server,Host'),
+                ('Expecting property name', '[{'),
                 # What was called a plan before.
                 ('no list of findings', {'format': 'nova-bdm-cleanup plan'}),
                 ('no list of findings', '7'),

@@ -525,7 +525,7 @@ class ConnectorTest(unit_base.TestCase):
 
     def test_bad_input(self) -> None:
         for content, words in (
-                ('', 'it is not JSON'), ('{', 'it is not JSON'),
+                ('', 'Expecting value'), ('{', 'Expecting property name'),
                 ('{}', 'it names no host'), ('"none"', 'it names no host'),
                 ('{"host": "compute1"}', 'could know host compute1 by'),
                 ('{"host": "compute1", "wwpns": [], "ip": ""}',

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pathlib
 from types import SimpleNamespace
 
-from nova_bdm_cleanup.osc import audit_rows, bdm_clean, bdm_release, bdm_show
+from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.osc import commandcase
@@ -72,7 +72,7 @@ class HelpTest(commandcase.CommandCase):
         page = pathlib.Path(__file__).resolve().parents[4].joinpath(
             'doc', 'source', 'guide', 'cli', 'osc.rst')
         text = page.read_text(encoding='utf-8')
-        columns = audit_rows.LONG_COLUMNS + ('Remedy',) + \
+        columns = bdm_audit.LONG_COLUMNS + ('Remedy',) + \
             bdm_clean._COLUMNS + bdm_release._COLUMNS + bdm_show._COLUMNS
         for column in columns:
             self.assertIn('``%s``' % column, text)
