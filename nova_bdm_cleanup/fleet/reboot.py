@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-import dataclasses
+from collections.abc import Iterable
 import time
-from typing import Callable
 
 from nova_bdm_cleanup.fleet import inspection
 from nova_bdm_cleanup.fleet.acts import Act, Result
@@ -14,7 +12,7 @@ from nova_bdm_cleanup.fleet.issues import Issue, issues_of, Remedy
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.nova import ComputeServer
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Finding, Reason
+from nova_bdm_cleanup.rules.facts import Reason
 
 #: The states in which Nova accepts a hard reboot.
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
@@ -22,24 +20,46 @@ _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
 _POLL = 2.0
 
 
-@dataclasses.dataclass(frozen=True)
 class RebootPlan:
-    """What a hard reboot of one server is to do."""
+    """What a hard reboot would do at a server, and whether it may."""
 
-    server: ComputeServer
-    #: What it removes.
-    issues: tuple[Issue, ...]
-    #: What it cannot release, but another command can.
-    others: tuple[Issue, ...] = ()
-    #: What another one removes.
-    later: tuple[Issue, ...] = ()
-    #: The disks that it leaves out of the guest, with their mappings kept.
-    left_out: tuple[Finding, ...] = ()
-    #: Why it must not be done; empty: it may.
-    refusals: tuple[str, ...] = ()
-    #: All that is there, by volume and attachment.
-    verdicts: Mapping[tuple[str | None, str | None], Reason] = \
-        dataclasses.field(default_factory=dict)
+    def __init__(self, seen: inspection.Inspection) -> None:
+        self.server = server = seen.server
+        issues = issues_of(seen)
+        #: What it removes.
+        self.issues = [i for i in issues if i.is_for_reboot]
+        #: What it cannot release, but another command can.
+        self.others = [i for i in issues if not i.is_for_reboot and (
+            i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY)]
+        #: What another one removes.
+        self.later = [i for i in issues
+                      if i.is_for_later and i not in self.others]
+        #: The disks that it leaves out of the guest, with their mappings kept.
+        self.left_out = seen.left_out
+        #: All that is there, by volume and attachment.  What is not in order
+        #: counts, where two have the same.
+        self._verdicts = {
+            (f.volume_id, f.attachment_id): f.reason for f in sorted(
+                seen.plan.findings,
+                key=lambda f: f.reason is not Reason.HEALTHY)}
+        #: Why it must not be done; empty: it may.
+        self.refusals: list[str] = []
+        if server.is_busy:
+            self.refusals.append('it is changing (%s)'
+                                 % (server.task_state or server.status))
+        elif server.status not in _REBOOTABLE:
+            self.refusals.append(
+                'a server that is %s cannot be hard-rebooted%s' % (
+                    server.status,
+                    '; no host has it, so "openstack bdm release" may '
+                    'release its stale attachments' if server.is_shelved
+                    else ''))
+        self.refusals += [
+            '%s of volume %s: %s; a person must look at it first' % (
+                i.withheld or i.reason, i.volume, i.explanation)
+            for i in issues if i.stops_a_reboot
+            # A reboot for nothing would not end it.
+            or i.remedy is Remedy.PERSON and not self.issues]
 
     @property
     def loses_memory(self) -> bool:
@@ -48,7 +68,7 @@ class RebootPlan:
 
     def verdict(self, issue: Issue) -> Reason | None:
         """What is said now of what an issue is about; None: it is gone."""
-        return self.verdicts.get((issue.volume, issue.attachment))
+        return self._verdicts.get((issue.volume, issue.attachment))
 
     def settled(self, issue: Issue) -> str:
         """Why nothing is left to do about an issue; empty: something is."""
@@ -56,6 +76,11 @@ class RebootPlan:
         if verdict is None:
             return 'it is gone already'
         return 'it is healthy now' if verdict is Reason.HEALTHY else ''
+
+    def over(self, issues: Iterable[Issue]) -> list[Result]:
+        """The results of those about which nothing is left to do."""
+        return [Result(i, 'skipped: ' + self.settled(i), True)
+                for i in issues if self.settled(i)]
 
     def objection(self, issues: Iterable[Issue],
                   known: Iterable[Issue]) -> str:
@@ -66,9 +91,9 @@ class RebootPlan:
         """
         today = {i.key: i for i in self.issues}
         for issue in issues:
-            found = today.get(issue.key)
             if self.settled(issue):
                 continue
+            found = today.get(issue.key)
             if found is None:
                 return 'volume %s is %s now' % (
                     issue.volume, self.verdict(issue))
@@ -82,53 +107,17 @@ class RebootPlan:
         return ''
 
 
-def reboot_plan(seen: inspection.Inspection) -> RebootPlan:
-    """What a hard reboot would do at a server, and whether it may."""
-    server = seen.server
-    issues = issues_of(seen)
-    due = tuple(i for i in issues if i.is_for_reboot)
-    others = tuple(i for i in issues if not i.is_for_reboot and (
-        i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY))
-    refusals = []
-    if server.is_busy:
-        refusals.append('it is changing (%s)'
-                        % (server.task_state or server.status))
-    elif server.status not in _REBOOTABLE:
-        refusals.append(
-            'a server that is %s cannot be hard-rebooted%s' % (
-                server.status, '; no host has it, so "openstack bdm release" '
-                'may release its stale attachments' if server.is_shelved
-                else ''))
-    refusals += [
-        '%s of volume %s: %s; a person must look at it first' % (
-            i.withheld or i.reason, i.volume, i.explanation)
-        for i in issues if i.stops_a_reboot
-        # A reboot for nothing would not end it.
-        or i.remedy is Remedy.PERSON and not due]
-    return RebootPlan(
-        server, due, others,
-        tuple(i for i in issues if i.is_for_later and i not in others),
-        seen.left_out, tuple(refusals),
-        # What is not in order counts, where two have the same.
-        {(f.volume_id, f.attachment_id): f.reason for f in sorted(
-            seen.plan.findings, key=lambda f: f.reason is not Reason.HEALTHY)})
-
-
 class Rebooter:
     """Reboots servers, and waits.
 
     :param timeout: seconds to wait for one reboot
     """
 
-    def __init__(self, cloud: inspection.Cloud, timeout: float,
-                 clock: Callable[[], float] = time.monotonic,
-                 sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, cloud: inspection.Cloud, timeout: float) -> None:
         self._nova = cloud.nova
         self._inspector = inspection.Inspector(cloud)
         self._progress = cloud.progress
         self._timeout = timeout
-        self._clock = clock
-        self._sleep = sleep
 
     def look(self, server_id: str) -> RebootPlan:
         """What there is to do at a server.
@@ -139,7 +128,7 @@ class Rebooter:
         seen = self._inspector.inspect(server_id)
         if seen is None:
             raise errors.BadInput('server %s does not exist' % server_id)
-        return reboot_plan(seen)
+        return RebootPlan(seen)
 
     def run(self, planned: RebootPlan,
             stop_again: bool) -> tuple[str, RebootPlan]:
@@ -166,7 +155,7 @@ class Rebooter:
             raise errors.Unanswered(str(exc)) from exc
 
     def _wait(self, server: ComputeServer, what: str) -> str:
-        begin = self._clock()
+        begin = time.monotonic()
         while True:
             now = self._nova.server(server.id)
             if now is None:
@@ -174,14 +163,14 @@ class Rebooter:
             # The API sets the task before it answers the request.
             if not now.task_state:
                 return now.status
-            waited = self._clock() - begin
+            waited = time.monotonic() - begin
             if waited >= self._timeout:
                 raise errors.Unanswered(
                     'the %s of server %s is not over after %d s (%s)' % (
                         what, server.id, waited, now.task_state))
             self._progress('%s of %s, seconds' % (what, server.id),
                            int(waited))
-            self._sleep(_POLL)
+            time.sleep(_POLL)
 
 
 class Reboot(Act):
@@ -206,8 +195,7 @@ class Reboot(Act):
             self._now = now = self._rebooter.look(self._shown.server.id)
         except errors.BadInput as exc:
             return self.all('skipped: %s' % exc)
-        self._over = [Result(i, 'skipped: ' + now.settled(i), True)
-                      for i in self.subjects if now.settled(i)]
+        self._over = now.over(self.subjects)
         if len(self._over) == len(self.subjects):
             return self._over
         why = '; '.join(now.refusals) or now.objection(

@@ -26,6 +26,14 @@ class ActingCommand(base.BdmCommand, command.Lister):
     verb = ''
     thing = ''
 
+    #: Of what came of it, and of the question.
+    columns: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+
+    def row(self, result: Result) -> tuple[Any, ...]:
+        """The cells of these columns."""
+        raise NotImplementedError
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument(
@@ -37,7 +45,7 @@ class ActingCommand(base.BdmCommand, command.Lister):
                            help='Only show what is to be done')
         group.add_argument('--yes', action='store_true', help='Do not ask')
         parser.add_argument(
-            '--max', metavar='<number>', type=base.number(0), default=10,
+            '--max', metavar='<number>', type=base.number, default=10,
             help='Do nothing if there are more %ss than this (default: 10)'
                  % self.thing)
         parser.add_argument(
@@ -53,20 +61,18 @@ class ActingCommand(base.BdmCommand, command.Lister):
                 'No terminal to ask on: give --yes, or --dry-run')
 
     def carry_out(self, args: argparse.Namespace, todo: Sequence[Act],
-                  known: Iterable[Result], headings: Sequence[str],
-                  rows: Iterable[Sequence[Any]]) -> list[Result]:
-        """Show, ask, and do it.
+                  known: Iterable[Result]
+                  ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+        """Show, ask, and do it; the columns and the rows of what came of it.
 
         :param known: results of what is not to be done
-        :param headings: of the table of what is to be done
-        :param rows: of that table
         """
         results = list(known)
+        planned = [r for act in todo for r in act.all('planned')]
         interrupted = False
         count = base.several(len(todo), self.thing)
         if args.dry_run:
-            for act in todo:
-                results += act.all('planned')
+            results += planned
             if len(todo) > args.max:
                 self.note('It takes --max %d', len(todo))
         elif len(todo) > args.max:
@@ -74,7 +80,10 @@ class ActingCommand(base.BdmCommand, command.Lister):
                                  'changed' % (count, args.max))
         elif todo:
             self.progress.clear()
-            self.app.stderr.write('%s\n' % terminal.table(headings, rows))
+            asked = [self.columns.index(name) for name in self.asked]
+            self.app.stderr.write('%s\n' % terminal.table(
+                self.asked, [[self.row(r)[i] for i in asked]
+                             for r in planned]))
             if not args.yes:
                 self._ask('%s %s? [y/N] ' % (self.verb, count))
             done, interrupted = acts.carry_out(
@@ -87,7 +96,7 @@ class ActingCommand(base.BdmCommand, command.Lister):
             else ExitCode.OK if all(r.is_well for r in results)
             else ExitCode.REFUSED if all(r.word == 'refused' for r in results)
             else ExitCode.PARTLY)
-        return results
+        return self.columns, [self.row(r) for r in results]
 
     def _ask(self, question: str) -> None:
         self.app.stderr.write(question)

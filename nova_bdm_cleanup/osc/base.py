@@ -29,10 +29,6 @@ _INTERVAL = 0.1
 #: What is over by then needs no line.
 _PATIENCE = 1.0
 
-
-#: Of a name this much is left in a narrow terminal.
-_LEAST = 8
-
 #: A command in a text: it ends where a person would stop to copy it.
 _COMMAND = re.compile(
     r'\b(?:openstack|nova-manage|virsh) (?:(?![.:,] )[^";()])+')
@@ -94,8 +90,6 @@ class BdmCommand:
 
     #: The columns of a table that is to fit a terminal; empty: all of them.
     short: tuple[str, ...] = ()
-    #: The one of them that is cut where they do not fit: ids never are.
-    cut = ''
     #: What stands below it, row by row.
     below: tuple[str, ...] = ()
     #: What stands below everything, on standard error; empty: nothing.
@@ -110,21 +104,21 @@ class BdmCommand:
         parser.formatter_class = Paragraphs
         group = parser.add_argument_group('bounds')
         group.add_argument(
-            '--rate', type=number(0), metavar='<requests>', default=20,
+            '--rate', type=number, metavar='<requests>', default=20,
             help='Requests per second to each API, on average; what a slow '
                  'answer delays is made up for; 0: no limit (default: 20)')
         group.add_argument(
-            '--max-requests', type=number(0), metavar='<requests>',
+            '--max-requests', type=number, metavar='<requests>',
             default=20000,
             help='Requests at most; what is left is reported as incomplete; '
                  '0: no limit (default: 20000)')
         group.add_argument(
-            '--grace-period', type=number(0), metavar='<seconds>',
+            '--grace-period', type=number, metavar='<seconds>',
             default=int(Policy.grace_period.total_seconds()),
             help='How long something unfinished is taken for an operation '
                  'in progress (default: %(default)s)')
         group.add_argument(
-            '--stuck-after', type=number(0), metavar='<seconds>',
+            '--stuck-after', type=number, metavar='<seconds>',
             default=int(Policy.stuck_after.total_seconds()),
             help='How long a volume may be reserved, attaching or detaching '
                  'before it is reported as stuck (default: %(default)s)')
@@ -132,27 +126,30 @@ class BdmCommand:
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         self.progress = Progress()
+        problem: object
         try:
             failed: int = super().run(parsed_args)  # type: ignore[misc]
             return failed or self.exit_code
         except errors.BadInput as exc:
-            return self._complain(exc, ExitCode.BAD_INPUT)
+            problem, code = exc, ExitCode.BAD_INPUT
         except (errors.Refused, errors.Conflict) as exc:
-            return self._complain(exc, ExitCode.REFUSED)
+            problem, code = exc, ExitCode.REFUSED
         except errors.ApiError as exc:
-            return self._complain(exc, ExitCode.PARTLY)
+            problem, code = exc, ExitCode.PARTLY
         except KeyboardInterrupt:
-            return self._complain(self.interrupted, ExitCode.INTERRUPTED)
+            problem, code = self.interrupted, ExitCode.INTERRUPTED
         except BrokenPipeError:
             raise
         except OSError as exc:
-            return self._complain('the output could not be written: %s'
-                                  % exc.strerror, ExitCode.PARTLY)
+            problem = 'the output could not be written: %s' % exc.strerror
+            code = ExitCode.PARTLY
         except Exception as exc:
             LOG.debug('where it happened:', exc_info=True)
-            return self._complain('%s: %s (this is a bug; --debug shows '
-                                  'where)' % (type(exc).__name__, exc),
-                                  ExitCode.BROKEN)
+            problem = '%s: %s (this is a bug; --debug shows where)' % (
+                type(exc).__name__, exc)
+            code = ExitCode.BROKEN
+        self.say(problem)
+        return code
 
     def produce_output(self, args: argparse.Namespace,
                        column_names: Sequence[str],
@@ -194,15 +191,11 @@ class BdmCommand:
         wanted = [*self.short, *(c for c in args.sort_columns
                                  if c not in self.short)]
         indexes = [columns.index(name) for name in wanted]
-        lines = [[number, *('-' if row[i] is None else row[i]
-                            for i in indexes)]
-                 for number, row in enumerate(rows, 1)]
-        headings = ['#', *wanted]
-        if self.cut in self.short and self.cut not in args.sort_columns:
-            index = headings.index(self.cut)
-            headings[index] = self.cut.split()[-1]
-            _cut([headings, *lines], index)
-        return headings, lines
+        return (
+            ['#', *(name if name in args.sort_columns
+                    else name.split()[-1] for name in wanted)],
+            [[number, *('-' if row[i] is None else row[i] for i in indexes)]
+             for number, row in enumerate(rows, 1)])
 
     def _below(self, columns: Sequence[str],
                rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -228,10 +221,6 @@ class BdmCommand:
                 yield from str(row[name]).split('; ') \
                     if name == 'Action' else (str(row[name]),)
 
-    def _complain(self, problem: object, code: ExitCode) -> ExitCode:
-        self.say(problem)
-        return code
-
     def say(self, text: object) -> None:
         """A line that the operator must see, also with --quiet."""
         self.progress.clear()
@@ -254,17 +243,6 @@ class BdmCommand:
             manager.session.get_project_id(), self.progress)
 
 
-def _cut(lines: list[list[Any]], index: int) -> None:
-    """Make the cells of a column as short as the terminal wants them."""
-    widths = [max(len(str(cell)) for cell in column)
-              for column in zip(*lines)]
-    others = sum(widths) - widths[index] + 3 * len(widths) + 1
-    room = max(_LEAST, shutil.get_terminal_size().columns - others)
-    for line in lines:
-        if len(line[index]) > room:
-            line[index] = line[index][:room - 3] + '...'
-
-
 def _in_a_spreadsheet(text: str) -> str:
     """A text that no spreadsheet takes for a formula."""
     return "'" + text if text.startswith(
@@ -281,13 +259,8 @@ def several(count: int, what: str) -> str:
     return '%d %s%s' % (count, what, '' if count == 1 else 's')
 
 
-def number(least: int) -> Any:
+def number(text: str) -> int:
     """A whole number, as the type of an option."""
-    def parse(text: str) -> int:
-        value = int(text) if text.isdecimal() else least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(
-                '"%s" is not a whole number from %d on' % (text, least))
-        return value
-
-    return parse
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError('"%s" is not a whole number' % text)
+    return int(text)

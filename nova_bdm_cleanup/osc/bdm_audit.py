@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 import contextlib
 import dataclasses
 import os
+import shutil
 from typing import Any, Callable
 
 from keystoneauth1 import exceptions
 from osc_lib.command import command
 
-from nova_bdm_cleanup import files, prometheus
+from nova_bdm_cleanup import files, prometheus, terminal
 from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.fleet import page
 from nova_bdm_cleanup.fleet.audit import FleetAudit, Scope
@@ -45,6 +46,10 @@ _FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
 _BREAKS: dict[AnyReason, str] = dict.fromkeys(
     (*DANGLING, Reason.ROOT_VOLUME_DANGLING),
     'move, shelve, unshelve, evacuate, live_migration')
+
+#: So wide is a table but for the name of the server, which is cut where it
+#: does not fit: ids never are.
+_OTHERS = 72
 
 #: As many findings of one kind at one server have a row each in a table.
 _EACH = 4
@@ -79,7 +84,6 @@ class AuditBdm(base.BdmCommand, command.Lister):
     """
 
     short: tuple[str, ...] = ('Server Name', 'Volume', 'Reason')
-    cut = 'Server Name'
     below = ('Action', 'Explanation')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -187,11 +191,15 @@ class AuditBdm(base.BdmCommand, command.Lister):
             rows = [_row(i, MOMENT) for i in shown]
         elif args.long:
             self.short = tuple(c for c in columns if c not in self.below)
-            self.cut = ''
             rows = [_row(i, _FOR_PEOPLE) for i in shown]
         else:
             rows = _summed_up(
                 shown, found, bool(args.all_projects or args.project))
+            room = max(8, shutil.get_terminal_size().columns - _OTHERS)
+            for each in rows:
+                name = terminal.printable(each['Server Name'] or '')
+                if len(name) > room:
+                    each['Server Name'] = name[:room - 3] + '...'
         return columns, [[r[name] for name in columns] for r in rows]
 
     def _project(self, name: str) -> str:

@@ -38,6 +38,8 @@ class CleanBdm(acting.ActingCommand):
 
     verb = 'Hard-reboot'
     thing = 'server'
+    columns = _COLUMNS
+    asked = ('Server', 'Volume', 'Reason')
 
     short = ('Volume', 'Reason', 'Result')
     below = ('Server',)
@@ -55,7 +57,7 @@ class CleanBdm(acting.ActingCommand):
             help='Stop a server again that was stopped before: its guest '
                  'runs for a moment only')
         parser.add_argument(
-            '--timeout', metavar='<seconds>', type=base.number(0),
+            '--timeout', metavar='<seconds>', type=base.number,
             default=600,
             help='How long to wait for one reboot (default: 600)')
         return parser
@@ -75,11 +77,16 @@ class CleanBdm(acting.ActingCommand):
                            for name in args.servers]))
         for each in todo:
             self._announce(each, args.stop_again)
-        results = self.carry_out(
+        return self.carry_out(
             args, [reboot.Reboot(rebooter, p, args.stop_again) for p in todo],
-            known, ('Server', 'Volume', 'Reason'),
-            [(i.server, i.volume, i.reason) for p in todo for i in p.issues])
-        return _COLUMNS, [_row(r) for r in results]
+            known)
+
+    def row(self, result: Result) -> tuple[Any, ...]:
+        issue = result.subject
+        if not isinstance(issue, Issue):
+            return (issue.id, issue.host, *[None] * 4, result.text)
+        return (issue.server, issue.host, issue.volume, issue.attachment,
+                issue.device, str(issue.reason), result.text)
 
     def _named(self, rebooter: reboot.Rebooter, servers: Sequence[str]
                ) -> tuple[list[reboot.RebootPlan], list[Result]]:
@@ -112,13 +119,10 @@ class CleanBdm(acting.ActingCommand):
         for server, issues in wanted.items():
             try:
                 looks[server] = rebooter.look(server)
+                known += looks[server].over(issues)
             except errors.BadInput as exc:
                 known += [Result(i, 'skipped: %s' % exc) for i in issues]
-        over = [Result(i, 'skipped: ' + now.settled(i), True)
-                for server, now in looks.items() for i in wanted[server]
-                if now.settled(i)]
-        known += over
-        done = {r.subject.volume for r in over}
+        done = {r.subject.volume for r in known if r.is_well}
         for server, now in looks.items():
             left = [i for i in wanted[server] if not now.settled(i)]
             if now.refusals:
@@ -175,11 +179,3 @@ class CleanBdm(acting.ActingCommand):
 def _refused(now: reboot.RebootPlan, subjects: Iterable[Any]) -> list[Result]:
     return [Result(subject, 'refused: ' + '; '.join(now.refusals))
             for subject in subjects]
-
-
-def _row(result: Result) -> tuple[Any, ...]:
-    issue = result.subject
-    if not isinstance(issue, Issue):
-        return (issue.id, issue.host, None, None, None, None, result.text)
-    return (issue.server, issue.host, issue.volume, issue.attachment,
-            issue.device, str(issue.reason), result.text)

@@ -26,21 +26,11 @@ class ReleaseBdm(acting.ActingCommand):
     Shows what is to be done, asks, and does one after the other. For
     administrators.
 
-    Each attachment is released by the one call that also tells the back end:
-    "attachment delete" where Cinder kept the connector or only reserved the
-    volume; "os-force_detach" with a connector where it did not;
-    "os-complete" where an attach ended half way and the server exists;
-    "os-terminate_connection" where Cinder has no record at all and the
-    connector of a host is given; "os-roll_detaching" where a detach ended
-    half way and the server exists.
-    The state of a volume is never set by hand. A disk is never taken from a
-    server that has a host: the explanation then says what to do first.
-
-    Before that it makes sure that no cell of Nova has the server, that the
-    attachment is of that volume, that the volume is in a state that Cinder
-    can compute a new one from and is not being migrated, and that no other
-    user of the volume is touched. Each step is checked again right before it
-    is done, and read back after it.
+    Each attachment is released by the one call that also tells the back end,
+    and only if no server, no other user of the volume and no operation is in
+    the way; the explanation says what is. The state of a volume is never set
+    by hand. Each step is checked again right before it is done, and read back
+    after it.
 
     A host that had such a volume may still have its device. Of a server that
     Nova never knew, or has purged, nobody can tell that it is gone: another
@@ -55,6 +45,8 @@ class ReleaseBdm(acting.ActingCommand):
 
     verb = 'Release'
     thing = 'attachment'
+    columns = _COLUMNS
+    asked = ('Volume', 'Attachment', 'Call')
 
     short = ('Volume', 'Call', 'Result')
     below = ('Attachment', 'Explanation')
@@ -116,11 +108,13 @@ class ReleaseBdm(acting.ActingCommand):
             self.note('%s %s: %s', *(
                 ('Attachment', step.attachment_id) if step.attachment_id
                 else ('Volume', step.volume)), step.explanation)
-        results = self.carry_out(
-            args, [release.Release(releaser, s) for s in todo], known,
-            ('Volume', 'Attachment', 'Call'),
-            [(s.volume, s.attachment_id, s.call) for s in todo])
-        return _COLUMNS, [_row(r) for r in results]
+        return self.carry_out(
+            args, [release.Release(releaser, s) for s in todo], known)
+
+    def row(self, result: Result) -> tuple[Any, ...]:
+        step = result.subject
+        return (step.volume, step.attachment_id, step.server, step.host,
+                step.call and str(step.call), result.text, step.explanation)
 
     def _find(self, cloud: Cloud, server: str | None) -> list[Issue]:
         """What there is to release, as an audit finds it."""
@@ -168,9 +162,3 @@ def _differences(plan: Iterable[Issue],
                 step, 'refused: another Nova may have the server; look, and '
                       'name what is to be released'))
     return found
-
-
-def _row(result: Result) -> tuple[Any, ...]:
-    step = result.subject
-    return (step.volume, step.attachment_id, step.server, step.host,
-            step.call and str(step.call), result.text, step.explanation)

@@ -85,7 +85,7 @@ class AuditBdmTest(commandcase.CommandCase):
             table = [line for line in lines if line[:1] in '|+']
             self.assertEqual(6, len(table))
             self.assertLessEqual(max(map(len, table)), width)
-            self.assertIn('a very', ''.join(table))
+            self.assertIn('a ver', ''.join(table))
             self.assertIn('...', ''.join(table))
             self.assertIn(' %s |' % root, ''.join(table))
             self.assertIn(refresh, lines)
