@@ -83,8 +83,6 @@ def carry_out(acts: Sequence[Act], keep_going: bool,
               ) -> tuple[list[Result], bool]:
     """Do one after the other, and stop at the first that fails.
 
-    :param keep_going: do not stop there
-    :param progress: told how many are done
     :returns: the results of all, and whether somebody interrupted it
     """
     results: list[Result] = []

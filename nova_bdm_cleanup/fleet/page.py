@@ -53,17 +53,6 @@ th button:focus-visible { outline: 2px solid; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 @media print { form { display: none; } tbody { break-inside: avoid; } }
-@media (max-width: 700px) {
-  body { margin: 1rem auto; }
-  #findings, #findings tbody, #findings tr, #findings td {
-    display: block; width: auto; }
-  #findings thead { display: none; }
-  #findings tbody { border: 1px solid var(--line); margin: 0 0 1rem; }
-  #findings td { border: 0; padding: .1rem .6rem; }
-  #findings td[data-name]::before { content: attr(data-name) ": "; }
-  .sides { grid-template-columns: 1fr; }
-  .action { overflow-wrap: anywhere; }
-}
 </style>
 </head>
 <body>
@@ -139,10 +128,7 @@ def render(issues: Sequence[Issue], total: str, cloud: str, scope: str,
     """The whole page.
 
     :param total: all of it in one line
-    :param cloud: where
-    :param scope: what was audited
     :param gaps: why it is not the whole truth
-    :param created: when
     """
     shown = issues[:MOST]
     return _PAGE % {
@@ -203,9 +189,7 @@ def _row(issue: Issue) -> str:
         '<tr><td colspan="%d">%s<br><code class="action">%s</code>'
         '<div class="sides">%s</div></td></tr></tbody>' % (
             _text(str(issue.reason)), _text(issue.host or 'none'),
-            ''.join('<td class="%s" data-name="%s">%s</td>' % (
-                kind, name, cell)
-                for name, (kind, cell) in zip(_HEADINGS, cells)),
+            ''.join('<td class="%s">%s</td>' % cell for cell in cells),
             len(_HEADINGS), _text(issue.explanation),
             _text(issue.what_to_do), ''.join(
                 '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(

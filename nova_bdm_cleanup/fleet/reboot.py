@@ -108,10 +108,7 @@ class RebootPlan:
 
 
 class Rebooter:
-    """Reboots servers, and waits.
-
-    :param timeout: seconds to wait for one reboot
-    """
+    """Reboots servers, and waits so many seconds for each."""
 
     def __init__(self, cloud: inspection.Cloud, timeout: float) -> None:
         self._nova = cloud.nova
@@ -134,7 +131,6 @@ class Rebooter:
             stop_again: bool) -> tuple[str, RebootPlan]:
         """Reboot a server.
 
-        :param stop_again: stop it afterwards if it was stopped before
         :returns: its state afterwards, and what is left to do
         :raises Refused: when Nova does not reboot it for this user
         :raises Conflict: when Nova does not reboot it in its state
@@ -177,7 +173,7 @@ class Reboot(Act):
     """One reboot.
 
     :param shown: what the operator was shown of the server
-    :param stop_again: stop it afterwards if it was stopped before
+    :param stop_again: as it was stopped before
     """
 
     def __init__(self, rebooter: Rebooter, shown: RebootPlan,

@@ -35,10 +35,7 @@ class Target:
 
 
 class Releaser:
-    """One release.
-
-    :param connector: for what Cinder kept no connector of
-    """
+    """Plans a release."""
 
     def __init__(self, cloud: inspection.Cloud, connector: Connector) -> None:
         self._cloud = cloud
@@ -199,10 +196,7 @@ class Releaser:
 
 
 class Release(Act):
-    """One step.
-
-    :param step: what the operator was shown
-    """
+    """One step, as the operator was shown it."""
 
     def __init__(self, releaser: Releaser, step: ReleaseStep) -> None:
         self.subjects = (step,)
@@ -223,7 +217,7 @@ class Release(Act):
         step, again = self._step, self._releaser.again(self._step)
         if again is None:
             return [Result(step, 'skipped: it is gone already', True)]
-        if again.key == step.key and again.needs_look == step.needs_look:
+        if (again.call, again.needs_look) == (step.call, step.needs_look):
             self._neighbours = self._others()
             return []
         if step.call is Call.ROLL_DETACHING:

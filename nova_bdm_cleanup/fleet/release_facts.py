@@ -131,10 +131,6 @@ class HeldVolume:
         return [a for a in self.attachments if a != self.attachment]
 
     @property
-    def is_available(self) -> bool:
-        return self.volume.status == 'available'
-
-    @property
     def is_young(self) -> bool:
         """Something has happened to it just now."""
         return self.policy.is_young(self.volume.updated_at, self.now)
@@ -372,9 +368,3 @@ class ReleaseStep:
     @property
     def server(self) -> str | None:
         return self.attachment.server_id if self.attachment else None
-
-    @property
-    def key(self) -> tuple[str | None, ...]:
-        """What makes it the same step after another look."""
-        return (self.volume, self.attachment_id,
-                str(self.call) if self.call else None)

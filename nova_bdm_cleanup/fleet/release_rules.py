@@ -342,7 +342,8 @@ HELD_VOLUMES: Table[Row[HeldVolume, Outcome]] = Table(
 
     # The back end may be ahead of Cinder's database, which cannot tell.
     Row('is ``available``, and ``--connector FILE`` is not given',
-        lambda v: v.is_available and not v.connector.host,
+        lambda v: (v.volume.status == 'available'
+                   and not v.connector.host),
         SETTLED,
         'the volume is available, and nothing in Cinder holds it; if a host '
         'has it mapped all the same, only the back end shows it: then give '
@@ -381,7 +382,7 @@ HELD_VOLUMES: Table[Row[HeldVolume, Outcome]] = Table(
     # same host meanwhile.
     Row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
         'and the back end unmaps it',
-        lambda v: v.is_available,
+        lambda v: v.volume.status == 'available',
         Outcome(Call.TERMINATE),
         'the volume is available, and no server has it; host '
         '{it.connector.host} is taken off it'),

@@ -13,8 +13,7 @@ import re
 
 import nova_bdm_cleanup
 
-#: What begins a section that has a reason code, and what begins any section.
-_LABEL = re.compile(r'^\.\. _([a-z-]+):\n\n', re.MULTILINE)
+#: What begins a section; a reason code is the title of its own.
 _TITLE = re.compile(r'^(?:\.\. _[a-z-]+:\n\n)?(\S.*)\n([-=])\2+\n',
                     re.MULTILINE)
 
@@ -34,7 +33,7 @@ _MARKS: tuple[tuple[str, str], ...] = (
 
 def reasons() -> list[str]:
     """Every reason code that has a section."""
-    return sorted(_LABEL.findall(_text()))
+    return sorted(t for t in _sections() if re.fullmatch('[a-z-]+', t))
 
 
 def section(reason: str) -> str:
@@ -54,17 +53,13 @@ def meaning(reason: str) -> str:
 
 
 @functools.lru_cache(maxsize=None)
-def _text() -> str:
-    return importlib.resources.files(nova_bdm_cleanup).joinpath(
-        'runbook.rst').read_text(encoding='utf-8')
-
-
-@functools.lru_cache(maxsize=None)
 def _sections() -> dict[str, str]:
     """Each section, by its title."""
-    found = list(_TITLE.finditer(_text()))
-    ends = [each.start() for each in found[1:]] + [len(_text())]
-    return {each.group(1): _text()[each.start():end]
+    text = importlib.resources.files(nova_bdm_cleanup).joinpath(
+        'runbook.rst').read_text(encoding='utf-8')
+    found = list(_TITLE.finditer(text))
+    ends = [*(each.start() for each in found[1:]), len(text)]
+    return {each.group(1): text[each.start():end]
             for each, end in zip(found, ends)}
 
 
