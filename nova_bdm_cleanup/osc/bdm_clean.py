@@ -129,7 +129,7 @@ class CleanBdm(acting.ActingCommand):
                 known += _refused(now, left)
                 continue
             since = {i.key: i.since for i in now.issues}
-            why = now.objection(left, plan) or ''.join(
+            why = now.objection(left, plan) or '; '.join(
                 'volume %s has changed since the audit' % i.volume
                 for i in left if i.volume not in done
                 and plan_file.has_changed(i, since[i.key]))

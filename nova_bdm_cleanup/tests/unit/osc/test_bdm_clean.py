@@ -421,6 +421,18 @@ class PlanTest(commandcase.CommandCase):
         self.again(path, 'skipped: volume %s has changed since the audit'
                    % self.other, 'removed')
 
+    def test_two_volumes_changed_since(self) -> None:
+        self.break_volume()
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.lose_attachment(second)
+        path = self.plan()
+        for volume in (self.disk, second):
+            self.cloud.volumes[volume]['updated_at'] = (
+                '2026-01-02T00:00:00.000000')
+        self.again(path, *['skipped: ' + '; '.join(
+            'volume %s has changed since the audit' % volume
+            for volume in (self.disk, second))] * 2)
+
     def test_what_the_plan_does_not_have(self) -> None:
         """A reboot removes all there is, so it must all be in the plan."""
         self.break_volume()
