@@ -92,8 +92,13 @@ class FleetAudit:
         if not self._cinder.prove_admin() and self._scope.needs_admin:
             raise errors.Refused('Cinder does not show all projects to these '
                                  'credentials; this needs the admin role')
+        scope = self._scope
         try:
-            for issue in self._found():
+            self._note_silent_hosts()
+            for issue in (
+                    self._these(scope.servers) if scope.servers
+                    else self._host(scope.host) if scope.host
+                    else self._books(crosscheck.CrossCheck())):
                 yield advised(issue, self._cloud.policy, self._cloud.now(),
                               self._cinder.sees_all)
         except (errors.OverBudget, _Over) as exc:
@@ -101,15 +106,6 @@ class FleetAudit:
         if self._unknown:
             self.gaps.append('%d server%s in cells that do not answer' % (
                 self._unknown, ' is' if self._unknown == 1 else 's are'))
-
-    def _found(self) -> Iterator[Issue]:
-        self._note_silent_hosts()
-        if self._scope.servers:
-            yield from self._these(self._scope.servers)
-        elif self._scope.host:
-            yield from self._host(self._scope.host)
-        else:
-            yield from self._books(crosscheck.CrossCheck())
 
     # Some servers
 

@@ -18,7 +18,7 @@ from nova_bdm_cleanup.fleet.release_facts import (
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
-from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk
+from nova_bdm_cleanup.openstack.nova import Disk
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Attachment, Reason
 
@@ -139,7 +139,7 @@ class Releaser:
         claims = set(self._claims[volume_id])
         stale: set[str] = set()
         disks: dict[str, Disk] = {}
-        guests: dict[str, frozenset[str]] = {}
+        guests: dict[str, frozenset[str] | None] = {}
         for server in filter(None, servers.values()):
             claims.discard(server.id)
             if volume_id not in server.volumes:
@@ -148,7 +148,14 @@ class Releaser:
                 continue
             claims.add(server.id)
             if volume.status in ('attaching', 'reserved'):
-                self._see_guest(server, volume_id, disks, guests)
+                # How far did the attach get?
+                found = [d for d in self._nova.disks(server) or ()
+                         if d.volume_id == volume_id]
+                if len(found) == 1:
+                    disks[server.id] = found[0]
+                guests[server.id] = (
+                    frozenset() if server.status == 'SHUTOFF'
+                    else self._nova.guest_disks(server.id))
         gone = {s: self._see_gone(s) for s in servers if servers[s] is None}
         return release_rules.decide(HeldVolume(
             volume, attachments, servers, tuple(sorted(claims)),
@@ -172,19 +179,6 @@ class Releaser:
                 self._nova.has_deleted(server_id), elsewhere)
         return self._gone[server_id]
 
-    def _see_guest(self, server: ComputeServer, volume_id: str,
-                   disks: dict[str, Disk],
-                   guests: dict[str, frozenset[str]]) -> None:
-        """How far an attach got."""
-        found = [d for d in self._nova.disks(server) or ()
-                 if d.volume_id == volume_id]
-        if len(found) == 1:
-            disks[server.id] = found[0]
-        devices = (frozenset() if server.status == 'SHUTOFF'
-                   else self._nova.guest_disks(server.id))
-        if devices is not None:
-            guests[server.id] = devices
-
     def _stale(self, server_id: str, named: list[str]) -> set[str]:
         """What the rules call stale at a server that exists."""
         seen = self._inspector.inspect(server_id, named)
@@ -204,7 +198,7 @@ class Release(Act):
         self._cinder = releaser.cinder
         self._step = step
         #: What the call must not change.
-        self._neighbours: list[Attachment] = []
+        self._neighbours: set[Attachment] = set()
         self.doubt = '; see openstack bdm release --dry-run %s' % (
             step.attachment_id or step.volume)
         if step.call is Call.TERMINATE:
@@ -263,11 +257,10 @@ class Release(Act):
                 volume.status, step.expected)
         return ''
 
-    def _others(self) -> list[Attachment]:
+    def _others(self) -> set[Attachment]:
         """The other attachments of the volume."""
-        return sorted((a for a in self._cinder.attachments_of(
-            self._step.volume) if a.id != self._step.attachment_id),
-            key=lambda a: a.id)
+        return {a for a in self._cinder.attachments_of(self._step.volume)
+                if a.id != self._step.attachment_id}
 
 
 # How each call is made

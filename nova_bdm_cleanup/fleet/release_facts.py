@@ -105,8 +105,8 @@ class HeldVolume:
     #: What the API shows of the mappings of the volume, by server, where an
     #: attach may hang.
     disks: Mapping[str, Disk]
-    #: The devices of the guests of these servers, where Nova tells them.
-    guests: Mapping[str, frozenset[str]]
+    #: The devices of the guests of these servers; None: Nova does not tell.
+    guests: Mapping[str, frozenset[str] | None]
     connector: Connector
     #: What is young and what is stuck.
     policy: Policy

@@ -31,7 +31,6 @@ _ADVICE = Advice(
 class Client:
     """Makes the readers of both APIs.
 
-    :param session: logs in and speaks HTTP
     :param config: what clouds.yaml and the command line say of the services
     """
 
@@ -42,7 +41,6 @@ class Client:
     def nova(self, budget: Budget, rate: int = 0) -> Nova:
         """The compute API.
 
-        :param budget: counts the requests
         :param rate: requests per second, on average; 0: as fast as possible
         """
         return Nova(self._api(
@@ -76,8 +74,7 @@ class Client:
 
 def make_client(instance: Any) -> Client:
     """The object that commands get as ``client_manager.bdm_cleanup``."""
-    config = instance.sdk_connection.config
-    return Client(instance.session, config)
+    return Client(instance.session, instance.sdk_connection.config)
 
 
 def build_option_parser(
