@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 import sys
 from typing import Any
 
-from osc_lib.command import command
-
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.fleet import acts
 from nova_bdm_cleanup.fleet.acts import Act, Result
@@ -19,7 +17,7 @@ from nova_bdm_cleanup.osc import base
 from nova_bdm_cleanup.terminal import ExitCode
 
 
-class ActingCommand(base.BdmCommand, command.Lister):
+class ActingCommand(base.BdmCommand):
     """Shows what is to be done, asks, does it, and tells what came of it."""
 
     #: What it does with what.

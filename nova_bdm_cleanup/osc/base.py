@@ -14,6 +14,8 @@ import textwrap
 import time
 from typing import Any, Callable
 
+from osc_lib.command import command
+
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.fleet.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
@@ -78,14 +80,11 @@ class Paragraphs(argparse.HelpFormatter):
                            for paragraph in text.split('\n\n'))
 
 
-class BdmCommand:
-    """Mixed into the command classes of osc-lib.
-
-    It adds the options that bound the requests, and gives every end of a
+class BdmCommand(command.Lister):
+    """Has the options that bound the requests, and gives every end of a
     command its exit code, which cliff leaves at 0 or 1.
     """
 
-    app: Any
     exit_code = ExitCode.OK
 
     #: The columns of a table that is to fit a terminal; empty: all of them.
@@ -99,8 +98,7 @@ class BdmCommand:
     interrupted = 'interrupted; nothing was changed'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = \
-            super().get_parser(prog_name)  # type: ignore[misc]
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.formatter_class = Paragraphs
         group = parser.add_argument_group('bounds')
         group.add_argument(
@@ -128,7 +126,7 @@ class BdmCommand:
         self.progress = Progress()
         problem: object
         try:
-            failed: int = super().run(parsed_args)  # type: ignore[misc]
+            failed: int = super().run(parsed_args)
             return failed or self.exit_code
         except errors.BadInput as exc:
             problem, code = exc, ExitCode.BAD_INPUT
@@ -169,10 +167,8 @@ class BdmCommand:
             column_names, rows = self._shortened(args, column_names, rows)
         shown = 0
         if rows or not self.is_for_people(args):
-            shown = super().produce_output(  # type: ignore[misc]
-                args, column_names, rows)
-        for line in below:
-            self.app.stdout.write('%s\n' % line)
+            shown = super().produce_output(args, column_names, rows)
+        self.app.stdout.writelines('%s\n' % line for line in below)
         # Now, or nobody would be told that a disk is full.
         self.app.stdout.flush()
         if self.last_line:

@@ -13,7 +13,6 @@ import shutil
 from typing import Any, Callable
 
 from keystoneauth1 import exceptions
-from osc_lib.command import command
 
 from nova_bdm_cleanup import files, prometheus, terminal
 from nova_bdm_cleanup.files import FileError
@@ -65,7 +64,7 @@ _FILES: dict[str, tuple[Callable[[str], None],
     'metrics file': (prometheus.check, prometheus.write)}
 
 
-class AuditBdm(base.BdmCommand, command.Lister):
+class AuditBdm(base.BdmCommand):
     """Find where Nova's and Cinder's records of attached volumes disagree.
 
     One row for each inconsistency: block device mappings whose volume is
@@ -140,19 +139,19 @@ class AuditBdm(base.BdmCommand, command.Lister):
         self._check('report', args.report)
         self._check('metrics file', args.prometheus)
         self.cloud = self.connect(args)
-        scope = Scope(
+        self.scope = Scope(
             servers=tuple(args.server), host=args.host,
             project=args.project and self._project(args.project),
             all_projects=args.all_projects, thorough=args.thorough)
-        auditor = FleetAudit(self.cloud, scope)
-        found = self._find(args, auditor)
+        self.auditor = auditor = FleetAudit(self.cloud, self.scope)
+        found = self._find(args)
         shown = [i for i in found if _is_shown(i, args.reason)]
         hidden = Counter(str(i.reason) for i in found
                          if not i.is_kept and not _is_shown(i, args.reason))
         kept = sum(i.is_kept for i in found)
         news = [i for i in shown if not i.is_kept]
-        self._report(auditor, scope)
-        self.last_line = self._last_line(auditor, scope, shown, hidden, kept)
+        self._report()
+        self.last_line = self._last_line(shown, hidden, kept)
         if auditor.gaps:
             self.exit_code = ExitCode.PARTLY
         elif any(not args.fail_on or str(i.reason) in args.fail_on
@@ -160,7 +159,7 @@ class AuditBdm(base.BdmCommand, command.Lister):
             self.exit_code = ExitCode.FINDINGS
         self._keep('report', args.report, lambda: page.render(
             shown, self.last_line, self.app.client_manager.bdm_cleanup.place,
-            self._scope(scope), auditor.gaps, self.cloud.now()).encode())
+            self._scope(), auditor.gaps, self.cloud.now()).encode())
         if auditor.gaps:
             self._note_incomplete(args.prometheus)
         else:
@@ -171,10 +170,9 @@ class AuditBdm(base.BdmCommand, command.Lister):
                     self.cloud.now()))))
         return self._rows(args, found, shown)
 
-    def _find(self, args: argparse.Namespace,
-              auditor: FleetAudit) -> list[Issue]:
+    def _find(self, args: argparse.Namespace) -> list[Issue]:
         try:
-            return list(auditor.issues())
+            return list(self.auditor.issues())
         except errors.BadInput:
             raise
         except errors.ApiError:
@@ -247,7 +245,8 @@ class AuditBdm(base.BdmCommand, command.Lister):
             before = file.read()
         self._keep('metrics file', path, lambda: incomplete(before))
 
-    def _scope(self, scope: Scope) -> str:
+    def _scope(self) -> str:
+        scope = self.scope
         if scope.servers:
             return base.several(len(scope.servers), 'server')
         if scope.host:
@@ -256,16 +255,16 @@ class AuditBdm(base.BdmCommand, command.Lister):
             return 'all projects'
         return 'project %s' % (scope.project or self.cloud.project)
 
-    def _report(self, auditor: FleetAudit, scope: Scope) -> None:
+    def _report(self) -> None:
         """What was audited, and what was not."""
-        for gap in auditor.gaps:
+        for gap in self.auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)
-        notes = [self._scope(scope)]
-        if any(auditor.size):
-            notes.append('%s, %s claimed by them, %s' % tuple(
-                base.several(count, what) for count, what in zip(
-                    auditor.size, ('server', 'volume', 'attachment'))))
-            if not scope.thorough:
+        notes = [self._scope()]
+        if any(self.auditor.size):
+            notes.append('%s, %s claimed by them, %s' % tuple(map(
+                base.several, self.auditor.size,
+                ('server', 'volume', 'attachment'))))
+            if not self.scope.thorough:
                 notes.append('attachment ids of servers that look right are '
                              'not compared (--thorough does)')
         notes.append('%s to Nova and %d to Cinder' % (
@@ -273,17 +272,16 @@ class AuditBdm(base.BdmCommand, command.Lister):
             self.budget.made['Cinder']))
         self.note('Audited: %s', '; '.join(notes))
 
-    def _last_line(self, auditor: FleetAudit, scope: Scope,
-                   shown: Sequence[Issue], hidden: Counter[str],
+    def _last_line(self, shown: Sequence[Issue], hidden: Counter[str],
                    kept: int) -> str:
         """What was found, in one line."""
         words = [total(shown)]
-        if not shown and auditor.gaps:
+        if not shown and self.auditor.gaps:
             words = ['Nothing was found, and the audit is incomplete']
         elif not shown and self.cloud.cinder.sees_all and not (
-                scope.needs_admin or scope.servers):
+                self.scope.needs_admin or self.scope.servers):
             words = ['Nothing in %s; --all-projects audits all'
-                     % self._scope(scope)]
+                     % self._scope()]
         if hidden:
             words.append('not shown: ' + ', '.join(
                 '%s %d' % each for each in sorted(hidden.items())))

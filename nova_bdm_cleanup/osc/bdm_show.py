@@ -7,8 +7,6 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from osc_lib.command import command
-
 from nova_bdm_cleanup.fleet import inspection
 from nova_bdm_cleanup.fleet.issues import (
     advised,
@@ -32,7 +30,7 @@ _COLUMNS = ('Device', 'Volume', 'Volume Status', 'Attachment in Nova',
             'Explanation', 'Connects', 'Action')
 
 
-class ShowBdm(base.BdmCommand, command.Lister):
+class ShowBdm(base.BdmCommand):
     """Show every volume of one server as Nova and as Cinder see it.
 
     One row for each block device mapping with a volume, and for each
