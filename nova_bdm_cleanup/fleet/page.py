@@ -33,7 +33,9 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto;
        max-width: 78rem; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin: 0; }
 h2 { font-size: 1.1rem; }
-code, .id { font-family: ui-monospace, monospace; font-size: .86em; }
+code, #findings tr:first-child td:nth-child(even) {
+  font-family: ui-monospace, monospace; font-size: .86em;
+  overflow-wrap: anywhere; }
 table { border-collapse: collapse; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
          border-bottom: 1px solid var(--line); }
@@ -41,7 +43,6 @@ th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
 .gap { border-left: 4px solid #c50; padding: .2rem .8rem; }
 #findings { width: 100%%; }
 #findings tbody tr:first-child td { border-bottom: 0; padding-top: .7rem; }
-.id { overflow-wrap: anywhere; }
 .sides { display: grid; gap: 0 1.5rem; margin: .5rem 0 0;
          grid-template-columns: repeat(3, minmax(0, 1fr)); }
 .sides h3 { font-size: .85rem; margin: 0; }
@@ -175,21 +176,19 @@ def _options(any_of_them: str, names: Iterable[str]) -> str:
 
 
 def _row(issue: Issue) -> str:
-    cells: list[tuple[str, str]] = [
-        ('', _text(str(issue.reason))),
-        ('id', '%s%s' % (
-            '%s<br>' % _text(issue.server_name) if issue.server_name else '',
-            _text(issue.server))),
-        ('', _text(issue.host)), ('id', _text(issue.volume)),
-        ('', _text(issue.device)),
-        ('', _text(issue.since.strftime('%Y-%m-%d %H:%M')
-                   if issue.since else None))]
+    cells = (
+        _text(str(issue.reason)),
+        '<br>'.join(map(_text, filter(
+            None, (issue.server_name, issue.server)))) or '-',
+        _text(issue.host), _text(issue.volume), _text(issue.device),
+        _text(issue.since.strftime('%Y-%m-%d %H:%M') if issue.since
+              else None))
     return (
         '<tbody data-reason="%s" data-host="%s"><tr>%s</tr>'
         '<tr><td colspan="%d">%s<br><code class="action">%s</code>'
         '<div class="sides">%s</div></td></tr></tbody>' % (
             _text(str(issue.reason)), _text(issue.host or 'none'),
-            ''.join('<td class="%s">%s</td>' % cell for cell in cells),
+            ''.join('<td>%s</td>' % cell for cell in cells),
             len(_HEADINGS), _text(issue.explanation),
             _text(issue.what_to_do), ''.join(
                 '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(
