@@ -72,8 +72,9 @@ class FleetAudit:
         self._unknown = 0
         #: Whether Nova knows a server that it did not list.
         self._known: dict[str, bool] = {}
-        #: Whether Nova has deleted them, of servers that it does not know.
-        self._deleted: dict[str, bool] = {}
+        # Asked once for each server.
+        self._has_deleted = functools.lru_cache(maxsize=None)(
+            cloud.nova.has_deleted)
         #: The compute hosts of this Nova, where it tells them.
         self.hosts: frozenset[str] = frozenset()
         #: Why the result is not the whole truth; empty: it is.
@@ -309,12 +310,10 @@ class FleetAudit:
 
     def _is_deleted(self, server_id: str) -> bool:
         """Whether Nova remembers that it has deleted a server."""
-        if server_id not in self._deleted:
-            try:
-                self._deleted[server_id] = self._nova.has_deleted(server_id)
-            except (errors.Unanswered, errors.Refused):
-                return False
-        return self._deleted[server_id]
+        try:
+            return self._has_deleted(server_id)
+        except (errors.Unanswered, errors.Refused):
+            return False
 
     def _gone_issue(self, attachment: Attachment, volume: Volume | None,
                     is_disturbed: bool) -> Issue:
@@ -337,19 +336,19 @@ class FleetAudit:
                             'only reserved')
         reason: AnyReason = FleetReason.SERVER_GONE
         since = volume.updated_at if volume else None
-        until = None
+        wait = None
         if attachment.status != 'attached' and volume \
                 and self._cloud.policy.is_young(since, self._cloud.now()):
             # Nova reserves the volumes of a server before the server exists.
             reason = Reason.OPERATION_IN_FLIGHT
             explanation = ('attachment %s is too new; its server may still '
                            'be building' % attachment.id)
-            until = since and since + self._cloud.policy.grace_period
+            wait = self._cloud.policy.grace_period
         host = volume.host_of(attachment.id) if volume else None
         return Issue(
             reason=reason, explanation=explanation,
             server=attachment.server_id, volume=attachment.volume_id,
-            attachment=attachment.id, host=host, since=since, until=until,
+            attachment=attachment.id, host=host, since=since, wait=wait,
             is_kept=volume is not None and volume.keep,
             sides=sides_of(['the server does not exist, or is not visible'],
                            volume, [attachment]),
@@ -372,19 +371,17 @@ class FleetAudit:
         if any(a.server_id for a in attachments) or (
                 attachments and volume.status == 'in-use'):
             return
-        since, policy = volume.updated_at, self._cloud.policy
         reason: AnyReason = FleetReason.USED_BY_NOBODY
-        until = None
         if volume.status != 'in-use':
-            reason = Reason.STUCK
-            if not policy.is_stuck(since, self._cloud.now()):
-                reason = Reason.OPERATION_IN_FLIGHT
-                until = since and since + policy.stuck_after
+            reason = Reason.STUCK if self._cloud.policy.is_stuck(
+                volume.updated_at, self._cloud.now()
+            ) else Reason.OPERATION_IN_FLIGHT
         yield Issue(
             reason=reason,
             explanation='the volume is %s, and neither Nova nor an '
             'attachment says by whom' % volume.status,
-            volume=volume_id, since=since, until=until, is_kept=volume.keep,
+            volume=volume_id, since=volume.updated_at,
+            wait=self._cloud.policy.stuck_after, is_kept=volume.keep,
             sides=sides_of(['no server has a mapping of it'], volume,
                            attachments),
             # Who had it, if anybody?

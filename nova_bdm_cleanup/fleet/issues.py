@@ -102,8 +102,8 @@ class Issue:
     instead: Remedy | None = None
     #: The command shows what it needs to know before it can do anything.
     needs_look: bool = False
-    #: Before that its command would say that it is too new.
-    until: datetime.datetime | None = None
+    #: Until it is so old its command would say that it is too new.
+    wait: datetime.timedelta | None = None
     #: What a person is to do, in commands, where that is known.
     steps: str = ''
     #: Its owner or the operator has marked it: it is no news.
@@ -153,8 +153,8 @@ class Issue:
         """One line for who asks."""
         if self.remedy is Remedy.WAIT:
             return 'wait until %s UTC' % (
-                self.until + datetime.timedelta(minutes=1)
-            ).strftime('%H:%M') if self.until else 'wait'
+                self.since + self.wait + datetime.timedelta(minutes=1)
+            ).strftime('%H:%M') if self.since and self.wait else 'wait'
         if self.is_for_member and (
                 self.needs_look or self.steps
                 or self.remedy is Remedy.RELEASE
@@ -306,8 +306,7 @@ def advised(issue: Issue, policy: Policy, now: datetime.datetime,
             and issue.remedy is Remedy.RELEASE
             and policy.is_young(issue.since, now)):
         return dataclasses.replace(
-            issue, instead=Remedy.WAIT,
-            until=issue.since and issue.since + policy.grace_period)
+            issue, instead=Remedy.WAIT, wait=policy.grace_period)
     return issue
 
 
