@@ -14,9 +14,6 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import acting, base
 from nova_bdm_cleanup.rules.facts import WITHOUT_DISK
 
-_COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
-            'Result')
-
 
 class CleanBdm(acting.ActingCommand):
     """Hard-reboot servers so that the plugin cleans them.
@@ -38,7 +35,8 @@ class CleanBdm(acting.ActingCommand):
 
     verb = 'Hard-reboot'
     thing = 'server'
-    columns = _COLUMNS
+    columns = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
+               'Result')
     asked = ('Server', 'Volume', 'Reason')
 
     short = ('Volume', 'Reason', 'Result')
@@ -142,27 +140,25 @@ class CleanBdm(acting.ActingCommand):
     def _announce(self, plan: reboot.RebootPlan, stop_again: bool) -> None:
         """What is to be known before a server is rebooted."""
         server = plan.server
-        for issue in plan.others:
-            self.note('Server %s: a reboot does not release volume %s (%s): '
-                      '%s', server.id, issue.volume, issue.reason,
-                      issue.what_to_do)
+        words = ['a reboot does not release volume %s (%s): %s' % (
+            i.volume, i.reason, i.what_to_do) for i in plan.others]
         if plan.later:
-            self.note('Server %s: %s left to later reboots (over-limit)',
-                      server.id, '1 more stale attachment is'
-                      if len(plan.later) == 1 else
-                      '%d more stale attachments are' % len(plan.later))
+            words.append('%s left to later reboots (over-limit)' % (
+                '1 more stale attachment is' if len(plan.later) == 1 else
+                '%d more stale attachments are' % len(plan.later)))
+        for issue in plan.issues:
+            words.append('volume %s, attachment %s: %s' % (
+                issue.volume, issue.attachment or '-', issue.explanation))
+            if issue.remedy is Remedy.RELEASE:
+                words.append('no reboot is needed for that: '
+                             + issue.what_to_do)
+        if plan.issues:
+            words += ['volume %s (%s) stays, and %s' % (
+                f.volume_id, f.reason, WITHOUT_DISK) for f in plan.left_out]
+        for text in words:
+            self.note('Server %s: %s', server.id, text)
         if not plan.issues:
             return
-        for issue in plan.issues:
-            self.note('Server %s: volume %s, attachment %s: %s', server.id,
-                      issue.volume, issue.attachment or '-',
-                      issue.explanation)
-            if issue.remedy is Remedy.RELEASE:
-                self.note('Server %s: no reboot is needed for that: %s',
-                          server.id, issue.what_to_do)
-        for finding in plan.left_out:
-            self.note('Server %s: volume %s (%s) stays, and %s', server.id,
-                      finding.volume_id, finding.reason, WITHOUT_DISK)
         self.note('Server %s (%s) is hard-rebooted on host %s, whose '
                   'nova-compute must have bdm-cleanup enabled%s', server.id,
                   server.name, server.host or '-',

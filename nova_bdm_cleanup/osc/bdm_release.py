@@ -16,9 +16,6 @@ from nova_bdm_cleanup.fleet.release_facts import NO_CONNECTOR, ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import acting
 
-_COLUMNS = ('Volume', 'Attachment', 'Server', 'Host', 'Call', 'Result',
-            'Explanation')
-
 
 class ReleaseBdm(acting.ActingCommand):
     """Release volumes held for servers that are gone or never attached them.
@@ -45,7 +42,8 @@ class ReleaseBdm(acting.ActingCommand):
 
     verb = 'Release'
     thing = 'attachment'
-    columns = _COLUMNS
+    columns = ('Volume', 'Attachment', 'Server', 'Host', 'Call', 'Result',
+               'Explanation')
     asked = ('Volume', 'Attachment', 'Call')
 
     short = ('Volume', 'Call', 'Result')

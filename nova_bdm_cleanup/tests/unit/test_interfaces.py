@@ -52,8 +52,8 @@ _COMMANDS: dict[str, Any] = {
 _COLUMNS = {
     'openstack bdm audit': (*bdm_audit.COLUMNS, 'Remedy'),
     'openstack bdm audit --long': (*bdm_audit.LONG_COLUMNS, 'Remedy'),
-    'openstack bdm clean': bdm_clean._COLUMNS,
-    'openstack bdm release': bdm_release._COLUMNS,
+    'openstack bdm clean': bdm_clean.CleanBdm.columns,
+    'openstack bdm release': bdm_release.ReleaseBdm.columns,
     'openstack bdm show': bdm_show._COLUMNS,
 }
 

@@ -7,15 +7,6 @@ from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.tests.unit import base
 
 
-class PrintableTest(base.TestCase):
-
-    def test_nothing_controls_the_terminal(self) -> None:
-        self.assertEqual(
-            'a\\x1b[2Jb\\nc\\r\\x07\\x9b\\u202e',
-            terminal.printable('a\x1b[2Jb\nc\r\x07\x9b\u202e'))
-        self.assertEqual('', terminal.printable(''))
-
-
 class CleanTest(base.TestCase):
 
     def test_nothing_is_a_dash(self) -> None:
@@ -23,9 +14,11 @@ class CleanTest(base.TestCase):
             self.assertEqual(text, terminal.clean(value))
 
     def test_nothing_controls_the_terminal(self) -> None:
-        self.assertEqual(
-            'a\\x1b[2Jb\\nc\\r\\x07\\x9b\\u202e',
-            terminal.clean('a\x1b[2Jb\nc\r\x07\x9b\u202e'))
+        for shown in (terminal.clean, terminal.printable):
+            self.assertEqual(
+                'a\\x1b[2Jb\\nc\\r\\x07\\x9b\\u202e',
+                shown('a\x1b[2Jb\nc\r\x07\x9b\u202e'))
+        self.assertEqual('', terminal.printable(''))
 
     def test_words_of_any_language_stay(self) -> None:
         for text in ('plain', 'größe', '磁盘'):

@@ -28,10 +28,6 @@ class RemedyTest(base.TestCase):
         for reason in facts.DANGLING:
             self.assertIs(Remedy.CLEAN, issues.REMEDIES[reason])
 
-    def test_what_is_not_shown_needs_nothing(self) -> None:
-        for reason in issues.QUIET:
-            self.assertIs(Remedy.WAIT, issues.REMEDIES[reason])
-
     def test_what_to_do(self) -> None:
         for reason, words in (
                 (Reason.VOLUME_AVAILABLE, 'openstack bdm clean server-1'),

@@ -73,7 +73,8 @@ class HelpTest(commandcase.CommandCase):
             'doc', 'source', 'guide', 'cli', 'osc.rst')
         text = page.read_text(encoding='utf-8')
         columns = bdm_audit.LONG_COLUMNS + ('Remedy',) + \
-            bdm_clean._COLUMNS + bdm_release._COLUMNS + bdm_show._COLUMNS
+            bdm_clean.CleanBdm.columns + \
+            bdm_release.ReleaseBdm.columns + bdm_show._COLUMNS
         for column in columns:
             self.assertIn('``%s``' % column, text)
         for code in ExitCode:
