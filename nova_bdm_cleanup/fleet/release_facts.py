@@ -130,43 +130,33 @@ class HeldVolume:
         """The other attachments of the volume."""
         return [a for a in self.attachments if a != self.attachment]
 
-    @property
-    def is_young(self) -> bool:
-        """Something has happened to it just now."""
-        return self.policy.is_young(self.volume.updated_at, self.now)
-
-    @property
-    def is_stuck(self) -> bool:
-        return self.policy.is_stuck(self.volume.updated_at, self.now)
-
-    @property
-    def is_at_rest(self) -> bool:
-        return self.volume.status in ('in-use', 'available')
-
-    @property
-    def may_be_under_way(self) -> bool:
-        return self.is_young if self.is_at_rest else not self.is_stuck
-
     # Words
 
     @property
     def wait(self) -> str:
-        """When it will be old enough."""
-        return self.wait_for_grace if self.is_at_rest else self.wait_for_stuck
+        """When it will be old enough for its state; empty: it is."""
+        return (self.wait_for_grace
+                if self.volume.status in ('in-use', 'available')
+                else self.wait_for_stuck)
 
     @property
     def wait_for_grace(self) -> str:
+        """When it will not be young any more; empty: it is not."""
         return self._wait(self.policy.grace_period, '--grace-period')
 
     @property
     def wait_for_stuck(self) -> str:
+        """When it will be stuck; empty: it is."""
         return self._wait(self.policy.stuck_after, '--stuck-after')
 
     def _wait(self, period: datetime.timedelta, option: str) -> str:
-        if self.volume.updated_at is None:
+        since = self.volume.updated_at
+        if since is None:
             return 'Cinder does not say since when'
+        if self.now - since >= period:
+            return ''
         # Up to the next whole second.
-        end = self.volume.updated_at + period + datetime.timedelta(seconds=1)
+        end = since + period + datetime.timedelta(seconds=1)
         return 'wait until %s UTC (%s)' % (
             end.astimezone(datetime.timezone.utc).strftime(
                 '%Y-%m-%d %H:%M:%S'), option)
@@ -310,7 +300,7 @@ class HeldAttachment(HeldVolume):
 
     @property
     def wait_or_not(self) -> str:
-        return '' if self.is_stuck else ': ' + self.wait_for_stuck
+        return self.wait_for_stuck and ': ' + self.wait_for_stuck
 
     @property
     def task(self) -> str:

@@ -74,7 +74,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     # Nova reserves the volumes of a server before the server exists.
     Row('names a server that does not exist, is not ``attached``, and its '
         'volume changed within ``--grace-period``',
-        lambda a: not a.server and not a.is_attached and a.is_young,
+        lambda a: not a.server and not a.is_attached and a.wait_for_grace,
         REFUSED,
         'the attachment is too new; its server may still be building: '
         '{it.wait_for_grace}'),
@@ -102,7 +102,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
 
     Row('is not ``attached``, its server has a mapping of the volume, which '
         'changed within ``--stuck-after``',
-        lambda a: a.is_half_attached and not a.is_stuck,
+        lambda a: a.is_half_attached and a.wait_for_stuck,
         REFUSED,
         'the volume is being attached: {it.wait_for_stuck}'),
 
@@ -156,7 +156,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         '``attaching`` or ``reserved`` for less than ``--stuck-after``, or '
         'another attachment of it is not ``attached``',
         lambda a: a.is_out_of_step and (
-            not a.is_stuck or a.unfinished_neighbours),
+            a.wait_for_stuck or a.unfinished_neighbours),
         REFUSED,
         'the volume is being attached{it.wait_or_not}'),
 
@@ -178,7 +178,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     # one that is in use without a mapping is stale.
     Row('is ``attached``, its server exists, and the volume is ``detaching`` '
         'for less than ``--stuck-after``',
-        lambda a: a.server and a.is_being_detached and not a.is_stuck,
+        lambda a: a.server and a.is_being_detached and a.wait_for_stuck,
         REFUSED,
         'the volume is being detached: {it.wait_for_stuck}'),
 
@@ -223,7 +223,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
 
     Row('is stale and was never connected, and its volume changed within '
         '``--grace-period``',
-        lambda a: a.server and not a.was_connected and a.is_young,
+        lambda a: a.server and not a.was_connected and a.wait_for_grace,
         REFUSED,
         'the attachment is too new: {it.wait_for_grace}'),
 
@@ -369,7 +369,7 @@ HELD_VOLUMES: Table[Row[HeldVolume, Outcome]] = Table(
 
     Row('changed within ``--grace-period`` (``in-use``, ``available``) or '
         '``--stuck-after``',
-        lambda v: v.may_be_under_way,
+        lambda v: v.wait,
         REFUSED,
         'the volume is {it.volume.status}, and not for long: {it.wait}'),
 
