@@ -132,10 +132,8 @@ class Rebooter:
         """Reboot a server.
 
         :returns: its state afterwards, and what is left to do
-        :raises Refused: when Nova does not reboot it for this user
-        :raises Conflict: when Nova does not reboot it in its state
-        :raises NotFound: when it is gone
-        :raises ApiError: when the reboot was not seen to end
+        :raises ApiError: Refused, Conflict and NotFound say that Nova does not
+            reboot it, the others that the reboot was not seen to end
         """
         server_id = planned.server.id
         self._nova.reboot_hard(server_id)
