@@ -144,7 +144,8 @@ class Rebooter:
                 self._nova.stop(server_id)
                 status = self._wait(planned.server, 'stop')
             return status, self.look(server_id)
-        except (errors.Refused, errors.Conflict, errors.BadInput) as exc:
+        except (errors.Refused, errors.Conflict, errors.NotFound,
+                errors.BadInput) as exc:
             # They would say that nothing was changed.
             raise errors.Unanswered(str(exc)) from exc
 

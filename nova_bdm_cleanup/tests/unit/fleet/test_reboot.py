@@ -202,3 +202,16 @@ class RunTest(RebootCase):
         self.cloud.on('POST .*/action', forbid)
         # "Refused" would say that nothing was changed.
         self.assertRaises(errors.Unanswered, rebooter.run, plan, False)
+
+    def test_server_that_is_gone_when_it_is_to_be_stopped(self) -> None:
+        """It was rebooted all the same."""
+        plan = self.look(status='SHUTOFF')
+
+        def act() -> Any:
+            if 'os-stop' in self.cloud.requests[-1].body:
+                return 404, {'itemNotFound': {'message': 'Instance'}}
+            self.cloud.servers[self.alpha]['status'] = 'ACTIVE'
+            return None
+
+        self.cloud.on('POST .*/action', act)
+        self.assertRaises(errors.Unanswered, self.rebooter().run, plan, True)
