@@ -132,6 +132,11 @@ def render(issues: Sequence[Issue], total: str, cloud: str, scope: str,
     :param gaps: why it is not the whole truth
     """
     shown = issues[:MOST]
+    reasons: Counter[str] = collections.Counter()
+    hosts: Counter[str] = collections.Counter()
+    for issue in issues:
+        reasons[str(issue.reason)] += issue.count
+        hosts[issue.host or 'none'] += issue.count
     return _PAGE % {
         'when': created.strftime('%Y-%m-%d %H:%M'), 'scope': _text(scope),
         'cloud': _text(cloud), 'total': _text(total),
@@ -140,13 +145,10 @@ def render(issues: Sequence[Issue], total: str, cloud: str, scope: str,
             MOST, len(issues)),
         'gaps': ''.join('<p class="gap"><strong>Incomplete:</strong> %s</p>'
                         % _text(g) for g in gaps),
-        'reasons': _sums(((str(i.reason), i.count) for i in issues),
-                         runbook.meaning),
-        'hosts': _sums((i.host or 'none', i.count) for i in issues),
-        'reason_options': _options('Any reason', (
-            str(i.reason) for i in shown)),
-        'host_options': _options('Any host', (
-            i.host or 'none' for i in shown)),
+        'reasons': _sums(reasons, runbook.meaning),
+        'hosts': _sums(hosts),
+        'reason_options': _options('Any reason', reasons),
+        'host_options': _options('Any host', hosts),
         'headings': ''.join(
             '<th scope="col"><button type="button">%s</button></th>' % h
             for h in _HEADINGS),
@@ -158,21 +160,18 @@ def _text(text: str | None) -> str:
     return html.escape(terminal.clean(text))
 
 
-def _sums(counts: Iterable[tuple[str, int]],
+def _sums(counts: Counter[str],
           meaning: Callable[[str], str] | None = None) -> str:
-    found: Counter[str] = collections.Counter()
-    for name, count in counts:
-        found[name] += count
     return '<table>%s</table>' % ''.join(
         '<tr><td>%s</td><td>%d</td>%s</tr>' % (
             _text(name), count,
             '<td>%s</td>' % _text(meaning(name)) if meaning else '')
-        for name, count in found.most_common())
+        for name, count in counts.most_common())
 
 
 def _options(any_of_them: str, names: Iterable[str]) -> str:
     return '<option value="">%s</option>%s' % (any_of_them, ''.join(
-        '<option>%s</option>' % _text(n) for n in sorted(set(names))))
+        '<option>%s</option>' % _text(name) for name in sorted(names)))
 
 
 def _row(issue: Issue) -> str:
