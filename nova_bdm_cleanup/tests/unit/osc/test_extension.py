@@ -98,7 +98,7 @@ class EntryCase(base.FleetCase):
     def openstack(self, *arguments: str, user: str = 'admin',
                   url: str = '', broken: bool = False) -> int:
         """Run ``openstack bdm``; returns the exit code."""
-        order = {
+        return self.order({
             'arguments': ['bdm', *arguments, '--rate', '0'],
             'environment': {
                 'OS_AUTH_TYPE': 'password', 'OS_USERNAME': user,
@@ -106,7 +106,9 @@ class EntryCase(base.FleetCase):
                 'OS_PASSWORD': 'x', 'OS_PROJECT_NAME': 'own',
                 'OS_USER_DOMAIN_ID': 'default',
                 'OS_PROJECT_DOMAIN_ID': 'default'},
-            'broken': broken}
+            'broken': broken})
+
+    def order(self, order: dict[str, Any]) -> int:
         self.child.stdin.write(json.dumps(order) + '\n')
         self.child.stdin.flush()
         return int(self.child.stdout.readline())
@@ -220,11 +222,8 @@ class ExplainTest(EntryCase):
     """It needs no cloud, and no credentials."""
 
     def explain(self, reason: str) -> int:
-        order = {'arguments': ['bdm', 'explain', reason], 'environment': {},
-                 'broken': False}
-        self.child.stdin.write(json.dumps(order) + '\n')
-        self.child.stdin.flush()
-        return int(self.child.stdout.readline())
+        return self.order({'arguments': ['bdm', 'explain', reason],
+                           'environment': {}, 'broken': False})
 
     def test_reason(self) -> None:
         self.assertEqual(ExitCode.OK, self.explain('server-gone'))
