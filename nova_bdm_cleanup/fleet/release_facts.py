@@ -234,11 +234,6 @@ class HeldAttachment(HeldVolume):
         return self.disks.get(self.attachment.server_id or '')
 
     @property
-    def is_named_by_mapping(self) -> bool:
-        return self.disk is not None and self.disk.attachment_id in (
-            None, self.attachment.id)
-
-    @property
     def is_unfinished(self) -> bool:
         """An attach that got as far as the host; the mapping names it."""
         return (self.is_half_attached and self.attachment.connected

@@ -163,7 +163,8 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('is ``attached``, its server has a mapping that names it or none, '
         'and the volume is ``attaching`` or ``reserved``: only its state is '
         'put right',
-        lambda a: a.is_out_of_step and a.is_named_by_mapping,
+        lambda a: a.is_out_of_step and a.disk and a.disk.attachment_id in (
+            None, a.attachment.id),
         Outcome(Call.COMPLETE),
         'server {it.server.id} has the volume, and nothing is under way, but '
         'the volume is {it.volume.status}'),

@@ -101,25 +101,24 @@ class BdmCommand(command.Lister):
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.formatter_class = Paragraphs
         group = parser.add_argument_group('bounds')
-        group.add_argument(
-            '--rate', type=number, metavar='<requests>', default=20,
-            help='Requests per second to each API, on average; what a slow '
-                 'answer delays is made up for; 0: no limit (default: 20)')
-        group.add_argument(
-            '--max-requests', type=number, metavar='<requests>',
-            default=20000,
-            help='Requests at most; what is left is reported as incomplete; '
-                 '0: no limit (default: 20000)')
-        group.add_argument(
-            '--grace-period', type=number, metavar='<seconds>',
-            default=int(Policy.grace_period.total_seconds()),
-            help='How long something unfinished is taken for an operation '
-                 'in progress (default: %(default)s)')
-        group.add_argument(
-            '--stuck-after', type=number, metavar='<seconds>',
-            default=int(Policy.stuck_after.total_seconds()),
-            help='How long a volume may be reserved, attaching or detaching '
-                 'before it is reported as stuck (default: %(default)s)')
+        for name, unit, default, text in (
+                ('--rate', 'requests', 20,
+                 'Requests per second to each API, on average; what a slow '
+                 'answer delays is made up for; 0: no limit'),
+                ('--max-requests', 'requests', 20000,
+                 'Requests at most; what is left is reported as incomplete; '
+                 '0: no limit'),
+                ('--grace-period', 'seconds',
+                 int(Policy.grace_period.total_seconds()),
+                 'How long something unfinished is taken for an operation in '
+                 'progress'),
+                ('--stuck-after', 'seconds',
+                 int(Policy.stuck_after.total_seconds()),
+                 'How long a volume may be reserved, attaching or detaching '
+                 'before it is reported as stuck')):
+            group.add_argument(
+                name, type=number, metavar='<%s>' % unit, default=default,
+                help=text + ' (default: %(default)s)')
         return parser
 
     def run(self, parsed_args: argparse.Namespace) -> int:
