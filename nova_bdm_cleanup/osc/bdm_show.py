@@ -7,22 +7,10 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nova_bdm_cleanup.fleet import inspection
-from nova_bdm_cleanup.fleet.issues import (
-    advised,
-    Issue,
-    issues_of,
-    QUIET,
-    Remedy,
-)
+from nova_bdm_cleanup.fleet import inspection, issues
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import base
-from nova_bdm_cleanup.rules.facts import (
-    Finding,
-    Reason,
-    RemoveBdm,
-    WITHOUT_DISK,
-)
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.terminal import ExitCode
 
 _COLUMNS = ('Device', 'Volume', 'Volume Status', 'Attachment in Nova',
@@ -68,36 +56,36 @@ class ShowBdm(base.BdmCommand):
                   seen.server.name, seen.server.status,
                   seen.server.host or '-', seen.server.project or '-')
         if seen.left_out or any(
-                f.reason not in QUIET for f in seen.findings):
+                f.reason not in issues.QUIET for f in seen.findings):
             self.exit_code = ExitCode.FINDINGS
-        actions = iter([_action(
-            advised(issue, cloud.policy, cloud.now(),
-                    cloud.cinder.sees_all)) for issue in issues_of(seen)])
+        actions = (_action(issues.advised(
+            issue, cloud.policy, cloud.now(), cloud.cinder.sees_all))
+            for issue in issues.issues_of(seen))
         return _COLUMNS, [
-            _row(f, seen, 'none' if f.reason is Reason.HEALTHY
+            _row(f, seen, 'none' if f.reason is facts.Reason.HEALTHY
                  else next(actions)) for f in seen.plan.findings]
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
-        if row['Verdict'] != str(Reason.HEALTHY):
+        if row['Verdict'] != str(facts.Reason.HEALTHY):
             yield from row['Action'].split('; ')
             yield row['Explanation'] + '.'
             yield 'A hard reboot %s. Attachment in Cinder: %s.' % (
                 row['Hard Reboot'], row['Attachment in Cinder'])
 
 
-def _action(issue: Issue) -> str:
+def _action(issue: issues.Issue) -> str:
     """What to do; a person has looked already."""
-    if issue.remedy is Remedy.PERSON and issue.what_to_do.startswith(
+    if issue.remedy is issues.Remedy.PERSON and issue.what_to_do.startswith(
             'look: openstack bdm show'):
         return 'look: openstack bdm explain %s' % issue.reason
     return issue.what_to_do
 
 
-def _row(finding: Finding, seen: inspection.Inspection,
+def _row(finding: facts.Finding, seen: inspection.Inspection,
          action: str) -> tuple[Any, ...]:
     volume = seen.volumes.get(finding.volume_id or '')
     status = volume.status if volume else 'does not exist'
-    if finding.reason is Reason.CANNOT_SEE_PROJECT:
+    if finding.reason is facts.Reason.CANNOT_SEE_PROJECT:
         status = 'unknown'
     attachments = [a for a in seen.attachments.values()
                    if a.id == finding.attachment_id
@@ -114,16 +102,16 @@ def _row(finding: Finding, seen: inspection.Inspection,
         finding.bdm and finding.bdm.uuid not in seen.plan.left_out, action)
 
 
-def _would(finding: Finding, seen: inspection.Inspection) -> str:
+def _would(finding: facts.Finding, seen: inspection.Inspection) -> str:
     """What a hard reboot would do with it."""
-    without = ', and ' + WITHOUT_DISK if finding in seen.left_out else ''
+    without = ', and ' + facts.WITHOUT_DISK if finding in seen.left_out else ''
     if finding.withheld is not None:
         return 'keeps it (%s)%s' % (finding.withheld, without)
-    if isinstance(finding.action, RemoveBdm):
+    if isinstance(finding.action, facts.RemoveBdm):
         return 'removes the mapping'
     if finding.action is not None:
         return 'deletes the attachment'
-    if finding.reason is Reason.DUPLICATE_MAPPING:
+    if finding.reason is facts.Reason.DUPLICATE_MAPPING:
         # The API does not show whether it was connected.
         return 'removes it if Nova never connected it'
     return 'keeps it' + without
