@@ -108,10 +108,13 @@ class RebootPlan:
 
 
 class Rebooter:
-    """Reboots servers, and waits so many seconds for each."""
+    """What all reboots have in common.
+
+    :param timeout: seconds to wait for each
+    """
 
     def __init__(self, cloud: inspection.Cloud, timeout: float) -> None:
-        self._nova = cloud.nova
+        self.nova = cloud.nova
         self._inspector = inspection.Inspector(cloud)
         self._progress = cloud.progress
         self._timeout = timeout
@@ -127,32 +130,14 @@ class Rebooter:
             raise errors.BadInput('server %s does not exist' % server_id)
         return RebootPlan(seen)
 
-    def run(self, planned: RebootPlan,
-            stop_again: bool) -> tuple[str, RebootPlan]:
-        """Reboot a server.
+    def wait(self, server: ComputeServer, what: str) -> str:
+        """The state of a server once it does not change any more.
 
-        :returns: its state afterwards, and what is left to do
-        :raises ApiError: Refused, Conflict and NotFound say that Nova does not
-            reboot it, the others that the reboot was not seen to end
+        :param what: is over then
         """
-        server_id = planned.server.id
-        self._nova.reboot_hard(server_id)
-        try:
-            status = self._wait(planned.server, 'hard reboot')
-            if stop_again and status == 'ACTIVE' \
-                    and planned.server.status == 'SHUTOFF':
-                self._nova.stop(server_id)
-                status = self._wait(planned.server, 'stop')
-            return status, self.look(server_id)
-        except (errors.Refused, errors.Conflict, errors.NotFound,
-                errors.BadInput) as exc:
-            # They would say that nothing was changed.
-            raise errors.Unanswered(str(exc)) from exc
-
-    def _wait(self, server: ComputeServer, what: str) -> str:
         begin = time.monotonic()
         while True:
-            now = self._nova.server(server.id)
+            now = self.nova.server(server.id)
             if now is None:
                 raise errors.Unanswered('server %s is gone' % server.id)
             # The API sets the task before it answers the request.
@@ -201,17 +186,27 @@ class Reboot(Act):
         return self.all('skipped: ' + why) if why else []
 
     def do(self) -> list[Result]:
-        status, after = self._rebooter.run(self._now, self._stop_again)
-        wanted = ('SHUTOFF' if self._stop_again
-                  and self._now.server.status == 'SHUTOFF' else 'ACTIVE')
-        removed = 'removed'
-        if status != wanted:
-            removed += ': but the server is %s now' % status
+        server, rebooter = self._now.server, self._rebooter
+        stops = self._stop_again and server.status == 'SHUTOFF'
+        rebooter.nova.reboot_hard(server.id)
+        try:
+            status = rebooter.wait(server, 'hard reboot')
+            if stops and status == 'ACTIVE':
+                rebooter.nova.stop(server.id)
+                status = rebooter.wait(server, 'stop')
+            after = rebooter.look(server.id)
+        except (errors.Refused, errors.Conflict, errors.NotFound,
+                errors.BadInput) as exc:
+            # They would say that nothing was changed.
+            raise errors.Unanswered(str(exc)) from exc
+        is_well = status == ('SHUTOFF' if stops else 'ACTIVE')
+        removed = 'removed' if is_well else (
+            'removed: but the server is %s now' % status)
         keys = {i.key for i in self.subjects}
         more = sum(i.key not in keys for i in (*after.issues, *after.later))
         left = [Result(after.server, 'skipped: %d more to clean, by another '
                                      'reboot' % more)] if more else []
         return self._over + left + [
             Result(i, 'failed: it is still there (%s)' % after.verdict(i))
-            if after.verdict(i) else Result(i, removed, status == wanted)
+            if after.verdict(i) else Result(i, removed, is_well)
             for i in self.subjects if not self._now.settled(i)]

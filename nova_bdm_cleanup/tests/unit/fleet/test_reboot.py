@@ -149,21 +149,20 @@ class RunTest(RebootCase):
                 server['status'] = status
 
         self.cloud.on('POST .*/action', begin)
-        return rebooter.run(plan, False)
+        return [r.text for r in reboot.Reboot(rebooter, plan, False).do()]
 
     def test_waits_until_it_is_over(self) -> None:
-        status, after = self.run_reboot(
-            'reboot_pending_hard', 'reboot_started_hard', None)
-        self.assertEqual(('ACTIVE', []), (status, after.issues))
+        self.assertEqual(['removed'], self.run_reboot(
+            'reboot_pending_hard', 'reboot_started_hard', None))
         self.assertEqual(
             [('hard reboot of %s, seconds' % self.alpha, 0)],
             self.progress.told[:1])
         self.assertEqual(1, self.cloud.asked('POST'))
 
     def test_tells_the_state_afterwards(self) -> None:
-        status, _ = self.run_reboot('reboot_started_hard', None,
-                                    status='ERROR')
-        self.assertEqual('ERROR', status)
+        self.assertEqual(
+            ['removed: but the server is ERROR now'],
+            self.run_reboot('reboot_started_hard', None, status='ERROR'))
 
     def test_not_over_in_time(self) -> None:
         exc = self.assertRaises(
@@ -177,7 +176,8 @@ class RunTest(RebootCase):
         rebooter = self.rebooter()
         plan = rebooter.look(self.alpha)
         self.cloud.lose_server(self.alpha)
-        self.assertRaises(errors.NotFound, rebooter.run, plan, False)
+        self.assertRaises(errors.NotFound, reboot.Reboot(
+            rebooter, plan, False).do)
 
     def test_server_that_is_gone_afterwards(self) -> None:
         rebooter = self.rebooter()
@@ -188,7 +188,8 @@ class RunTest(RebootCase):
             return 202, None
 
         self.cloud.on('POST .*/action', lose)
-        exc = self.assertRaises(errors.Unanswered, rebooter.run, plan, False)
+        exc = self.assertRaises(errors.Unanswered, reboot.Reboot(
+            rebooter, plan, False).do)
         self.assertIn('is gone', str(exc))
 
     def test_what_is_not_seen_afterwards_is_unknown(self) -> None:
@@ -201,7 +202,8 @@ class RunTest(RebootCase):
 
         self.cloud.on('POST .*/action', forbid)
         # "Refused" would say that nothing was changed.
-        self.assertRaises(errors.Unanswered, rebooter.run, plan, False)
+        self.assertRaises(errors.Unanswered, reboot.Reboot(
+            rebooter, plan, False).do)
 
     def test_server_that_is_gone_when_it_is_to_be_stopped(self) -> None:
         """It was rebooted all the same."""
@@ -214,4 +216,5 @@ class RunTest(RebootCase):
             return None
 
         self.cloud.on('POST .*/action', act)
-        self.assertRaises(errors.Unanswered, self.rebooter().run, plan, True)
+        self.assertRaises(errors.Unanswered, reboot.Reboot(
+            self.rebooter(), plan, True).do)
