@@ -22,22 +22,15 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.nova import ComputeServer, mappings_of, Nova
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Bdm,
-    Finding,
-    Plan,
-    Policy,
-    Reason,
-    Volume,
-    WitnessAnswer,
-)
 
 #: How often a server is looked at that changes meanwhile.
 _LOOKS = 3
 
-_WITNESS = {True: WitnessAnswer.KNOWN, False: WitnessAnswer.UNKNOWN,
-            None: WitnessAnswer.NONE_EXISTS}
+#: Whether Cinder knows a volume of Nova's; None: Nova names none.
+_WITNESS = {
+    True: facts.WitnessAnswer.KNOWN,
+    False: facts.WitnessAnswer.UNKNOWN,
+    None: facts.WitnessAnswer.NONE_EXISTS}
 
 #: Volumes that are asked for to see whether Nova and Cinder belong together.
 WITNESSES = 60
@@ -50,7 +43,7 @@ class Cloud:
     nova: Nova
     cinder: Cinder
     #: What the rules take for young, for stuck, and for too much.
-    policy: Policy
+    policy: facts.Policy
     #: Whose credentials these are.
     project: str | None
     #: Told what is being done, and how far it is.
@@ -65,18 +58,18 @@ class Inspection:
     """One server as it is."""
 
     server: ComputeServer
-    plan: Plan
-    volumes: Mapping[str, Volume | None]
-    attachments: Mapping[str, Attachment]
+    plan: facts.Plan
+    volumes: Mapping[str, facts.Volume | None]
+    attachments: Mapping[str, facts.Attachment]
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[facts.Finding, ...]:
         """What is not as it should be."""
         return tuple(f for f in self.plan.findings
-                     if f.reason is not Reason.HEALTHY)
+                     if f.reason is not facts.Reason.HEALTHY)
 
     @property
-    def left_out(self) -> tuple[Finding, ...]:
+    def left_out(self) -> tuple[facts.Finding, ...]:
         """The mappings that a hard reboot keeps without their disks."""
         return tuple(f for f in self.plan.left_out.values() if not f.is_due)
 
@@ -139,7 +132,7 @@ class Inspector:
                 locked_by_admin=server.locked),
             bdms=bdms, volumes=volumes, attachments=attachments,
             sees_all=cinder.sees_all)
-        witness = WitnessAnswer.KNOWN
+        witness = facts.WitnessAnswer.KNOWN
         if rules.needs_witness(snapshot):
             witness = _WITNESS[self.knows_witness]
         snapshot = dataclasses.replace(snapshot, witness=witness)
@@ -149,7 +142,7 @@ class Inspector:
             plan = rules.decide(dataclasses.replace(
                 snapshot, swaps=nova.swaps(server.id)), policy, now)
         by_id = {a.id: a for a in attachments}
-        plan = Plan(tuple(
+        plan = facts.Plan(tuple(
             in_context(ContextFacts(
                 f, server, settled, volumes.get(f.volume_id or ''),
                 by_id.get(f.attachment_id or ''), cinder.sees_all, policy,
@@ -168,8 +161,8 @@ class Inspector:
                 'and the credentials of an administrator' % server.id)
 
 
-def _with_legacy(bdm: Bdm, server: ComputeServer,
-                 volumes: Mapping[str, Volume | None]) -> Bdm:
+def _with_legacy(bdm: facts.Bdm, server: ComputeServer,
+                 volumes: Mapping[str, facts.Volume | None]) -> facts.Bdm:
     """A mapping from before Queens, if Cinder says that it is one.
 
     Without an attachment id, and not known to Cinder either, it may be that
