@@ -54,6 +54,16 @@ th button:focus-visible { outline: 2px solid; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 @media print { form { display: none; } tbody { break-inside: avoid; } }
+@media (max-width: 700px) {
+  body { margin: 1rem auto; }
+  #findings, #findings tbody, #findings tr, #findings td {
+    display: block; width: auto; }
+  #findings thead { display: none; }
+  #findings tbody { border: 1px solid var(--line); margin: 0 0 1rem; }
+  #findings td { border: 0; padding: .1rem .6rem; }
+  #findings td[data-name]::before { content: attr(data-name) ": "; }
+  .sides { grid-template-columns: 1fr; }
+}
 </style>
 </head>
 <body>
@@ -187,7 +197,8 @@ def _row(issue: Issue) -> str:
         '<tr><td colspan="%d">%s<br><code class="action">%s</code>'
         '<div class="sides">%s</div></td></tr></tbody>' % (
             _text(str(issue.reason)), _text(issue.host or 'none'),
-            ''.join('<td>%s</td>' % cell for cell in cells),
+            ''.join('<td data-name="%s">%s</td>' % cell
+                    for cell in zip(_HEADINGS, cells)),
             len(_HEADINGS), _text(issue.explanation),
             _text(issue.what_to_do), ''.join(
                 '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(

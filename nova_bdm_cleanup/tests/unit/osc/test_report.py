@@ -190,3 +190,18 @@ class BrowserTest(ReportCase):
         _, log = self.browse('--print-to-pdf=%s' % printed)
         self.assertNotIn('CONSOLE', log)
         self.assertEqual(b'%PDF', printed.read_bytes()[:4])
+
+    def test_on_a_telephone(self) -> None:
+        """Nobody has to move the page from side to side."""
+        self.break_volume()
+        self.orphan()
+        self.audit('--all-projects')
+        with open(self.path_of_page, 'a', encoding='utf-8') as file:
+            file.write('<script>document.title = innerWidth + ":" + '
+                       'document.documentElement.scrollWidth</script>')
+        page, _ = self.browse('--dump-dom', '--window-size=360,700')
+        found = re.search('<title>(.*):(.*)</title>', page)
+        assert found is not None
+        window, needed = map(int, found.groups())
+        self.assertLess(window, 700)
+        self.assertLessEqual(needed, window)
