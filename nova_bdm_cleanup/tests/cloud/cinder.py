@@ -268,16 +268,7 @@ class Cinder:
         :param error: what to fail with
         """
         self._faults.append({'call': call, 'volume': volume_id,
-                             'together': 1, 'error': error})
-        self._write_faults()
-
-    def hold_driver(self, call: str, volume_id: str, together: int) -> None:
-        """Make calls of the back end wait for one another.
-
-        :param together: how many; none of them goes on until all have begun
-        """
-        self._faults.append({'call': call, 'volume': volume_id,
-                             'together': together, 'error': None})
+                             'error': error})
         self._write_faults()
 
     def mend_driver(self) -> None:

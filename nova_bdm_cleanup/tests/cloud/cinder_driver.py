@@ -2,7 +2,7 @@
 """The volume back end: a Cinder driver that stores nothing.
 
 It writes down every call, so that a test can ask what the back end was told
-and not only what Cinder believes, and it fails or waits when asked to.
+and not only what Cinder believes, and it fails when asked to.
 Both happen through files in Cinder's state directory, for it runs in a
 process of its own.
 """
@@ -24,10 +24,6 @@ FAULTS_FILE = 'driver-faults.json'
 
 CONF = cfg.CONF
 _lock = threading.Lock()
-_barriers: dict[tuple[str, str], threading.Barrier] = {}
-
-#: Nobody comes any more; in seconds.
-_GIVE_UP = 60
 
 
 class RecordingDriver(driver.VolumeDriver):
@@ -56,13 +52,8 @@ class RecordingDriver(driver.VolumeDriver):
             return None
         for fault in faults:
             if fault['call'] == call and fault['volume'] in (None, volume_id):
-                if fault['together'] > 1:
-                    with _lock:
-                        barrier = _barriers.setdefault(
-                            (call, volume_id),
-                            threading.Barrier(fault['together']))
-                    barrier.wait(_GIVE_UP)
-                return fault['error']
+                error: str = fault['error']
+                return error
         return None
 
     def do_setup(self, context: Any) -> None:

@@ -435,6 +435,20 @@ class ScenarioTestCase(base.FunctionalTestCase):
         return found[-1]
 
 
+class TwoDisks(ScenarioTestCase):
+    """With a server, of which one disk is to be lost and one to be kept."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.made = self.server(*[BOOT_DISK] * 2)
+        self.lost, self.kept = self.made.volumes
+
+    def check_removed(self, view: snapshot.Snapshot) -> None:
+        """Check that the one is gone everywhere, and the other is not."""
+        self.assert_gone(view, self.lost)
+        self.assert_healthy(view, self.kept)
+
+
 class Started(ScenarioTestCase):
     """The scenarios of the reboot, played by stop and start.
 

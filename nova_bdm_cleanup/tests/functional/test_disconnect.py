@@ -15,12 +15,10 @@ from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
 
-class DisconnectTestCase(scenario.ScenarioTestCase):
+class DisconnectTestCase(scenario.TwoDisks):
 
     def setUp(self):
         super().setUp()
-        self.made = self.server(*[scenario.BOOT_DISK] * 2)
-        self.lost, self.kept = self.made.volumes
         self.cloud.reset_status(self.lost)
         del self.cloud.nova.disconnects[:]
 

@@ -7,17 +7,14 @@ steps.  What they had begun must be left alone, and must still complete.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-import threading
 import uuid
 
 import fixtures
 from nova import objects
 from nova.compute import rpcapi
-from oslo_concurrency import lockutils
 
-from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
+from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
 
@@ -72,15 +69,6 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
         view = self._check_left_alone('attach-in-flight')
         self.assert_healthy(view, volume)
 
-    def test_slow_attach(self):
-        """Past the grace period the status of the volume still protects."""
-        self.set_options(grace_period=0)
-        volume = self.cloud.volume()
-        self._reboot_before(rpcapi.ComputeAPI, 'attach_volume')
-        self.cloud.attach(self.made, volume)
-        view = self._check_left_alone('operation-in-flight')
-        self.assert_healthy(view, volume)
-
     def test_detach_waiting_for_the_lock(self):
         volume = self.cloud.volume()
         self.cloud.attach(self.made, volume)
@@ -89,71 +77,6 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
         view = self._check_left_alone('operation-in-flight')
         self.assert_gone(view, volume)
         self.assertEqual('available', view.volume_status(volume))
-
-    def test_swap_waiting_for_the_lock(self):
-        old, new = self.cloud.volume(), self.cloud.volume()
-        self.cloud.attach(self.made, old)
-        # Later releases of Nova swap volumes for Cinder only.
-        self.cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
-            lambda body: {'volume': {**body['volume'],
-                                     'migration_status': 'migrating'}}))
-        self._reboot_before(rpcapi.ComputeAPI, 'swap_volume')
-        self.cloud.request(
-            'PUT', f'/servers/{self.made.id}/os-volume_attachments/{old}',
-            {'volumeAttachment': {'volumeId': new}},
-            by=dataclasses.replace(self.cloud.admin,
-                                   project=self.cloud.owner.project))
-        view = self._check_left_alone('operation-in-flight',
-                                      'operation-in-flight')
-        row = view.block_device(new)
-        self.assertEqual([row.attachment_id],
-                         [each.id for each in view.attachments_of(new)])
-        self.assertIsNone(view.block_device(old))
-        self.assertEqual('in-use', view.volume_status(new))
-
-    def test_detach_that_waits_while_the_plugin_acts(self):
-        """The dangling volume is removed, the detach completes."""
-        lost, detached = (self.cloud.volume() for _ in range(2))
-        for volume in (lost, detached):
-            self.cloud.attach(self.made, volume)
-        self.cloud.lose_attachment(self.made, lost)
-        acting, waiting = threading.Event(), threading.Event()
-        reboot = threading.Thread(target=self.cloud.reboot,
-                                  args=(self.made,))
-
-        def hold():
-            acting.set()
-            waiting.wait(fixture.TIMEOUT)
-
-        detach, take = rpcapi.ComputeAPI.detach_volume, lockutils.lock
-
-        def detach_volume(*args, **kwargs):
-            reboot.start()
-            acting.wait(fixture.TIMEOUT)
-            return detach(*args, **kwargs)
-
-        def lock(name, *args, **kwargs):
-            if acting.is_set() and name == self.made.id:
-                waiting.set()
-            return take(name, *args, **kwargs)
-
-        self.begin()
-        self.useFixture(fixtures.MockPatchObject(
-            rpcapi.ComputeAPI, 'detach_volume', detach_volume))
-        self.useFixture(fixtures.MockPatchObject(lockutils, 'lock', lock))
-        self.cloud.recorder.before(recorder.GUEST, 'power off', hold)
-        self.cloud.detach(self.made, detached)
-        reboot.join()
-        view = self.look(self.made)
-        self.assert_finding(self.made, detached,
-                            ('INFO', 'kept', 'operation-in-flight'))
-        self.assert_finding(self.made, lost,
-                            ('INFO', 'removing', 'volume-available'),
-                            ('INFO', 'removed', 'volume-available'))
-        self.assert_gone(view, lost)
-        self.assert_gone(view, detached)
-        self.assertEqual('available', view.volume_status(detached))
-        self.assert_healthy(view, self.kept)
 
 
 class LeftoverTest(scenario.ScenarioTestCase):
@@ -183,35 +106,6 @@ class LeftoverTest(scenario.ScenarioTestCase):
         self.assertIn(self.volume, view.connected)
         self.assert_healthy(view, self.kept)
         return view
-
-    def test_migration_that_failed_before_it_connected(self):
-        """The old attachment serves the disk, the row names the new one."""
-        self._name_attachment(self.cloud.leave_attachment(
-            self.made, self.volume, connected=False))
-        self._check_untouched(('WARNING', 'kept', 'attachment-mismatch'))
-
-    def test_resize_that_failed_between_the_attachments(self):
-        """Only a fresh, unconnected attachment is left."""
-        old = self._row().attachment_id
-        new = self.cloud.leave_attachment(self.made, self.volume,
-                                          connected=False)
-        self._name_attachment(new)
-        self.cinder.attachments.delete(old)
-        view = self._check_untouched(('WARNING', 'kept', 'reserved-only'))
-        self.assertEqual('reserved', view.volume_status(self.volume))
-
-    def test_detach_that_nobody_finished(self):
-        self.cloud.reset_status(self.volume, 'detaching')
-        self._check_untouched(('INFO', 'kept', 'operation-in-flight'))
-
-        def long_ago(body):
-            for volume in body['volumes']:
-                if volume['id'] == self.volume:
-                    volume['updated_at'] = '2020-01-01T00:00:00.000000'
-            return body
-
-        self.cloud.proxy.on('GET', '/volumes/detail', proxy.rewrite(long_ago))
-        self._check_untouched(('WARNING', 'kept', 'stuck'))
 
     def test_volume_that_cinder_migrates(self):
         """The target of the migration is attached, and Nova knows nothing."""

@@ -11,7 +11,7 @@ from nova_bdm_cleanup.tests.functional import scenario
 BOUND = 100
 
 
-class ManyReservationsTest(scenario.ScenarioTestCase):
+class ManyReservationsTest(scenario.TwoDisks):
     """A tenant's script has reserved a volume 300 times for his server."""
 
     COUNT = 300
@@ -19,8 +19,6 @@ class ManyReservationsTest(scenario.ScenarioTestCase):
     def setUp(self):
         super().setUp()
         self.useFixture(scenario.TimeLimit())
-        self.made = self.server(*[scenario.BOOT_DISK] * 2)
-        self.lost, self.kept = self.made.volumes
         self.volume = self.cloud.volume()
         self.cloud.cinder.reserve_many(self.volume, self.made.id, self.COUNT)
 
@@ -43,26 +41,12 @@ class ManyReservationsTest(scenario.ScenarioTestCase):
         self.assert_gone(view, self.lost)
         self.assert_healthy(view, self.kept)
 
-    def test_some_reboots(self):
-        view = self.reboot(self.made)
-        self.check_bounded()
-        for volume in self.made.volumes:
-            self.assert_healthy(view, volume)
-        self.cloud.reboot(self.made)
-        self.assertLess(sum(
-            path.stat().st_size
-            for path in self.store_path.parent.iterdir()), 1_000_000)
-        self.assertLess(sum(len(json.dumps(entry.record))
-                            for entry in self.journal()), 100_000)
 
-
-class AttachmentsAndMappingsTest(scenario.ScenarioTestCase):
+class AttachmentsAndMappingsTest(scenario.TwoDisks):
     """Too many attachments withhold themselves and no mapping."""
 
     def setUp(self):
         super().setUp()
-        self.made = self.server(*[scenario.BOOT_DISK] * 2)
-        self.lost, self.kept = self.made.volumes
         self.volume = self.cloud.volume(multiattach=True)
 
     def test_too_many_attached(self):

@@ -71,12 +71,7 @@ class LockTest(testtools.TestCase):
         return bool(got)
 
 
-class _StartTestCase(scenario.Started):
-
-    def setUp(self):
-        super().setUp()
-        self.made = self.server(*[scenario.BOOT_DISK] * 2)
-        self.lost, self.kept = self.made.volumes
+class _StartTestCase(scenario.Started, scenario.TwoDisks):
 
     def check_removed(self, view, connected=True):
         self.assert_removed(view, self.lost, 'volume-available',

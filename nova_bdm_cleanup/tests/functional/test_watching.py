@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import functools
 import pathlib
 import re
 import threading
@@ -157,38 +156,6 @@ class RoundTest(_WatchingTestCase):
         self.assertEqual([('gone', 'not-looked-at', slow.id, '-')],
                          self.round())
 
-    def test_servers_that_go_while_it_looks(self):
-        servers = [self.server(scenario.BOOT_DISK) for _ in range(2)]
-        for server in servers:
-            self.cloud.lose_attachment(server, *server.volumes)
-        self.assertEqual(2, len(self.see_twice()))
-        deleted, moved = servers
-
-        def go():
-            self.cloud.request('DELETE', '/servers/' + deleted.id)
-            instance = self.cloud.nova.instance(moved.id)
-            instance.host = 'compute9'
-            instance.save()
-
-        self.cloud.proxy.on('GET', '/volumes/detail', proxy.before(go), nth=1)
-        self.assertEqual([], self.round())
-        self.assertEqual(
-            {('gone', 'volume-available', server.id, server.volumes[0])
-             for server in servers}, set(self.round()))
-
-    def test_another_cinder(self):
-        """Which politely says that all volumes are gone."""
-        server = self.server(*[scenario.BOOT_DISK] * 2)
-        self.assertEqual([], self.round())
-        self.cloud.lose_cinder()
-        self.assertEqual([], self.see_twice())
-        self.assertIn('wrong region', self.watch.last().problem)
-        self.cloud.find_cinder()
-        self.assertEqual([], self.round())
-        view = self.look(server)
-        for volume in server.volumes:
-            self.assert_healthy(view, volume)
-
     def test_metrics_that_cannot_be_written(self):
         complaint = r'ERROR .* \[bdm_cleanup\] metrics_file: .*symbolic link'
         self.metrics.symlink_to(self.store_path)
@@ -292,7 +259,7 @@ class HundredServersTest(_WatchingTestCase):
         self.assertEqual(5 + 3, len(self.requests()))
 
 
-class _SweepTestCase(_WatchingTestCase):
+class _SweepTestCase(_WatchingTestCase, scenario.TwoDisks):
     """With a server of which a disk may dangle."""
 
     ARGUMENTS: ClassVar[dict[str, Any]] = {
@@ -301,8 +268,6 @@ class _SweepTestCase(_WatchingTestCase):
     def setUp(self):
         super().setUp()
         self.addCleanup(self.remove_all)
-        self.made = self.server(*[scenario.BOOT_DISK] * 2)
-        self.lost, self.kept = self.made.volumes
         self.found = ('found', 'volume-available', self.made.id, self.lost)
 
     def press(self, act: Callable[[], Any], state: str) -> None:
@@ -408,22 +373,6 @@ class SweepTest(_SweepTestCase):
         self.assertFalse(view.has_disk(self.lost))
         self.assertTrue(view.has_disk(self.kept))
 
-    def test_a_definition_that_cannot_be_read(self):
-        """Its daemon is being restarted: the mapping has to stay, too."""
-        self.cloud.stop(self.made)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.assertEqual([], self.round())
-        with mock.patch.object(
-                fake_libvirt.Domain, 'XMLDesc', autospec=True,
-                side_effect=fake_libvirt.make_libvirtError(
-                    fake_libvirt.libvirtError, 'gone')):
-            self.assertIn(('failed', 'step-failed', self.made.id, self.lost),
-                          self.round())
-        self.assertFalse(self.swept())
-        self.round()
-        self.assertTrue(self.swept())
-        self.assertFalse(self.cloud.look(self.made).has_disk(self.lost))
-
     def test_what_was_seen_once_is_left(self):
         """Another disk dangles only since the round has looked."""
         self.cloud.stop(self.made)
@@ -503,37 +452,6 @@ class SweepTest(_SweepTestCase):
         self.assertEqual({'sweep-lost'}, {
             t.reason for t in told if t.event == 'failed'})
         self.look(self.made)
-
-    def test_what_comes_first_or_meanwhile(self):
-        """Whatever Nova has begun with, nothing is swept; a delete that comes
-        while a disk is removed waits for that.
-        """
-        self.cloud.stop(self.made)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.assertEqual([], self.round())
-
-        def press_before(state: str | None) -> None:
-            instance = self.cloud.nova.instance(self.made.id)
-            instance.task_state = state
-            instance.save()
-
-        for state in ('resize_prep', 'migrating', 'deleting', 'powering-on'):
-            # It is looked at once in the round, and now by the sweep.
-            self.cloud.proxy.on(
-                'GET', '/volumes/detail', proxy.before(
-                    functools.partial(press_before, state)), nth=2)
-            self.round()
-            self.assertFalse(self.swept(), state)
-            self.cloud.proxy.clear()
-            press_before(None)
-
-        self.round(lambda: self.cloud.recorder.before(
-            recorder.HOST, 'disconnect', lambda: self.press(
-                lambda: self.cloud.request(
-                    'DELETE', '/servers/' + self.made.id), 'deleting')))
-        self.pressed.join(fixture.TIMEOUT)
-        self.assertEqual('available', self.volume_status(self.lost))
-        self.assertEqual('available', self.volume_status(self.kept))
 
 
 class SweepDuringMigrationTest(_SweepTestCase):
