@@ -498,49 +498,6 @@ class Cloud(fixtures.Fixture):
         """Pause a guest below Nova, as an error of its storage does."""
         self.domain(server).suspend()
 
-    def hang_guest(self, server: Server) -> None:
-        """Have a guest that no longer listens when asked to shut down."""
-        self.domain(server).shutdown = lambda: None
-
-    def begin_live_migration(self, server: Server, destination: str
-                             ) -> objects.Migration:
-        """Leave a server as it is while a live migration copies its memory.
-
-        The destination has connected its volumes by then, and the rows say
-        how it did: see :meth:`set_address`.
-        """
-        instance = self.nova.instance(server.id)
-        instance.task_state = 'migrating'
-        instance.save()
-        there = self._node(destination)
-        migration = objects.Migration(
-            self.nova.context(), instance_uuid=server.id,
-            source_compute=server.host, source_node=instance.node,
-            dest_compute=destination, dest_node=there.hypervisor_hostname,
-            migration_type='live-migration', status='running')
-        if 'dest_compute_id' in migration.fields:
-            migration.dest_compute_id = there.id
-        migration.create()
-        return migration
-
-    def end_live_migration(self, server: Server,
-                           migration: objects.Migration) -> None:
-        """The server has arrived."""
-        migration.status = 'completed'
-        migration.save()
-        instance = self.nova.instance(server.id)
-        there = self._node(migration.dest_compute)
-        instance.host = migration.dest_compute
-        instance.node = there.hypervisor_hostname
-        if 'compute_id' in instance.fields:
-            instance.compute_id = there.id
-        instance.task_state = None
-        instance.save()
-
-    def _node(self, host: str) -> objects.ComputeNode:
-        return objects.ComputeNodeList.get_all_by_host(
-            self.nova.context(), host)[0]
-
     def set_address(self, server: Server, volume: str, **data: Any) -> None:
         """Change how Nova's row says that a volume is connected.
 
