@@ -2,8 +2,9 @@
 r"""Every operation that takes the attachments anew, with every kind of disk.
 
 The page shows what Nova does alone, beside what it does with the plugin.  All
-of it was seen.  The plugin's column is compared in every run; Nova's takes as
-long again, and is made only where the page is written anew::
+of it was seen.  Each run compares what each operation does with two kinds of
+disk, so that each kind is met three times; all of them meet in the search
+(``tests/simulation``), and where the page is written anew::
 
     NOVA_BDM_CLEANUP_WRITE_PAGES=1 python3 tools/run_tests.py \
         --functional 34 -- --concurrency 1 test_move_table
@@ -35,8 +36,8 @@ Moves, with the plugin and without
 A server has a root disk, two healthy disks and one that dangles. Each
 operation was run on a real Nova 34 and a real Cinder 29, with each kind of
 dangling disk, with Nova alone and with ``triggers = all``. libvirt, os-brick
-and what copies files are fakes there; :doc:`end-to-end` has real ones. The
-plugin's column is compared whenever the tests are run.
+and what copies files are fakes there; :doc:`end-to-end` has real ones. Each
+run of the tests compares a third of the plugin's column again.
 
 *The old host* is where the server was at first. A line names all that is not
 as it should be: a guest that is gone, healthy disks of which only a
@@ -132,20 +133,22 @@ class MoveTableTest(moving.MoveTestCase):
             self.cloud.switch_plugin_on()
             self.restart()
         rows = []
-        for kind, name in _KINDS.items():
+        kinds = list(_KINDS)
+        for kind in kinds if writes else kinds[number % 3::3]:
+            name = _KINDS[kind]
             ours = self.end_of(kind, before, steps, root)
             rows.append((name, stock.get(name, ''), ours))
             if (title, kind) not in (('Live migration', 'available'),
                                      ('Live migration', 'reset')):
                 self.assertNotRegex(ours, _BROKEN, kind)
-        section = _section(title, rows)
         if writes:
             written = _sections(PAGE.read_text()) if PAGE.exists() else {}
-            written[title] = section
+            written[title] = _section(title, rows)
             PAGE.write_text('\n'.join([_HEAD, *[
                 written[each] for each in _TITLES if each in written]]))
         self.assertTrue(PAGE.read_text().startswith(_HEAD))
-        self.assertEqual(written.get(title), section)
+        for row in rows:
+            self.assertIn(_row(row), written[title])
 
     def restart(self) -> None:
         """Nova 34 keeps the methods that messages come to."""
@@ -261,10 +264,12 @@ def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> str:
              '   :header-rows: 1', '   :widths: 20 42 38', '',
              '   * - The volume', '     - Nova alone',
              '     - With the plugin']
-    for kind, *ends in rows:
-        lines.append('   * - ' + kind)
-        lines += ['     - ' + end for end in ends]
-    return '\n'.join(lines) + '\n'
+    return '\n'.join(lines) + '\n' + ''.join(map(_row, rows))
+
+
+def _row(row: Sequence[str]) -> str:
+    kind, *ends = row
+    return f'   * - {kind}\n' + ''.join(f'     - {end}\n' for end in ends)
 
 
 def _sections(page: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from nova.cmd import manage
 from nova.virt.libvirt import driver as libvirt_driver
 
 from nova_bdm_cleanup.plugin import host
-from nova_bdm_cleanup.tests.cloud import fixture, identity, proxy, recorder
+from nova_bdm_cleanup.tests.cloud import identity, proxy
 from nova_bdm_cleanup.tests.functional import commands, moving
 from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
 
@@ -45,111 +45,17 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.migrate(made)
         self.check_moved(made, lost)
 
-    def test_another_guest_has_it_on_the_way_back(self):
-        made = self.healthy()
-        lost = made.volumes[1]
-        self.migrate(made)
-        self.cloud.lose_attachment(made, lost)
-        other = self.cloud.server(
-            fixture.Disk(volume=lost, at_boot=True), name='other', host=THERE)
-        self.revert(made)
-        view = self.check_moved(made, lost, HERE)
-        self.assertIsNone(view.block_device(lost))
-        self.assertIn(lost, self.cloud.look(other).connected)
-
-    def test_two_at_a_time(self):
-        """Neither stands in the way of the other."""
-        servers = [self.broken('available') for _ in range(2)]
-        self.begin()
-        for made, _ in servers:
-            self.cloud.request(
-                'POST', f'/servers/{made.id}/action',
-                {'migrate': {'host': THERE}}, by=self.cloud.admin)
-        for made, lost in servers:
-            self.cloud.settle(made)
-            self.assertIsNone(self.check_moved(made, lost).block_device(lost))
-
-    def test_pressed_meanwhile(self):
-        """What Nova still takes is a delete, and nobody is left a disk."""
-        made, lost = self.broken('available')
-        free = self.cloud.volume()
-        path = f'/servers/{made.id}'
-        answers = []
-
-        def press(method, path, body=None):
-            try:
-                self.cloud.request(method, path, body)
-            except fixture.APIError as error:
-                answers.append(error.status)
-            else:
-                answers.append(202)
-
-        def press_all():
-            press('POST', path + '/action', {'os-start': None})
-            press('POST', path + '/os-volume_attachments',
-                  {'volumeAttachment': {'volumeId': free}})
-            for volume in (lost, made.volumes[0]):
-                press('DELETE', f'{path}/os-volume_attachments/{volume}')
-            press('DELETE', path)
-
-        self.begin()
-        self.cloud.recorder.before(recorder.NOVA, 'remove bdm', press_all)
-        self.cloud.act(made, {'migrate': {'host': THERE}},
-                       by=self.cloud.admin)
-        self.assertEqual([409, 409, 409, 409, 202], answers)
-        # Whoever comes last of the two may leave reservations, as without the
-        # plugin; but no host has a disk.
-        self.assertEqual((), self.cloud.attachments(lost))
-        self.assertLessEqual({
-            a.status for volume in self.neighbours(made, lost)
-            for a in self.cloud.attachments(volume)}, {'reserved'})
-        for volumes in self.cloud.nova.connected.values():
-            self.assertEqual(set(), {made.root, *made.volumes} & set(volumes))
-
-    def test_root(self):
-        made = self.healthy()
-        self.cloud.lose_attachment(made, made.root)
-        self.migrate(made)
-        self.check_untouched(made, made.root)
-        self.assertEqual([(made.root, 'root-volume-dangling')],
-                         self.refusals(made))
-
-    def test_too_many(self):
-        self.set_options(max_removals=1)
-        made, lost = self.broken('available')
-        self.cloud.lose_attachment(made, made.volumes[0])
-        self.migrate(made)
-        self.assertEqual(2, len(self.refusals(made)))
-        self.assertEqual(HERE, self.host_of(made))
-        self.assert_healthy(self.look(made), made.volumes[2])
-
-    def test_too_many_in_an_hour(self):
-        self.set_options(max_removals_per_hour=1)
-        other, lost = self.broken('available')
-        self.cloud.reboot(other)
-        made, lost = self.broken('available')
-        self.migrate(made)
-        self.check_untouched(made, lost)
-        self.assertEqual([(lost, 'volume-available')], self.refusals(made))
-
     def test_a_step_fails(self):
         """Before anything of the neighbours is given up.
 
         The runbook's way out, where the root disk is a file.
         """
-        self.check_failed('destroy')
-
-    def test_the_guest_cannot_be_looked_at(self):
-        """What dangles was seen while it ran."""
-        self.check_failed('is_off')
-
-    def check_failed(self, name):
         made, lost = self.broken('available', root='image')
 
         def fail(*args):
             raise OSError('no')
 
-        with fixtures.MockPatchObject(host.NovaHost, name, fail):
+        with fixtures.MockPatchObject(host.NovaHost, 'destroy', fail):
             self.migrate(made)
         self.assertEqual([(lost, 'volume-available')], self.refusals(made))
         view = self.cloud.look(made)
@@ -212,13 +118,6 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.migrate(made)
         self.check_as_without(made, lost)
 
-    def test_a_root_that_is_only_observed(self):
-        self.set_options(mode='observe')
-        made = self.healthy()
-        self.cloud.lose_attachment(made, made.root)
-        self.migrate(made)
-        self.check_as_without(made, made.root)
-
     def test_cinder_does_not_answer_us(self):
         """But Nova, to which it is told in somebody's name."""
         made, lost = self.broken('available')
@@ -246,6 +145,13 @@ class ColdMigrationTest(moving.MoveTestCase):
                  for request in self.plugin_requests()])
         self.assertEqual([], self.journal())
         self.assertEqual([], self.audit(made))
+
+    def test_a_root_that_is_only_observed(self):
+        self.set_options(mode='observe')
+        made = self.healthy()
+        self.cloud.lose_attachment(made, made.root)
+        self.migrate(made)
+        self.check_as_without(made, made.root)
 
 
 class ShelveTest(moving.MoveTestCase):
@@ -325,23 +231,16 @@ class LiveMigrationTest(moving.MoveTestCase):
         line, = self.audit(made, 'refused')
         self.assertIn("the volume is another project's", line.text)
 
+    def test_all_are_refused(self):
+        self.set_options(live_migration_refuse='all')
+        self.check_refused(*self.broken('available'))
+
     def test_only_observed(self):
         self.set_options(mode='observe')
         made, lost = self.broken('elsewhere')
         self.migrate_live(made)
         self.assertEqual(['withheld'], [
             line.event for line in self.audit(made) if line.volume == lost])
-
-    def test_all_are_refused(self):
-        self.set_options(live_migration_refuse='all')
-        for kind in ('missing', 'available'):
-            with self.subTest(kind):
-                self.check_refused(*self.broken(kind))
-
-    def test_healthy(self):
-        made = self.healthy()
-        self.migrate_live(made)
-        self.check_moved(made, None)
 
 
 class DeleteTest(moving.MoveTestCase):
@@ -353,12 +252,6 @@ class DeleteTest(moving.MoveTestCase):
         self.cloud.settle(made)
         self.assertEqual([], self.on_host(lost))
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
-
-    def test_nobody_has_it(self):
-        made, lost = self.broken('available')
-        self.cloud.request('DELETE', f'/servers/{made.id}')
-        self.cloud.settle(made)
-        self.assertEqual(0, self.cloud.nova.connected[HERE][lost])
 
 
 class HalfDoneTest(moving.MoveTestCase, commands.Commands):
@@ -405,15 +298,6 @@ class HalfDoneTest(moving.MoveTestCase, commands.Commands):
         self.assertEqual({HERE, THERE}, self.holders(made))
         self.give_back()
         self.assertEqual({THERE}, self.holders(made))
-
-    def test_evacuation(self):
-        made = self.healthy()
-        lost = max(made.volumes)
-        self.break_(made, lost, 'missing')
-        self.alone(made, self.evacuate)
-        self.assertEqual('ERROR', self.look_there(made).status)
-        self.evacuate(made)
-        self.check_evacuated(made, lost)
 
     def test_unshelve(self):
         made = self.healthy()
