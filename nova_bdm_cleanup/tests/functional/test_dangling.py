@@ -106,27 +106,6 @@ class OneTriggerTest(scenario.ScenarioTestCase):
         self.assert_nothing_done(view)
         self.assertEqual(1, len(self.plugin_requests()), self.requests())
 
-    def test_many_among_healthy_ones(self):
-        server = self.server(*[fixture.Disk(at_boot=True)] * 8)
-        available = server.volumes[1:4]
-        missing = server.volumes[4:7]
-        kept = (server.volumes[0], server.volumes[7])
-        for volume in available:
-            self.cloud.lose_attachment(server, volume)
-        for volume in missing:
-            self.cloud.lose_volume(server, volume)
-        view = self.reboot(server)
-        for volume in available:
-            self.assert_removed(view, volume, 'volume-available')
-        for volume in missing:
-            self.assert_removed(view, volume, 'volume-missing')
-        for volume in kept:
-            self.assert_healthy(view, volume)
-        self.assertEqual(set(kept),
-                         {disk.volume_id for disk in view.disks} - {None})
-        entry, = self.journal()
-        self.assertEqual(('done', 6), (entry.outcome, len(entry.removed)))
-
     def test_stopped_server(self):
         server = self.server(fixture.Disk())
         volume, = server.volumes
@@ -190,12 +169,6 @@ class GivenAwayTest(scenario.ScenarioTestCase):
 
     def test_single_on_the_same_host(self):
         self._check(multiattach=False, other_host='compute1')
-
-    def test_single_on_another_host(self):
-        self._check(multiattach=False, other_host='compute2')
-
-    def test_multiattach_on_the_same_host(self):
-        self._check(multiattach=True, other_host='compute1')
 
     def test_multiattach_on_another_host(self):
         self._check(multiattach=True, other_host='compute2')

@@ -39,12 +39,3 @@ class DeviceMetadataTest(scenario.ScenarioTestCase):
     def test_had_at_boot(self):
         self.check(fixture.Disk(tag='lost', at_boot=True),
                    fixture.Disk(tag='kept', at_boot=True))
-
-    def test_kept_disk_keeps_its_tag(self):
-        """A row that stays, for whatever reason, is told of as before."""
-        made = self.server(fixture.Disk(tag='data', at_boot=True))
-        volume, = made.volumes
-        self.cloud.set_metadata(volume, bdm_cleanup='keep')
-        self.cloud.lose_attachment(made, volume)
-        self.reboot(made)
-        self.assertEqual(['data'], self.tags(made))

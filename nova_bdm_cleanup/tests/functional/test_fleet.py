@@ -11,7 +11,6 @@ import pathlib
 from typing import Any
 
 import fixtures
-from nova import objects
 from prometheus_client import parser
 
 from nova_bdm_cleanup.rules import facts
@@ -95,31 +94,6 @@ class AuditTest(FleetTest):
         self.assertEqual({
             connected: 'stale-attachment', reserved: 'stale-attachment',
             twin: 'duplicate-attachment'}, self.audit())
-
-    def test_legacy_record(self):
-        server = self.cloud.server(fixture.Disk(), fixture.Disk())
-        volume, recent = server.volumes
-        row = self.cloud.look(server).block_device(volume)
-        self.cloud._cinder_nova.attachments.delete(row.attachment_id)
-        self.cloud.leave_legacy_attachment(server, volume)
-        mapping = objects.BlockDeviceMapping.get_by_volume_and_instance(
-            self.cloud.nova.context(), volume, server.id)
-        mapping.attachment_id = None
-        mapping.save()
-        self.assertEqual({}, self.audit())
-
-    def test_stuck_without_a_mapping(self):
-        server = self.cloud.server()
-        volume = self.cloud.volume()
-        self.cloud.leave_attachment(server, volume)
-        self.cloud._cinder_nova.volumes.begin_detaching(volume)
-        self.assertEqual({}, self.audit())
-        self.assertEqual({volume: 'stuck'}, self.audit('--stuck-after', '0'))
-
-    def test_not_an_administrator(self):
-        code, _ = self.bdm('audit', '--all-projects', by=self.cloud.owner)
-        self.assertEqual(ExitCode.REFUSED, code)
-        self.assertIn('admin role', self.stderr.getvalue())
 
     def test_one_host(self):
         self.cloud.lose_attachment(self.witness, self.witness.volumes[0])
@@ -263,26 +237,6 @@ class ReleaseTest(FleetTest):
         self.assertEqual(ExitCode.OK, code, row)
         return row
 
-    def test_detached_from_the_back_end(self):
-        volume = self.cloud.volume()
-        self.cloud.leave_attachment(self.ghost(), volume)
-        volumes = self.cloud._cinder_nova.volumes
-        volumes.begin_detaching(volume)
-        volumes.terminate_connection(volume, self.connection())
-        self.release(volume)
-        self.assert_released(volume, 'terminate_connection',
-                             'terminate_connection', 'remove_export')
-
-    def test_legacy_detached_from_the_back_end(self):
-        volume = self.cloud.volume()
-        self.cloud.leave_legacy_attachment(self.ghost(), volume)
-        volumes = self.cloud._cinder_nova.volumes
-        volumes.begin_detaching(volume)
-        volumes.terminate_connection(volume, self.connection())
-        self.release(volume, '--connector', self.connector())
-        self.assert_released(volume, 'terminate_connection',
-                             'terminate_connection', 'remove_export')
-
     def test_in_use_by_nobody(self):
         server = self.ghost()
         volume = self.cloud.volume()
@@ -300,35 +254,6 @@ class ReleaseTest(FleetTest):
                          [(r['Volume'], r['Reason']) for r in rows])
         self.release(volume, '--connector', self.connector())
         self.assert_released(volume, 'terminate_connection')
-
-    def test_neighbours_of_a_multiattach_volume(self):
-        first = self.cloud.server(fixture.Disk(multiattach=True))
-        volume, = first.volumes
-        attachment = self.cloud.leave_attachment(self.ghost(), volume)
-        row = self.release(volume)
-        self.assertEqual((attachment, 'released: the volume is in-use'),
-                         (row['Attachment'], row['Result']))
-        self.assert_healthy(self.cloud.look(first), volume)
-        self.assertEqual(1, self.calls(volume).count('terminate_connection'))
-
-    def test_volume_that_is_in_order(self):
-        volume, = self.witness.volumes
-        code, (row,) = self.bdm('release', volume, '--yes')
-        self.assertEqual(ExitCode.REFUSED, code)
-        self.assertIn('nothing to release', row['Explanation'])
-        self.assert_healthy(self.cloud.look(self.witness), volume)
-
-    def test_back_end_fails(self):
-        volume = self.cloud.volume()
-        self.cloud.leave_attachment(self.ghost(), volume)
-        self.cloud.cinder.break_driver('terminate_connection', volume)
-        code, (row,) = self.bdm('release', volume, '--yes')
-        self.assertEqual(ExitCode.PARTLY, code)
-        self.assertIn('unknown: ', row['Result'])
-        self.assertIn('500', row['Result'])
-        self.cloud.cinder.mend_driver()
-        self.release(volume)
-        self.assertEqual('available', self.status(volume))
 
     def test_wrong_region(self):
         volume = self.cloud.volume()

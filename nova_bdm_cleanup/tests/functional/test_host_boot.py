@@ -8,7 +8,7 @@ from typing import Any
 import fixtures
 from nova.virt.libvirt.driver import LibvirtDriver
 
-from nova_bdm_cleanup.tests.cloud import proxy, recorder
+from nova_bdm_cleanup.tests.cloud import proxy
 from nova_bdm_cleanup.tests.functional import scenario
 
 
@@ -166,18 +166,6 @@ class SharedTimeTest(_HostBootTestCase):
         self.assertEqual({'host_boot'}, {
             entry.record['trigger'] for entry in self.journal()})
 
-    def test_time_is_over_while_something_is_done(self):
-        """The rest comes back without a look."""
-        limit = self.useFixture(scenario.TimeLimit())
-        for server in self.made:
-            self.cloud.lose_power(server)
-        self.begin()
-        self.cloud.recorder.before(recorder.ASK, 'DELETE', limit.run_out)
-        first = self.made[0]
-        self.boot()
-        self.assert_removed(self.look(first), first.volumes[0],
-                            'volume-available')
-
 
 class SlowVolumesTest(_HostBootTestCase):
     """Somebody made thousands of attachments of the volumes of his servers."""
@@ -239,24 +227,6 @@ class StateTest(_HostBootTestCase):
         self.assertEqual(1, len(self.cloud.attachments(stale)))
         self.assertEqual([], [line for line in self.audit(server)
                               if line.volume == stale])
-
-
-class WithoutCredentialsTest(_HostBootTestCase):
-    """Nobody has a token when a host boots."""
-
-    ARGUMENTS = {'cinder_credentials': False}
-
-    def test_said_once(self):
-        made = [self.server(scenario.BOOT_DISK) for _ in range(3)]
-        for server in made:
-            self.cloud.lose_attachment(server, server.volumes[0])
-            self.cloud.lose_power(server)
-        self.boot()
-        for server in made:
-            self.assertTrue(self.look(server).has_disk(server.volumes[0]))
-        self.assertEqual([], self.requests())
-        self.assertEqual(1, len(self.lines('skipped')))
-        self.assertEqual(('cannot-see-project', 2), self.left_out())
 
 
 class SwitchedOffTest(scenario.ScenarioTestCase):

@@ -33,16 +33,6 @@ class InventedConnectorTest(scenario.ScenarioTestCase):
                 if (event.party, event.what)
                 == (recorder.HOST, 'disconnect')]
 
-    def test_volume_that_never_was_on_this_host(self):
-        volume = self.cloud.volume()
-        attachment = self.invent(volume)
-        view = self.reboot(self.made)
-        self.assertEqual([], self.disconnected(volume))
-        # To Cinder it is a stale attachment like any other.
-        self.assertNotIn(attachment, [each.id for each in view.attachments])
-        self.assertEqual('available', self.volume_status(volume))
-        self.assert_healthy(view, self.kept)
-
     def test_beside_a_disk_that_dangles(self):
         """The one that Nova connected is disconnected all the same."""
         made = self.server(*[scenario.BOOT_DISK] * 2)
@@ -74,20 +64,6 @@ class InventedConnectorTest(scenario.ScenarioTestCase):
         """The units that os-brick was told to take away for a volume."""
         return [told['target_lun'] for told, _ in self.cloud.nova.disconnects
                 if told['volume_id'] == volume]
-
-    def test_row_that_nova_has_soft_deleted(self):
-        """It keeps the connection information, and that is what counts."""
-        made = self.server(*[scenario.BOOT_DISK] * 2)
-        lost, kept = made.volumes
-        self.cloud.set_address(made, lost, target_iqn=ARRAY, target_lun=7)
-        attachment, = self.cloud.attachments(lost)
-        self.cloud.row(made, lost).destroy()
-        del self.cloud.nova.disconnects[:]
-        view = self.reboot(made)
-        self.assertEqual([7], self.units(lost))
-        self.assert_gone(view, lost)
-        self.assertEqual('available', self.volume_status(lost))
-        self.assert_healthy(view, kept)
 
     def test_row_of_another_server(self):
         """What one server has connected is no reason for another's."""

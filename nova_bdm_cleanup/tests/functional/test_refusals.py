@@ -259,18 +259,6 @@ class WrongCinderTest(scenario.ScenarioTestCase):
         for volume in (self.made.root, *self.made.volumes):
             self.assert_healthy(view, volume)
 
-    def test_wrong_region(self):
-        self.server(fixture.Disk(), name='neighbour')
-        self.cloud.lose_cinder()
-        self.begin()
-        self.cloud.reboot(self.made)
-        view_lines = self.audit(self.made)
-        self.cloud.find_cinder()
-        self._check_suspect(self.cloud.look(self.made), self.made.volumes)
-        self.assertIn(('ERROR', 'root-volume-dangling'),
-                      [(line.level, line.reason) for line in view_lines])
-        self._check_all_well()
-
     def test_restored_database(self):
         """Cinder knows volumes, but of none of this host."""
         self.server(fixture.Disk(), name='neighbour')

@@ -25,14 +25,6 @@ class RootTest(scenario.ScenarioTestCase):
         self.assert_nothing_done(view)
         self._check_kept(server, view, 'does not exist')
 
-    def test_status_reset(self):
-        server = self.server(root='volume')
-        self.cloud.reset_status(server.root)
-        view = self.reboot(server)
-        self.assert_nothing_done(view)
-        self._check_kept(server, view, 'left over')
-        self.assertEqual(1, len(view.attachments_of(server.root)))
-
     def test_beside_a_dangling_data_volume(self):
         server = self.server(fixture.Disk(), fixture.Disk(), root='volume')
         lost, kept = server.volumes

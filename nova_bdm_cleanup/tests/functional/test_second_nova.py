@@ -39,15 +39,6 @@ class SecondNovaTest(test_fleet.FleetTest):
             self.assertIn(THEIRS, row['Explanation'])
             self.check_untouched()
 
-    def test_volume_that_is_being_detached_there(self):
-        self.cloud._cinder_nova.volumes.begin_detaching(self.volume)
-        code, (row,) = self.bdm('release', self.volume, '--yes',
-                                '--stuck-after', '0')
-        self.assertEqual(ExitCode.REFUSED, code)
-        self.assertIn(THEIRS, row['Explanation'])
-        self.assertEqual([], self.calls(self.volume))
-        self.assertEqual(1, len(self.cloud.attachments(self.volume)))
-
     def test_orphans(self):
         """Only what was for a server that this Nova says it has deleted."""
         ours, unknown = self.cloud.volume(), self.cloud.volume()
@@ -81,13 +72,6 @@ class SecondNovaTest(test_fleet.FleetTest):
         code, (row,) = self.bdm('release', volume, '--yes')
         self.assertEqual(ExitCode.OK, code, row)
         self.assertIn('Nova has deleted server', row['Explanation'])
-
-    def test_host_of_this_nova(self):
-        volume = self.cloud.volume()
-        self.cloud.leave_attachment(self.ghost(), volume)
-        code, (row,) = self.bdm('release', volume, '--yes')
-        self.assertEqual(ExitCode.OK, code, row)
-        self.assertEqual('available', self.status(volume))
 
     def test_host_whose_nova_compute_is_down(self):
         """It is a host of this Nova all the same."""

@@ -12,7 +12,6 @@ import datetime
 import json
 import os
 from typing import Any
-import uuid
 
 import fixtures
 from nova.cmd import manage
@@ -100,33 +99,6 @@ class AttachedByHandTest(StuckCase):
                           self.connector())
         self.assert_released(ghosts, 'terminate_connection', 'remove_export')
 
-    def test_multiattach(self):
-        volume = self.cloud.volume(multiattach=True)
-        attachment = self.attach_by_hand(self.ghost(), volume)
-        self.assert_refused('the volume is multiattach', attachment,
-                            '--connector', 'none')
-        self.assert_freed('os-force_detach', attachment, '--connector',
-                          self.connector())
-        self.assert_released(volume, 'terminate_connection', 'remove_export')
-
-
-class ContradictedTest(StuckCase):
-    """What the operator says of a connection that Cinder kept."""
-
-    def test_connector_that_contradicts_the_record(self):
-        volume = self.cloud.volume()
-        attachment = self.cloud.leave_attachment(self.ghost(), volume)
-        for connector, words in (
-                ('none', 'Cinder kept the connection'),
-                (self.connector('compute2'), 'the attachment of host '
-                 'compute1')):
-            self.assert_refused(words, attachment, '--connector', connector)
-            self.assertEqual(('in-use', []),
-                             (self.status(volume), self.calls(volume)))
-        self.assert_freed('attachment delete', attachment, '--connector',
-                          self.connector())
-        self.assert_released(volume, 'terminate_connection', 'remove_export')
-
 
 class MappedWithoutATraceTest(StuckCase):
     """The back end lets a host in, and Cinder does not know it.
@@ -200,33 +172,6 @@ class MappedWithoutATraceTest(StuckCase):
         self.assert_freed('os-force_detach', volume, '--connector',
                           self.connector())
         self.assertEqual('available', self.status(volume))
-
-    def test_server_that_may_have_it(self):
-        """A dangling mapping: the guest may still have the disk."""
-        server = self.server(scenario.BOOT_DISK)
-        volume, = server.volumes
-        self.cloud.lose_attachment(server, volume)
-        self.assert_refused('openstack bdm show ' + server.id, volume,
-                            '--connector', self.connector())
-        self.assertEqual(1, self.calls(volume).count('terminate_connection'))
-
-
-class AttachAnswerLostTest(StuckCase):
-    """An attach of which the API heard no more, and a second one."""
-
-    def test_audit_finds_the_mapping_of_the_first(self):
-        for attachment in (None, str(uuid.uuid4())):
-            server = self.server(scenario.BOOT_DISK)
-            volume, = server.volumes
-            self.leave_mapping(server, volume, datetime.timedelta(days=1),
-                               attachment_id=attachment)
-            for scope in (('--server', server.id, '--all-projects'),
-                          ('--project', self.cloud.owner.project,
-                           '--thorough')):
-                _, rows = self.bdm('audit', *scope)
-                self.assertEqual([(volume, 'duplicate-mapping')], [
-                    (row['Volume'], row['Reason']) for row in rows
-                    if row['Server'] == server.id])
 
 
 class AttachDiedTest(StuckCase):
@@ -332,14 +277,6 @@ class AttachDiedTest(StuckCase):
         code, rows = self.bdm('audit', '--server', server.id,
                               '--all-projects', *LONG_AGO)
         self.assertEqual((ExitCode.OK, []), (code, rows))
-
-    def test_only_the_state_is_wrong(self):
-        for status in ('attaching', 'reserved'):
-            server = self.server(scenario.BOOT_DISK)
-            volume, = server.volumes
-            self.cloud.reset_status(volume, status)
-            self.assert_freed('os-complete', self.audited(server))
-            self.assert_healthy(self.cloud.look(server), volume)
 
 
 class HalfShelvedTest(StuckCase):

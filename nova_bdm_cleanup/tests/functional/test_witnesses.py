@@ -93,16 +93,6 @@ class WrongRegionTest(WitnessTestCase):
 
 class RightRegionTest(WitnessTestCase):
 
-    def test_witness_behind_many_servers(self):
-        made = self.volume_server()
-        volume, = made.volumes
-        self.bare_servers()
-        self.volume_server()
-        self.bare_servers()
-        self.cloud.lose_volume(made, volume)
-        view = self.reboot(made)
-        self.assert_gone(view, volume)
-
     def test_a_witness_that_takes_long(self):
         """Somebody else made thousands of attachments of his volume, which
         is older than all others.

@@ -56,57 +56,6 @@ class ConfigurationTest(_CloudTestCase):
             self.assertEqual(host, info['data']['initiator_host'])
 
 
-class BreakTest(_CloudTestCase):
-
-    def test_lose_attachment(self):
-        server = self.cloud.server(fixture.Disk(), fixture.Disk())
-        lost, kept = server.volumes
-        self.cloud.lose_attachment(server, lost)
-        view = self.cloud.look(server)
-        self.assertEqual('available', view.volume_status(lost))
-        self.assertEqual((), view.attachments_of(lost))
-        self.assertIsNotNone(view.block_device(lost))
-        self.assertTrue(view.has_disk(lost))
-        self.assertIn(lost, view.connected)
-        self.assert_healthy(view, kept)
-
-    def test_lose_volume(self):
-        server = self.cloud.server(fixture.Disk())
-        volume, = server.volumes
-        self.cloud.lose_volume(server, volume)
-        view = self.cloud.look(server)
-        self.assertIsNone(view.volume_status(volume))
-        self.assertIsNotNone(view.block_device(volume))
-        self.assertTrue(view.has_disk(volume))
-
-    def test_give_away(self):
-        server = self.cloud.server(fixture.Disk())
-        volume, = server.volumes
-        other = self.cloud.give_away(server, volume)
-        view = self.cloud.look(server)
-        self.assertIsNotNone(view.block_device(volume))
-        self.assertEqual((), view.attachments_of(volume))
-        self.assertEqual(
-            [other.id], [attachment.server_id for attachment in
-                         view.volumes[volume].attachments])
-        self.assert_healthy(self.cloud.look(other), volume)
-
-    def test_leave_attachments(self):
-        server = self.cloud.server()
-        reserved, connected, legacy = (self.cloud.volume() for _ in range(3))
-        self.cloud.leave_attachment(server, reserved, connected=False)
-        self.cloud.leave_attachment(server, connected)
-        self.cloud.leave_legacy_attachment(server, legacy)
-        view = self.cloud.look(server)
-        found = {each.volume_id: (each.status, each.is_connected)
-                 for each in view.attachments}
-        self.assertEqual({reserved: ('reserved', False),
-                          connected: ('attached', True),
-                          legacy: ('attached', False)}, found)
-        self.assertEqual('reserved', view.volume_status(reserved))
-        self.assertEqual('in-use', view.volume_status(legacy))
-
-
 class ProxyTest(_CloudTestCase):
 
     def setUp(self):
