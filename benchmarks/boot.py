@@ -12,8 +12,6 @@ from __future__ import annotations
 # First: its import of Nova decides whether this process may use eventlet.
 from benchmarks import cloud as clouds  # isort: skip
 
-import argparse
-import collections
 from collections.abc import Iterator
 import contextlib
 import time
@@ -36,7 +34,7 @@ _NOVA: dict[str, dict[str, Any]] = {
     'DEFAULT': {'resume_guests_state_on_host_boot': True}}
 
 
-class Hosts:
+class Hosts(report.Turns):
     """One host with so many guests, again and again.
 
     :param cloud: the cloud
@@ -46,13 +44,10 @@ class Hosts:
 
     def __init__(self, cloud: fixture.Cloud, servers: int,
                  volumes: int) -> None:
+        super().__init__()
         self._cloud = cloud
         self._servers = [cloud.server(*[Disk(at_boot=True)] * volumes)
                          for _ in range(servers)]
-        #: Seconds, by what was measured.
-        self._seconds: dict[str, list[float]] = collections.defaultdict(list)
-        #: Requests to Cinder in one boot, by who made them.
-        self.requests: dict[str, set[int]] = collections.defaultdict(set)
 
     def measure(self, number: int) -> None:
         """Boot once with the plugin and once without."""
@@ -72,13 +67,6 @@ class Hosts:
                           in self._cloud.nova.domains('compute1'))
             # What was measured has to have been whole boots.
             assert running == len(self._servers), running
-
-    def forget(self) -> None:
-        """Measured for nothing so far."""
-        self._seconds.clear()
-
-    def sample(self, name: str) -> report.Sample:
-        return report.milliseconds(self._seconds[name])
 
     @contextlib.contextmanager
     def _clocks(self, name: str) -> Iterator[None]:
@@ -111,8 +99,7 @@ def show(result: report.Report, cases: dict[int, Hosts]) -> None:
         'Until nova-compute serves requests, ms',
         ['servers', STOCK, PLUGIN, 'the plugin\'s share', 'requests'],
         [[servers, case.sample(STOCK), case.sample(PLUGIN),
-          case.sample(SHARE),
-          ', '.join(map(str, sorted(case.requests[PLUGIN])))]
+          case.sample(SHARE), case.count(PLUGIN)]
          for servers, case in sorted(cases.items())])
 
 
@@ -124,17 +111,17 @@ def main() -> None:
                         help='how many volumes each of them has')
     parser.add_argument('--rounds', type=int, default=5,
                         help='how often everything is measured')
-    _run(parser.parse_args())
-
-
-def _run(options: argparse.Namespace) -> None:
+    options = parser.parse_args()
     cases = {}
     result = None
     for servers in options.servers:
         with clouds.running(_NOVA, triggers=_TRIGGERS) as cloud:
             result = result or report.Report(
                 'boot', QUESTION, options.json, cinder=cloud.cinder.version)
-            cases[servers] = _measured(cloud, servers, options)
+            report.progress(f'making {servers} servers with '
+                            f'{options.volumes} volumes')
+            cases[servers] = Hosts(cloud, servers, options.volumes)
+            cases[servers].rounds(options.rounds, f'{servers} servers, ')
     assert result is not None
     show(result, cases)
     for servers, case in cases.items():
@@ -144,22 +131,6 @@ def _run(options: argparse.Namespace) -> None:
         result.goal(f'requests for {servers} servers, at most {most}',
                     str(seen), seen <= most)
     result.end()
-
-
-def _measured(cloud: fixture.Cloud, servers: int,
-              options: argparse.Namespace) -> Hosts:
-    report.progress(f'making {servers} servers with {options.volumes} '
-                    'volumes')
-    case = Hosts(cloud, servers, options.volumes)
-    for number in range(options.rounds + 1):
-        report.progress(f'{servers} servers, round {number} of '
-                        f'{options.rounds}')
-        case.measure(number)
-        if not number:
-            # What is done for the first time takes longer.
-            case.forget()
-    report.progress('')
-    return case
 
 
 if __name__ == '__main__':

@@ -11,7 +11,6 @@ from __future__ import annotations
 # First: its import of Nova decides whether this process may use eventlet.
 from benchmarks import cloud as clouds  # isort: skip
 
-import argparse
 from collections.abc import Callable
 import itertools
 import time
@@ -113,10 +112,7 @@ def main() -> None:
                         help='how many servers the host has')
     parser.add_argument('--rounds', type=int, default=3,
                         help='how often reboots and rounds are measured')
-    _run(parser.parse_args())
-
-
-def _run(options: argparse.Namespace) -> None:
+    options = parser.parse_args()
     with clouds.running(_NOVA, triggers='hard_reboot,start,host_boot',
                         audit_interval=_INTERVAL,
                         max_removals_per_hour=1000) as cloud:

@@ -150,7 +150,7 @@ def _replace(stack: contextlib.ExitStack, owner: Any, name: str,
         stack.callback(setattr, owner, name, own)
 
 
-class Case:
+class Case(report.Turns):
     """One server of which some volumes are made to dangle.
 
     :param cloud: the cloud
@@ -162,24 +162,19 @@ class Case:
 
     def __init__(self, cloud: fixture.Cloud, server: Server,
                  count: int, is_reset: bool) -> None:
+        super().__init__()
         self._cloud = cloud
         self._server = server
         self._victims = server.volumes[:count]
         self._is_reset = is_reset
         self._driver = cloud.nova.computes[server.host].driver
-        self.totals: list[float] = []
         self.clocks: list[Clocks] = []
-        self.requests: set[int] = set()
 
-    def measure(self, rounds: int) -> None:
-        for number in range(rounds + 1):
-            self._round()
-            if not number:
-                # What is done for the first time takes longer.
-                self.totals.clear()
-                self.clocks.clear()
+    def forget(self) -> None:
+        super().forget()
+        self.clocks.clear()
 
-    def _round(self) -> None:
+    def measure(self, number: int) -> None:
         plugin = clouds.current()
         for volume in self._victims:
             if self._is_reset:
@@ -190,10 +185,10 @@ class Case:
         with clouds.cleanup(self._cloud, plugin) as taken, \
                 clocks(self._driver) as clock:
             self._cloud.reboot(self._server)
-        self.totals += [each.time for each in taken]
+        self._seconds['all'] += [each.time for each in taken]
         self.clocks.append(clock)
         # Nova's reboot itself asks for nothing here.
-        self.requests.add(len(self._cloud.proxy.requests))
+        self.requests['all'].add(len(self._cloud.proxy.requests))
         left = {row.volume_id for row in
                 self._cloud.nova.block_devices(self._server.id)
                 if not row.deleted}
@@ -203,7 +198,7 @@ class Case:
 
     def rows(self) -> Iterator[list[report.Cell]]:
         """The rows of its table."""
-        total = report.milliseconds(self.totals)
+        total = self.sample('all')
         all_inside = [0.0] * len(self.clocks)
         all_outside = [0.0] * len(self.clocks)
         for phase in PHASES:
@@ -249,16 +244,13 @@ def _measure(cloud: fixture.Cloud, result: report.Report,
         server = clouds.server(cloud, size)
         for count in [count for count, n in wanted if n == size]:
             for is_reset in (False, True):
-                report.progress(f'{count} of {size}')
                 case = Case(cloud, server, count, is_reset)
-                case.measure(rounds)
-                report.progress('')
+                case.rounds(rounds, f'{count} of {size}, ')
                 what = 'status reset, attachment left' if is_reset \
                     else 'attachment deleted'
                 result.table(
                     f'{count} of {size}, {what}, '
-                    f'{", ".join(map(str, sorted(case.requests)))} requests; '
-                    f'ms',
+                    f'{case.count("all")} requests; ms',
                     ['phase', 'takes', 'of it outside the plugin',
                      'inside the plugin'], list(case.rows()))
 

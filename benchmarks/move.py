@@ -7,7 +7,6 @@ over when Nova's services have all done their part.
 
 from __future__ import annotations
 
-import collections
 import time
 from typing import Any
 
@@ -23,9 +22,11 @@ HOSTS = ('compute1', 'compute2')
 _ACTIONS: dict[str, dict[str, Any]] = {
     MIGRATION: {'migrate': {'host': HOSTS[1]}},
     BACK: {'revertResize': None}}
+CLOCKS = {'From the request to the end': time.perf_counter,
+          'The processor, for Nova': time.process_time}
 
 
-class Case:
+class Case(report.Turns):
     """One server.
 
     :param cloud: the cloud
@@ -33,46 +34,36 @@ class Case:
     """
 
     def __init__(self, cloud: fixture.Cloud, size: int) -> None:
+        super().__init__()
         self._cloud = cloud
         self._server: Server = cloud.server(
             *[fixture.Disk()] * size, host=HOSTS[0])
-        #: Elapsed, and of the processor: by Nova's services, without Cinder.
-        self._seconds: dict[tuple[str, str], list[tuple[float, float]]] = \
-            collections.defaultdict(list)
-        #: Of the plugin, by what was done.
-        self.requests: dict[str, set[int]] = collections.defaultdict(set)
 
     def measure(self, number: int) -> None:
-        """Measure both, each first as often as the other."""
+        # Elapsed, and of the processor: by Nova's services, without Cinder.
         for name in (STOCK, PLUGIN)[::-1 if number % 2 else 1]:
             if name == STOCK:
                 self._cloud.switch_plugin_off()
             for what, action in _ACTIONS.items():
                 self._cloud.forget()
-                begun = time.perf_counter(), time.process_time()
+                begun = [clock() for clock in CLOCKS.values()]
                 self._cloud.act(self._server, action, by=self._cloud.admin)
-                self._seconds[name, what].append((
-                    time.perf_counter() - begun[0],
-                    time.process_time() - begun[1]))
+                for (title, clock), before in zip(CLOCKS.items(), begun):
+                    self._seconds[name, what, title].append(clock() - before)
                 if name == PLUGIN:
                     self.requests[what].add(sum(
                         request.caller == identity.NOVA
                         for request in self._cloud.proxy.requests))
             self._cloud.switch_plugin_on()
 
-    def forget(self) -> None:
-        """What is done for the first time takes longer."""
-        self._seconds.clear()
-
     def close(self) -> None:
         view = self._cloud.look(self._server)
         assert (view.status, view.is_running) == ('ACTIVE', True), view.fault
         assert not view.removed_block_devices
 
-    def row(self, what: str, clock: int) -> list[report.Cell]:
-        stock, plugin = (report.milliseconds(
-            each[clock] for each in self._seconds[name, what])
-            for name in (STOCK, PLUGIN))
+    def row(self, what: str, clock: str) -> list[report.Cell]:
+        stock, plugin = (self.sample((name, what, clock))
+                         for name in (STOCK, PLUGIN))
         return [what, stock, plugin, plugin.minus(stock),
                 plugin.against(stock)]
 
@@ -90,23 +81,16 @@ def main() -> None:
                                cinder=cloud.cinder.version)
         for size in options.volumes:
             case = Case(cloud, size)
-            for number in range(options.rounds + 1):
-                report.progress(f'round {number} of {options.rounds}')
-                case.measure(number)
-                if not number:
-                    case.forget()
-            report.progress('')
+            case.rounds(options.rounds)
             case.close()
-            for clock, title in enumerate((
-                    'From the request to the end', 'The processor, for Nova')):
+            for title in CLOCKS:
                 result.table(
                     f'{title}, ms; {size} volumes',
                     ['what', STOCK, PLUGIN, 'added', 'ratio'],
-                    [case.row(what, clock) for what in _ACTIONS])
+                    [case.row(what, title) for what in _ACTIONS])
             result.table(f"The plugin's requests; {size} volumes",
                          ['what', 'requests'],
-                         [[what, ', '.join(map(str, sorted(counts)))]
-                          for what, counts in case.requests.items()])
+                         [[what, case.count(what)] for what in _ACTIONS])
         result.end()
 
 

@@ -9,8 +9,6 @@ plain connection: less than that it cannot take.
 
 from __future__ import annotations
 
-import argparse
-import collections
 from collections.abc import Sequence
 import concurrent.futures
 import http.client
@@ -66,7 +64,7 @@ class Bare:
             connection.close()
 
 
-class Case:
+class Case(report.Turns):
     """One server at one latency: everything that is measured of it.
 
     :param cloud: the cloud
@@ -76,34 +74,22 @@ class Case:
 
     def __init__(self, cloud: fixture.Cloud, server: Server,
                  latency: float) -> None:
+        super().__init__()
         self._cloud = cloud
         self._server = server
         self._latency = latency
         self._cleanups = {PLUGIN: clouds.current(), BUILT_IN: clouds.BUILT_IN,
                           NEITHER: clouds.nothing}
         self._bare = Bare(cloud.proxy)
-        #: Seconds, by what was measured.
-        self._seconds: dict[str, list[float]] = collections.defaultdict(list)
-        #: Requests of one reboot, by who made them.
-        self.requests: dict[str, set[int]] = collections.defaultdict(set)
 
     def measure(self, number: int) -> None:
-        """Measure everything once, in turns.
-
-        :param number: of the round
-        """
         self._cloud.proxy.latency = self._latency
-        # Each goes first as often as the others.
         names = list(self._cleanups)
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
             self._reboot(name)
             if name == PLUGIN:
                 self._repeat(list(self._cloud.proxy.requests))
-
-    def forget(self) -> None:
-        """Measured for nothing so far."""
-        self._seconds.clear()
 
     def close(self) -> None:
         self._bare.close()
@@ -113,17 +99,11 @@ class Case:
         assert len(view.attachments) == len(self._server.volumes)
         assert not view.removed_block_devices
 
-    def sample(self, name: str) -> report.Sample:
-        return report.milliseconds(self._seconds[name])
-
     def call(self, name: str) -> report.Sample:
         return self.sample(f'{name} call')
 
     def cinder(self, name: str) -> report.Sample:
         return self.sample(f'{name} cinder')
-
-    def count(self, name: str) -> str:
-        return ', '.join(map(str, sorted(self.requests[name])))
 
     def _reboot(self, name: str) -> None:
         with clouds.cleanup(self._cloud, self._cleanups[name]) as taken:
@@ -255,10 +235,7 @@ def main() -> None:
                         help='milliseconds added to each request')
     parser.add_argument('--rounds', type=int, default=15,
                         help='how often everything is measured')
-    _run(parser.parse_args())
-
-
-def _run(options: argparse.Namespace) -> None:
+    options = parser.parse_args()
     with clouds.running() as cloud:
         result = report.Report('reboot', QUESTION, options.json,
                                cinder=cloud.cinder.version)

@@ -8,6 +8,7 @@ A report prints each table as it is complete and keeps everything for
 from __future__ import annotations
 
 import argparse
+import collections
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import datetime
@@ -83,6 +84,39 @@ Cell = Union[Sample, str, int, float]
 def milliseconds(seconds: Iterable[float]) -> Sample:
     """Make a sample of what a clock gave."""
     return Sample(tuple(each * 1000 for each in seconds))
+
+
+class Turns:
+    """Several ways to do one thing, measured round by round."""
+
+    def __init__(self) -> None:
+        #: By what was measured.
+        self._seconds: dict[Any, list[float]] = collections.defaultdict(list)
+        #: Requests to Cinder, by who made them.
+        self.requests: dict[str, set[int]] = collections.defaultdict(set)
+
+    def measure(self, number: int) -> None:
+        """Measure each way once; each first as often as the others."""
+        raise NotImplementedError
+
+    def rounds(self, count: int, what: str = '') -> None:
+        for number in range(count + 1):
+            progress(f'{what}round {number} of {count}')
+            self.measure(number)
+            if not number:
+                # What is done for the first time takes longer.
+                self.forget()
+        progress('')
+
+    def forget(self) -> None:
+        """Measured for nothing so far."""
+        self._seconds.clear()
+
+    def sample(self, name: Any) -> Sample:
+        return milliseconds(self._seconds[name])
+
+    def count(self, name: str) -> str:
+        return ', '.join(map(str, sorted(self.requests[name])))
 
 
 class Report:
