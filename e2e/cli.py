@@ -21,8 +21,7 @@ if TYPE_CHECKING:
         trial as trial_mod,
     )
 
-SUITES = ('scenarios', 'faults', 'commands', 'monitoring', 'moves', 'timing',
-          'soak')
+SUITES = ('scenarios', 'faults', 'commands', 'monitoring', 'moves', 'soak')
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -155,7 +154,7 @@ def _run(args: argparse.Namespace, stack: 'stack_mod.Stack') -> int:
             if args.plugin != ('without' if plugin else 'with'):
                 _run_trials(runner, plugin, suites)
         if args.plugin != 'without':
-            _run_long(args, runner, suites)
+            _soak(args, runner, suites)
     finally:
         if not args.keep:
             _down(stack)
@@ -198,36 +197,23 @@ def _run_trials(runner: 'runner_mod.Runner', plugin: bool,
     runner.kind = trial_mod.Trial
 
 
-def _run_long(args: argparse.Namespace, runner: 'runner_mod.Runner',
-              suites: list[str]) -> None:
-    """What has its own idea of with and without the plugin."""
-    from e2e import soak, timing
+def _soak(args: argparse.Namespace, runner: 'runner_mod.Runner',
+          suites: list[str]) -> None:
+    from e2e import soak
 
-    if 'timing' in suites and runner.wanted('healthy-reboots'):
-        runner.nova_compute(True)
-        words: dict[bool, str] = {}
+    if 'soak' not in suites or not runner.wanted('soak'):
+        return
+    runner.nova_compute(True)
+    seed = args.seed
+    if seed is None:
+        seed = random.randrange(10 ** 6)
 
-        def measure(trial: 'trial_mod.Trial') -> str:
-            words.update(timing.measure(trial))
-            return words[True]
+    def run(trial: 'trial_mod.Trial') -> str:
+        trial.options = soak.OPTIONS
+        trial.compute.restart(True, trial.options)
+        return soak.soak(runner.stack, seed, args.minutes)
 
-        title = 'Healthy hard reboots with eight volumes'
-        runner.trial('timing', 'healthy-reboots', title, True, measure)
-        if words:
-            runner.note('timing', 'healthy-reboots', title, False,
-                        words[False])
-    if 'soak' in suites and runner.wanted('soak'):
-        runner.nova_compute(True)
-        seed = args.seed
-        if seed is None:
-            seed = random.randrange(10 ** 6)
-
-        def run(trial: 'trial_mod.Trial') -> str:
-            trial.options = soak.OPTIONS
-            trial.compute.restart(True, trial.options)
-            return soak.soak(runner.stack, seed, args.minutes)
-
-        runner.trial('soak', 'soak', 'Random damage and repair', True, run)
+    runner.trial('soak', 'soak', 'Random damage and repair', True, run)
 
 
 def _list() -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import pathlib
 import subprocess
 from typing import Any
 
@@ -100,28 +99,6 @@ class Client:
         """Run ``nova-bdm-cleanup`` with nova-compute's configuration."""
         return _answer([HOST_COMMAND, '--config-file',
                         str(self.lab.nova_conf), *words])
-
-    def nova_manage(self, *words: str) -> Answer:
-        """Run ``nova-manage``, which reads Nova's databases itself."""
-        return _answer([
-            'nova-manage', '--config-file', str(self.lab.nova_conf),
-            '--config-file', str(self.lab.etc / 'nova' / 'nova-db.conf'),
-            *words])
-
-    def connector(self) -> pathlib.Path:
-        """A file with the connector of this host."""
-        answer = self.nova_manage('volume_attachment', 'get_connector',
-                                  '--json')
-        path = self.lab.run / 'connector.json'
-        # Without a log file nova-manage logs to the same place.
-        path.write_text(answer.output.strip().splitlines()[-1])
-        return path
-
-    def versions(self) -> dict[str, str]:
-        """What pip has put beside the commands."""
-        answer = _answer([*plugin_mod.PIP, '--python', str(self.python),
-                          'list', '--format', 'json'])
-        return {one['name']: one['version'] for one in answer.rows}
 
 
 def _answer(command: list[str], **env: str) -> Answer:

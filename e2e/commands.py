@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 import json
 from typing import Any
-import uuid
 
-from e2e import client as client_mod, cloud as cloud_mod, lab as lab_mod
+from e2e import client as client_mod, lab as lab_mod
 from e2e.client import ADMIN, MEMBER
 from e2e.scenarios import Scenario
 from e2e.trial import Failed, Trial
@@ -91,21 +90,6 @@ def cleaned(t: Trial, server: str) -> None:
 
 
 # -- audit and show --------------------------------------------------------
-
-@command('``audit --all-projects`` of a healthy cloud')
-def audit_healthy(t: Trial, c: client_mod.Client) -> str:
-    t.volume('B', multiattach=True)
-    first = t.server('A', 'B')
-    t.server('B', root='other-root')
-    for words in (('--all-projects',), ('--all-projects', '--thorough'),
-                  ('--server', first, '--all-projects')):
-        answer = expect(c.bdm(ADMIN, 'audit', *words), OK)
-        t.equal('rows', answer.rows, [])
-    expect(c.bdm(MEMBER, 'audit'), OK)
-    answer = expect(c.bdm(ADMIN, 'show', '--all-projects', first), OK)
-    t.equal('verdicts', rows(answer, 'Volume', 'Verdict'), sorted(
-        (t.volumes[name], 'healthy') for name in ('root', 'A', 'B')))
-    return 'nothing found, exit code 0'
 
 
 @command('``audit`` and ``show`` after an attachment was deleted, and with '
@@ -262,119 +246,6 @@ def release_healthy(t: Trial, c: client_mod.Client) -> str:
     return 'refused, nothing changed, exit code 3'
 
 
-def act(volume: str, action: str, **arguments: Any) -> None:
-    """An action of Cinder, as Nova asks for it."""
-    cloud_mod.cinder('POST', f'/volumes/{volume}/action',
-                     {action: arguments}, service=True)
-
-
-def released(t: Trial, c: client_mod.Client, name: str, target: str,
-             call: str, *words: str) -> None:
-    answer = expect(c.bdm(ADMIN, 'release', '--yes', '--grace-period', '0',
-                          '--stuck-after', '0', *words, target), OK)
-    t.equal('call', rows(answer, 'Volume', 'Call'),
-            [(t.volumes[name], call)])
-
-
-@command('``release`` of the use cases of the force_detach specification, '
-         'without a server')
-def release_use_cases(t: Trial, c: client_mod.Client) -> str:
-    t.server('Y')
-    gone = str(uuid.uuid4())
-    connector = c.connector()
-    volume = t.volume('A')
-    reserved = t.cloud.add_attachment(gone, volume, connected=False)
-    t.expect_volume('A', 'reserved')
-    released(t, c, 'A', reserved, 'attachment delete')
-    for state in ('attaching', 'detaching'):
-        made = cloud_mod.cinder('POST', '/attachments', {'attachment': {
-            'instance_uuid': gone, 'volume_uuid': volume,
-            'connector': cloud_mod.CONNECTOR}})['attachment']['id']
-        if state == 'detaching':
-            cloud_mod.cinder('POST', f'/attachments/{made}/action',
-                             {'os-complete': {}})
-            act(volume, 'os-begin_detaching')
-        t.expect_volume('A', state)
-        released(t, c, 'A', made, 'attachment delete')
-        t.expect_volume('A', 'available', on_host=False)
-    # The back end lets the host in, and Cinder has no record of it.
-    act(volume, 'os-initialize_connection',
-        connector=json.loads(connector.read_text()))
-    t.expect_volume('A', 'available')
-    answer = expect(c.bdm(ADMIN, 'release', '--yes', '--grace-period', '0',
-                          volume), REFUSED)
-    t.equal('words', 'get_connector' in answer.rows[0]['Explanation'], True)
-    released(t, c, 'A', volume, 'os-terminate_connection', '--connector',
-             str(connector))
-    # Somebody called os-attach by hand; no host was ever let in.
-    act(volume, 'os-attach', instance_uuid=gone, mountpoint='/dev/vdb')
-    t.expect_volume('A', 'in-use')
-    answer = expect(c.bdm(ADMIN, 'release', '--yes', volume), REFUSED)
-    t.equal('words', '--connector none' in answer.rows[0]['Explanation'],
-            True)
-    released(t, c, 'A', volume, 'attachment delete', '--connector', 'none')
-    t.expect_volume('A', 'available', on_host=False)
-    expect(c.bdm(ADMIN, 'audit', '--all-projects'), OK)
-    return 'freed by the call that tells the back end neither more nor less'
-
-
-@command('``audit`` and ``release`` of what needs no reboot')
-def release_lightest(t: Trial, c: client_mod.Client) -> str:
-    server = t.server('A', 'B')
-    reserved = t.cloud.add_attachment(server, t.volume('X'), connected=False)
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects', '--grace-period',
-                          '0'), FINDINGS)
-    t.equal('rows', rows(answer, 'Reason', 'Action'), [
-        ('stale-attachment',
-         f'openstack bdm release {reserved} --grace-period 0')])
-    released(t, c, 'X', reserved, 'attachment delete')
-    act(t.volumes['A'], 'os-begin_detaching')
-    attachment = t.attachment_of(server, 'A')
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects', '--stuck-after',
-                          '0'), FINDINGS)
-    t.equal('rows', rows(answer, 'Reason', 'Action'), [
-        ('stuck', f'openstack bdm release {attachment} --stuck-after 0')])
-    released(t, c, 'A', attachment, 'os-roll_detaching')
-    t.expect(server, 'ACTIVE', 'root A B')
-    t.equal('reboots', t.logs.lines('nova-compute', 'Rebooting instance'), [])
-    expect(c.bdm(ADMIN, 'audit', '--all-projects'), OK)
-    return 'both ended by the action that the audit prints'
-
-
-@command('``audit`` and ``clean`` after a dangling mapping stopped a shelve')
-def half_shelved(t: Trial, c: client_mod.Client) -> str:
-    server = t.server('A', 'B')
-    t.lose_attachment(server, 'B')
-    t.cloud.delete_volume(t.volumes['B'])
-    t.cloud.action(server, {'shelve': None})
-    t.cloud.wait_server(server)
-    reserved = [name for name in ('root', 'A') if (
-        t.cloud.volume(t.volumes[name]) or {}).get('status') == 'reserved']
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects', '--stuck-after',
-                          '0'), FINDINGS)
-    t.equal('rows', rows(answer, 'Volume', 'Reason'), sorted([
-        (t.volumes['B'], 'volume-missing'),
-        *((t.volumes[name], 'reserved-only') for name in reserved)]))
-    # If the back end gives out no volume that is only reserved, the reboot
-    # fails once the mapping is gone.
-    answer = c.bdm(ADMIN, 'clean', '--yes', '--stuck-after', '0', server)
-    if answer.code not in (OK, PARTLY):
-        raise Failed(f'exit code {OK} or {PARTLY} expected: {answer}')
-    t.equal('rows', [(row['Volume'], row['Result'].partition(':')[0])
-                     for row in answer.rows], [(t.volumes['B'], 'removed')])
-    t.cloud.action(server, {'os-stop': None})
-    t.cloud.wait_server(server)
-    connector = c.connector()
-    for name in reserved:
-        expect(c.nova_manage('volume_attachment', 'refresh', server,
-                             t.volumes[name], str(connector)), OK)
-    t.cloud.action(server, {'os-start': None})
-    t.cloud.wait_server(server)
-    t.expect(server, 'ACTIVE', 'root A')
-    expect(c.bdm(ADMIN, 'audit', '--all-projects'), OK)
-    return 'the mapping removed, the attachments made anew by nova-manage'
-
-
 # -- a member of a project -------------------------------------------------
 
 @command('A member of the project, without the admin role')
@@ -425,15 +296,6 @@ def member_cleans(t: Trial, c: client_mod.Client) -> str:
     t.equal('disks of the guest', t.cloud.wait_guest(server, (1, 2)), (1, 2))
     expect(c.bdm(MEMBER, 'audit'), OK)
     return 'found and cleaned as by an administrator, exit codes 5 and 0'
-
-
-@command("The administrator's project, without ``--all-projects``")
-def admin_project(t: Trial, c: client_mod.Client) -> str:
-    """What belongs to others is neither shown nor found dangling."""
-    damaged(t)
-    answer = expect(c.bdm(ADMIN, 'audit'), OK)
-    t.equal('rows', answer.rows, [])
-    return 'nothing of other projects is shown, exit code 0'
 
 
 # -- the compute host ------------------------------------------------------

@@ -40,18 +40,12 @@ POINTS = (
           'nova_bdm_cleanup.store.journal:Journal.begin:after', resumed=False),
     Point('guest-off', 'the guest is off',
           'nova.virt.libvirt.driver:LibvirtDriver.power_off:after'),
-    Point('second-look', 'the second look is done',
-          'nova_bdm_cleanup.cleanup.cleaner:Cleaner._look_again:after'),
     Point('host-disconnected', 'the host is disconnected',
           'nova_bdm_cleanup.plugin.host:NovaHost.disconnect:after'),
     Point('row-gone', "Nova's row is gone",
           'nova.objects.block_device:BlockDeviceMapping.destroy:after'),
     Point('cinder-told', 'Cinder is told',
           'nova_bdm_cleanup.openstack.cinder:Cinder.delete_attachment:after'),
-    Point('journal-closed', 'the journal entry is closed',
-          'nova_bdm_cleanup.store.journal:Entry.finish:after'),
-    Point('new-domain', 'Nova is about to define the new domain',
-          'nova.virt.libvirt.driver:LibvirtDriver._get_guest_xml:before'),
 )
 PLACES = {point.name: point.place for point in POINTS}
 
@@ -200,11 +194,10 @@ _BY_NAME = {point.name: point for point in POINTS}
 
 for _point in POINTS:
     _kill(_point)
-for _name in ('guest-off', 'host-disconnected', 'row-gone', 'cinder-told'):
+for _name in ('guest-off', 'row-gone'):
     _kill_in_error(_BY_NAME[_name])
 _switch_off(_BY_NAME['host-disconnected'], 'root A B')
 _switch_off(_BY_NAME['row-gone'], 'root A')
-_switch_off(_BY_NAME['cinder-told'], 'root A')
 
 
 # -- Cinder ----------------------------------------------------------------

@@ -49,8 +49,3 @@ class Logs:
                 # All services of one machine share a time zone.
                 return datetime.datetime.fromisoformat(stamp.group())
         return None
-
-    def cinder_requests(self) -> int:
-        """How many requests Cinder's API answered."""
-        return len([line for line in self.lines('cinder-api',
-                                                'returned with HTTP')])

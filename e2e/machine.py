@@ -98,14 +98,3 @@ def install(backend: str) -> None:
     finally:
         if ours:
             policy.unlink()
-
-
-def versions() -> dict[str, str]:
-    """The package versions that the result page names."""
-    names = ['nova-compute', 'cinder-volume', 'keystone', 'neutron-server',
-             'python3-os-brick', 'libvirt-daemon', 'qemu-system-x86',
-             'ceph-osd', 'mariadb-server', 'rabbitmq-server']
-    shown = subprocess.run(
-        ['dpkg-query', '-W', '-f', '${Package} ${Version}\n', *names],
-        capture_output=True, text=True).stdout
-    return dict(line.split() for line in shown.splitlines() if ' ' in line)

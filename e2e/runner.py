@@ -67,14 +67,9 @@ class Runner:
             traceback.print_exc()
             if passed:
                 outcome, passed = f'not cleaned up: {exc}', False
-        self.note(suite, name, title, plugin, outcome, passed,
-                  time.monotonic() - began)
-
-    def note(self, suite: str, name: str, title: str, plugin: bool,
-             outcome: str, passed: bool = True, seconds: float = 0) -> None:
-        """Record and print a result."""
         result = results.Result(suite, name, title, self.lab.backend, plugin,
-                                passed, outcome, round(seconds, 1))
+                                passed, outcome,
+                                round(time.monotonic() - began, 1))
         results.append(self.path, result)
         print(result.line(), flush=True)
         self.ran += 1
