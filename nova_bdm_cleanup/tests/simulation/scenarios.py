@@ -14,7 +14,7 @@ import functools
 
 from nova.compute import power_state, vm_states
 
-from nova_bdm_cleanup.tests.simulation.actors import CINDER
+from nova_bdm_cleanup.tests.simulation.actors import API, CINDER
 from nova_bdm_cleanup.tests.simulation.movers import Cloud
 from nova_bdm_cleanup.tests.simulation.world import COMPUTE, HERE, OWNER, THERE
 
@@ -138,26 +138,32 @@ _REASONS = {'missing': 'volume-missing', 'available': 'volume-available',
 # What brings the server back
 
 
-def _hard(cloud: Cloud, kind: str) -> None:
-    cloud.begin('owner', cloud.reboot, SERVER)
+def _act(words: str, who: str, what: Callable[..., object], *arguments: str,
+         process: str = API) -> Callable[..., None]:
+    """Somebody who does one thing.
+
+    :param words: what that is
+    :param what: a method of the cloud
+    """
+    def begin(cloud: Cloud, kind: str = '') -> None:
+        cloud.begin(who, what, cloud, *arguments, process=process)
+
+    begin.__doc__ = words
+    return begin
 
 
-def _soft(cloud: Cloud, kind: str) -> None:
-    cloud.begin('owner', cloud.reboot, SERVER, 'SOFT')
+_hard = _act('', 'owner', Cloud.reboot, SERVER)
+_soft = _act('', 'owner', Cloud.reboot, SERVER, 'SOFT')
 
 
 def _hanging(cloud: Cloud, kind: str) -> None:
     cloud.world.hanging.add(SERVER)
-    _soft(cloud, kind)
+    _soft(cloud)
 
 
 def _in_error(cloud: Cloud, kind: str) -> None:
     cloud.world.servers[SERVER].vm_state = vm_states.ERROR
-    _hard(cloud, kind)
-
-
-def _start(cloud: Cloud, kind: str) -> None:
-    cloud.begin('owner', cloud.start, SERVER)
+    _hard(cloud)
 
 
 def _boot(cloud: Cloud, kind: str) -> None:
@@ -179,37 +185,9 @@ def _early_sweep(cloud: Cloud, kind: str) -> None:
                 [('another', _REASONS[kind])], process=COMPUTE)
 
 
-def _migrate(cloud: Cloud, kind: str) -> None:
-    cloud.begin('owner', cloud.migrate, SERVER)
-
-
-def _there_and_back(cloud: Cloud, kind: str) -> None:
-    cloud.begin('owner', cloud.there_and_back, SERVER)
-
-
-def _revert(cloud: Cloud, kind: str) -> None:
-    cloud.begin('owner', cloud.revert, SERVER)
-
-
-def _shelve(cloud: Cloud, kind: str) -> None:
-    cloud.begin('owner', cloud.shelve, SERVER)
-
-
-def _unshelve(cloud: Cloud, kind: str) -> None:
-    cloud.begin('owner', cloud.unshelve, SERVER)
-
-
 def _evacuate(cloud: Cloud, kind: str) -> None:
     cloud.lose_other_host()
     cloud.begin('admin', cloud.evacuate, SERVER)
-
-
-def _live(cloud: Cloud, kind: str) -> None:
-    cloud.begin('admin', cloud.live_migrate, SERVER)
-
-
-def _remove_server(cloud: Cloud, kind: str) -> None:
-    cloud.begin('owner', cloud.delete, SERVER)
 
 
 #: The triggers that a move can meet.
@@ -222,15 +200,21 @@ WAYS: dict[str, tuple[Callable[[Cloud, str], None], bool, Sequence[str]]] = {
     'soft': (_soft, True, ('hard_reboot',)),
     'hanging': (_hanging, True, ('hard_reboot',)),
     'error': (_in_error, True, ('hard_reboot',)),
-    'start': (_start, False, ('hard_reboot', 'start')),
+    'start': (_act('', 'owner', Cloud.start, SERVER), False,
+              ('hard_reboot', 'start')),
     'boot': (_boot, True, ('hard_reboot', 'start', 'host_boot')),
     'sweep': (_sweep, False, ('hard_reboot', 'sweep')),
     'early-sweep': (_early_sweep, False, ('hard_reboot', 'sweep')),
-    **{name: (way, True, _ALL) for name, way in (
-        ('migrate', _migrate), ('there-and-back', _there_and_back),
-        ('revert', _revert), ('shelve', _shelve), ('unshelve', _unshelve),
-        ('evacuate', _evacuate), ('live', _live),
-        ('remove', _remove_server))}}
+    'evacuate': (_evacuate, True, _ALL),
+    **{name: (_act('', who, what, SERVER), True, _ALL)
+       for name, who, what in (
+           ('migrate', 'owner', Cloud.migrate),
+           ('there-and-back', 'owner', Cloud.there_and_back),
+           ('revert', 'owner', Cloud.revert),
+           ('shelve', 'owner', Cloud.shelve),
+           ('unshelve', 'owner', Cloud.unshelve),
+           ('live', 'admin', Cloud.live_migrate),
+           ('remove', 'owner', Cloud.delete))}}
 
 #: What was before.
 _BEFORE: dict[str, Callable[[Cloud], None]] = {
@@ -243,65 +227,10 @@ _FROM_THERE = ('evacuate',)
 # Who comes between
 
 
-def _attach(cloud: Cloud) -> None:
-    """Another volume is attached to the server."""
-    cloud.begin('somebody', cloud.attach, SERVER, FREE)
-
-
-def _attach_again(cloud: Cloud) -> None:
-    """The volume that dangles is attached to the server again."""
-    cloud.begin('somebody', cloud.attach, SERVER, DANGLING)
-
-
-def _detach(cloud: Cloud) -> None:
-    """The healthy disk is detached."""
-    cloud.begin('somebody', cloud.detach, SERVER, HEALTHY)
-
-
-def _detach_dangling(cloud: Cloud) -> None:
-    """The disk that dangles is detached."""
-    cloud.begin('somebody', cloud.detach, SERVER, DANGLING)
-
-
-def _swap(cloud: Cloud) -> None:
-    """The healthy disk is swapped for another one."""
-    cloud.begin('Cinder', cloud.swap, SERVER, HEALTHY, FREE)
-
-
-def _delete(cloud: Cloud) -> None:
-    """The volume that dangles is deleted."""
-    cloud.begin('somebody', cloud.delete_volume, DANGLING, process=CINDER)
-
-
 def _delete_and_reuse(cloud: Cloud) -> None:
     """It is deleted, and the neighbour gets a volume at its number."""
-    _delete(cloud)
-    _neighbour_attaches(cloud)
-
-
-def _neighbour_attaches(cloud: Cloud) -> None:
-    """The neighbour gets another volume, at the lowest free number."""
-    cloud.begin('neighbour', cloud.attach, NEIGHBOUR, FREE)
-
-
-def _neighbour_takes(cloud: Cloud) -> None:
-    """A server is made beside it, with the volume that dangles."""
-    cloud.begin('somebody', cloud.make_server, NEWCOMER, DANGLING, HERE)
-
-
-def _stranger_takes(cloud: Cloud) -> None:
-    """A server is made on another host, with the volume that dangles."""
-    cloud.begin('somebody', cloud.make_server, NEWCOMER, DANGLING, THERE)
-
-
-def _neighbour_swaps(cloud: Cloud) -> None:
-    """The neighbour swaps its volume, for one at the lowest free number."""
-    cloud.begin('Cinder', cloud.swap, NEIGHBOUR, THEIRS, FREE)
-
-
-def _neighbour_leaves(cloud: Cloud) -> None:
-    """The neighbour moves to the other host."""
-    cloud.begin('admin', cloud.move_out, NEIGHBOUR, process='conductor')
+    _OTHERS['delete'](cloud)
+    _OTHERS['neighbour-attaches'](cloud)
 
 
 def _somebody_comes(cloud: Cloud) -> None:
@@ -310,14 +239,10 @@ def _somebody_comes(cloud: Cloud) -> None:
     cloud.begin('admin', cloud.move_in, STRANGER, process='conductor')
 
 
-def _gives_away(cloud: Cloud) -> None:
-    """The volume that dangles is given to another project."""
-    cloud.begin('somebody', cloud.give_away, DANGLING, OTHERS)
-
-
-def _mends(cloud: Cloud) -> None:
-    """An administrator puts its state right."""
-    cloud.begin('admin', cloud.reset_to_in_use, DANGLING)
+def _stranger_migrates(cloud: Cloud) -> None:
+    """A server is migrated here from the other host, with a disk."""
+    cloud.world.add_disk(STRANGER, FREE)
+    cloud.begin('stranger', cloud.migrate, STRANGER)
 
 
 def _forces(cloud: Cloud) -> None:
@@ -327,51 +252,66 @@ def _forces(cloud: Cloud) -> None:
     cloud.begin('admin', cloud.force_detach, DANGLING, row.attachment_id)
 
 
-def _reboots_again(cloud: Cloud) -> None:
-    """The owner asks for another reboot."""
-    cloud.begin('owner again', cloud.reboot, SERVER)
-
-
-def _starts(cloud: Cloud) -> None:
-    """The owner starts the server."""
-    cloud.begin('owner', cloud.start, SERVER)
-
-
-def _locks(cloud: Cloud) -> None:
-    """An administrator locks the server, and unlocks it."""
-    cloud.begin('admin', cloud.lock_and_unlock, SERVER)
-
-
-def _resets_task(cloud: Cloud) -> None:
-    """An administrator resets the state of the server."""
-    cloud.begin('admin', cloud.reset_task_state, SERVER)
-
-
-def _tenant_writes(cloud: Cloud) -> None:
-    """A tenant writes an attachment of the volume for the server."""
-    cloud.begin('tenant', cloud.write_attachment, DANGLING, SERVER)
-
-
 def _foreign_writes(cloud: Cloud) -> None:
     """Another project writes one of its own volume, with our host in it."""
     cloud.world.cinder.create_volume('O', OTHERS)
     cloud.begin('tenant', cloud.write_attachment, 'O', SERVER, 'here')
 
 
-def _neighbour_migrates(cloud: Cloud) -> None:
-    """The neighbour is migrated, too, and confirmed in the end."""
-    cloud.begin('neighbour', cloud.migrate, NEIGHBOUR)
-
-
-def _stranger_migrates(cloud: Cloud) -> None:
-    """A server is migrated here from the other host, with a disk."""
-    cloud.world.add_disk(STRANGER, FREE)
-    cloud.begin('stranger', cloud.migrate, STRANGER)
-
-
-def _is_deleted(cloud: Cloud) -> None:
-    """The owner deletes the server."""
-    cloud.begin('owner again', cloud.delete, SERVER)
+_OTHERS: dict[str, Setup] = {
+    'attach': _act('Another volume is attached to the server.',
+                   'somebody', Cloud.attach, SERVER, FREE),
+    'attach-again': _act(
+        'The volume that dangles is attached to the server again.',
+        'somebody', Cloud.attach, SERVER, DANGLING),
+    'detach': _act('The healthy disk is detached.',
+                   'somebody', Cloud.detach, SERVER, HEALTHY),
+    'detach-dangling': _act('The disk that dangles is detached.',
+                            'somebody', Cloud.detach, SERVER, DANGLING),
+    'swap': _act('The healthy disk is swapped for another one.',
+                 'Cinder', Cloud.swap, SERVER, HEALTHY, FREE),
+    'delete': _act('The volume that dangles is deleted.', 'somebody',
+                   Cloud.delete_volume, DANGLING, process=CINDER),
+    'delete-and-reuse': _delete_and_reuse,
+    'neighbour-attaches': _act(
+        'The neighbour gets another volume, at the lowest free number.',
+        'neighbour', Cloud.attach, NEIGHBOUR, FREE),
+    'neighbour-takes': _act(
+        'A server is made beside it, with the volume that dangles.',
+        'somebody', Cloud.make_server, NEWCOMER, DANGLING, HERE),
+    'stranger-takes': _act(
+        'A server is made on another host, with the volume that dangles.',
+        'somebody', Cloud.make_server, NEWCOMER, DANGLING, THERE),
+    'neighbour-swaps': _act(
+        'The neighbour swaps its volume, for one at the lowest free number.',
+        'Cinder', Cloud.swap, NEIGHBOUR, THEIRS, FREE),
+    'neighbour-leaves': _act('The neighbour moves to the other host.', 'admin',
+                             Cloud.move_out, NEIGHBOUR, process='conductor'),
+    'somebody-comes': _somebody_comes,
+    'gives-away': _act(
+        'The volume that dangles is given to another project.',
+        'somebody', Cloud.give_away, DANGLING, OTHERS),
+    'mends': _act('An administrator puts its state right.',
+                  'admin', Cloud.reset_to_in_use, DANGLING),
+    'forces': _forces,
+    'reboots-again': _act('The owner asks for another reboot.',
+                          'owner again', Cloud.reboot, SERVER),
+    'starts': _act('The owner starts the server.',
+                   'owner', Cloud.start, SERVER),
+    'locks': _act('An administrator locks the server, and unlocks it.',
+                  'admin', Cloud.lock_and_unlock, SERVER),
+    'resets-task': _act('An administrator resets the state of the server.',
+                        'admin', Cloud.reset_task_state, SERVER),
+    'tenant-writes': _act(
+        'A tenant writes an attachment of the volume for the server.',
+        'tenant', Cloud.write_attachment, DANGLING, SERVER),
+    'foreign-writes': _foreign_writes,
+    'neighbour-migrates': _act(
+        'The neighbour is migrated, too, and confirmed in the end.',
+        'neighbour', Cloud.migrate, NEIGHBOUR),
+    'stranger-migrates': _stranger_migrates,
+    'is-deleted': _act('The owner deletes the server.',
+                       'owner again', Cloud.delete, SERVER)}
 
 
 def _compose(way: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
@@ -474,18 +414,6 @@ _LONG: Sequence[str] = ('delete-and-reuse',)
 #: these ways meet them alone, and the others meet others.
 _CALM: Sequence[str] = ('boot', 'error', 'migrate', 'there-and-back', 'revert',
                         'shelve', 'unshelve', 'evacuate', 'live', 'remove')
-
-_OTHERS = {
-    name.replace('_', '-').strip('-'): value
-    for name, value in list(globals().items())
-    if callable(value) and name in (
-        '_attach', '_attach_again', '_detach', '_detach_dangling', '_swap',
-        '_delete', '_delete_and_reuse', '_neighbour_attaches',
-        '_neighbour_takes', '_stranger_takes', '_neighbour_swaps',
-        '_neighbour_leaves', '_somebody_comes', '_gives_away', '_mends',
-        '_forces', '_reboots_again', '_starts', '_locks', '_resets_task',
-        '_tenant_writes', '_foreign_writes', '_neighbour_migrates',
-        '_stranger_migrates', '_is_deleted')}
 
 
 def _fill() -> None:
