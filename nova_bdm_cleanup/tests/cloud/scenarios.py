@@ -3,7 +3,7 @@
 
 A scenario is one short function that breaks a server of a cloud; its
 docstring says what happens there, and the decorator what the plugin is to do
-about it.  The demonstration plays them and the functional tests check them::
+about it.  The demonstration plays them, and checks what came of it::
 
     @_scenario(reason='volume-available')
     def attachment_deleted(cloud, server, volume):
@@ -48,7 +48,6 @@ class Scenario:
     :ivar reason: the reason code in the plugin's audit lines; None when
         it has nothing to say
     :ivar outcome: what becomes of the volume
-    :ivar disk: the disk it happens to
     :ivar is_root: it happens to the root disk instead
     """
 
@@ -57,15 +56,13 @@ class Scenario:
     break_it: Break
     reason: str | None
     outcome: Outcome
-    disk: Disk
     is_root: bool
 
     def make_server(self, cloud: fixture.Cloud) -> Server:
         """Make a server for this scenario alone, with a healthy disk too."""
         return cloud.server(
-            dataclasses.replace(self.disk, name='data-1'),
-            Disk(name='data-2'), root='volume', name='web',
-            host=cloud.hosts[0])
+            Disk(name='data-1'), Disk(name='data-2'), root='volume',
+            name='web', host=cloud.hosts[0])
 
     def play(self, cloud: fixture.Cloud, server: Server,
              volume: str | None = None) -> str:
@@ -83,17 +80,14 @@ class Scenario:
 
 SCENARIOS: dict[str, Scenario] = {}
 
-_PLAIN = Disk()
-
 
 def _scenario(reason: str | None, outcome: Outcome = Outcome.REMOVED,
-              disk: Disk = _PLAIN, is_root: bool = False
-              ) -> Callable[[Break], Break]:
+              is_root: bool = False) -> Callable[[Break], Break]:
     def register(function: Break) -> Break:
         name = function.__name__.replace('_', '-')
         title = ' '.join((function.__doc__ or '').split())
         SCENARIOS[name] = Scenario(name, title, function, reason, outcome,
-                                   disk, is_root)
+                                   is_root)
         return function
     return register
 
@@ -130,52 +124,6 @@ def stale_attachment(cloud, server, volume):
     left = cloud.volume('left-over')
     cloud.leave_attachment(server, left)
     return left
-
-
-@_scenario(reason='stale-attachment')
-def attachment_reserved(cloud, server, volume):
-    """An attachment that only reserves a volume is left over."""
-    left = cloud.volume('left-over')
-    cloud.leave_attachment(server, left, connected=False)
-    return left
-
-
-@_scenario(reason='stale-attachment')
-def row_lost(cloud, server, volume):
-    """Nova loses its row of a volume that is attached."""
-    _row(cloud, server, volume).destroy()
-
-
-@_scenario(reason='stale-attachment')
-def legacy_attachment(cloud, server, volume):
-    """An attachment from before Queens is left over."""
-    left = cloud.volume('left-over')
-    cloud.leave_legacy_attachment(server, left)
-    return left
-
-
-@_scenario(reason='attachment-mismatch', outcome=Outcome.KEPT)
-def migration_failed(cloud, server, volume):
-    """A migration failed: Nova's row names a fresh attachment, and the old
-    one serves the disk.
-    """
-    row = _row(cloud, server, volume)
-    row.attachment_id = cloud.leave_attachment(server, volume,
-                                               connected=False)
-    row.save()
-
-
-def _row(cloud, server, volume):
-    return next(row for row in cloud.nova.block_devices(server.id)
-                if row.volume_id == volume)
-
-
-@_scenario(reason='attached-elsewhere', disk=Disk(multiattach=True))
-def multiattach_given_away(cloud, server, volume):
-    """A multiattach volume is detached here behind Nova's back while another
-    server uses it.
-    """
-    cloud.give_away(server, volume, host=cloud.hosts[-1])
 
 
 @_scenario(reason='root-volume-dangling', outcome=Outcome.KEPT, is_root=True)

@@ -20,7 +20,6 @@ from testtools import content
 
 from nova_bdm_cleanup.cli import checks
 from nova_bdm_cleanup.plugin import options
-from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.functional import base
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
@@ -147,7 +146,3 @@ class CommandTest(base.FunctionalTestCase):
         code, output = self.run_shell('set -o pipefail; %s | head -n 1'
                                       % command)
         self.assertEqual((2, 1), (code, output.count('\n')))
-
-    def test_configuration_is_missing(self):
-        code, output = self.run_check('--config-file', '/no/such/nova.conf')
-        self.assertEqual((ExitCode.BAD_INPUT, ''), (code, output))

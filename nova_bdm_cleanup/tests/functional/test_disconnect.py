@@ -61,13 +61,6 @@ class NotHereTest(DisconnectTestCase):
         self.assertEqual(1, self.disconnected().count(self.lost))
         self.assertEqual((), self.look(self.made).attachments_of(self.lost))
 
-    def test_an_encrypted_disk(self):
-        self.cloud.set_address(self.made, self.lost, encrypted=True)
-        self.lose_power()
-        view = self.reboot(self.made)
-        self.assert_gone(view, self.lost)
-        self.assertNotIn(self.lost, self.disconnected())
-
 
 class TargetsTest(DisconnectTestCase):
     """os-brick is told which targets are to be disconnected."""

@@ -182,18 +182,6 @@ class StaleAttachmentTest(scenario.ScenarioTestCase):
                             tuple(attachments))
         self.assertEqual('available', self.volume_status(volume))
 
-    def test_of_a_volume_that_cinder_is_busy_with(self):
-        server = self.server(fixture.Disk())
-        volume = self.cloud.volume()
-        attachment = self.cloud.leave_attachment(server, volume)
-        self.cloud.reset_status(volume, 'backing-up')
-        view = self.reboot(server)
-        self.assert_nothing_done(view)
-        self.assert_finding(server, volume,
-                            ('WARNING', 'kept', 'volume-busy'))
-        self.assertEqual([attachment],
-                         [each.id for each in view.attachments_of(volume)])
-
     def test_left_alone_when_the_operator_says_so(self):
         self.set_options(stale_attachments=False)
         server = self.server(fixture.Disk())

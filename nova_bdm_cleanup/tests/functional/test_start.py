@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 import time
 
-import fixtures
 from nova import utils
 import testtools
 
@@ -179,27 +178,6 @@ class AtTheSameTimeTest(_StartTestCase):
         view = self.look(self.made)
         self.check_removed(view)
         self.assert_gone(view, volume)
-
-    def test_it_takes_too_long(self):
-        volume = self.cloud.volume()
-        self.cloud.attach(self.made, volume)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.during('disconnect', volume, self.cloud.detach, self.made,
-                    volume)
-        # The time begins with the wait: what comes before it may be slow.
-        take = locks.hold
-        self.useFixture(fixtures.MockPatchObject(
-            locks, 'hold', lambda name, deadline: take(name, Deadline(2))))
-        self.cloud.start(self.made)
-        withheld, left_out = [line for line in self.audit(self.made)
-                              if line.volume == self.lost]
-        self.assertEqual('withheld', withheld.event)
-        self.assertEqual('not-connected', left_out.event)
-        self.assertIn("(timed-out): waiting for Nova's lock of the server "
-                      'took longer than the 2 s', withheld.text)
-        self.assertEqual([], self.journal())
-        view = self.look(self.made)
-        self.assertIsNotNone(view.block_device(self.lost))
 
     def test_a_healthy_server_does_not_wait(self):
         volume = self.cloud.volume()

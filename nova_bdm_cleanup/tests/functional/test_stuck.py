@@ -110,20 +110,6 @@ class MappedWithoutATraceTest(StuckCase):
     def let_in(self, volume: str) -> None:
         self.volumes.initialize_connection(volume, self.connection())
 
-    def test_available(self):
-        for multiattach in (False, True):
-            volume = self.cloud.volume(multiattach=multiattach)
-            self.let_in(volume)
-            self.assertEqual('available', self.status(volume))
-            self.assert_refused('only the back end shows it', volume)
-            self.assert_refused('only the back end shows it', volume,
-                                '--connector', 'none')
-            self.assert_freed('os-terminate_connection', volume,
-                              '--connector', self.connector())
-            self.assert_released(volume, 'terminate_connection')
-            call = self.cloud.cinder.driver_calls(volume)[-1]
-            self.assertEqual('compute1', call['host'])
-
     def test_reserved(self):
         volume = self.cloud.volume()
         attachment = self.cloud.leave_attachment(
@@ -242,14 +228,6 @@ class AttachDiedTest(StuckCase):
             self.assertEqual((), self.cloud.attachments(volume))
             self.assertEqual('terminate_connection', self.calls(volume)[0])
             self.assert_gone(self.cloud.look(server), volume)
-
-    def test_server_is_stopped(self):
-        server, volume = self.server(), self.cloud.volume()
-        self.cloud.stop(server)
-        self.begin_attach(server, volume, True)
-        self.assert_freed('os-complete', self.audited(server))
-        self.cloud.start(server)
-        self.assert_healthy(self.look(server), volume)
 
     def test_attach_from_before_queens(self):
         """Its calls leave no record in Cinder, and no id in Nova."""
