@@ -209,8 +209,7 @@ def _soak(args: argparse.Namespace, runner: 'runner_mod.Runner',
         seed = random.randrange(10 ** 6)
 
     def run(trial: 'trial_mod.Trial') -> str:
-        trial.options = soak.OPTIONS
-        trial.compute.restart(True, trial.options)
+        trial.restart(**soak.OPTIONS)
         return soak.soak(runner.stack, seed, args.minutes)
 
     runner.trial('soak', 'soak', 'Random damage and repair', True, run)

@@ -15,7 +15,7 @@ from typing import Any
 from e2e import client as client_mod, lab as lab_mod
 from e2e.client import ADMIN, MEMBER
 from e2e.scenarios import Scenario
-from e2e.trial import Failed, Trial
+from e2e.trial import Failed, HEALTHY, Trial
 
 COMMANDS: list[Scenario] = []
 
@@ -113,7 +113,7 @@ def audit_finds(t: Trial, c: client_mod.Client) -> str:
     expect(c.bdm(ADMIN, 'show', healthy), OK)
     expect(c.bdm(ADMIN, 'show', 'no-such-server'), BAD_INPUT)
     t.expect(server, 'ACTIVE', 'root A B', attachments=(
-        'root:attached A:attached X:attached'))
+        f'{HEALTHY} X:attached'))
     t.expect_no_removal()
     return 'both found with reason and what to do, exit code 5'
 
@@ -166,7 +166,7 @@ def clean_error(t: Trial, c: client_mod.Client) -> str:
     t.compute.restart(plugin=False)
     t.cloud.reboot(server)
     t.expect(server, 'ERROR', 'root A B', off=True,
-             attachments='root:attached A:attached')
+             attachments=HEALTHY)
     t.compute.restart(plugin=True)
     plan = t.lab.run / 'plan.json'
     answer = expect(c.bdm(ADMIN, 'audit', '--all-projects'), FINDINGS)
@@ -269,7 +269,7 @@ def member(t: Trial, c: client_mod.Client) -> str:
     expect(c.bdm(MEMBER, 'clean', '--yes', server), REFUSED,
            'nothing was changed')
     t.expect(server, 'ACTIVE', 'root A B', attachments=(
-        'root:attached A:attached X:attached'))
+        f'{HEALTHY} X:attached'))
     expect(c.bdm(ADMIN, 'clean', '--yes', server), OK)
     cleaned(t, server)
     return ('everything beyond the project is refused, exit code 3; in it '

@@ -18,7 +18,7 @@ import subprocess
 
 from e2e import api, database, lab as lab_mod, processes, stack as stack_mod
 from e2e.scenarios import Scenario
-from e2e.trial import Failed, Trial
+from e2e.trial import Failed, HEALTHY, Trial
 
 FAULTS: list[Scenario] = []
 
@@ -48,8 +48,6 @@ POINTS = (
           'nova_bdm_cleanup.openstack.cinder:Cinder.delete_attachment:after'),
 )
 PLACES = {point.name: point.place for point in POINTS}
-
-HEALTHY = 'root:attached A:attached'
 
 
 def fault(title: str) -> Callable[[Callable[[Trial], str]],
@@ -178,16 +176,14 @@ def _switch_off(point: Point, disks: str) -> None:
 
 
 def _stock_life(t: Trial, server: str, disks: str) -> None:
-    for step in ('reboot', 'os-stop', 'os-start'):
-        if step == 'reboot':
-            t.cloud.reboot(server)
-        else:
-            t.cloud.action(server, {step: None})
-            t.cloud.wait_server(server)
-        if step != 'os-stop':
-            t.equal('status', t.cloud.server(server)['status'], 'ACTIVE')
-            t.equal(f'disks after {step}', t.observer.domain(server),
-                    tuple(sorted(disks.split())))
+    ways: tuple[tuple[Callable[[str], object], ...], ...] = (
+        (t.cloud.reboot,), (t.stop, t.start))
+    for steps in ways:
+        for step in steps:
+            step(server)
+        t.equal('status', t.cloud.server(server)['status'], 'ACTIVE')
+        t.equal('disks', t.observer.domain(server),
+                tuple(sorted(disks.split())))
 
 
 _BY_NAME = {point.name: point for point in POINTS}
@@ -219,9 +215,7 @@ def cinder_stopped(t: Trial) -> str:
 @fault('cinder-api hangs before the reboot')
 def cinder_hangs(t: Trial) -> str:
     server = damaged(t)
-    t.options = {'bdm_cleanup': {'timeout': '5'}}
-    t.compute.restart(t.plugin, t.options)
-    t.logs.mark()
+    t.restart(bdm_cleanup={'timeout': '5'})
     t.stack.procs.pause('cinder-api')
     try:
         t.cloud.reboot(server, seconds=60)
@@ -230,8 +224,7 @@ def cinder_hangs(t: Trial) -> str:
     t.expect_audit('WARNING', 'event=skipped')
     untouched(t, server)
     # In so little time a slow machine does not get to stale attachments.
-    t.options = {}
-    t.compute.restart(t.plugin)
+    t.restart()
     next_reboot_finishes(t, server)
     return ('reboot succeeds after [bdm_cleanup] timeout, nothing changed; '
             'the next one cleans up')
@@ -261,13 +254,9 @@ def cinder_killed(t: Trial) -> str:
 @fault('No service token configured')
 def no_service_token(t: Trial) -> str:
     server = damaged(t)
-    t.options = {'service_user': {'send_service_user_token': 'false'}}
-    t.compute.restart(t.plugin, t.options)
-    t.logs.mark()
+    t.restart(service_user={'send_service_user_token': 'false'})
     t.cloud.reboot(server)
     clean(t, server)
-    t.options = {}
-    t.compute.restart(t.plugin)
     return ('Cinder asks Nova, which no longer knows the attachment, and '
             'deletes it; the server is cleaned up')
 
@@ -281,11 +270,8 @@ def empty_cinder(t: Trial) -> str:
         'cinder-manage', '--config-file', str(conf), 'db', 'sync'])
     port = lab_mod.EMPTY_CINDER_PORT
     processes.wait_until(lambda: stack_mod.listening(port), 'second Cinder')
-    t.options = {'cinder': {
-        'endpoint_template':
-            f'http://127.0.0.1:{port}/v3/%(project_id)s'}}
-    t.compute.restart(t.plugin, t.options)
-    t.logs.mark()
+    t.restart(cinder={
+        'endpoint_template': f'http://127.0.0.1:{port}/v3/%(project_id)s'})
     try:
         t.cloud.reboot(server)
     finally:
@@ -293,8 +279,7 @@ def empty_cinder(t: Trial) -> str:
     t.expect_audit('WARNING', 'cinder-suspect')
     t.expect_no_removal()
     untouched(t, server)
-    t.options = {}
-    t.compute.restart(t.plugin)
+    t.restart()
     next_reboot_finishes(t, server)
     return 'reboot succeeds, nothing changed (cinder-suspect)'
 
@@ -354,16 +339,13 @@ def _fill(directory: pathlib.Path) -> None:
 def over_limit(t: Trial) -> str:
     server = damaged(t)
     t.cloud.reset_volume(t.volumes['A'], 'available')
-    t.options = {'bdm_cleanup': {'max_removals': '1'}}
-    t.compute.restart(t.plugin, t.options)
-    t.logs.mark()
+    t.restart(bdm_cleanup={'max_removals': '1'})
     t.cloud.reboot(server)
     t.expect_audit('WARNING', 'over-limit')
     # The limit of mappings does not keep a stale attachment.
     t.expect(server, 'ACTIVE', 'root A B')
     t.expect_volume('X', 'available', on_host=False)
-    t.options = {}
-    t.compute.restart(t.plugin)
+    t.restart()
     t.cloud.reboot(server)
     t.expect(server, 'ACTIVE', 'root')
     return 'no mapping is removed; with a higher limit all'

@@ -169,10 +169,9 @@ def node_and_cloud(t: Trial) -> str:
     with _running(t.lab) as prometheus:
         prometheus.start()
         path = prometheus.textfiles / 'bdm-cleanup.prom'
-        t.options = {'bdm_cleanup': {
+        t.restart(bdm_cleanup={
             'audit_interval': str(_INTERVAL), 'sweep_stopped': 'true',
-            'metrics_file': str(path)}}
-        t.compute.restart(t.plugin, t.options)
+            'metrics_file': str(path)})
         server = t.server('A', 'B')
         other = t.server(root='other-root')
         processes.wait_until(
@@ -220,8 +219,7 @@ def _audit(t: Trial, prometheus: Prometheus) -> None:
 
 
 def _sweep(t: Trial, prometheus: Prometheus, server: str) -> None:
-    t.cloud.action(server, {'os-stop': None})
-    t.equal('status', t.cloud.wait_server(server), 'SHUTOFF')
+    t.stop(server)
     processes.wait_until(
         lambda: prometheus.value('sum(nova_bdm_cleanup_removals_total'
                                  '{trigger="sweep"})') >= 1,
@@ -235,8 +233,7 @@ def _sweep(t: Trial, prometheus: Prometheus, server: str) -> None:
     # libvirt's definition of the guest has no such disk any more, either.
     t.cloud.attach(server, t.volume('X'))
     t.cloud.resize(server)
-    t.cloud.action(server, {'os-start': None})
-    t.cloud.wait_server(server)
+    t.start(server)
     t.expect(server, 'ACTIVE', 'root A X')
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import dataclasses
 
 from e2e import api, cloud as cloud_mod, stack as stack_mod
-from e2e.trial import Failed, Trial
+from e2e.trial import Failed, HEALTHY, Trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,20 +73,31 @@ def attachment_deleted(t: Trial) -> str:
         t.cloud.attach(server, t.volumes['B'])
         t.expect(server, 'ACTIVE', 'root A B')
         return CLEAN + '; volume can be attached again'
-    return _stock_without_attachment(t, server)
+    return _stock_twice(t, server)
 
 
-def _stock_without_attachment(t: Trial, server: str) -> str:
+def _back(t: Trial, server: str) -> str:
+    t.expect(server, 'ACTIVE', 'root A B', attachments=HEALTHY)
+    return BACK
+
+
+def _dies(t: Trial, server: str) -> str:
+    t.expect(server, 'ERROR', 'root A B', attachments=HEALTHY, off=True)
+    return DIES
+
+
+def _stock(t: Trial, server: str) -> str:
     """What Nova does where Cinder no longer exports B to the host."""
-    known = 'root:attached A:attached'
-    if t.backend == 'rbd':
-        t.expect(server, 'ACTIVE', 'root A B', attachments=known)
+    return (_back if t.backend == 'rbd' else _dies)(t, server)
+
+
+def _stock_twice(t: Trial, server: str) -> str:
+    outcome = _stock(t, server)
+    if outcome == BACK:
         t.expect_volume('B', 'available', on_host=True)
-        return BACK
-    t.expect(server, 'ERROR', 'root A B', attachments=known, off=True)
+        return outcome
     t.cloud.reboot(server)
-    t.expect(server, 'ERROR', 'root A B', attachments=known, off=True)
-    return DIES + ', every time'
+    return _dies(t, server) + ', every time'
 
 
 @scenario('Volume deleted in Cinder')
@@ -100,8 +111,7 @@ def volume_deleted(t: Trial) -> str:
             t.expect(server, 'ACTIVE', 'root A')
             t.expect_volume('B', 'gone', on_host=False)
         else:
-            t.expect(server, 'ERROR', 'root A B', off=True,
-                     attachments='root:attached A:attached')
+            _dies(t, server)
     if not t.plugin:
         return DIES + ', every time'
     t.expect_order(server, 'B')
@@ -117,14 +127,12 @@ def error_healed(t: Trial) -> str:
     if t.plugin:
         t.compute.restart(plugin=False)
     t.cloud.reboot(server)
-    t.expect(server, 'ERROR', 'root A B', off=True,
-             attachments='root:attached A:attached')
+    _dies(t, server)
     if t.plugin:
         t.compute.restart(plugin=True)
     t.cloud.reboot(server)
     if not t.plugin:
-        t.expect(server, 'ERROR', 'root A B', off=True,
-                 attachments='root:attached A:attached')
+        _dies(t, server)
         return 'stays in ERROR'
     t.expect(server, 'ACTIVE', 'root A')
     t.expect_volume('B', 'gone', on_host=False)
@@ -156,7 +164,7 @@ def _stale(t: Trial, connected: bool) -> str:
                        f'attachment={attachment}')
         return 'attachment removed, volume available'
     t.expect(server, 'ACTIVE', 'root A',
-             attachments=f'root:attached A:attached X:{kind}')
+             attachments=f'{HEALTHY} X:{kind}')
     t.expect_volume('X', word)
     return f'volume stays {word}'
 
@@ -184,13 +192,11 @@ def handed_over(t: Trial) -> str:
     if t.backend == 'loop':
         # QEMU's lock on the file keeps the second server from starting
         # while the first has the disk open: it has to be off for a moment.
-        t.cloud.action(first, {'os-stop': None})
-        t.cloud.wait_server(first)
+        t.stop(first)
     second = t.server('B', root='other-root')
     t.expect(second, 'ACTIVE', 'other-root B')
     t.cloud.reboot(first)
     t.expect(second, 'ACTIVE', 'other-root B')
-    known = 'root:attached A:attached'
     if t.plugin:
         t.expect(first, 'ACTIVE', 'root A')
         t.expect_audit('event=removing', 'reason=attached-elsewhere')
@@ -201,12 +207,11 @@ def handed_over(t: Trial) -> str:
         t.expect(second, 'ACTIVE', 'other-root B')
         return 'the other server alone has the disk'
     if t.backend == 'rbd':
-        t.expect(first, 'ACTIVE', 'root A B', attachments=known)
+        _back(t, first)
         t.equal('watchers of B', len(
             t.observer.on_host(t.volumes['B'])), 2)
         return '**both guests have the disk read-write**'
-    t.expect(first, 'ERROR', 'root A B', attachments=known, off=True)
-    return DIES
+    return _dies(t, first)
 
 
 @scenario('Root volume dangling')
@@ -241,9 +246,7 @@ def multiattach(t: Trial) -> str:
         t.expect_audit('event=removing', 'reason=attached-elsewhere')
         outcome = 'mapping removed, the other guest keeps the disk'
     else:
-        t.expect(first, 'ACTIVE', 'root A B',
-                 attachments='root:attached A:attached')
-        outcome = BACK
+        outcome = _back(t, first)
     t.cloud.reboot(second)
     t.expect(second, 'ACTIVE', 'other-root B')
     t.expect_volume('B', 'in-use', on_host=True)
@@ -253,21 +256,14 @@ def multiattach(t: Trial) -> str:
 @scenario('Stopped server')
 def stopped(t: Trial) -> str:
     server = t.server('A', 'B')
-    t.cloud.action(server, {'os-stop': None})
-    t.equal('status', t.cloud.wait_server(server), 'SHUTOFF')
+    t.stop(server)
     t.lose_attachment(server, 'B')
     t.cloud.reboot(server)
     if t.plugin:
         t.expect(server, 'ACTIVE', 'root A')
         t.expect_volume('B', 'available', on_host=False)
         return CLEAN
-    if t.backend == 'rbd':
-        t.expect(server, 'ACTIVE', 'root A B',
-                 attachments='root:attached A:attached')
-        return BACK
-    t.expect(server, 'ERROR', 'root A B', off=True,
-             attachments='root:attached A:attached')
-    return DIES
+    return _stock(t, server)
 
 
 @scenario('Rescued server')
@@ -287,14 +283,8 @@ def rescued(t: Trial) -> str:
     if t.plugin:
         t.expect(server, 'ACTIVE', 'root A')
         t.expect_volume('B', 'available', on_host=False)
-        return 'reboot refused (409); after unrescue: ' + CLEAN
-    if t.backend == 'rbd':
-        t.expect(server, 'ACTIVE', 'root A B',
-                 attachments='root:attached A:attached')
-        return 'reboot refused (409); after unrescue: ' + BACK
-    t.expect(server, 'ERROR', 'root A B', off=True,
-             attachments='root:attached A:attached')
-    return 'reboot refused (409); after unrescue: ' + DIES
+    return 'reboot refused (409); after unrescue: ' + (
+        CLEAN if t.plugin else _stock(t, server))
 
 
 @scenario('Soft reboot')
@@ -318,11 +308,10 @@ def soft_reboot_paused(t: Trial) -> str:
 
 
 def _softly(t: Trial, server: str, becomes_hard: bool) -> str:
-    known = 'root:attached A:attached'
     if t.plugin:
         t.expect_no_removal()
         t.expect_audit('WARNING', 'event=withheld', 'soft-reboot')
-        t.expect(server, 'ACTIVE', 'root A B', attachments=known,
+        t.expect(server, 'ACTIVE', 'root A B', attachments=HEALTHY,
                  inside='root A' if becomes_hard else 'root A B')
         t.cloud.reboot(server)
         t.expect(server, 'ACTIVE', 'root A')
@@ -330,10 +319,9 @@ def _softly(t: Trial, server: str, becomes_hard: bool) -> str:
         return ('reboot succeeds with%s the disk, mapping kept; a hard '
                 'reboot removes it' % ('out' * becomes_hard))
     if t.backend == 'rbd':
-        t.expect(server, 'ACTIVE', 'root A B', attachments=known)
+        _back(t, server)
         return 'reboot succeeds with the disk'
-    t.expect(server, 'ERROR', 'root A B', attachments=known, off=True)
-    return DIES
+    return _dies(t, server)
 
 
 @scenario('Administrator of another project presses reboot')
@@ -349,7 +337,7 @@ def other_project(t: Trial) -> str:
         t.expect(server, 'ACTIVE', 'root A')
         t.expect_volume('B', 'available', on_host=False)
         return 'healthy disks stay, the dangling one goes'
-    return _stock_without_attachment(t, server)
+    return _stock_twice(t, server)
 
 
 @scenario('Reboot resumed by nova-compute at its start')
@@ -371,7 +359,7 @@ def resumed(t: Trial) -> str:
         t.expect_no_start('Error starting thread')
         t.stack.procs.stop('nova-compute')
         t.compute.start()
-        _stock_without_attachment(t, server)
+        _stock_twice(t, server)
         return ('**nova-compute does not come up**; at its second start: '
                 + DIES)
     t.compute.start()
@@ -380,7 +368,7 @@ def resumed(t: Trial) -> str:
         t.expect(server, 'ACTIVE', 'root A')
         t.expect_volume('B', 'available', on_host=False)
         return CLEAN
-    return _stock_without_attachment(t, server)
+    return _stock_twice(t, server)
 
 
 @scenario('Attachments that another project made for the server',
@@ -427,7 +415,7 @@ def not_enabled(t: Trial) -> str:
         t.compute.restart(plugin=False)
     t.cloud.reboot(server)
     try:
-        outcome = _stock_without_attachment(t, server)
+        outcome = _stock_twice(t, server)
         t.equal('audit lines', t.audit_lines(), [])
     finally:
         if t.plugin:

@@ -26,6 +26,9 @@ from e2e import (
 #: Short name of a volume to its size in GiB.  Guests tell disks by size.
 SIZES = {'root': 1, 'A': 2, 'B': 3, 'X': 4, 'other-root': 5, 'Y': 6}
 
+#: The attachments of a server that has lost that of B.
+HEALTHY = 'root:attached A:attached'
+
 #: Where Python finds the hook that stops nova-compute at a point.
 HOOKS = pathlib.Path(__file__).parent / 'hooks'
 
@@ -97,6 +100,20 @@ class Trial:
         server = self.cloud.boot_image('image', self.rescue_image())
         self.logs.mark()
         return server
+
+    def stop(self, server: str) -> None:
+        self.cloud.action(server, {'os-stop': None})
+        self.equal('status', self.cloud.wait_server(server), 'SHUTOFF')
+
+    def start(self, server: str) -> None:
+        self.cloud.action(server, {'os-start': None})
+        self.cloud.wait_server(server)
+
+    def restart(self, **options: dict[str, str]) -> None:
+        """Start nova-compute anew, with these options more than usual."""
+        self.options = options
+        self.compute.restart(self.plugin, options)
+        self.logs.mark()
 
     # -- stopping nova-compute at a point ----------------------------------
 
