@@ -355,8 +355,7 @@ class Cloud(fixtures.Fixture):
                         root_volume, tuple(made))
         for disk, volume in zip(disks, made):
             if not disk.at_boot and disk.source == 'volume':
-                self.attach(server, volume, tag=disk.tag, by=owner,
-                            delete_on_termination=disk.delete_on_termination)
+                self.attach(server, volume, tag=disk.tag, by=owner)
         return server
 
     def _mapping(self, disk: Disk, volume: str | None) -> dict[str, Any]:
@@ -364,7 +363,7 @@ class Cloud(fixtures.Fixture):
         mapping = {
             'boot_index': -1, 'source_type': disk.source,
             'destination_type': 'volume', 'volume_size': 1,
-            'delete_on_termination': disk.delete_on_termination}
+            'delete_on_termination': False}
         if disk.source != 'blank':
             mapping['uuid'] = {
                 'volume': lambda: volume, 'image': lambda: IMAGE,
@@ -382,23 +381,17 @@ class Cloud(fixtures.Fixture):
         return [volume or next(made) for volume in volumes]
 
     def attach(self, server: Server, volume: str, tag: str | None = None,
-               delete_on_termination: bool = False,
                by: identity.Caller | None = None) -> None:
         """Attach a volume through Nova's API and wait until it is in use."""
-        request: dict[str, Any] = {
-            'volumeId': volume,
-            'delete_on_termination': delete_on_termination}
-        if tag:
-            request['tag'] = tag
+        request = {'volumeId': volume, **({'tag': tag} if tag else {})}
         self.request('POST', f'/servers/{server.id}/os-volume_attachments',
                      {'volumeAttachment': request}, by=by)
         self.cinder.wait(self._cinder_admin, volume, 'in-use')
 
-    def detach(self, server: Server, volume: str,
-               by: identity.Caller | None = None) -> None:
+    def detach(self, server: Server, volume: str) -> None:
         """Detach a volume through Nova's API."""
         self.request('DELETE', f'/servers/{server.id}'
-                     f'/os-volume_attachments/{volume}', by=by)
+                     f'/os-volume_attachments/{volume}')
 
     # -- breaking things ---------------------------------------------------
 
@@ -591,8 +584,7 @@ class Cloud(fixtures.Fixture):
         if domain.isActive():
             domain.destroy()
 
-    def reboot_until_crash(self, server: Server,
-                           by: identity.Caller | None = None) -> None:
+    def reboot_until_crash(self, server: Server) -> None:
         """Hard reboot a server inside a nova-compute that dies.
 
         Set up where with :meth:`Recorder.before` and ``recorder.crash``.
@@ -604,7 +596,7 @@ class Cloud(fixtures.Fixture):
         self._until_crash(
             server, 'reboot', 'rebooting_hard',
             lambda manager, context, instance: manager.reboot_instance(
-                context, instance, None, 'HARD'), by)
+                context, instance, None, 'HARD'))
 
     def start_until_crash(self, server: Server) -> None:
         """The same for the start of a server that is stopped."""
@@ -633,9 +625,8 @@ class Cloud(fixtures.Fixture):
         raise AssertionError('nova-compute survived its start')
 
     def _until_crash(self, server: Server, action: str, task_state: str,
-                     act: Callable[[Any, Any, Any], None],
-                     by: identity.Caller | None = None) -> None:
-        caller = by or self.owner
+                     act: Callable[[Any, Any, Any], None]) -> None:
+        caller = self.owner
         instance = self.nova.instance(server.id)
         instance.task_state = task_state
         instance.save()

@@ -23,7 +23,6 @@ class Disk:
     at_boot: bool = False
     multiattach: bool = False
     tag: str | None = None
-    delete_on_termination: bool = False
     name: str = ''
 
 

@@ -179,6 +179,10 @@ def drawn(dice: random.Random, length: int) -> list[Call]:
     return [*calls, *(('delete_volume', volume) for volume in VOLUMES)]
 
 
+#: What the model calls it.
+_NAMES: Mapping[str, str] = {'reset': 'reset_status', 'force': 'force_detach'}
+
+
 class Model:
     """The calls on the model; each returns how it is refused, if it is."""
 
@@ -189,52 +193,19 @@ class Model:
         self._ids: dict[str, str] = {}
 
     def call(self, name: str, *arguments: str) -> int | None:
+        given = [self._ids.get(a, a) for a in arguments]
         try:
-            getattr(self, f'_{name}')(*arguments)
+            if name in ('reserve', 'create'):
+                self._ids[arguments[0]] = getattr(self._cinder, name)(
+                    *arguments[1:])
+            elif name == 'delete_volume':
+                self._cinder.begin_deleting(*given)
+                self._cinder.delete_volume(*given)
+            else:
+                getattr(self._cinder, _NAMES.get(name, name))(*given)
         except model.CinderError as exc:
             return exc.status
         return None
-
-    def _id(self, name: str) -> str:
-        return self._ids.get(name, NOBODY)
-
-    def _reserve(self, name: str, volume: str, server: str) -> None:
-        self._ids[name] = self._cinder.reserve(volume, server)
-
-    def _create(self, name: str, volume: str, server: str,
-                host: str) -> None:
-        self._ids[name] = self._cinder.create(volume, server, host)
-
-    def _connect(self, name: str, host: str) -> None:
-        self._cinder.connect(self._id(name), host)
-
-    def _complete(self, name: str) -> None:
-        self._cinder.complete(self._id(name))
-
-    def _delete(self, name: str) -> None:
-        self._cinder.delete(self._id(name))
-
-    def _begin_detaching(self, volume: str) -> None:
-        self._cinder.begin_detaching(volume)
-
-    def _roll_detaching(self, volume: str) -> None:
-        self._cinder.roll_detaching(volume)
-
-    def _reset(self, volume: str, status: str) -> None:
-        self._cinder.reset_status(volume, status)
-
-    def _reset_attached(self, volume: str) -> None:
-        self._cinder.reset_attached(volume)
-
-    def _transfer(self, volume: str, project: str) -> None:
-        self._cinder.transfer(volume, project)
-
-    def _force(self, volume: str, name: str, host: str) -> None:
-        self._cinder.force_detach(volume, self._id(name), host)
-
-    def _delete_volume(self, volume: str) -> None:
-        self._cinder.begin_deleting(volume)
-        self._cinder.delete_volume(volume)
 
     def state(self, volume: str) -> State:
         there = self._cinder.volumes.get(volume)

@@ -124,6 +124,10 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
 }
 
 
+#: What the API calls it.
+_ACTIONS: Mapping[str, str] = {
+    'confirm': 'confirmResize', 'revert': 'revertResize', 'shelve': 'shelve',
+    'unshelve': 'unshelve', 'lock': 'lock', 'unlock': 'unlock'}
 #: What nova-compute may break off.
 _LEFT = ('migrate', 'unshelve')
 
@@ -256,10 +260,14 @@ class Real:
 
     def call(self, name: str, *arguments: str) -> None:
         """Ask; a refusal is seen by what does not change."""
+        given: list[Any] = [self._servers.get(a) or self._volumes.get(a, a)
+                            for a in arguments]
         try:
-            getattr(self, f'_{name}')(*(
-                self._servers.get(a) or self._volumes.get(a, a)
-                for a in arguments))
+            if name in _ACTIONS:
+                self._act(given[0], _ACTIONS[name])
+            else:
+                (getattr(self, f'_{name}', None)
+                 or getattr(self._cloud, name))(*given)
         except fixture.APIError as exc:
             # What Nova leaves to nova-compute is done before it answers.
             assert exc.status < 500 or name in _LEFT, exc
@@ -267,17 +275,10 @@ class Real:
             assert exc.code < 500, exc
 
     def _act(self, server: fixture.Server, action: str,
-             by_admin: bool = False, **values: Any) -> None:
+             **values: Any) -> None:
         self._cloud.request(
-            'POST', f'/servers/{server.id}/action',
-            {action: values or None},
-            by=self._cloud.admin if by_admin else None)
-
-    def _attach(self, server: fixture.Server, volume: str) -> None:
-        self._cloud.attach(server, volume)
-
-    def _detach(self, server: fixture.Server, volume: str) -> None:
-        self._cloud.detach(server, volume)
+            'POST', f'/servers/{server.id}/action', {action: values or None},
+            by=self._cloud.admin if values or 'lock' in action else None)
 
     def _swap(self, server: fixture.Server, old: str, new: str) -> None:
         path = f'/servers/{server.id}/os-volume_attachments/{old}'
@@ -294,43 +295,16 @@ class Real:
         finally:
             self._cloud.proxy.clear()
 
-    def _reboot(self, server: fixture.Server) -> None:
-        self._cloud.reboot(server)
-
     def _soft(self, server: fixture.Server) -> None:
         self._cloud.reboot(server, hard=False)
 
-    def _stop(self, server: fixture.Server) -> None:
-        self._cloud.stop(server)
-
     def _migrate(self, server: fixture.Server) -> None:
         here = self._cloud.nova.instance(server.id).host
-        self._act(server, 'migrate', by_admin=True, host=next(
+        self._act(server, 'migrate', host=next(
             host for host in HOSTS if host != here))
 
-    def _confirm(self, server: fixture.Server) -> None:
-        self._act(server, 'confirmResize')
-
-    def _revert(self, server: fixture.Server) -> None:
-        self._act(server, 'revertResize')
-
-    def _shelve(self, server: fixture.Server) -> None:
-        self._act(server, 'shelve')
-
-    def _unshelve(self, server: fixture.Server) -> None:
-        self._act(server, 'unshelve')
-
-    def _start(self, server: fixture.Server) -> None:
-        self._cloud.start(server)
-
-    def _lock(self, server: fixture.Server) -> None:
-        self._act(server, 'lock', by_admin=True)
-
-    def _unlock(self, server: fixture.Server) -> None:
-        self._act(server, 'unlock', by_admin=True)
-
     def _reset_state(self, server: fixture.Server) -> None:
-        self._act(server, 'os-resetState', by_admin=True, state='active')
+        self._act(server, 'os-resetState', state='active')
 
     def _reset(self, volume: str, status: str) -> None:
         self._cloud.reset_status(volume, status)
@@ -368,7 +342,7 @@ class Real:
 
     def _move(self, server: fixture.Server, host: str) -> None:
         """A live migration."""
-        self._act(server, 'os-migrateLive', by_admin=True, host=host,
+        self._act(server, 'os-migrateLive', host=host,
                   block_migration='auto')
         until = time.monotonic() + fixture.TIMEOUT
         while self._cloud.nova.instance(server.id).task_state:

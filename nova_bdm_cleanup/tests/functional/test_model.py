@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 import random
 
-import fixtures
-from nova.virt.libvirt import driver
-
 from nova_bdm_cleanup.tests.cloud import cinder
 from nova_bdm_cleanup.tests.functional import (
     base,
@@ -71,13 +68,6 @@ class NovaTest(base.FunctionalTestCase):
             'DEFAULT': {'shutdown_timeout': 0, 'shelved_offload_time': 0,
                         'resume_guests_state_on_host_boot': True},
             'quota': {'instances': -1, 'cores': -1, 'ram': -1}}}
-
-    def setUp(self) -> None:
-        super().setUp()
-        # The harness keeps no files to copy.
-        self.useFixture(fixtures.MockPatchObject(
-            driver.LibvirtDriver, '_get_instance_disk_info',
-            lambda *args, **kwargs: []))
 
     def compare(self, name: str, calls: Sequence[scripts_of_nova.Call]
                 ) -> list[str]:
