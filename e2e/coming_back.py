@@ -24,10 +24,6 @@ _OPTIONS = {
 Break = Callable[[Trial, str], Optional[str]]
 
 
-def _attachment_deleted(t: Trial, server: str) -> None:
-    t.lose_attachment(server, 'B')
-
-
 def _volume_deleted(t: Trial, server: str) -> None:
     t.lose_attachment(server, 'B')
     t.cloud.delete_volume(t.volumes['B'])
@@ -50,8 +46,6 @@ def _stale(t: Trial, server: str) -> None:
 
 #: What happens to a server, in words, and what becomes of B.
 _WAYS: dict[str, tuple[str, Break, str, str]] = {
-    'attachment-deleted': ('its attachment is deleted', _attachment_deleted,
-                           'volume-available', 'available'),
     'volume-deleted': ('its volume is deleted', _volume_deleted,
                        'volume-missing', 'gone'),
     'status-reset': ("its volume's status is reset", _status_reset,

@@ -104,15 +104,6 @@ class WithoutCredentialsTest(_CallersTest):
         self.assert_removed(view, self.reset, 'volume-available',
                             (self.attachment.id,))
 
-    def test_owner_and_a_stale_attachment(self):
-        volume = self.cloud.volume()
-        self.cloud.leave_attachment(self.made, volume, connected=False)
-        view = self.reboot(self.made)
-        self.assert_finding(self.made, volume,
-                            ('WARNING', 'kept', 'cannot-see-project'))
-        self.assert_nothing_done(view)
-        self.assertEqual(1, len(view.attachments_of(volume)))
-
     def test_administrator_of_another_project(self):
         self._break()
         self._check_cannot_see(self.reboot(self.made, by=self.cloud.admin))
@@ -122,31 +113,6 @@ class WithoutCredentialsTest(_CallersTest):
         self._break()
         self._check_cannot_see(self._resume())
         self.assertEqual([], self.requests())
-
-    def test_cinder_is_not_there(self):
-        self._break()
-        for url in ('http://127.0.0.1:9/v3/%(project_id)s', None):
-            self._hide_cinder(url)
-            view = self.reboot(self.made)
-            skipped, = self.audit(self.made)
-            self.assertEqual(('WARNING', 'skipped', 'cinder-unknown'),
-                             (skipped.level, skipped.event, skipped.reason))
-            self.assertEqual([], self.journal())
-            for volume in self.made.volumes:
-                self.assertTrue(view.has_disk(volume))
-        self._hide_cinder(self.cloud.proxy.url + '/v3/%(project_id)s')
-        self._check_removed(self.reboot(self.made))
-
-    def _hide_cinder(self, url):
-        """Put another URL, or none, into the catalogue."""
-        catalogue = identity.catalogue
-        for service in ('volumev3', 'block-storage'):
-            self.addCleanup(catalogue.set, service,
-                            self.cloud.proxy.url + '/v3/%(project_id)s')
-            if url:
-                catalogue.set(service, url)
-            else:
-                catalogue._urls.pop(service)
 
 
 class WithoutServiceTokenTest(_CallersTest):

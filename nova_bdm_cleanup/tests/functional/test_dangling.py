@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import datetime
-
 from nova_bdm_cleanup.tests.cloud import fixture, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -105,25 +103,6 @@ class OneTriggerTest(scenario.ScenarioTestCase):
         view = self.reboot(server)
         self.assert_nothing_done(view)
         self.assertEqual(1, len(self.plugin_requests()), self.requests())
-
-    def test_stopped_server(self):
-        server = self.server(fixture.Disk())
-        volume, = server.volumes
-        self.cloud.stop(server)
-        self.cloud.lose_attachment(server, volume)
-        view = self.reboot(server)
-        self.assert_removed(view, volume, 'volume-available')
-
-    def test_mapping_that_never_was_connected(self):
-        """What an attach leaves that died before it reserved the volume."""
-        server = self.server()
-        volume = self.cloud.volume()
-        self.leave_mapping(
-            server, volume, age=datetime.timedelta(hours=1))
-        view = self.reboot(server)
-        self.assert_removed(view, volume, 'volume-available',
-                            connected=False)
-        self.assertEqual('available', view.volume_status(volume))
 
     def test_nothing_secret_is_told(self):
         server = self.server(fixture.Disk())

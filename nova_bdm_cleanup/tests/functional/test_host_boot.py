@@ -122,18 +122,11 @@ class HundredServersTest(_HostBootTestCase):
 class SharedTimeTest(_HostBootTestCase):
     """Whatever nova-compute brings back when it starts shares one time."""
 
-    def setUp(self):
-        super().setUp()
-        self.made = [self.server(scenario.BOOT_DISK) for _ in range(3)]
-        for server in self.made:
-            self.cloud.lose_attachment(server, server.volumes[0])
-
-    def check_all_run(self):
-        for server in self.made:
-            self.assertTrue(self.look(server).has_disk(server.volumes[0]))
-
     def test_a_reboot_a_start_and_a_resume(self):
-        rebooted, started, resumed = self.made
+        made = [self.server(scenario.BOOT_DISK) for _ in range(3)]
+        for server in made:
+            self.cloud.lose_attachment(server, server.volumes[0])
+        rebooted, started, resumed = made
         self.cloud.interrupt_reboot(rebooted)
         self.cloud.stop(started)
         instance = self.cloud.nova.instance(started.id)
@@ -144,27 +137,10 @@ class SharedTimeTest(_HostBootTestCase):
         self.cloud.proxy.on('*', '/v3/', proxy.reset())
         self.cloud.restart_compute()
         self.cloud.proxy.clear()
-        self.check_all_run()
+        for server in made:
+            self.assertTrue(self.look(server).has_disk(server.volumes[0]))
         self.assertEqual(('cinder-unknown', 2), self.left_out())
         self.assertEqual(1, len(self.lines('skipped')))
-
-    def test_the_next_boot_begins_anew(self):
-        for server in self.made:
-            self.cloud.lose_power(server)
-        self.begin()
-        self.cloud.proxy.on('*', '/v3/', proxy.reset())
-        self.cloud.restart_compute()
-        self.cloud.proxy.clear()
-        self.assertEqual(('cinder-unknown', 2), self.left_out())
-        for server in self.made:
-            self.cloud.lose_power(server)
-        self.boot()
-        self.assertEqual([], self.lines('left-out'))
-        for server in self.made:
-            self.assert_removed(self.look(server), server.volumes[0],
-                                'volume-available')
-        self.assertEqual({'host_boot'}, {
-            entry.record['trigger'] for entry in self.journal()})
 
 
 class SlowVolumesTest(_HostBootTestCase):

@@ -114,15 +114,6 @@ class CinderKeepsTheAttachmentTest(OrderTestCase):
         self.assert_healthy(self.look(other), self.lost)
 
 
-class NoServiceTokenTest(OrderTestCase):
-    """Cinder asks Nova, which answers that the disk is not its."""
-
-    ARGUMENTS = {'service_token': False}
-
-    def test_attachment_is_deleted(self):
-        self.check_finished(self.reboot(self.made))
-
-
 class SwitchedOffTest(OrderTestCase):
     """nova-compute dies at a step and is started without the plugin.
 

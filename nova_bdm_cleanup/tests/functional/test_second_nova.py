@@ -58,16 +58,6 @@ class SecondNovaTest(test_fleet.FleetTest):
         self.assertEqual('available', self.status(ours))
         self.check_untouched()
 
-    def test_root_of_a_server_that_is_shelved_there(self):
-        """It is only reserved; another disk of the server has the host."""
-        root = self.cloud.volume()
-        self.cloud.leave_attachment(self.theirs, root, connected=False)
-        code, (row,) = self.bdm('release', root, '--yes', '--grace-period',
-                                '0')
-        self.assertEqual(ExitCode.REFUSED, code)
-        self.assertIn(THEIRS, row['Explanation'])
-        self.assertEqual('reserved', self.status(root))
-
     def release(self, volume: str) -> None:
         code, (row,) = self.bdm('release', volume, '--yes')
         self.assertEqual(ExitCode.OK, code, row)

@@ -107,13 +107,6 @@ class StartTest(_StartTestCase):
         self.cloud.reboot(self.made)
         self.assertIsNone(self.look(self.made).block_device(self.lost))
 
-    def test_stale_attachment(self):
-        stale = self.cloud.volume()
-        attachment = self.cloud.leave_attachment(self.made, stale)
-        view = self.reboot(self.made)
-        self.assert_deleted(view, attachment, stale)
-        self.assert_healthy(view, self.kept)
-
     def test_a_reboot_cannot_be_asked_for_while_a_start_cleans_up(self):
         self.cloud.lose_attachment(self.made, self.lost)
         self.cloud.stop(self.made)
