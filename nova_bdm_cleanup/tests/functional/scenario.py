@@ -33,8 +33,8 @@ from nova_bdm_cleanup.tests.functional import base
 CONF = cfg.CONF
 
 _AUDIT = re.compile(
-    r'(?P<level>\w+) nova_bdm_cleanup\.audit .*'
-    r'\[instance: (?P<server>\S+)\] bdm-cleanup: event=(?P<event>\S+) '
+    r'(?P<level>\w+) nova_bdm_cleanup\.audit .*?'
+    r'(?:\[instance: (?P<server>\S+)\] )?bdm-cleanup: event=(?P<event>\S+) '
     r'reason=(?P<reason>\S+) volume=(?P<volume>\S+) '
     r'attachment=(?P<attachment>\S+) device=(?P<device>\S+) '
     r'request_id=(?P<request_id>\S+): (?P<text>.*)')
@@ -53,7 +53,8 @@ class Line:
     """One audit line of Nova's log."""
 
     level: str
-    server: str
+    #: None: it is about none.
+    server: str | None
     event: str
     reason: str
     volume: str
@@ -172,6 +173,17 @@ class ScenarioTestCase(base.FunctionalTestCase):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
 
+    def hang_until_time_is_over(self) -> proxy.Action:
+        """Cinder says nothing, and the time goes by meanwhile."""
+        limit = self.useFixture(TimeLimit())
+
+        def hang(request: proxy.Request, forward: proxy.Forward
+                 ) -> proxy.Answer:
+            limit.run_out()
+            return self.cloud.proxy.hang(request, forward)
+
+        return hang
+
     def leave_mapping(self, server: fixture.Server, volume: str,
                       age: datetime.timedelta = datetime.timedelta(),
                       **values: Any) -> objects.BlockDeviceMapping:
@@ -245,14 +257,17 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     # -- asking ------------------------------------------------------------
 
-    def audit(self, server: fixture.Server, event: str = '',
-              reason: str = '') -> list[Line]:
-        """The audit lines about a server since :meth:`begin`."""
+    def lines(self, event: str = '') -> list[Line]:
+        """The audit lines since :meth:`begin`, with a server or without."""
         lines = [Line(**match.groupdict()) for match in map(
             _AUDIT.search, self.cloud.log()[self._log_begins:]) if match]
-        return [line for line in lines if line.server == server.id
-                and event in ('', line.event)
-                and reason in ('', line.reason)]
+        return [line for line in lines if event in ('', line.event)]
+
+    def audit(self, server: fixture.Server, event: str = '',
+              reason: str = '') -> list[Line]:
+        """Those about a server."""
+        return [line for line in self.lines(event)
+                if line.server == server.id and reason in ('', line.reason)]
 
     def journal(self) -> list[Recorded]:
         """The entries that this test brought about."""
@@ -422,8 +437,8 @@ class ScenarioTestCase(base.FunctionalTestCase):
         return lines
 
     def _lines(self, view: snapshot.Snapshot) -> list[Line]:
-        return [line for line in self.audit(fixture.Server(
-            view.server_id, '', '', None, ()))]
+        return [line for line in self.lines()
+                if line.server == view.server_id]
 
     def _journalled(self, bdm: str) -> tuple[
             Recorded, dict[str, Any]]:

@@ -61,14 +61,8 @@ class ConnectionFaultTest(_FaultTestCase):
     """No answer, or none that arrives."""
 
     def test_all_requests_at_once(self):
-        limit = self.useFixture(scenario.TimeLimit())
-
-        def hang(request: proxy.Request, forward: proxy.Forward
-                 ) -> proxy.Answer:
-            limit.run_out()
-            return self.cloud.proxy.hang(request, forward)
-
-        self.check(proxy.reset(), proxy.status(401), proxy.status(503), hang)
+        self.check(proxy.reset(), proxy.status(401), proxy.status(503),
+                   self.hang_until_time_is_over())
         self.check_finished()
         self.assertEqual((), self.cloud.attachments(self.stale))
 
@@ -207,15 +201,9 @@ class EncryptedTest(scenario.TwoDisks):
         self.assertEqual([{'provider': 'luks'}], self.told)
 
     def test_cinder_hangs(self):
-        limit = self.useFixture(scenario.TimeLimit())
         self.cloud.lose_attachment(self.made, self.lost)
-
-        def hang(request: proxy.Request, forward: proxy.Forward
-                 ) -> proxy.Answer:
-            limit.run_out()
-            return self.cloud.proxy.hang(request, forward)
-
-        self.cloud.proxy.on('GET', '/encryption', hang)
+        self.cloud.proxy.on('GET', '/encryption',
+                            self.hang_until_time_is_over())
         view = self.reboot(self.made)
         failed, = self.audit(self.made, 'failed')
         self.assertEqual(('timed-out', self.lost),

@@ -19,28 +19,12 @@ class _HostBootTestCase(scenario.Resumed):
         self.begin()
         self.cloud.restart_compute(host)
 
-    def hang_until_time_is_over(self) -> proxy.Action:
-        """Cinder says nothing, and the time goes by meanwhile."""
-        limit = self.useFixture(scenario.TimeLimit())
-
-        def hang(request: proxy.Request, forward: proxy.Forward
-                 ) -> proxy.Answer:
-            limit.run_out()
-            return self.cloud.proxy.hang(request, forward)
-
-        return hang
-
-    def lines(self, event: str) -> list[str]:
-        """The audit lines of an event, with a server or without."""
-        return [line for line in self.cloud.log()[self._log_begins:]
-                if f'bdm-cleanup: event={event} ' in line]
-
     def left_out(self) -> tuple[str, int]:
         """Reason and number in the one line about those left out."""
         line, = self.lines('left-out')
-        self.assertIn(' WARNING ', line)
-        reason = line.partition('reason=')[2].partition(' ')[0]
-        return reason, int(line.partition(' more servers')[0].split()[-1])
+        self.assertEqual('WARNING', line.level)
+        return line.reason, int(
+            line.text.partition(' more servers')[0].split()[-1])
 
 
 class HundredServersTest(_HostBootTestCase):
@@ -101,9 +85,10 @@ class HundredServersTest(_HostBootTestCase):
         self.assertEqual(['/volumes/detail', '/volumes'], [
             each.partition('?')[0].split()[1] for each in self.requests()])
         skipped, = self.lines('skipped')
-        self.assertIn('reason=timed-out', skipped)
-        self.assertIn(' s of [bdm_cleanup] host_boot_timeout', skipped)
-        self.assertIn('nothing is changed, the server is resumed', skipped)
+        self.assertEqual('timed-out', skipped.reason)
+        for words in (' s of [bdm_cleanup] host_boot_timeout',
+                      'nothing is changed, the server is resumed'):
+            self.assertIn(words, skipped.text)
         self.assertEqual(('timed-out', 99), self.left_out())
 
     def check_cinder_fails_in_the_middle(self):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import pathlib
-import re
 import threading
 import time
 from typing import Any, ClassVar, NamedTuple
@@ -22,11 +21,6 @@ from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
 INTERVAL = 3600
-
-_LINE = re.compile(r'(?P<level>\w+) nova_bdm_cleanup\.audit .*?'
-                   r'(\[instance: (?P<server>\S+)\] )?bdm-cleanup: '
-                   r'event=(?P<event>\S+) reason=(?P<reason>\S+) '
-                   r'volume=(?P<volume>\S+) .*?request_id=\S+: (?P<text>.*)')
 
 
 class Told(NamedTuple):
@@ -67,15 +61,12 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         if during is not None:
             during()
         self.watcher.round()
-        lines = [match for match in map(
-            _LINE.search, self.cloud.log()[self._log_begins:]) if match]
-        self.sums = [line['text'] for line in lines
-                     if line['event'] in ('audited', 'not-audited')
-                     and line['level'] != 'DEBUG']
-        return [Told(line['event'], line['reason'], line['server'],
-                     line['volume']) for line in lines
-                if line['level'] != 'DEBUG'
-                and line['event'] not in ('audited', 'not-audited')]
+        lines = [line for line in self.lines() if line.level != 'DEBUG']
+        sums = [line for line in lines
+                if line.event in ('audited', 'not-audited')]
+        self.sums = [line.text for line in sums]
+        return [Told(line.event, line.reason, line.server, line.volume)
+                for line in lines if line not in sums]
 
     def see_twice(self) -> list[Told]:
         """Two rounds, the first of which tells nothing."""
