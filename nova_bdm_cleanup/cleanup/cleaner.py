@@ -219,9 +219,9 @@ class Cleaner:
 
     def _decide(self, snapshot: Snapshot) -> Plan:
         plan = rules.decide(snapshot, self._policy, self._now())
-        if self._seen is not None:
-            return plan.of_those(self._seen)
-        return plan if self._trigger.finds_stale else plan.of_mappings()
+        if self._trigger.finds_stale and self._seen is None:
+            return plan
+        return plan.of_mappings(self._seen)
 
     def _ask(self, question: Callable[[], T]) -> T:
         begun = time.monotonic()

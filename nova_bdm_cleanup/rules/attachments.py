@@ -9,7 +9,6 @@ import dataclasses
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import (
     Attachment,
-    Bdm,
     DeleteAttachment,
     Finding,
     Reason,
@@ -40,29 +39,29 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | Leave]] = Table(
     ('The attachment', 'what follows'), (
 
     Row('is of another server',
-        lambda a: not a.is_ours,
+        lambda a: a.attachment.server_id != a.world.server.uuid,
         Keep(Reason.CROSS_WIRED),
         'the attachment belongs to server {it.attachment.server_id}'),
 
     # Whoever owns a volume can have its attachments name any server.
     Row('is of a volume of another project than the server',
-        lambda a: a.is_foreign,
+        lambda a: a.attachment.id in a.world.foreign,
         Leave('left alone, and counts for nothing'),
         ''),
 
     Row('is of a volume whose mapping is not ``healthy``',
-        lambda a: not a.is_of_healthy_mappings,
+        lambda a: any(m.reason is not Reason.HEALTHY for m in a.mappings),
         Leave('goes or stays with that mapping'),
         ''),
 
     Row('is of a volume whose mapping names no attachment (before Queens)',
-        lambda a: any(not b.attachment_id for b in a.bdms),
+        lambda a: any(not m.bdm.attachment_id for m in a.mappings),
         Leave('goes or stays with that mapping'),
         ''),
 
     Row('was seen with credentials that see one project only, and are not '
          'shown migrations',
-        lambda a: not a.sees_all,
+        lambda a: not a.world.snapshot.sees_all,
         Keep(Reason.CANNOT_SEE_PROJECT),
         'no mapping accounts for it, but only the credentials in [cinder] '
         'can tell whether a volume is migrating'),
@@ -75,19 +74,19 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | Leave]] = Table(
 
     Row('is of a server without a root disk: Nova\'s list of its mappings '
          'cannot be whole',
-        lambda a: not a.server_has_root,
+        lambda a: not a.world.has_root,
         Keep(Reason.STATUS_CONTRADICTION),
         'Nova lists no root disk of the server: its list of mappings cannot '
         'be whole'),
 
     Row('is of a server that an administrator has locked',
-        lambda a: a.is_locked_by_admin,
+        lambda a: a.world.server.locked_by_admin,
         Keep(Reason.OPERATION_IN_FLIGHT),
         'an administrator locked the server'),
 
     Row('is of a server of which any volume is being detached, migrated or '
          'swapped',
-        lambda a: a.server_is_moving,
+        lambda a: a.world.is_moving,
         Keep(Reason.OPERATION_IN_FLIGHT),
         'a volume of the server is being moved'),
 
@@ -98,14 +97,14 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | Leave]] = Table(
 
     Row('is of a volume in another state than ``available``, ``in-use``, '
          '``reserved``, ``attaching``',
-        lambda a: a.volume_status not in KNOWN,
+        lambda a: a.status not in KNOWN,
         Keep(Reason.VOLUME_BUSY),
-        'the volume is {it.volume_state}'),
+        'the volume is {it.state}'),
 
     # The guest may run with it.
     Row('may have been made by a swap of volumes of the server that Nova has '
         'not ended well, and connects this host',
-        lambda a: a.is_swapped_to,
+        lambda a: a.attachment in a.world.swapped_to,
         Keep(Reason.SWAP_INTERRUPTED),
         'Nova began to swap volumes of the server and did not end it: the '
         'guest may run with this one'),
@@ -123,14 +122,14 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | Leave]] = Table(
         'the attachment is {it.attachment.status}'),
 
     Row('connects a volume of which the server has no mapping',
-        lambda a: not a.bdms,
+        lambda a: not a.mappings,
         Delete(Reason.STALE_ATTACHMENT),
         'no mapping of the server has its volume'),
 
     Row('connects a host with another name (whatever the domain) and, where '
          'the back end tells them, other initiators, while that of the '
          'mapping connects this host',
-        lambda a: all(a.is_of_another_host_than(b) for b in a.bdms),
+        lambda a: all(a.is_of_another_host_than(m) for m in a.mappings),
         Delete(Reason.STALE_ATTACHMENT),
         'it connects another host, while the mapping on this host is in '
         'order'),
@@ -150,60 +149,21 @@ class AttachmentFacts:
     def __init__(self, attachment: Attachment,
                  found: Mapping[str, MappingFacts], world: World) -> None:
         self.attachment: Attachment = attachment
-        self._found = found
-        self._world = world
+        self.world: World = world
         #: The mappings of its volume.
-        self.bdms: Sequence[Bdm] = world.bdms_of.get(
-            attachment.volume_id, ())
-        self.volume: Volume | None = world.volumes.get(
-            attachment.volume_id)
-
-    @property
-    def is_ours(self) -> bool:
-        return self.attachment.server_id == self._world.server.uuid
-
-    @property
-    def is_foreign(self) -> bool:
-        return self.attachment.id in self._world.foreign
+        self.mappings: Sequence[MappingFacts] = [
+            found[b.uuid]
+            for b in world.bdms_of.get(attachment.volume_id, ())]
+        self.volume: Volume | None = world.volumes.get(attachment.volume_id)
+        self.status: str = self.volume.status if self.volume else ''
+        self.state: str = self.status or 'in no state'
+        #: The host that it connects, where Cinder tells it.
+        self.host: str | None = self._host_of(attachment)
 
     @property
     def projects_are_known(self) -> bool:
         return (self.volume is not None and None not in (
-            self.volume.project, self._world.server.project))
-
-    @property
-    def is_of_healthy_mappings(self) -> bool:
-        """Every mapping of its volume is in order, if there is any."""
-        return all(self._found[b.uuid].reason is Reason.HEALTHY
-                   for b in self.bdms)
-
-    @property
-    def sees_all(self) -> bool:
-        return self._world.snapshot.sees_all
-
-    @property
-    def server_has_root(self) -> bool:
-        return self._world.has_root
-
-    @property
-    def is_locked_by_admin(self) -> bool:
-        return self._world.server.locked_by_admin
-
-    @property
-    def server_is_moving(self) -> bool:
-        return self._world.is_moving
-
-    @property
-    def is_swapped_to(self) -> bool:
-        return self.attachment in self._world.swapped_to
-
-    @property
-    def volume_status(self) -> str:
-        return self.volume.status if self.volume else ''
-
-    @property
-    def volume_state(self) -> str:
-        return self.volume_status or 'in no state'
+            self.volume.project, self.world.server.project))
 
     @property
     def only_reserves(self) -> bool:
@@ -211,25 +171,19 @@ class AttachmentFacts:
                 and not self.attachment.connected)
 
     @property
-    def host(self) -> str | None:
-        """The host that it connects, where Cinder tells it."""
-        return self._host_of(self.attachment)
-
-    @property
     def may_be_connected_here(self) -> bool:
         """It may have left something on this host that is its own."""
-        return (self.attachment.connected and not self.bdms
+        return (self.attachment.connected and not self.mappings
                 and spelling.host(self.host)
-                == spelling.host(self._world.server.host))
+                == spelling.host(self.world.server.host))
 
-    def is_of_another_host_than(self, bdm: Bdm) -> bool:
+    def is_of_another_host_than(self, mapping: MappingFacts) -> bool:
         """Certain only when Cinder names both hosts and ours is the good.
 
         A host may have got another name since; the back end knows it by its
         initiators.
         """
-        here = self._world.server.host
-        own = self._world.attachments.get(bdm.attachment_id or '')
+        here, own = self.world.server.host, mapping.own
         return (own is not None
                 and spelling.host(self._host_of(own)) == spelling.host(here)
                 and self.host is not None

@@ -29,8 +29,8 @@ def decide(snapshot: Snapshot, policy: Policy,
     :returns: the findings; those with a due action are to be acted on
     """
     world = World(snapshot, policy, now)
-    found = {b.uuid: mappings.judge(b, world) for b in world.bdms}
-    findings = [mappings.conclude(m, found, world)
+    found = mappings.judge(world)
+    findings = [mappings.conclude(m)
                 for m in found.values() if m.bdm.is_in_cinder]
     for attachment in world.unaccounted:
         finding = attachments.judge(attachment, found, world)

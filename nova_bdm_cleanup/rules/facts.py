@@ -441,17 +441,15 @@ class Plan:
             if f.is_due and (kind is None or isinstance(f.action, kind)) else f
             for f in self.findings))
 
-    def of_mappings(self) -> Plan:
-        """Only what was found about mappings."""
-        return Plan(tuple(f for f in self.findings if f.bdm is not None))
+    def of_mappings(
+            self, seen: Collection[tuple[str, str]] | None = None) -> Plan:
+        """Only what was found about mappings.
 
-    def of_those(self, seen: Collection[tuple[str, str]]) -> Plan:
-        """Only what was found about some mappings before.
-
-        :param seen: their uuids, and why they were to be removed
+        :param seen: only of these uuids, found for these reasons
         """
-        return Plan(tuple(f for f in self.findings if f.bdm is not None
-                          and (f.bdm.uuid, str(f.reason)) in seen))
+        return Plan(tuple(
+            f for f in self.findings if f.bdm is not None
+            and (seen is None or (f.bdm.uuid, str(f.reason)) in seen)))
 
     def summed_up(self) -> Plan:
         """The same as it is told: anybody can make many attachments.

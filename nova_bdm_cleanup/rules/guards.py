@@ -20,17 +20,13 @@ from nova_bdm_cleanup.rules.table import Outcome, Row, Table
 from nova_bdm_cleanup.rules.world import World
 
 
-class Withhold(Outcome):
-    """The action is not carried out."""
-
-
 def elsewhere(_due: Due) -> Sequence[Finding]:
     """The cleaner asks this itself: no look at Nova and Cinder can tell."""
     return ()
 
 
 #: Each row gives the findings that it stops.
-GUARDS: Table[Row[Due, Withhold]] = Table(
+GUARDS: Table[Row[Due, Outcome]] = Table(
     ('Nothing is done where', 'reason'), (
 
     # While it looks
@@ -38,20 +34,20 @@ GUARDS: Table[Row[Due, Withhold]] = Table(
         'gone; a time-out, an error, a proxy\'s page, an answer that does '
         'not parse and a list that was cut say nothing',
         elsewhere,
-        Withhold(Reason.CINDER_UNKNOWN),
+        Outcome(Reason.CINDER_UNKNOWN),
         'Cinder gave no usable answer to a second look'),
 
     Row('no credentials show the server\'s volumes: ``[cinder]`` has none, '
         'and the user\'s token is of another project than the server; or '
         'those in ``[cinder]`` do not see all projects',
         elsewhere,
-        Withhold(Reason.CANNOT_SEE_PROJECT),
+        Outcome(Reason.CANNOT_SEE_PROJECT),
         'a second look was not possible'),
 
     Row('in a round of the audit Cinder takes too long for a volume of the '
         'server, while it answers others',
         elsewhere,
-        Withhold(Reason.NOT_LOOKED_AT),
+        Outcome(Reason.NOT_LOOKED_AT),
         'Cinder takes too long to tell of a volume of the server'),
 
     # When it decides
@@ -60,12 +56,12 @@ GUARDS: Table[Row[Due, Withhold]] = Table(
         '``bdm_cleanup=keep``; or the server is, the volume is not of another '
         'project, and the reason is not ``attached-elsewhere``',
         lambda due: [f for f in due.findings if due.is_kept(f)],
-        Withhold(Reason.OPTED_OUT),
+        Outcome(Reason.OPTED_OUT),
         'the server or the volume is marked bdm_cleanup=keep'),
 
     Row('``remove_when`` or ``stale_attachments`` leaves it out',
         lambda due: [f for f in due.findings if not due.is_selected(f)],
-        Withhold(Reason.NOT_SELECTED),
+        Outcome(Reason.NOT_SELECTED),
         '[bdm_cleanup] remove_when or stale_attachments leaves it out'),
 
     # It may be the wrong Cinder, or a restored database.
@@ -75,7 +71,7 @@ GUARDS: Table[Row[Due, Withhold]] = Table(
         lambda due: (due.findings
                      if due.witness is WitnessAnswer.UNKNOWN
                      and due.misses_a_volume else ()),
-        Withhold(Reason.CINDER_SUSPECT),
+        Outcome(Reason.CINDER_SUSPECT),
         'of the volumes that must exist this Cinder knows none that it was '
         'asked for: a wrong region, or a restored database?'),
 
@@ -84,7 +80,7 @@ GUARDS: Table[Row[Due, Withhold]] = Table(
         lambda due: (due.findings
                      if due.witness is WitnessAnswer.NONE_EXISTS
                      and due.misses_a_volume and due.volumes > 1 else ()),
-        Withhold(Reason.CINDER_SUSPECT),
+        Outcome(Reason.CINDER_SUSPECT),
         'this Cinder knows no volume of this cell: a wrong region, or a '
         'restored database?'),
 
@@ -92,7 +88,7 @@ GUARDS: Table[Row[Due, Withhold]] = Table(
         'removed. Then none of them is',
         lambda due: (due.mappings
                      if len(due.mappings) > due.policy.max_removals else ()),
-        Withhold(Reason.OVER_LIMIT),
+        Outcome(Reason.OVER_LIMIT),
         'more mappings than [bdm_cleanup] max_removals would be removed; none '
         'is'),
 
@@ -101,57 +97,57 @@ GUARDS: Table[Row[Due, Withhold]] = Table(
         'that connect a host, then in the order of their ids',
         lambda due: [f for f in due.findings if f.attachment
                      and f.attachment.id in due.without_room],
-        Withhold(Reason.OVER_LIMIT),
+        Outcome(Reason.OVER_LIMIT),
         'more attachments than [bdm_cleanup] max_attachments would be '
         'deleted; the rest is left to later reboots'),
 
     # Before it acts
     Row('the reboot is a soft one',
         elsewhere,
-        Withhold(Reason.SOFT_REBOOT),
+        Outcome(Reason.SOFT_REBOOT),
         'a soft reboot keeps the old disks; reboot the server hard to clean '
         'it up'),
 
     Row('the server is no longer in a hard reboot on this host',
         elsewhere,
-        Withhold(Reason.REBOOT_LOST),
+        Outcome(Reason.REBOOT_LOST),
         'the server is no longer in a hard reboot on this host'),
 
     Row('the server is no longer being started, or has something else '
         'going on when the host boots',
         elsewhere,
-        Withhold(Reason.START_LOST),
+        Outcome(Reason.START_LOST),
         'the server is not, or no longer, being started on this host'),
 
     Row('a server that is off is being swept, and is no longer only that: '
         'somebody starts, moves or deletes it',
         elsewhere,
-        Withhold(Reason.SWEEP_LOST),
+        Outcome(Reason.SWEEP_LOST),
         'the server is not, or no longer, stopped on this host with nothing '
         'going on'),
 
     Row('a server that is moved, shelved, unshelved or deleted is no longer '
         'only that',
         elsewhere,
-        Withhold(Reason.MOVE_LOST),
+        Outcome(Reason.MOVE_LOST),
         'the server is not, or no longer, in this operation on this host'),
 
     Row('the server is evacuated: the host that it was on may come back, and '
         'has to disconnect what its mappings name',
         elsewhere,
-        Withhold(Reason.EVACUATED),
+        Outcome(Reason.EVACUATED),
         'the server is evacuated, and its old host may still have the disk; '
         'the next hard reboot or start removes it'),
 
     Row('it is not a reboot, and the guest runs. Only a reboot switches it '
         'off',
         elsewhere,
-        Withhold(Reason.GUEST_RUNNING),
+        Outcome(Reason.GUEST_RUNNING),
         'the guest is not off; a hard reboot switches it off and cleans up'),
 
     Row('the mode is ``observe``',
         elsewhere,
-        Withhold(Reason.OBSERVE_MODE),
+        Outcome(Reason.OBSERVE_MODE),
         '[bdm_cleanup] mode is observe'),
 
     # The mappings of the host and the attachments of a project are counted
@@ -160,36 +156,36 @@ GUARDS: Table[Row[Due, Withhold]] = Table(
         'this project, would be removed within an hour than '
         '``max_removals_per_hour``. Then nothing of that kind is done',
         elsewhere,
-        Withhold(Reason.OVER_LIMIT),
+        Outcome(Reason.OVER_LIMIT),
         'it would exceed [bdm_cleanup] max_removals_per_hour; nothing of '
         'this kind is removed'),
 
     Row('the plan cannot be written to the journal',
         elsewhere,
-        Withhold(Reason.JOURNAL_UNWRITABLE),
+        Outcome(Reason.JOURNAL_UNWRITABLE),
         'it cannot be recorded in the journal'),
 
     # When the guest is off
     Row('a second look does not find the same as the first',
         elsewhere,
-        Withhold(Reason.SECOND_LOOK_DIFFERS),
+        Outcome(Reason.SECOND_LOOK_DIFFERS),
         'a second look found something else'),
 
     Row('``timeout`` is over, or ``host_boot_timeout`` while nova-compute '
         'starts',
         elsewhere,
-        Withhold(Reason.TIMED_OUT),
+        Outcome(Reason.TIMED_OUT),
         'the time that [bdm_cleanup] allows is over; the next cleanup of the '
         'server tries again'),
 
     Row('Cinder wants a service token',
         elsewhere,
-        Withhold(Reason.SERVICE_TOKEN_REQUIRED),
+        Outcome(Reason.SERVICE_TOKEN_REQUIRED),
         'Cinder wants a service token'),
 
     Row('an earlier step of the same disk failed',
         elsewhere,
-        Withhold(Reason.STEP_FAILED),
+        Outcome(Reason.STEP_FAILED),
         'a second look was not possible'),
 ))
 
@@ -260,7 +256,7 @@ def withhold(findings: Sequence[Finding], world: World) -> Plan:
     misses_a_volume = any(f.reason is Reason.VOLUME_MISSING for f in findings)
     due = Due([f for f in findings if f.action is not None], world,
               misses_a_volume)
-    stopped: dict[int, Row[Due, Withhold]] = {}
+    stopped: dict[int, Row[Due, Outcome]] = {}
     for guard in GUARDS.rows:
         found = guard.holds(due)
         if found:
@@ -268,13 +264,10 @@ def withhold(findings: Sequence[Finding], world: World) -> Plan:
             due = Due([f for f in due.findings if id(f) not in stopped],
                       world, misses_a_volume)
     return Plan(tuple(
-        _stopped(f, stopped[id(f)]) if id(f) in stopped
-        else _with_fewer(f, due, world) for f in findings))
-
-
-def _stopped(finding: Finding, guard: Row[Due, Withhold]) -> Finding:
-    return dataclasses.replace(finding, withheld=guard.outcome.reason,
-                               obstacle=guard.words)
+        dataclasses.replace(f, withheld=stopped[id(f)].outcome.reason,
+                            obstacle=stopped[id(f)].words)
+        if id(f) in stopped else _with_fewer(f, due, world)
+        for f in findings))
 
 
 def _with_fewer(finding: Finding, due: Due, world: World) -> Finding:
@@ -282,15 +275,13 @@ def _with_fewer(finding: Finding, due: Due, world: World) -> Finding:
 
     They are stale then, and are deleted in another reboot.
     """
-    if not isinstance(finding.action, RemoveBdm):
-        return finding
-    dropped = due.without_room.intersection(
-        a.id for a in _left_over(finding, world))
-    if not dropped:
+    dropped = [a for a in _left_over(finding, world)
+               if a.id in due.without_room]
+    if not dropped or not isinstance(finding.action, RemoveBdm):
         return finding
     return dataclasses.replace(finding, action=dataclasses.replace(
         finding.action, attachments=tuple(
-            a for a in finding.action.attachments if a.id not in dropped)))
+            a for a in finding.action.attachments if a not in dropped)))
 
 
 def _left_over(finding: Finding, world: World) -> list[Attachment]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 from typing import Callable
 
 from nova_bdm_cleanup.rules import spelling
@@ -88,7 +89,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             '{it.ours[0].id} of it'),
 
         Row('none; asked with credentials that see one project only',
-            lambda m: not m.sees_all,
+            lambda m: not m.world.snapshot.sees_all,
             Keep(Reason.CANNOT_SEE_PROJECT),
             'the volume does not exist, or belongs to a project that the '
             'token of this request cannot see; only the credentials in '
@@ -126,7 +127,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
 
         Row('its own only reserves the volume, and the server is shelved and '
             'on no host',
-            lambda m: m.only_reserves and m.is_offloaded,
+            lambda m: m.only_reserves and m.world.server.is_offloaded,
             Keep(Reason.HEALTHY),
             'reserved for the time the server is shelved'),
 
@@ -237,14 +238,16 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
 
 
 class MappingFacts:
-    """What the table may ask about one mapping."""
+    """What the tables may ask about one mapping.
 
-    #: The row that decided.
-    row: Row[MappingFacts, Outcome]
+    :param found: the same of all mappings of the server, by their uuid
+    """
 
-    def __init__(self, bdm: Bdm, world: World) -> None:
+    def __init__(self, bdm: Bdm, world: World,
+                 found: Mapping[str, MappingFacts]) -> None:
         self.bdm: Bdm = bdm
-        self._world = world
+        self.world: World = world
+        self._found = found
         volume_id = bdm.volume_id or ''
         self.names_a_volume: bool = volume_id in world.volumes
         volume = world.volumes.get(volume_id)
@@ -261,21 +264,18 @@ class MappingFacts:
             own.server_id != world.server.uuid or own.volume_id != volume_id)
         #: All attachments of the volume to this server.
         self.ours: Sequence[Attachment] = world.ours_of.get(volume_id, ())
+        #: All mappings of the volume, itself among them.
+        self.siblings: Sequence[Bdm] = world.bdms_of.get(volume_id, ())
 
     @property
     def is_young(self) -> bool:
-        return self._world.policy.is_young(
-            self.bdm.created_at, self._world.now)
-
-    @property
-    def sees_all(self) -> bool:
-        return self._world.snapshot.sees_all
+        return self.world.policy.is_young(self.bdm.created_at, self.world.now)
 
     @property
     def is_stuck(self) -> bool:
         """The volume has been in its state for too long."""
-        return self.volume is not None and self._world.policy.is_stuck(
-            self.volume.updated_at, self._world.now)
+        return self.volume is not None and self.world.policy.is_stuck(
+            self.volume.updated_at, self.world.now)
 
     @property
     def is_attached(self) -> bool:
@@ -293,10 +293,6 @@ class MappingFacts:
                 and self.own.status == 'reserved' and not self.own.connected)
 
     @property
-    def is_offloaded(self) -> bool:
-        return self._world.server.is_offloaded
-
-    @property
     def lists_what_is_not_shown(self) -> bool:
         """The volume's own list names an attachment of ours that Cinder's
         list of attachments lacks.
@@ -308,7 +304,7 @@ class MappingFacts:
         """The attachment of the volume to this server, if it is the only one
         and in order.
         """
-        if len(self.ours) != 1 or self._listed - {self.ours[0].id}:
+        if len(self.ours) != 1 or self.lists_what_is_not_shown:
             return None
         only = self.ours[0]
         return only if only.status == 'attached' and only.connected else None
@@ -318,7 +314,7 @@ class MappingFacts:
         """Another mapping of the volume, by which the guest may have it."""
         only = self.only
         return next((
-            b for b in self._siblings if only is not None
+            b for b in self.siblings if only is not None
             and b is not self.bdm and b.attachment_id == only.id
             and b.has_connection_info), None)
 
@@ -327,13 +323,12 @@ class MappingFacts:
         """It is certain that the guest has the disk by another mapping."""
         return (not self.bdm.has_connection_info
                 and not self.is_multiattach
-                and all(b.is_volume and not b.is_root for b in self._siblings)
-                and self.serving is not None)
+                and self.is_data and self.serving is not None)
 
     @property
-    def _siblings(self) -> Sequence[Bdm]:
-        """All mappings of its volume, itself among them."""
-        return self._world.bdms_of[self.bdm.volume_id or '']
+    def is_data(self) -> bool:
+        """No mapping of the volume is the root disk, or made by Nova."""
+        return all(b.is_volume and not b.is_root for b in self.siblings)
 
     @property
     def others_attached(self) -> frozenset[str]:
@@ -347,11 +342,11 @@ class MappingFacts:
         """Cinder shows no attachment of the volume to this server at all, and
         may give the volume, or its address, to somebody else.
         """
-        if self.ours or self._listed or self._listed_here or not all(
-                b.is_volume and not b.is_root for b in self._siblings):
+        if (self.ours or self._listed or self._listed_here
+                or not self.is_data):
             return False
         if self.own is not None and (
-                self.own.server_id == self._world.server.uuid):
+                self.own.server_id == self.world.server.uuid):
             return False  # It is attached, if not by this volume.
         if self.volume is None:
             return False  # Only a mapping that is to go has Cinder proved.
@@ -362,15 +357,15 @@ class MappingFacts:
         """The servers besides this one in the volume's own list."""
         return frozenset(a.server_id for a in self._attached_to
                          if a.server_id
-                         and a.server_id != self._world.server.uuid)
+                         and a.server_id != self.world.server.uuid)
 
     @property
     def _listed(self) -> frozenset[str]:
         """The attachments to this server in the volume's own list."""
         listed = frozenset(a.attachment_id or '' for a in self._entries)
-        if listed and self._world.is_written_by_others(
+        if listed and self.world.is_written_by_others(
                 self.bdm.volume_id or ''):
-            return listed.intersection(self._world.carriers_of)
+            return listed.intersection(self.world.carriers_of)
         return listed
 
     @property
@@ -382,18 +377,22 @@ class MappingFacts:
         return frozenset(
             a.attachment_id or '' for a in self._entries
             if a.host and spelling.host(a.host)
-            == spelling.host(self._world.server.host))
+            == spelling.host(self.world.server.host))
 
     @property
     def _entries(self) -> Sequence[AttachedServer]:
         return [a for a in self._attached_to
-                if a.server_id == self._world.server.uuid]
+                if a.server_id == self.world.server.uuid]
 
     @property
     def _attached_to(self) -> Sequence[AttachedServer]:
         return self.volume.attached_to if self.volume else ()
 
-    # What was found
+    # What the first table says
+
+    @functools.cached_property
+    def row(self) -> Row[MappingFacts, Outcome]:
+        return first_in_sections(MAPPINGS.rows, self)
 
     @property
     def reason(self) -> Reason:
@@ -406,6 +405,52 @@ class MappingFacts:
     @property
     def is_dangling(self) -> bool:
         return isinstance(self.row.outcome, Remove)
+
+    # What the second one asks, if the mapping dangles
+
+    @property
+    def kept(self) -> Sequence[MappingFacts]:
+        """The mappings of its volume that do not dangle."""
+        siblings = (self._found[b.uuid] for b in self.siblings)
+        return [m for m in siblings if not m.is_dangling]
+
+    @property
+    def swapped_to(self) -> Sequence[Attachment]:
+        """What may attach the new volume of an interrupted swap."""
+        return [
+            attachment for attachment, swaps in self.world.swapped_to.items()
+            if any(s.may_have_met(b) for s in swaps for b in self.siblings)]
+
+    @property
+    def carried_elsewhere(self) -> Sequence[Attachment]:
+        """The attachments that a mapping of another volume names."""
+        return [a for a in self.ours
+                if any(b.volume_id != self.bdm.volume_id
+                       for b in self.world.carriers_of.get(a.id, ()))]
+
+    @property
+    def is_proved_missing(self) -> bool:
+        """The volume is gone, and Cinder was asked for a witness, which it is
+        together with the swaps.
+        """
+        snapshot = self.world.snapshot
+        return (self.volume is None and bool(snapshot.swaps)
+                and snapshot.witness is WitnessAnswer.KNOWN and self.is_data)
+
+    @property
+    def left_over(self) -> tuple[Attachment, ...]:
+        """The attachments that are deleted with the mapping.
+
+        Cinder is told when the last mapping of the volume is gone.
+        The mappings' own go last: should it end half way, Cinder makes the
+        volume "in-use" by one of them again, and offers it to nobody.
+        """
+        if self.bdm is not self.siblings[-1]:
+            return ()
+        return tuple(sorted(
+            self.ours,
+            key=lambda a: (bool(self.world.carriers_of.get(a.id, ())),
+                           a.status != 'reserved')))
 
     # Words
 
@@ -437,11 +482,11 @@ class MappingFacts:
         return enumerated(self.other_servers)
 
 
-def judge(bdm: Bdm, world: World) -> MappingFacts:
-    """Put the table to one mapping."""
-    facts = MappingFacts(bdm, world)
-    facts.row = first_in_sections(MAPPINGS.rows, facts)
-    return facts
+def judge(world: World) -> dict[str, MappingFacts]:
+    """All mappings of the server, by their uuid."""
+    found: dict[str, MappingFacts] = {}
+    found.update((b.uuid, MappingFacts(b, world, found)) for b in world.bdms)
+    return found
 
 
 # A volume may have several mappings, and other mappings may name its
@@ -452,7 +497,7 @@ def judge(bdm: Bdm, world: World) -> MappingFacts:
 class AsJudged:
     """The reason is what the table above says of some mapping."""
 
-    mapping: Callable[[DanglingFacts], MappingFacts]
+    mapping: Callable[[MappingFacts], MappingFacts]
     words: str
     removes: bool = False
 
@@ -460,7 +505,7 @@ class AsJudged:
         return self.words
 
 
-DANGLING_MAPPINGS: Table[Row[DanglingFacts, Keep | AsJudged]] = Table(
+DANGLING_MAPPINGS: Table[Row[MappingFacts, Keep | AsJudged]] = Table(
     ('A mapping that dangles by the table above', 'what follows'), (
 
     # The guest may run with the new disk, and with the old one after the
@@ -468,111 +513,48 @@ DANGLING_MAPPINGS: Table[Row[DanglingFacts, Keep | AsJudged]] = Table(
     Row('is older than a swap of volumes of the server that Nova has not '
         'ended well, and that swap may have made an attachment of this host '
         'that no mapping names',
-        lambda d: d.swapped_to,
+        lambda m: m.swapped_to,
         Keep(Reason.SWAP_INTERRUPTED),
         'Nova began to swap volumes of the server and did not end it: '
-        '{it.found.words}, and the guest may run with volume '
+        '{it.words}, and the guest may run with volume '
         '{it.swapped_to[0].volume_id} instead, by attachment '
         '{it.swapped_to[0].id}'),
 
     Row('is the root disk (boot index 0), or has the same volume',
-        lambda d: [b for b in d.siblings if b.is_root],
+        lambda m: [b for b in m.siblings if b.is_root],
         Keep(Reason.ROOT_VOLUME_DANGLING),
-        'the root disk is never removed, although {it.found.words}'),
+        'the root disk is never removed, although {it.words}'),
 
     Row('was made from an image, a snapshot or nothing, or has the same '
          'volume as one that was',
-        lambda d: [b for b in d.siblings if not b.is_volume],
-        AsJudged(lambda d: d.found, 'kept: the reason of the table above'),
-        '{it.found.words}; kept, since only mappings of which source and '
+        lambda m: [b for b in m.siblings if not b.is_volume],
+        AsJudged(lambda m: m, 'kept: the reason of the table above'),
+        '{it.words}; kept, since only mappings of which source and '
         'destination are "volume" are ever removed, and not every one of '
         'this volume is'),
 
     Row('has the same volume as another mapping, which is kept',
-        lambda d: d.kept,
-        AsJudged(lambda d: d.kept[0], 'kept: the reason of that mapping'),
+        lambda m: m.kept,
+        AsJudged(lambda m: m.kept[0], 'kept: the reason of that mapping'),
         'another mapping of the volume is kept: {it.kept[0].words}'),
 
     Row('has a volume with an attachment that a mapping of another volume '
          'names',
-        lambda d: d.carried_elsewhere,
+        lambda m: m.carried_elsewhere,
         Keep(Reason.CROSS_WIRED),
         'attachment {it.carried_elsewhere[0].id} of the volume is named by '
         'a mapping of another volume'),
 
     Row('is none of these',
-        lambda d: True,
-        AsJudged(lambda d: d.found, '**removed**: the reason of the table '
+        lambda m: True,
+        AsJudged(lambda m: m, '**removed**: the reason of the table '
                  'above', removes=True),
-        '{it.found.words}'),
+        '{it.words}'),
 ))
 
 
-class DanglingFacts:
-    """What the second table may ask about a mapping that dangles."""
-
-    def __init__(self, bdm: Bdm, found: Mapping[str, MappingFacts],
-                 world: World) -> None:
-        self._bdm = bdm
-        self._world = world
-        #: What the first table says of the mapping.
-        self.found: MappingFacts = found[bdm.uuid]
-        #: All mappings of its volume, itself among them.
-        self.siblings: Sequence[Bdm] = world.bdms_of[bdm.volume_id or '']
-        #: What the first table says of those that do not dangle.
-        self.kept: Sequence[MappingFacts] = [
-            found[b.uuid] for b in self.siblings
-            if not found[b.uuid].is_dangling]
-
-    @property
-    def is_proved_missing(self) -> bool:
-        """The volume is gone, and Cinder was asked for a witness, which it is
-        together with the swaps.
-        """
-        snapshot = self._world.snapshot
-        return (self.found.volume is None and bool(snapshot.swaps)
-                and snapshot.witness is WitnessAnswer.KNOWN
-                and all(b.is_volume and not b.is_root for b in self.siblings))
-
-    @property
-    def swapped_to(self) -> Sequence[Attachment]:
-        """What may attach the new volume of an interrupted swap."""
-        return [
-            attachment for attachment, swaps in self._world.swapped_to.items()
-            if any(s.may_have_met(b) for s in swaps for b in self.siblings)]
-
-    @property
-    def carried_elsewhere(self) -> Sequence[Attachment]:
-        """The attachments that a mapping of another volume names."""
-        volume_id = self._bdm.volume_id
-        return [a for a in self._world.ours_of.get(volume_id or '', ())
-                if any(b.volume_id != volume_id
-                       for b in self._world.carriers_of.get(a.id, ()))]
-
-    @property
-    def left_over(self) -> tuple[Attachment, ...]:
-        """The attachments that are deleted with the mapping.
-
-        Cinder is told when the last mapping of the volume is gone.
-        The mappings' own go last: should it end half way, Cinder makes the
-        volume "in-use" by one of them again, and offers it to nobody.
-        """
-        ours = self._world.ours_of.get(self._bdm.volume_id or '', ())
-        if not ours or self._bdm is not self.siblings[-1]:
-            return ()
-        return tuple(sorted(
-            ours,
-            key=lambda a: (bool(self._world.carriers_of.get(a.id, ())),
-                           a.status != 'reserved')))
-
-
-def conclude(judged: MappingFacts, found: Mapping[str, MappingFacts],
-             world: World) -> Finding:
-    """What follows for one mapping.
-
-    :param judged: what the first table says of it
-    :param found: what the first table says of all mappings, by their uuid
-    """
+def conclude(judged: MappingFacts) -> Finding:
+    """What follows for one mapping."""
     bdm = judged.bdm
     if not judged.is_dangling:
         return Finding(
@@ -581,15 +563,14 @@ def conclude(judged: MappingFacts, found: Mapping[str, MappingFacts],
             if isinstance(judged.row.outcome, Drop) else None,
             connects=not (bdm.has_connection_info and judged.names_a_volume
                           and judged.is_nobodys_here))
-    facts = DanglingFacts(bdm, found, world)
-    row = first(DANGLING_MAPPINGS.rows, facts)
+    row = first(DANGLING_MAPPINGS.rows, judged)
     if isinstance(row.outcome, Keep):
         return Finding(
-            row.outcome.reason, row.explain(facts), bdm=bdm,
-            connects=not (judged.is_nobodys_here or facts.is_proved_missing))
+            row.outcome.reason, row.explain(judged), bdm=bdm,
+            connects=not (judged.is_nobodys_here or judged.is_proved_missing))
     removes = row.outcome.removes
     return Finding(
-        row.outcome.mapping(facts).reason, row.explain(facts), bdm=bdm,
-        action=RemoveBdm(bdm, facts.left_over) if removes else None,
+        row.outcome.mapping(judged).reason, row.explain(judged), bdm=bdm,
+        action=RemoveBdm(bdm, judged.left_over) if removes else None,
         # Also where an attachment is left over of a volume that is available.
         connects=not (removes or judged.is_nobodys_here))

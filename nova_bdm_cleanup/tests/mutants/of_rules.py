@@ -53,10 +53,8 @@ MUTANTS = (
            'Of two mappings that the guest may use either, one goes.',
            _MAPPINGS, (
                ('return (not self.bdm.has_connection_info\n'
-                '                and not self.is_multiattach\n'
-                '                and all(',
-                'return (not self.is_multiattach\n'
-                '                and all('),)),
+                '                and not self.is_multiattach\n',
+                'return (not self.is_multiattach\n'),)),
 
     Mutant('attachment-mismatch-removed',
            'A disk that another attachment than the mapping\'s own may serve '
@@ -70,42 +68,45 @@ MUTANTS = (
     Mutant('swap-ignored',
            'After a swap of volumes that died, a mapping goes although the '
            'guest may run with the new volume.',
-           _MAPPINGS, (('lambda d: d.swapped_to,', 'lambda d: (),'),)),
+           _MAPPINGS, (('lambda m: m.swapped_to,', 'lambda m: (),'),)),
 
     Mutant('root-removed',
            'A server loses its root disk.',
            _MAPPINGS, (
-               ('lambda d: [b for b in d.siblings if b.is_root],',
-                'lambda d: [],'),)),
+               ('lambda m: [b for b in m.siblings if b.is_root],',
+                'lambda m: [],'),)),
 
     Mutant('sibling-that-is-kept-ignored',
            'A volume is disconnected of which another mapping is kept.',
-           _MAPPINGS, (('lambda d: d.kept,', 'lambda d: (),'),)),
+           _MAPPINGS, (('lambda m: m.kept,', 'lambda m: (),'),)),
 
     Mutant('cinder-told-with-the-first-mapping',
            'Of several mappings of a volume, one is still there when Cinder '
            'may give the volume away.',
            _MAPPINGS, (
-               ('if not ours or self._bdm is not self.siblings[-1]:',
-                'if not ours:'),)),
+               ('        if self.bdm is not self.siblings[-1]:\n'
+                '            return ()\n', ''),)),
 
     # What becomes of an attachment that no mapping names
 
     Mutant('foreign-attachment-deleted',
            'Another project\'s attachment of its own volume is deleted.',
-           _ATTACHMENTS, (('lambda a: a.is_foreign,', 'lambda a: False,'),)),
+           _ATTACHMENTS, (
+               ('lambda a: a.attachment.id in a.world.foreign,',
+                'lambda a: False,'),)),
 
     Mutant('stale-while-a-volume-moves',
            'The second attachment of a detach, a migration or a swap that '
            'goes on is deleted.',
            _ATTACHMENTS, (
-               ('lambda a: a.server_is_moving,', 'lambda a: False,'),)),
+               ('lambda a: a.world.is_moving,', 'lambda a: False,'),)),
 
     Mutant('new-volume-of-a-swap-deleted',
            'The attachment goes through which the guest runs after a swap '
            'that died.',
            _ATTACHMENTS, (
-               ('lambda a: a.is_swapped_to,', 'lambda a: False,'),)),
+               ('lambda a: a.attachment in a.world.swapped_to,',
+                'lambda a: False,'),)),
 
     Mutant('stale-while-an-attach-connects',
            'The attachment of an attach or a move goes that has got as far as '
@@ -126,10 +127,10 @@ MUTANTS = (
            'A device of this host goes for an attachment that connects '
            'another one.',
            _ATTACHMENTS, (
-               ('not self.bdms\n'
+               ('not self.mappings\n'
                 '                and spelling.host(self.host)\n'
-                '                == spelling.host(self._world.server.host))',
-                'not self.bdms)'),)),
+                '                == spelling.host(self.world.server.host))',
+                'not self.mappings)'),)),
 
     # Why an action is not carried out
 

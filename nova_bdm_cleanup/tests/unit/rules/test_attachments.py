@@ -196,7 +196,7 @@ class CoverageTest(base.TestCase):
         tested = set()
         for _name, seen, _expected, _deleted in STALE_ROWS:
             world = World(seen, Policy(), make.NOW)
-            found = {b.uuid: mappings.judge(b, world) for b in world.bdms}
+            found = mappings.judge(world)
             tested.update(id(table.first(
                 attachments.ATTACHMENTS.rows,
                 attachments.AttachmentFacts(a, found, world)))

@@ -246,7 +246,7 @@ class CoverageTest(base.TestCase):
                     [bdm], [volume] if volume else [], attachments,
                     missing=() if volume else ['volume-1'],
                     sees_all=sees_all), Policy(), make.NOW)
-                tested.add(id(mappings.judge(bdm, world).row))
+                tested.add(id(mappings.judge(world)[bdm.uuid].row))
         self.assertEqual(
             # These have tests of their own, below.
             [Reason.OPERATION_IN_FLIGHT, Reason.HEALTHY,

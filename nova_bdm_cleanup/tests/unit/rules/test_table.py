@@ -127,15 +127,13 @@ class TotalTest(base.TestCase):
     @hypothesis.given(worlds.looks())
     def test_the_last_row_always_holds(self, look):
         world = World(look[1], Policy(), make.NOW)
-        found = {b.uuid: mappings.judge(b, world) for b in world.bdms}
+        found = mappings.judge(world)
         last = mappings.MAPPINGS.rows[-1]
-        for bdm in world.bdms:
-            facts = mappings.MappingFacts(bdm, world)
+        for facts in found.values():
             self.assertTrue(last.holds(facts))
             self.assertTrue(last.rows[-1].holds(facts))
             self.assertTrue(mappings.DANGLING_MAPPINGS.rows[-1].holds(
-                mappings.DanglingFacts(bdm, found, world))
-                if bdm.volume_id else True)
+                facts))
         for attachment in look[1].attachments:
             self.assertTrue(attachments.ATTACHMENTS.rows[-1].holds(
                 attachments.AttachmentFacts(attachment, found, world)))
