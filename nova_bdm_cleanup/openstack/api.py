@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any, Callable, Protocol, TypeVar
 import urllib.parse
@@ -41,6 +41,10 @@ _SUCCESS = {'GET': 200, 'DELETE': 200, 'POST': 202}
 
 #: Worth asking again: a rate limit, or a load balancer between back ends.
 _PASSING = (429, 502, 503, 504)
+
+#: How many records at the end of a page may be deleted before the next page
+#: is asked for, until the listing is given up.
+_MARKERS = 20
 
 #: Seconds without a byte until a request without a deadline is given up.
 _PATIENCE = 60.0
@@ -172,6 +176,52 @@ class Api:
             raise errors.BadAnswer('asked for %s %s, %s answered with %s' % (
                 kind, identifier, self.name, found.id))
         return found
+
+    def pages(self, path: str, key: str, query: Mapping[str, str],
+              limit: int | None, follow_links: bool
+              ) -> Iterator[list[Mapping[str, Any]]]:
+        """Every page of a list of any length.
+
+        :param path: of the list
+        :param key: of the list in the answer
+        :param limit: how many records to ask for at once; the service may give
+            fewer.  None: as many as it likes
+        :param follow_links: whether this list says that there is more.  If
+            not, the end is where a page is empty: a short page proves nothing,
+            since the service cuts it where it likes.
+        :raises ApiError: when any page is not answered
+        """
+        markers: collections.deque[str] = collections.deque(maxlen=_MARKERS)
+        while True:
+            body = self._page(path, query, limit, markers)
+            page = answers.records(body, key)
+            ids = [answers.text(r, 'id') for r in page]
+            if markers and markers[-1] in ids:
+                raise errors.BadAnswer('%s gave the same page of %s twice'
+                                       % (self.name, key))
+            markers.extend(ids)
+            if page:
+                yield page
+            if not page or (follow_links and not body.get(key + '_links')):
+                return
+
+    def _page(self, path: str, query: Mapping[str, str],
+              limit: int | None, markers: collections.deque[str]) -> Any:
+        """The page after the last marker that still exists."""
+        parameters = dict(query)
+        if limit is not None:
+            parameters['limit'] = str(limit)
+        while True:
+            if markers:
+                parameters['marker'] = markers[-1]
+            try:
+                return self.get(path, parameters)
+            except (errors.NotFound, errors.BadMarker) as exc:
+                # The record that ended the page was deleted meanwhile; the one
+                # before it ends the same page.
+                if len(markers) < 2:
+                    raise errors.BadAnswer(str(exc), exc.status) from exc
+                markers.pop()
 
     def post(self, path: str, body: Mapping[str, Any],
              success: int = _SUCCESS['POST']) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
-from nova_bdm_cleanup.openstack import answers, errors, paging
+from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Advice, Api
 from nova_bdm_cleanup.rules import spelling
@@ -121,7 +121,7 @@ class Cinder:
         return self._api.in_time(
             'asking Cinder for a witness',
             lambda: any(map(self._has_attachment, volume_ids[:_FEW]))
-            or any(v.id in volume_ids for v in self._in_batches(volume_ids)))
+            or any(self._in_batches(volume_ids)))
 
     def _has_attachment(self, volume_id: str) -> bool:
         return any(
@@ -243,9 +243,7 @@ class Cinder:
         expected is not on it.
         """
         found: dict[str, Attachment] = {}
-        for number, page in enumerate(paging.pages(
-                self._api, '/attachments/detail', 'attachments', query, _PAGE,
-                follow_links=False), 1):
+        for number, page in enumerate(self._pages(query), 1):
             found.update((a.id, a) for a in self._of_this(
                 query['instance_id'], page))
             if len(page) < _PAGE and found.keys() >= set(expected):
@@ -254,6 +252,11 @@ class Cinder:
                     len(found) >= _MOST or number >= _MOST_PAGES):
                 return found, True
         return found, False
+
+    def _pages(self, query: Mapping[str, str]
+               ) -> Iterator[list[Mapping[str, Any]]]:
+        return self._api.pages('/attachments/detail', 'attachments', query,
+                               _PAGE, follow_links=False)
 
     def _of_server(self, server_id: str,
                    project: str | None) -> dict[str, str]:
@@ -295,17 +298,14 @@ class Cinder:
     def _in_batches(self, volume_ids: Sequence[str]) -> Iterator[Volume]:
         for start in range(0, len(volume_ids), BATCH):
             batch = volume_ids[start:start + BATCH]
-            yield from (v for v in self._several(batch) if v.id in batch)
-
-    def _several(self, volume_ids: Sequence[str]) -> list[Volume]:
-        try:
-            found = self._records(
-                '/volumes/detail', 'volumes', _with_ids(volume_ids))
-        except errors.BadRequest as exc:
-            raise errors.Refused(
-                '%s; it finds volumes by id for administrators only: %s'
-                % (exc, self._api.advice.role), exc.status) from exc
-        return [self._parsed(r) for r in found]
+            try:
+                found = [self._parsed(r) for r in self._records(
+                    '/volumes/detail', 'volumes', _with_ids(batch))]
+            except errors.BadRequest as exc:
+                raise errors.Refused(
+                    '%s; it finds volumes by id for administrators only: %s'
+                    % (exc, self._api.advice.role), exc.status) from exc
+            yield from (v for v in found if v.id in batch)
 
     def _parsed(self, record: Mapping[str, Any]) -> Volume:
         """A volume, which also tells who is asking.
@@ -376,9 +376,7 @@ class Cinder:
         query = self._of_project(project)
         if volume:
             query['volume_id'] = volume
-        for page in paging.pages(self._api, '/attachments/detail',
-                                 'attachments', query, _PAGE,
-                                 follow_links=False):
+        for page in self._pages(query):
             yield [parse_attachment(r, with_connection=False) for r in page]
 
     def attachments_of(self, volume_id: str) -> tuple[Attachment, ...]:
@@ -391,8 +389,8 @@ class Cinder:
                    ) -> Iterator[list[str]]:
         """The volumes in one state, page by page: the light list."""
         query = dict(self._of_project(project), status=status)
-        for page in paging.pages(self._api, '/volumes', 'volumes', query,
-                                 _PAGE, follow_links=True):
+        for page in self._api.pages('/volumes', 'volumes', query, _PAGE,
+                                    follow_links=True):
             yield [answers.identifier(r, 'id') for r in page]
 
     def _of_project(self, project: str | None) -> dict[str, str]:

@@ -15,7 +15,7 @@ import dataclasses
 import re
 from typing import Any
 
-from nova_bdm_cleanup.openstack import answers, errors, paging
+from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.openstack.cinder import KEEP_KEY, KEEP_VALUE
@@ -109,8 +109,8 @@ class Nova:
                 query[key] = value
         # Without a marker or a limit, and only then, Nova also shows that
         # there are servers in cells that do not answer.
-        for page in paging.pages(self._api, '/servers/detail', 'servers',
-                                 query, limit=None, follow_links=True):
+        for page in self._api.pages('/servers/detail', 'servers', query,
+                                    limit=None, follow_links=True):
             yield [_server(r) for r in page]
 
     def hosts(self) -> ComputeHosts:

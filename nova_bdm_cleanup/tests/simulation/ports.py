@@ -98,7 +98,7 @@ class Api:
     advice = cinder.NOVA_CONF
     name = 'Cinder'
     is_bounded = True
-    one = api.Api.one
+    one, pages, _page = api.Api.one, api.Api.pages, api.Api._page
 
     def __init__(self, world: World, deadline: Deadline) -> None:
         self._world = world

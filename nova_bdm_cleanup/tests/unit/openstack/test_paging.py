@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.openstack import errors, paging
+from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.tests.unit import wire
 from nova_bdm_cleanup.tests.unit.openstack import test_api
 
@@ -19,9 +19,9 @@ class PagesTest(test_api.ApiCase):
             self.cloud.put_attachment('a%d' % number, 'server', 'volume-1')
 
     def pages(self, limit=1000, **query):
-        return paging.pages(
-            self.api(), LIST, 'attachments',
-            {'all_tenants': '1', **query}, limit, follow_links=False)
+        return self.api().pages(
+            LIST, 'attachments', {'all_tenants': '1', **query}, limit,
+            follow_links=False)
 
     def ids(self, **values):
         return [r['id'] for page in self.pages(**values) for r in page]
@@ -62,9 +62,9 @@ class PagesTest(test_api.ApiCase):
         for size, asked in ((2, 3), (5, 1)):
             self.cloud.requests.clear()
             self.cloud.page = size
-            pages = list(paging.pages(
-                self.api(), '/volumes', 'volumes', {'status': 'reserved'},
-                None, follow_links=True))
+            pages = list(self.api().pages(
+                '/volumes', 'volumes', {'status': 'reserved'}, None,
+                follow_links=True))
             self.assertEqual(5, sum(map(len, pages)))
             self.assertEqual(asked, len(self.cloud.requests))
             self.assertNotIn('limit', self.cloud.requests[0].query)
