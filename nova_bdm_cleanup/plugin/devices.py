@@ -15,7 +15,10 @@ import os
 import re
 from typing import Any
 
-from nova_bdm_cleanup.plugin import addresses, sysfs
+from nova_bdm_cleanup.plugin import addresses
+
+#: Where the kernel shows itself in files.
+SYS = '/sys'
 
 _ISCSI = re.compile(r'/(session\d+)/')
 _FIBRE_CHANNEL = re.compile(r'/(rport-[^/]+)/')
@@ -26,6 +29,28 @@ _CRYPT = 'CRYPT-'
 
 #: Added to the number of a unit that is addressed in "flat space".
 _FLAT = 0x4000
+
+
+def path_of(*parts: str) -> str:
+    """The path of something in sysfs."""
+    return os.path.join(SYS, *parts)
+
+
+def listed(*parts: str) -> frozenset[str]:
+    """What is in a directory of sysfs; nothing when there is none."""
+    try:
+        return frozenset(os.listdir(path_of(*parts)))
+    except OSError:
+        return frozenset()
+
+
+def read(*parts: str) -> str | None:
+    """What a file of it says; None when there is none, or it is empty."""
+    try:
+        with open(path_of(*parts), encoding='utf-8') as file:
+            return file.read().strip() or None
+    except OSError:
+        return None
 
 
 def found_for(connection_info: Mapping[str, Any]) -> dict[str, str]:
@@ -39,7 +64,7 @@ def found_for(connection_info: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(data, dict):
         return {}
     ours = addresses.named_by(connection_info)
-    disks = sysfs.listed('class', 'block')
+    disks = listed('class', 'block')
     found = {name for name in disks if ours and addresses_of(name) & ours}
     path = data.get('device_path')
     if path:
@@ -95,12 +120,12 @@ def _is_map(name: str) -> bool:
 
 def _related(name: str, direction: str) -> Iterator[str]:
     """A device and those that it is made of, or that are made of it."""
-    if os.path.exists(sysfs.path('class', 'block', name)):
+    if os.path.exists(path_of('class', 'block', name)):
         yield name
-        for other in sysfs.listed('class', 'block', name, direction):
+        for other in listed('class', 'block', name, direction):
             # A map is made of what is gone, too; its name may be another's.
-            if os.path.exists(sysfs.path('class', 'block', name, direction,
-                                         other)):
+            if os.path.exists(
+                    path_of('class', 'block', name, direction, other)):
                 yield from _related(other, direction)
 
 
@@ -111,7 +136,7 @@ def _identity(name: str) -> str | None:
 
 
 def _uuid(name: str) -> str | None:
-    return sysfs.read('class', 'block', name, 'dm', 'uuid')
+    return read('class', 'block', name, 'dm', 'uuid')
 
 
 def _is_multipath(name: str) -> bool:
@@ -126,15 +151,15 @@ def _is_dead(name: str) -> bool:
 
 def addresses_of(name: str) -> frozenset[addresses.Address]:
     """Where a SCSI disk answers, in each way of writing its unit."""
-    device = os.path.realpath(sysfs.path('class', 'block', name, 'device'))
+    device = os.path.realpath(path_of('class', 'block', name, 'device'))
     unit = device.rpartition(':')[2]
     iscsi, fibre_channel = _ISCSI.search(device), _FIBRE_CHANNEL.search(device)
     target: str | None = None
     if iscsi:
-        target = sysfs.read('class', 'iscsi_session', iscsi.group(1),
+        target = read('class', 'iscsi_session', iscsi.group(1),
                             'targetname')
     elif fibre_channel:
-        target = (sysfs.read('class', 'fc_remote_ports',
+        target = (read('class', 'fc_remote_ports',
                              fibre_channel.group(1), 'port_name')
                   or '').replace('0x', '')
     if not target or not unit.isdigit():

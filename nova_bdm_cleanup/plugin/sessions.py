@@ -17,7 +17,7 @@ import itertools
 import os
 from typing import Any
 
-from nova_bdm_cleanup.plugin import devices, sysfs
+from nova_bdm_cleanup.plugin import devices
 
 _KINDS = ('iscsi', 'iser')
 
@@ -39,7 +39,7 @@ def narrowed(connection_info: Mapping[str, Any],
             or not isinstance(data, dict)):
         return dict(connection_info)
     told = _told(data)
-    if not told or not sysfs.listed('class', 'block'):
+    if not told or not devices.listed('class', 'block'):
         # Whatever is wrong with it, os-brick is as likely to get over it.
         return dict(connection_info)
     live = _live(told, found)
@@ -75,8 +75,8 @@ def _live(told: list[Target], found: Set[str]) -> list[Target]:
     paths = {address for device in found
              for address in devices.addresses_of(device)}
     live: list[Target] = []
-    for session in sorted(sysfs.listed('class', 'iscsi_session')):
-        name = sysfs.read('class', 'iscsi_session', session, 'targetname')
+    for session in sorted(devices.listed('class', 'iscsi_session')):
+        name = devices.read('class', 'iscsi_session', session, 'targetname')
         if not name:
             continue
         own = [target for target in told
@@ -92,12 +92,12 @@ def _live(told: list[Target], found: Set[str]) -> list[Target]:
 def _portals(session: str) -> list[str]:
     """Where a session is connected to, as iscsiadm writes it."""
     found = []
-    for connection in sorted(sysfs.listed('class', 'iscsi_connection')):
+    for connection in sorted(devices.listed('class', 'iscsi_connection')):
         if connection.partition(':')[0] == session.replace(
                 'session', 'connection'):
             address, port = (
-                sysfs.read('class', 'iscsi_connection', connection,
-                           'persistent_' + part)
+                devices.read('class', 'iscsi_connection', connection,
+                             'persistent_' + part)
                 for part in ('address', 'port'))
             if address and port:
                 found.append('%s:%s' % (
@@ -109,4 +109,4 @@ def _is_of_another(path: str | None, found: Set[str]) -> bool:
     """Whether the path of a device names one that is not the volume's."""
     name = os.path.basename(os.path.realpath(path or ''))
     return bool(path) and name not in found and os.path.exists(
-        sysfs.path('class', 'block', name))
+        devices.path_of('class', 'block', name))

@@ -9,7 +9,7 @@ from typing import Any
 
 import fixtures
 
-from nova_bdm_cleanup.plugin import sysfs
+from nova_bdm_cleanup.plugin import devices
 
 #: As the driver of Cinder calls the targets; its module needs a Cinder.
 _TARGET = 'iqn.2026-01.test:'
@@ -27,17 +27,17 @@ class Kernel(fixtures.Fixture):
         super().__init__()
         self._root = root
         self._connected = connected
-        self._really_listed, self._really_read = sysfs.listed, sysfs.read
+        self._really_listed, self._really_read = devices.listed, devices.read
         #: The targets of each volume whose are not those of Cinder's driver.
         self._told: dict[str, list[str]] = {}
 
     def _setUp(self) -> None:
         # Nova's tests must not read the devices of the machine.
-        self.useFixture(fixtures.MockPatchObject(sysfs, 'SYS',
+        self.useFixture(fixtures.MockPatchObject(devices, 'SYS',
                                                      str(self._root)))
         for function in (self.listed, self.read):
             self.useFixture(fixtures.MockPatchObject(
-                sysfs, function.__name__, function))
+                devices, function.__name__, function))
 
     def tell(self, data: Mapping[str, Any]) -> None:
         """By which targets a volume is connected from now on.
@@ -48,7 +48,7 @@ class Kernel(fixtures.Fixture):
             data.get('target_iqns') or [data['target_iqn']])
 
     def listed(self, *parts: str) -> frozenset[str]:
-        """What is in a directory, as :func:`sysfs.listed` tells it."""
+        """What is in a directory, as :func:`devices.listed` tells it."""
         if parts == ('class', 'block'):
             return self._really_listed(*parts) | {'vda'}
         return self._really_listed(*parts).union(

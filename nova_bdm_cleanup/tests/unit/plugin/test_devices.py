@@ -8,7 +8,7 @@ import os
 import fixtures
 from testtools import matchers
 
-from nova_bdm_cleanup.plugin import devices, sysfs
+from nova_bdm_cleanup.plugin import devices
 from nova_bdm_cleanup.tests.unit import base
 
 IQN = 'iqn.2010-10.org.openstack:array'
@@ -21,7 +21,7 @@ class DevicesTestCase(base.TestCase):
         super().setUp()
         self.root = self.tempdir()
         self.sys = os.path.join(self.root, 'sys')
-        self.useFixture(fixtures.MockPatchObject(sysfs, 'SYS', self.sys))
+        self.useFixture(fixtures.MockPatchObject(devices, 'SYS', self.sys))
 
     def write(self, path, text=None):
         path = os.path.join(self.sys, path)

@@ -8,7 +8,7 @@ import os
 import fixtures
 from hypothesis import given, strategies as st
 
-from nova_bdm_cleanup.plugin import devices, sessions, sysfs
+from nova_bdm_cleanup.plugin import devices, sessions
 from nova_bdm_cleanup.tests.unit.plugin import test_devices
 
 IQN = test_devices.IQN
@@ -199,7 +199,7 @@ class AsBeforeTest(SessionsTestCase):
 
     def test_no_sysfs(self):
         self.useFixture(fixtures.MockPatchObject(
-            sysfs, 'SYS', os.path.join(self.root, 'nowhere')))
+            devices, 'SYS', os.path.join(self.root, 'nowhere')))
         self.check(self.info())
 
 
@@ -216,8 +216,8 @@ class AllKindsTest(SessionsTestCase):
            is_listed=st.booleans())
     def test_its_own_targets_and_no_others(self, told, live, is_listed):
         self.useFixture(fixtures.MockPatchObject(
-            sysfs, 'SYS', os.path.join(self.tempdir(), 'sys')))
-        self.sys = sysfs.SYS
+            devices, 'SYS', os.path.join(self.tempdir(), 'sys')))
+        self.sys = devices.SYS
         self.device('vda')
         for number, (name, portal) in enumerate(live, 1):
             self.session(number, name, portal)
