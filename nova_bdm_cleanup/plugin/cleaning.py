@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Callable, TypeVar
 
+from nova import objects
 import nova.conf
 
 from nova_bdm_cleanup.cleanup import cleaner, loglines
@@ -50,6 +51,12 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
             cleaning.cleaner.unanswered, lambda seconds: access.cinder_for(
                 context, instance, Deadline(seconds, option=boot.SHARE)))
     return withheld
+
+
+def mappings(context: Any, instance: Any) -> Any:
+    """The BlockDeviceMappingList of an instance, read anew."""
+    return objects.BlockDeviceMappingList.get_by_instance_uuid(
+        context, instance.uuid)
 
 
 def take_out(bdms: Any, uuids: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 from nova.compute import manager as nova_manager, task_states
 from nova.network import neutron
@@ -52,9 +52,9 @@ _CLEANUP = (nova_manager.ComputeManager,
             '_delete_dangling_bdms(self, context, instance, bdms)')
 
 #: Called with the mappings between the cleanup and the virt driver.
-_DISKS = (nova_manager.ComputeManager,
-          '_get_instance_block_device_info(self, context, instance, '
-          'refresh_conn_info, bdms)')
+DISKS_TAKEN = (nova_manager.ComputeManager,
+               '_get_instance_block_device_info(self, context, instance, '
+               'refresh_conn_info, bdms)')
 
 #: How it is found out whether a guest is off.
 _STATE: Sequence[_Function] = (
@@ -65,11 +65,23 @@ _STATE: Sequence[_Function] = (
 
 _START: Sequence[_Function] = (
     (nova_manager.ComputeManager, '_power_on(self, context, instance)'),
-    _DISKS, *_STATE)
+    DISKS_TAKEN, *_STATE)
 
-#: What is called or replaced for one trigger, besides.
-_FOR: Mapping[str, Sequence[_Function]] = {
-    triggers.HARD_REBOOT.name: (
+
+class Needs(NamedTuple):
+    """What the hooks of one trigger need of this Nova, besides."""
+
+    #: What is called or replaced.
+    functions: Sequence[_Function]
+    #: A method of the manager, and one that it has to call.
+    calls: Sequence[tuple[str, str]]
+    #: Those of which it has to have the task states.
+    triggers: Sequence[Trigger]
+
+
+#: Those of moves are in :mod:`moves`.
+_NEEDS: Mapping[str, Needs] = {
+    triggers.HARD_REBOOT.name: Needs((
         (nova_manager.ComputeManager,
          '_reboot_instance(self, context, instance, block_device_info, '
          'reboot_type)'),
@@ -77,25 +89,23 @@ _FOR: Mapping[str, Sequence[_Function]] = {
          'power_off(self, instance, timeout, retry_interval)'),
         (neutron.API,
          'get_instance_nw_info(self, context, instance, kwargs)')),
-    triggers.START.name: _START,
+        (), (triggers.HARD_REBOOT, triggers.SOFT_REBOOT)),
+    triggers.START.name: Needs(
+        _START, ((START, DISKS),), (triggers.START,)),
     # Starts have to wait for it.
-    triggers.SWEEP.name: (
+    triggers.SWEEP.name: Needs((
         *_START,
         (LibvirtGuest,
          'get_xml_desc(self, dump_inactive, dump_sensitive, '
          'dump_migratable)'),
         (LibvirtGuest, 'detach_device(self, conf, persistent, live)')),
-    triggers.HOST_BOOT.name: (
+        ((START, DISKS),), (triggers.SWEEP,)),
+    triggers.HOST_BOOT.name: Needs((
         (nova_manager.ComputeManager,
          '_resume_guests_state(self, context, instance, net_info)'),
-        _DISKS, *_STATE),
-}
-
-_TRIGGERS_OF: Mapping[str, Sequence[Trigger]] = {
-    triggers.HARD_REBOOT.name: (triggers.HARD_REBOOT, triggers.SOFT_REBOOT),
-    triggers.START.name: (triggers.START,),
-    triggers.SWEEP.name: (triggers.SWEEP,),
-    triggers.HOST_BOOT.name: (triggers.HOST_BOOT,),
+        DISKS_TAKEN, *_STATE),
+        ((BOOT, '_init_instance'), ('_init_instance', RESUME),
+         (RESUME, DISKS)), (triggers.HOST_BOOT,)),
 }
 
 
@@ -109,29 +119,18 @@ def differences_for(name: str) -> list[str]:
 
     :param name: of the trigger
     """
-    if name not in _FOR:
-        from nova_bdm_cleanup.plugin import moves_fit
+    needs = _NEEDS.get(name)
+    if needs is None:
+        from nova_bdm_cleanup.plugin import moves
 
-        return _differences(moves_fit.FUNCTIONS[name], moves_fit.CALLS[name],
-                            moves_fit.TRIGGERS[name])
-    expected = list(_FOR[name])
+        needs = moves.NEEDS[name]
+    functions, calls = list(needs.functions), list(needs.calls)
     if name == triggers.HARD_REBOOT.name:
-        expected.append(_CLEANUP if has_builtin() else _DISKS)
-        calls = [(REBOOT, CLEANUP if has_builtin() else DISKS)]
-    elif name == triggers.HOST_BOOT.name:
-        calls = [(BOOT, '_init_instance'), ('_init_instance', RESUME),
-                 (RESUME, DISKS)]
-    else:
-        calls = [(START, DISKS)]
-    return _differences(expected, calls, _TRIGGERS_OF[name])
-
-
-def _differences(expected: Sequence[_Function],
-                 calls: Sequence[tuple[str, str]],
-                 used: Sequence[Trigger]) -> list[str]:
-    return (_differing(expected) or [
+        functions.append(_CLEANUP if has_builtin() else DISKS_TAKEN)
+        calls.append((REBOOT, CLEANUP if has_builtin() else DISKS))
+    return (_differing(functions) or [
         'ComputeManager.%s does not call %s' % call for call in calls
-        if not _calls(*call)]) + _unknown_states(used)
+        if not _calls(*call)]) + _unknown_states(needs.triggers)
 
 
 def has_builtin() -> bool:

@@ -16,7 +16,6 @@ import functools
 import threading
 from typing import Any, Callable
 
-from nova import objects
 from nova.compute import manager as nova_manager
 import nova.conf
 from oslo_log import log as logging
@@ -48,10 +47,11 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
         if _replaced:
             return
         _names[:] = names
-        builtin = vars(nova_manager.ComputeManager).get(fit.CLEANUP)
-        needs_disks = False
+        methods = vars(nova_manager.ComputeManager)
+        # Whether Nova reads the mappings again after the cleanup.
+        reads_again = False
         if triggers.HARD_REBOOT.name in names:
-            _replaced[fit.CLEANUP] = builtin
+            builtin = _replaced[fit.CLEANUP] = methods.get(fit.CLEANUP)
             if builtin is not None:
                 # Whoever unwraps it finds Nova's.
                 functools.update_wrapper(
@@ -60,28 +60,25 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
                     _delete_dangling_bdms)
             if builtin is None:
                 _wrap(fit.REBOOT, _cleaning_first)
-                needs_disks = True
-        if triggers.START.name in names:
-            _wrap(fit.START, functools.partial(
-                _cleaning_before, triggers.START))
-            needs_disks = True
+                reads_again = True
+        for trigger, method in ((triggers.START, fit.START),
+                                (triggers.HOST_BOOT, fit.RESUME)):
+            if trigger.name in names:
+                _wrap(method, functools.partial(_cleaning_before, trigger))
+                reads_again = True
         if (sweeps or triggers.START.name in names) and (
                 not fit.differences_for(triggers.SWEEP.name)):
             from nova_bdm_cleanup.plugin import sweeping
 
             _wrap(fit.START, sweeping.waiting)
-        if triggers.HOST_BOOT.name in names:
-            _wrap(fit.RESUME, functools.partial(
-                _cleaning_before, triggers.HOST_BOOT))
-            needs_disks = True
         if set(names) - set(triggers.BRINGS_BACK):
             from nova_bdm_cleanup.plugin import moves
 
             for name, wrap in moves.wraps(names):
                 _wrap(name, wrap)
-        if needs_disks:
+        if reads_again:
             _wrap(fit.DISKS, _without_withheld)
-        if fit.BOOT in vars(nova_manager.ComputeManager):
+        if fit.BOOT in methods:
             _wrap(fit.BOOT, _booting)
 
 
@@ -119,7 +116,7 @@ def _cleaning_first(original: Callable[..., Any]) -> Callable[..., Any]:
                          block_device_info: Any, reboot_type: str) -> Any:
         try:
             elevated = context.elevated()
-            bdms = _mappings(elevated, instance)
+            bdms = cleaning.mappings(elevated, instance)
             before = {bdm.uuid for bdm in bdms}
             self._delete_dangling_bdms(elevated, instance, bdms)
             _current.withheld = before - {bdm.uuid for bdm in bdms}
@@ -185,7 +182,7 @@ def _clean_before(manager: Any, context: Any, instance: Any,
     try:
         elevated = context.elevated()
         _current.withheld = cleaning.clean(
-            manager, elevated, instance, _mappings(elevated, instance),
+            manager, elevated, instance, cleaning.mappings(elevated, instance),
             trigger)
     except Exception:
         LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
@@ -237,15 +234,10 @@ def _without_withheld(original: Callable[..., Any]) -> Callable[..., Any]:
                                         **kwargs: Any) -> Any:
         withheld: frozenset[str] = getattr(_current, 'withheld', frozenset())
         if withheld and bdms is None:
-            bdms = _mappings(context, instance)
+            bdms = cleaning.mappings(context, instance)
         if bdms is not None:
             # They are another list than the cleanup was given.
             cleaning.take_out(bdms, withheld)
         return original(self, context, instance, *args, bdms=bdms, **kwargs)
 
     return _get_instance_block_device_info
-
-
-def _mappings(context: Any, instance: Any) -> Any:
-    return objects.BlockDeviceMappingList.get_by_instance_uuid(
-        context, instance.uuid)

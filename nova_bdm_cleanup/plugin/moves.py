@@ -20,14 +20,20 @@ import threading
 from typing import Any, Callable
 
 from nova import exception, objects
-from nova.compute import task_states, vm_states
+from nova.compute import manager as nova_manager, task_states, vm_states
 import nova.conf
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.cleanup import actions, loglines, move_triggers
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.plugin import boot, moves_fit
-from nova_bdm_cleanup.plugin.cleaning import clean, Cleaning, take_out
+from nova_bdm_cleanup.plugin import boot
+from nova_bdm_cleanup.plugin.cleaning import (
+    clean,
+    Cleaning,
+    mappings,
+    take_out,
+)
+from nova_bdm_cleanup.plugin.fit import DISKS, DISKS_TAKEN, Needs
 from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import DANGLING, Finding, Reason
@@ -47,6 +53,42 @@ _FIRST = 'resize_migrating'
 #: The operator's own word: Nova goes on as if nobody had looked.
 _TOLERATED = (Reason.OBSERVE_MODE, Reason.OPTED_OUT, Reason.NOT_SELECTED)
 
+_TERMINATE = '_terminate_volume_connections'
+_PREPARE = '_prep_block_device'
+_REBUILD = '_rebuild_default_impl'
+_CHECK = 'check_can_live_migrate_source'
+_OFFLOAD = '_shelve_offload_instance'
+_EVACUATE = '_do_rebuild_instance'
+
+_MANAGER = nova_manager.ComputeManager
+_TERMINATED = (_MANAGER, _TERMINATE + '(self, context, instance, bdms)')
+
+#: What the hooks need of this Nova, by the name of the trigger.
+NEEDS: Mapping[str, Needs] = {
+    'move': Needs(
+        (DISKS_TAKEN, _TERMINATED),
+        [(caller, called) for caller in ('_resize_instance', 'revert_resize')
+         for called in (DISKS, _TERMINATE)], (move_triggers.MOVE,)),
+    'shelve': Needs(
+        (DISKS_TAKEN, _TERMINATED),
+        ((_OFFLOAD, DISKS), (_OFFLOAD, _TERMINATE)),
+        (move_triggers.SHELVE,)),
+    'unshelve': Needs(
+        ((_MANAGER, _PREPARE + '(self, context, instance, bdms)'),),
+        (('_unshelve_instance', _PREPARE),), (move_triggers.UNSHELVE,)),
+    # Every release gives it other parameters, all of them by name.
+    'evacuate': Needs(
+        (DISKS_TAKEN, (_MANAGER, _REBUILD)),
+        ((_EVACUATE, _REBUILD), (_EVACUATE, _PREPARE),
+         ('_destroy_evacuated_instances', DISKS)),
+        (move_triggers.EVACUATE,)),
+    'live_migration': Needs(
+        ((_MANAGER, _CHECK + '(self, ctxt, instance, dest_check_data)'),),
+        (), (move_triggers.LIVE_MIGRATION,)),
+    'delete': Needs((DISKS_TAKEN,), (('_shutdown_instance', DISKS),),
+                    (move_triggers.DELETE,)),
+}
+
 #: What this thread has seen in the way of a server before its disks were
 #: disconnected: the server, the cleanup and the findings.
 _foreseen = threading.local()
@@ -62,18 +104,17 @@ def wraps(names: Sequence[str]) -> Iterator[
     disconnecting = {**leaving, **_by_state(names, move_triggers.DELETE)}
     returns = move_triggers.EVACUATE.name in names
     if disconnecting or returns:
-        yield moves_fit.DISKS, functools.partial(
+        yield DISKS, functools.partial(
             _before_the_driver, disconnecting, returns)
     if leaving:
-        yield moves_fit.TERMINATE, functools.partial(
-            _after_the_driver, leaving)
-    for trigger, method, wrap in (
-            (move_triggers.UNSHELVE, moves_fit.PREPARE, _unshelving),
-            (move_triggers.EVACUATE, moves_fit.REBUILD, _evacuating),
-            (move_triggers.LIVE_MIGRATION, moves_fit.CHECK,
-             _checking_source)):
+        yield _TERMINATE, _after(functools.partial(
+            _after_the_driver, leaving))
+    for trigger, method, act in (
+            (move_triggers.UNSHELVE, _PREPARE, _before_an_unshelve),
+            (move_triggers.EVACUATE, _REBUILD, _before_an_evacuation),
+            (move_triggers.LIVE_MIGRATION, _CHECK, _refuse_to_migrate)):
         if trigger.name in names:
-            yield method, wrap
+            yield method, _after(act)
 
 
 def _by_state(names: Sequence[str],
@@ -81,6 +122,25 @@ def _by_state(names: Sequence[str],
     """Those that are wanted, by the task states of Nova."""
     return {state: trigger for trigger in triggers if trigger.name in names
             for state in trigger.states}
+
+
+def _after(act: Callable[[Mapping[str, Any]], None]
+           ) -> Callable[[_Wrapped], _Wrapped]:
+    """A method of the manager comes after something else.
+
+    :param act: is given what the method is, by name
+    """
+    def wrap(original: _Wrapped) -> _Wrapped:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            act(signature.bind(*args, **kwargs).arguments)
+            return original(*args, **kwargs)
+
+        return wrapped
+
+    return wrap
 
 
 # On the host that the server leaves
@@ -105,13 +165,13 @@ def _before_the_driver(triggers: Mapping[str | None, Trigger],
                 refresh_conn_info
                 or instance.task_state == task_states.MIGRATING):
             trigger = move_triggers.EVACUATE
-            bdms = _mappings(context, instance)
+            bdms = mappings(context, instance)
         if trigger is None or refresh_conn_info:
             pass
         elif bdms is None and instance.task_state == _FIRST:
             # nova-compute died in a move and takes it back at its start: it
             # starts the guest by the addresses that are stored.
-            bdms = _mappings(context, instance)
+            bdms = mappings(context, instance)
             _withhold(self, context, instance, bdms, trigger)
         elif bdms is not None:
             kept = _neighbours_disks(self, context, instance, bdms, trigger)
@@ -178,18 +238,12 @@ def _not_to_disconnect(cleaning: Cleaning, finding: Finding) -> str:
 
 
 def _after_the_driver(triggers: Mapping[str | None, Trigger],
-                      original: _Wrapped) -> _Wrapped:
+                      given: Mapping[str, Any]) -> None:
     """The guest is off and its disks are disconnected; Cinder is next."""
-
-    @functools.wraps(original)
-    def _terminate_volume_connections(self: Any, context: Any, instance: Any,
-                                      bdms: Any) -> Any:
-        trigger = triggers.get(instance.task_state)
-        if trigger is not None:
-            _remove(self, context, instance, bdms, trigger)
-        return original(self, context, instance, bdms)
-
-    return _terminate_volume_connections
+    trigger = triggers.get(given['instance'].task_state)
+    if trigger is not None:
+        _remove(given['self'], given['context'], given['instance'],
+                given['bdms'], trigger)
 
 
 def _remove(manager: Any, context: Any, instance: Any, bdms: Any,
@@ -231,33 +285,19 @@ def _remove(manager: Any, context: Any, instance: Any, bdms: Any,
 # On the host that the server comes to
 
 
-def _unshelving(original: _Wrapped) -> _Wrapped:
+def _before_an_unshelve(given: Mapping[str, Any]) -> None:
     """The volumes of a server that is on no host are about to be connected."""
-
-    @functools.wraps(original)
-    def _prep_block_device(self: Any, context: Any, instance: Any,
-                           bdms: Any) -> Any:
-        # Builds and rebuilds come here, too.
-        if instance.vm_state == vm_states.SHELVED_OFFLOADED:
-            _withhold(self, context, instance, bdms, move_triggers.UNSHELVE)
-        return original(self, context, instance, bdms)
-
-    return _prep_block_device
+    # Builds and rebuilds come here, too.
+    if given['instance'].vm_state == vm_states.SHELVED_OFFLOADED:
+        _withhold(given['self'], given['context'], given['instance'],
+                  given['bdms'], move_triggers.UNSHELVE)
 
 
-def _evacuating(original: _Wrapped) -> _Wrapped:
+def _before_an_evacuation(given: Mapping[str, Any]) -> None:
     """A server is about to be made anew, whose host is dead."""
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def _rebuild_default_impl(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
-        if given.get('evacuate'):
-            _withhold(given['self'], given['context'], given['instance'],
-                      given['bdms'], move_triggers.EVACUATE)
-        return original(*args, **kwargs)
-
-    return _rebuild_default_impl
+    if given.get('evacuate'):
+        _withhold(given['self'], given['context'], given['instance'],
+                  given['bdms'], move_triggers.EVACUATE)
 
 
 def _withhold(manager: Any, context: Any, instance: Any, bdms: Any,
@@ -273,29 +313,20 @@ def _withhold(manager: Any, context: Any, instance: Any, bdms: Any,
 # Where the guest goes on
 
 
-def _checking_source(original: _Wrapped) -> _Wrapped:
-    """A live migration may still be refused, and nothing has happened yet."""
-
-    @functools.wraps(original)
-    def check_can_live_migrate_source(self: Any, ctxt: Any, instance: Any,
-                                      dest_check_data: Any) -> Any:
-        _refuse_to_migrate(self, ctxt, instance)
-        return original(self, ctxt, instance, dest_check_data)
-
-    return check_can_live_migrate_source
-
-
-def _refuse_to_migrate(manager: Any, context: Any, instance: Any) -> None:
+def _refuse_to_migrate(given: Mapping[str, Any]) -> None:
     """Refuse what would attach a disk that is not this server's.
+
+    Nothing has happened yet.
 
     :raises MigrationPreCheckError: which a scheduler takes for an answer
     """
+    context, instance = given['ctxt'], given['instance']
     obstacles = []
     try:
         refuses_all = CONF[GROUP].live_migration_refuse == 'all'
-        cleaning = Cleaning(manager, context.elevated(), instance,
+        cleaning = Cleaning(given['self'], context.elevated(), instance,
                             move_triggers.LIVE_MIGRATION)
-        bdms = _mappings(context, instance)
+        bdms = mappings(context, instance)
         if cleaning.observes:
             cleaning.run(bdms)
             return
@@ -325,11 +356,6 @@ def _whose(cleaning: Cleaning, finding: Finding, instance: Any) -> str:
 
 
 # What is common
-
-
-def _mappings(context: Any, instance: Any) -> Any:
-    return objects.BlockDeviceMappingList.get_by_instance_uuid(
-        context, instance.uuid)
 
 
 def _dangles(finding: Finding) -> bool:

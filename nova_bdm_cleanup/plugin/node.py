@@ -80,8 +80,8 @@ class NovaNode:
             with sweeping.going_on(instance.uuid):
                 cleaning.clean(
                     self._manager, self._context, instance,
-                    objects.BlockDeviceMappingList.get_by_instance_uuid(
-                        self._context, instance.uuid), triggers.SWEEP, seen)
+                    cleaning.mappings(self._context, instance),
+                    triggers.SWEEP, seen)
         except Exception:
             # Others are waiting for their turn.
             LOG.exception('bdm-cleanup failed; %s', triggers.SWEEP.goes_on,

@@ -140,7 +140,7 @@ class ProcessTest(testtools.TestCase):
                 if not name.startswith('nova_bdm_cleanup.tests')]
         for wing in ('watch.round', 'watch.metrics', 'prometheus', 'fleet',
                      'plugin.watching', 'plugin.sweeping', 'plugin.moves',
-                     'plugin.moves_fit', 'cleanup.move_triggers'):
+                     'cleanup.move_triggers'):
             self.assertNotIn('nova_bdm_cleanup.' + wing, ours)
         lines = 0
         for name in ours:

@@ -48,8 +48,10 @@ MUTANTS = (
     Mutant('move-removes-nothing',
            'A migration goes on with what dangles, and ends half done.',
            _MOVES, (
-               ('            _remove(self, context, instance, bdms, trigger)',
-                '            pass'),)),
+               ("        _remove(given['self'], given['context'], "
+                "given['instance'],\n"
+                "                given['bdms'], trigger)",
+                '        pass'),)),
 
     Mutant('what-could-not-be-removed-moves-along',
            'A step failed, and the migration attaches a stranger\'s disk.',
@@ -88,9 +90,9 @@ MUTANTS = (
     Mutant('dangling-disk-unshelved',
            'No call brings a shelved server back.',
            _MOVES, (
-               ('        if instance.vm_state == '
+               ("    if given['instance'].vm_state == "
                 'vm_states.SHELVED_OFFLOADED:\n',
-                '        if False:\n'),)),
+                '    if False:\n'),)),
 
     Mutant('removed-mapping-handed-to-nova',
            'A mapping is gone, and Nova fails to connect its disk.',
@@ -104,8 +106,8 @@ MUTANTS = (
     Mutant('evacuation-not-looked-at',
            'An evacuation attaches another project\'s volume.',
            _MOVES, (
-               ("        if given.get('evacuate'):\n",
-                "        if not given.get('evacuate'):\n"),)),
+               ("    if given.get('evacuate'):\n",
+                "    if not given.get('evacuate'):\n"),)),
 
     Mutant('evacuation-removes',
            'The old host cannot disconnect the disk when it comes back.',
