@@ -21,7 +21,6 @@ from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.cleanup.ports import (
-    CinderPort,
     Claim,
     HostPort,
     RebootLost,
@@ -29,6 +28,7 @@ from nova_bdm_cleanup.cleanup.ports import (
 )
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules.facts import (
     Attachment,
@@ -50,12 +50,8 @@ class StepFailed(Exception):
     """A step failed, which is in the log and the journal already."""
 
 
-class NotAsked(Exception):
-    """Cinder could not even be told what to do."""
-
-
-class SiblingStopped(Exception):
-    """The chain of another mapping of the volume ended early."""
+class NotBegun(Exception):
+    """What comes before a step does not allow it."""
 
 
 class Actions:
@@ -66,7 +62,7 @@ class Actions:
     :param deadline: no action is begun when it is over
     """
 
-    def __init__(self, host: HostPort, cinder: CinderPort,
+    def __init__(self, host: HostPort, cinder: Cinder,
                  entry: Entry, audit: loglines.LogLines,
                  trigger: Trigger, deadline: Deadline) -> None:
         self._host = host
@@ -135,8 +131,8 @@ class Actions:
         if self._trigger.gives_way:
             self._host.claim()
         if volume_id in self._stopped:
-            raise SiblingStopped('another mapping of the same volume could '
-                                 'not be removed')
+            raise NotBegun('another mapping of the same volume could not be '
+                           'removed')
 
     def record(self, name: str, outcome: str, **subject: Any) -> None:
         """Write a step to the journal."""
@@ -274,14 +270,13 @@ class Actions:
     def _force_detach(self, attachment: Attachment) -> bool:
         if self._host.used_by_others(attachment.volume_id):
             # The back end would take the volume from the whole host.
-            raise NotAsked(
+            raise NotBegun(
                 'another server on this host uses the volume; detach the '
-                'legacy attachment %s by hand'
-                % attachment.id)
+                'legacy attachment %s by hand' % attachment.id)
         try:
             connector = self._host.connector()
         except Exception as exc:
-            raise NotAsked('no connector of this host: %s' % exc) from exc
+            raise NotBegun('no connector of this host: %s' % exc) from exc
         return self._cinder.force_detach(attachment, connector)
 
     def _step(self, finding: Finding | None, name: str,
@@ -304,7 +299,7 @@ class Actions:
         raise StepFailed(name) from failure
 
 
-def obstacle_to_disconnect(host: HostPort, cinder: CinderPort,
+def obstacle_to_disconnect(host: HostPort, cinder: Cinder,
                            bdm: Bdm) -> str:
     """Why a disk must not be disconnected from this host; empty: it may.
 
@@ -333,14 +328,12 @@ def obstacle_to_disconnect(host: HostPort, cinder: CinderPort,
 
 def reason_of(error: Exception, trigger: Trigger) -> Reason:
     """The reason code of what a look or a step raised."""
-    if isinstance(error, TimedOut):
-        return Reason.TIMED_OUT
-    if isinstance(error, RebootLost):
-        return trigger.lost
-    if isinstance(error, errors.ProjectHidden):
-        return Reason.CANNOT_SEE_PROJECT
-    if isinstance(error, errors.ServiceTokenRequired):
-        return Reason.SERVICE_TOKEN_REQUIRED
-    if isinstance(error, errors.ApiError):
-        return Reason.CINDER_UNKNOWN
+    for kind, reason in (
+            (TimedOut, Reason.TIMED_OUT),
+            (RebootLost, trigger.lost),
+            (errors.ProjectHidden, Reason.CANNOT_SEE_PROJECT),
+            (errors.ServiceTokenRequired, Reason.SERVICE_TOKEN_REQUIRED),
+            (errors.ApiError, Reason.CINDER_UNKNOWN)):
+        if isinstance(error, kind):
+            return reason
     return Reason.STEP_FAILED

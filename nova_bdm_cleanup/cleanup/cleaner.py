@@ -12,25 +12,13 @@ from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.cleanup import actions, loglines, witness
-from nova_bdm_cleanup.cleanup.ports import CinderPort, HostPort
+from nova_bdm_cleanup.cleanup.ports import HostPort
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
-from nova_bdm_cleanup.rules.facts import (
-    Action,
-    Attachment,
-    Bdm,
-    DeleteAttachment,
-    Finding,
-    Plan,
-    Policy,
-    Reason,
-    RemoveBdm,
-    Server,
-    Snapshot,
-    Volume,
-    WitnessAnswer,
-)
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Plan, Reason, WitnessAnswer
 from nova_bdm_cleanup.store.journal import (
     Charge,
     Journal,
@@ -61,9 +49,9 @@ class Cleaner:
     :param now: gives the time, with its time zone
     """
 
-    def __init__(self, host: HostPort, cinder: CinderPort,
+    def __init__(self, host: HostPort, cinder: Cinder,
                  journal: Journal, audit: loglines.LogLines,
-                 policy: Policy, trigger: Trigger, deadline: Deadline,
+                 policy: facts.Policy, trigger: Trigger, deadline: Deadline,
                  now: Callable[[], datetime.datetime] = _utcnow,
                  seen: Collection[tuple[str, str]] | None = None) -> None:
         self._host = host
@@ -76,7 +64,7 @@ class Cleaner:
         self._seen = seen
         self._now = now
         #: What must not be connected, by the last look that was answered.
-        self._left_out: dict[str, Finding] = {}
+        self._left_out: dict[str, facts.Finding] = {}
         #: The mappings of which an hour has had enough.
         self._over_limit: frozenset[str] = frozenset()
         #: The guest is on, and is going to be off.
@@ -86,7 +74,7 @@ class Cleaner:
         #: What was found, as far as it was acted on.
         self.plan = Plan()
         #: What Cinder last told of the volumes, by their id.
-        self.volumes: Mapping[str, Volume | None] = {}
+        self.volumes: Mapping[str, facts.Volume | None] = {}
         #: The uuids of the mappings that were removed.
         self.removed: frozenset[str] = frozenset()
         #: What kept Cinder from being asked, the last time that it was tried.
@@ -94,7 +82,8 @@ class Cleaner:
         #: Seconds spent on asking it.
         self.asking = 0.0
 
-    def clean(self, server: Server, bdms: Sequence[Bdm]) -> frozenset[str]:
+    def clean(self, server: facts.Server,
+              bdms: Sequence[facts.Bdm]) -> frozenset[str]:
         """Find what is inconsistent at a server and remove what may be.
 
         Never raises because of Cinder, the host, Nova or the journal.
@@ -126,7 +115,7 @@ class Cleaner:
                 if uuid not in self.removed)
         return self.removed.union(self._left_out)
 
-    def foresee(self, server: Server, bdms: Sequence[Bdm]) -> Plan:
+    def foresee(self, server: facts.Server, bdms: Sequence[facts.Bdm]) -> Plan:
         """What is going to be found when the guest is off.
 
         Nothing of it is logged, and nothing is changed.
@@ -143,7 +132,8 @@ class Cleaner:
                 plan = plan.withhold(Reason.OVER_LIMIT)
         return plan
 
-    def report(self, server: Server, bdms: Sequence[Bdm]) -> frozenset[str]:
+    def report(self, server: facts.Server,
+               bdms: Sequence[facts.Bdm]) -> frozenset[str]:
         """Find the same where nothing may be changed.
 
         The virt driver turns the soft reboot of a guest that hangs into a hard
@@ -159,8 +149,8 @@ class Cleaner:
             self._audit.left_out_of_guest(self._left_out.values())
         return frozenset(self._left_out)
 
-    def _look(self, server: Server,
-              bdms: Sequence[Bdm] | None = None) -> Plan:
+    def _look(self, server: facts.Server,
+              bdms: Sequence[facts.Bdm] | None = None) -> Plan:
         """What is to be done for all that is known; nothing when unknown.
 
         :param bdms: its mappings, if they were read just now
@@ -175,7 +165,7 @@ class Cleaner:
             return plan.withhold(Reason.OBSERVE_MODE)
         return plan
 
-    def _plan(self, server: Server, bdms: Sequence[Bdm]) -> Plan:
+    def _plan(self, server: facts.Server, bdms: Sequence[facts.Bdm]) -> Plan:
         """One look.  What only a plan with something to do is worth asking
         Nova for is asked for only then.
         """
@@ -187,7 +177,7 @@ class Cleaner:
             self._audit.unread(len(attachments))
 
         # As if Cinder were the right one, which is asked for when it matters.
-        snapshot = Snapshot(server, tuple(bdms), volumes, attachments,
+        snapshot = facts.Snapshot(server, tuple(bdms), volumes, attachments,
                             WitnessAnswer.KNOWN, self._cinder.sees_all)
         plan = self._decide(snapshot)
         if not plan.due:
@@ -217,7 +207,7 @@ class Cleaner:
                               if uuid not in self._over_limit}
         return plan
 
-    def _decide(self, snapshot: Snapshot) -> Plan:
+    def _decide(self, snapshot: facts.Snapshot) -> Plan:
         plan = rules.decide(snapshot, self._policy, self._now())
         if self._trigger.finds_stale and self._seen is None:
             return plan
@@ -236,12 +226,12 @@ class Cleaner:
     def _reason_of(self, error: Exception) -> Reason:
         return actions.reason_of(error, self._trigger)
 
-    def _witness(self, snapshot: Snapshot) -> WitnessAnswer:
+    def _witness(self, snapshot: facts.Snapshot) -> WitnessAnswer:
         if not rules.needs_witness(snapshot):
             return WitnessAnswer.KNOWN
         return witness.ask(self._host.witnesses(), self._cinder.knows_any)
 
-    def _look_again(self, first: Plan, server: Server) -> Plan:
+    def _look_again(self, first: Plan, server: facts.Server) -> Plan:
         """The first plan, less every action that is no longer called for."""
         try:
             second = self._plan(server, self._host.bdms())
@@ -250,7 +240,7 @@ class Cleaner:
             return first.withhold(self._reason_of(exc))
         return rules.confirm(first, second)
 
-    def _act(self, plan: Plan, server: Server) -> frozenset[str]:
+    def _act(self, plan: Plan, server: facts.Server) -> frozenset[str]:
         """Carry a plan out.
 
         :returns: the uuids of the mappings that are gone
@@ -266,8 +256,9 @@ class Cleaner:
                 server=server.uuid)
         except LimitReached as exc:
             # What is over one limit must not keep the rest from being done.
-            return self._act_on_the_rest(plan, server, (
-                RemoveBdm if exc.account == REMOVALS else DeleteAttachment))
+            return self._act_on_the_rest(
+                plan, server, facts.RemoveBdm if exc.account == REMOVALS
+                else facts.DeleteAttachment)
         except Exception as exc:
             self._audit.unrecorded(exc)
             self._audit.plan(
@@ -286,8 +277,8 @@ class Cleaner:
                              time.monotonic() - begun, entry.id)
         return frozenset(acting.removed)
 
-    def _act_on_the_rest(self, plan: Plan, server: Server,
-                         kind: type[Action]) -> frozenset[str]:
+    def _act_on_the_rest(self, plan: Plan, server: facts.Server,
+                         kind: type[facts.Action]) -> frozenset[str]:
         """Act, but on nothing of a kind of which an hour has had enough."""
         withheld = plan.withhold(Reason.OVER_LIMIT, kind)
         self._over_limit = plan.dangling - withheld.dangling
@@ -298,7 +289,7 @@ class Cleaner:
         return self._act(withheld, server) if withheld.due else frozenset()
 
     def _act_in_order(self, acting: actions.Actions, plan: Plan,
-                      server: Server) -> None:
+                      server: facts.Server) -> None:
         try:
             acting.power_off()
         except actions.StepFailed:
@@ -311,7 +302,8 @@ class Cleaner:
             f for f, before in zip(again.findings, plan.findings)
             if before.is_due and not f.is_due)))
         for finding in again.findings:
-            if isinstance(finding.action, RemoveBdm) and not finding.is_due:
+            if not finding.is_due and isinstance(
+                    finding.action, facts.RemoveBdm):
                 acting.leave(finding)
         for finding in again.due:
             try:
@@ -327,11 +319,11 @@ class Cleaner:
             findings=[_finding_record(f)
                       for f in plan.summed_up().findings])
 
-    def _action_record(self, finding: Finding) -> dict[str, Any]:
+    def _action_record(self, finding: facts.Finding) -> dict[str, Any]:
         record: dict[str, Any] = {'reason': str(finding.reason),
                                   'explanation': finding.explanation}
         action = finding.action
-        if isinstance(action, RemoveBdm):
+        if isinstance(action, facts.RemoveBdm):
             record.update(kind='remove-bdm',
                           bdm=dict(self._host.row(action.bdm)),
                           attachments=[_attachment_record(a)
@@ -342,14 +334,14 @@ class Cleaner:
         return record
 
 
-def _attachment_record(attachment: Attachment) -> dict[str, Any]:
+def _attachment_record(attachment: facts.Attachment) -> dict[str, Any]:
     """Without the connection information, which may hold secrets."""
     return {'id': attachment.id, 'volume_id': attachment.volume_id,
             'server_id': attachment.server_id, 'status': attachment.status,
             'connected': attachment.connected}
 
 
-def _finding_record(finding: Finding) -> dict[str, Any]:
+def _finding_record(finding: facts.Finding) -> dict[str, Any]:
     return {'reason': str(finding.reason),
             'withheld': str(finding.withheld) if finding.withheld else None,
             'volume': finding.volume_id,

@@ -1,47 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two interfaces that the cleaner talks to: Cinder's and the host's."""
+"""What the cleaner asks of Nova and the hypervisor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 import contextlib
 from typing import Any, Callable, NamedTuple, Protocol
 
-from nova_bdm_cleanup.rules.facts import (
-    Answers,
-    Attachment,
-    Bdm,
-    Finding,
-    Server,
-    Swap,
-)
-
-
-class CinderPort(Protocol):
-    """Implemented by :class:`nova_bdm_cleanup.openstack.cinder.Cinder`."""
-
-    @property
-    def sees_all(self) -> bool:
-        """Whether the credentials see every project."""
-
-    def look(self, server_id: str, bdms: Sequence[Bdm],
-             project: str | None = None) -> Answers:
-        """All that Cinder knows of one server's disks."""
-
-    def knows_any(self, volume_ids: Sequence[str]) -> bool:
-        """Whether at least one of some volumes exists in this Cinder."""
-
-    def attaches(self, server_id: str, volume_id: str,
-                 attachment_id: str | None) -> bool | None:
-        """Whether a server has a volume; None: nobody can tell."""
-
-    def delete_attachment(self, attachment_id: str,
-                          complete: bool = False) -> bool:
-        """Delete an attachment; False: it was gone already."""
-
-    def force_detach(self, attachment: Attachment,
-                     connector: Mapping[str, Any]) -> bool:
-        """Detach a legacy attachment; False: it was gone already."""
+from nova_bdm_cleanup.rules.facts import Attachment, Bdm, Finding, Server, Swap
 
 
 class RebootLost(Exception):

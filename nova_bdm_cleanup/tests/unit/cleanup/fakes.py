@@ -20,13 +20,12 @@ import dataclasses
 from typing import Any, Callable
 
 from nova_bdm_cleanup.cleanup.ports import (
-    CinderPort,
     Claim,
     HostPort,
     RebootLost,
     Undecided,
 )
-from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack import cinder, errors
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Answers
 from nova_bdm_cleanup.store.database import Database
@@ -225,8 +224,8 @@ class World:
         return _Journal(self, path)
 
 
-class Host:
-    """A :class:`HostPort` over a world."""
+class Host(HostPort):
+    """Nova and the hypervisor over a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -368,8 +367,8 @@ class Host:
         world.connected.discard(volume_id)
 
 
-class Cinder:
-    """A :class:`CinderPort` over a world.
+class Cinder(cinder.Cinder):
+    """What a cleanup asks of Cinder and tells it, over a world.
 
     :param service_token: whether deletes are sent with a service token
     :param sees_all: whether the credentials see every project
@@ -382,7 +381,8 @@ class Cinder:
         self._service_token = service_token
 
     def look(self, server_id: str, bdms: Sequence[facts.Bdm],
-             project: str | None = None) -> Answers:
+             project: str | None = None,
+             named: Sequence[str] = ()) -> Answers:
         world = self._world
         with world.call('look'):
             carried = {b.attachment_id for b in bdms}
@@ -480,9 +480,3 @@ class _Database(Database):
         with self._world.call('journal-append' if args[2:]
                               else 'journal-begin'):
             return super().write(*args)
-
-
-def check_protocols() -> tuple[HostPort, CinderPort]:
-    """For mypy: the fakes implement the interfaces."""
-    world = World()
-    return Host(world), Cinder(world)

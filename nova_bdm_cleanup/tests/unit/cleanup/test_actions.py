@@ -38,8 +38,7 @@ class ReasonTest(base.TestCase):
         (errors.Refused(), Reason.CINDER_UNKNOWN),
         (errors.Unusable(), Reason.CINDER_UNKNOWN),
         (errors.BadAnswer(), Reason.CINDER_UNKNOWN),
-        (actions.NotAsked(), Reason.STEP_FAILED),
-        (actions.SiblingStopped(), Reason.STEP_FAILED),
+        (actions.NotBegun(), Reason.STEP_FAILED),
         (KeyError('a bug'), Reason.STEP_FAILED))]
 
     def test_reason(self):
