@@ -30,14 +30,8 @@ from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Bdm,
-    DeleteAttachment,
-    Finding,
-    Reason,
-    RemoveBdm,
-)
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.store.journal import Entry
 
 T = TypeVar('T')
@@ -96,11 +90,11 @@ class Actions:
         if self._trigger.switches_off:
             self._step(None, 'power-off', self._host.power_off)
 
-    def leave(self, finding: Finding) -> None:
+    def leave(self, finding: facts.Finding) -> None:
         """Something of a finding's volume stays, so it is not let go of."""
         self._stopped.add(finding.volume_id)
 
-    def carry_out(self, finding: Finding) -> None:
+    def carry_out(self, finding: facts.Finding) -> None:
         """Do what one finding asks for.
 
         :raises StepFailed: the chain of this disk ended early
@@ -111,15 +105,15 @@ class Actions:
             self.leave(finding)
             raise
 
-    def _carry_out(self, finding: Finding) -> None:
+    def _carry_out(self, finding: facts.Finding) -> None:
         self._step(finding, 'begin', functools.partial(
             self._may_begin, finding.volume_id), quiet=True)
         self._audit.removing(finding)
         action = finding.action
         with contextlib.ExitStack() as guards:
-            if isinstance(action, RemoveBdm) and not action.disconnect:
+            if isinstance(action, facts.RemoveBdm) and not action.disconnect:
                 self._drop(finding, action.bdm)
-            elif isinstance(action, RemoveBdm):
+            elif isinstance(action, facts.RemoveBdm):
                 self._guard(finding, guards)
                 self._remove(finding, action)
             elif action is not None:
@@ -154,13 +148,14 @@ class Actions:
                 self._audit.unrecorded(exc)
             self._recording = False
 
-    def _guard(self, finding: Finding, guards: contextlib.ExitStack) -> None:
+    def _guard(self, finding: facts.Finding,
+               guards: contextlib.ExitStack) -> None:
         self._step(
             finding, 'guard',
             lambda: guards.enter_context(
                 self._host.guard(finding.volume_id or '')), quiet=True)
 
-    def _remove(self, finding: Finding, action: RemoveBdm) -> None:
+    def _remove(self, finding: facts.Finding, action: facts.RemoveBdm) -> None:
         """Remove a mapping, and then what is left of it in Cinder."""
         bdm = action.bdm
         if self._trigger.gives_way:
@@ -186,14 +181,14 @@ class Actions:
         for attachment in action.attachments:
             self._delete(finding, attachment)
 
-    def _drop(self, finding: Finding, bdm: Bdm) -> None:
+    def _drop(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         """Remove a mapping of a disk that the server keeps by another."""
         self.record('disconnect', 'skipped', bdm=bdm.uuid,
                     detail='another mapping has the disk')
         self._destroy(finding, bdm)
         self._tell(finding)
 
-    def _destroy(self, finding: Finding, bdm: Bdm) -> None:
+    def _destroy(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         # Also should it fail: perhaps only its answer is lost.
         self.removals += 1
         self._step(finding, 'destroy',
@@ -201,7 +196,7 @@ class Actions:
                    bdm=bdm.uuid, volume=bdm.volume_id)
         self.removed.add(bdm.uuid)
 
-    def _release(self, finding: Finding, action: DeleteAttachment,
+    def _release(self, finding: facts.Finding, action: facts.DeleteAttachment,
                  guards: contextlib.ExitStack) -> None:
         """Delete an attachment that has no mapping any more."""
         attachment = action.attachment
@@ -222,14 +217,14 @@ class Actions:
         self._delete(finding, attachment)
         self._tell(finding)
 
-    def _tidy(self, finding: Finding, bdm: Bdm) -> None:
+    def _tidy(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         try:
             self._host.tidy(bdm)
         except Exception as exc:
             # Nothing is wrong with the disk; Cinder must be told all the same.
             self._audit.untidy(finding, exc)
 
-    def _tell(self, finding: Finding) -> None:
+    def _tell(self, finding: facts.Finding) -> None:
         self._audit.removed(finding, self._entry.id)
         try:
             self._host.report(finding)
@@ -237,7 +232,7 @@ class Actions:
             # An event more or less; the removal itself is complete.
             self._audit.unreported(finding, exc)
 
-    def _disconnect(self, finding: Finding, disk: Bdm,
+    def _disconnect(self, finding: facts.Finding, disk: facts.Bdm,
                     **subject: Any) -> None:
         obstacle = self._step(finding, 'neighbours', functools.partial(
             obstacle_to_disconnect, self._host, self._cinder, disk),
@@ -253,11 +248,12 @@ class Actions:
             self.record('disconnect', 'skipped', volume=disk.volume_id,
                         detail=NOT_HERE, **subject)
 
-    def _skip(self, finding: Finding, why: str, **subject: Any) -> None:
+    def _skip(self, finding: facts.Finding, why: str, **subject: Any) -> None:
         self._audit.left(finding, why)
         self.record('disconnect', 'skipped', detail=why, **subject)
 
-    def _delete(self, finding: Finding, attachment: Attachment) -> None:
+    def _delete(self, finding: facts.Finding,
+                attachment: facts.Attachment) -> None:
         if attachment.is_legacy:
             delete = functools.partial(self._force_detach, attachment)
         else:
@@ -267,7 +263,7 @@ class Actions:
         self._step(finding, 'delete-attachment', delete,
                    attachment=attachment.id, volume=attachment.volume_id)
 
-    def _force_detach(self, attachment: Attachment) -> bool:
+    def _force_detach(self, attachment: facts.Attachment) -> bool:
         if self._host.used_by_others(attachment.volume_id):
             # The back end would take the volume from the whole host.
             raise NotBegun(
@@ -279,7 +275,7 @@ class Actions:
             raise NotBegun('no connector of this host: %s' % exc) from exc
         return self._cinder.force_detach(attachment, connector)
 
-    def _step(self, finding: Finding | None, name: str,
+    def _step(self, finding: facts.Finding | None, name: str,
               func: Callable[[], T], quiet: bool = False,
               **subject: Any) -> T:
         """Do one step; record it, and audit it when it fails."""
@@ -300,7 +296,7 @@ class Actions:
 
 
 def obstacle_to_disconnect(host: HostPort, cinder: Cinder,
-                           bdm: Bdm) -> str:
+                           bdm: facts.Bdm) -> str:
     """Why a disk must not be disconnected from this host; empty: it may.
 
     Asked anew before each disconnect, as late as can be.  Only what is proved

@@ -72,44 +72,35 @@ class LogLines:
             if finding.withheld is not None:
                 self._count(finding.withheld)
         for finding in plan.summed_up().findings:
-            if finding.is_due:
-                continue
-            if finding.withheld is not None:
-                self._withheld(finding)
-            else:
+            why = finding.withheld
+            if why is not None:
+                self._line(
+                    levels.INFO if why in _CALM else levels.WARNING,
+                    'withheld', finding.reason, '%s; not acted on (%s): %s' % (
+                        finding.explanation, why,
+                        finding.obstacle or guards.WORDS.get(why, why)),
+                    finding)
+            elif not finding.is_due:
                 self._line(_level(finding.reason), 'kept', finding.reason,
                            finding.explanation, finding)
-
-    def _withheld(self, finding: facts.Finding) -> None:
-        why = finding.withheld or finding.reason
-        self._line(
-            levels.INFO if why in _CALM else levels.WARNING,
-            'withheld', finding.reason,
-            '%s; not acted on (%s): %s' % (
-                finding.explanation, why,
-                finding.obstacle or guards.WORDS.get(why, why)), finding)
 
     def removing(self, finding: facts.Finding) -> None:
         """An action is about to begin: what goes, and why."""
         if _is_row_only(finding):
-            text = ("Removing block device mapping %s of volume '%s' from "
-                    "Nova, and nothing else: %s" % (
-                        finding.bdm.uuid if finding.bdm else '-',
-                        finding.volume_id, finding.explanation))
+            text = ("block device mapping %s of volume '%s' from Nova, and "
+                    "nothing else" % (
+                        finding.bdm and finding.bdm.uuid, finding.volume_id))
         elif isinstance(finding.action, facts.RemoveBdm):
             # The words of Nova's own cleanup, for which operators have
             # searched their logs since 2023.2.
-            text = ("Removing stale volume attachment %s from instance for "
-                    "volume '%s': %s" % (
-                        "'%s'" % finding.attachment_id
-                        if finding.attachment_id else '(none recorded)',
-                        finding.volume_id, finding.explanation))
+            text = "stale volume attachment %s from instance for volume '%s'" \
+                % ("'%s'" % finding.attachment_id if finding.attachment_id
+                   else '(none recorded)', finding.volume_id)
         else:
-            text = ("Removing stale volume attachment '%s' of volume '%s' "
-                    "from Cinder: %s" % (finding.attachment_id,
-                                         finding.volume_id,
-                                         finding.explanation))
-        self._line(levels.INFO, 'removing', finding.reason, text, finding)
+            text = "stale volume attachment '%s' of volume '%s' from Cinder" \
+                % (finding.attachment_id, finding.volume_id)
+        self._line(levels.INFO, 'removing', finding.reason, 'Removing %s: %s'
+                   % (text, finding.explanation), finding)
 
     def removed(self, finding: facts.Finding, entry: str) -> None:
         """An action is complete; most mappings can be brought back."""

@@ -18,8 +18,7 @@ MOVE = Trigger(
     states=frozenset(('resize_migrating', 'resize_reverting')),
     lost=Reason.MOVE_LOST,
     goes_on='the move goes on',
-    next_try='a hard reboot tries again',
-    finds_stale=False)
+    next_try='a hard reboot tries again')
 
 #: The server leaves its host.
 SHELVE = Trigger(
@@ -28,8 +27,7 @@ SHELVE = Trigger(
     lost=Reason.MOVE_LOST,
     goes_on='the server is shelved',
     next_try='an unshelve tries again',
-    is_locked=True,
-    finds_stale=False)
+    is_locked=True)
 
 #: It comes back, perhaps on another host.
 UNSHELVE = Trigger(
@@ -39,8 +37,7 @@ UNSHELVE = Trigger(
     goes_on='the server is unshelved',
     next_try='the next unshelve or hard reboot tries again',
     is_locked=True,
-    is_hostless=True,
-    finds_stale=False)
+    is_hostless=True)
 
 #: The host that the server was on is dead, and may come back and disconnect
 #: what its rows name.
@@ -51,8 +48,7 @@ EVACUATE = Trigger(
     goes_on='the evacuation goes on',
     next_try='the next hard reboot or start removes it',
     comes_from_elsewhere=True,
-    only_reports=Reason.EVACUATED,
-    finds_stale=False)
+    only_reports=Reason.EVACUATED)
 
 #: The guest runs, and keeps what it has.
 LIVE_MIGRATION = Trigger(
@@ -62,7 +58,6 @@ LIVE_MIGRATION = Trigger(
     goes_on='the live migration goes on',
     next_try='a hard reboot removes it',
     only_reports=Reason.GUEST_RUNNING,
-    finds_stale=False,
     longest=10.0)
 
 #: Its disks are disconnected once more, and then the server is gone.
@@ -71,5 +66,4 @@ DELETE = Trigger(
     states=frozenset(('deleting',)),
     lost=Reason.MOVE_LOST,
     goes_on='the server is deleted',
-    next_try='nothing is left to be done',
-    finds_stale=False)
+    next_try='nothing is left to be done')

@@ -34,7 +34,7 @@ class Trigger:
     #: Nothing is ever removed, for this reason.
     only_reports: Reason | None = None
     #: Stale attachments are looked for, too.
-    finds_stale: bool = True
+    finds_stale: bool = False
     #: So many seconds are waited at most, whatever the options allow.
     longest: float | None = None
     #: Only a server that is stopped, and only for as long as nobody wants it.
@@ -50,7 +50,8 @@ HARD_REBOOT = Trigger(
     goes_on='the reboot goes on',
     next_try='the next hard reboot tries again',
     switches_off=True,
-    is_locked=True)
+    is_locked=True,
+    finds_stale=True)
 
 #: It changes nothing, and no release before Nova 28 asks Cinder for anything
 #: in one.
@@ -63,6 +64,7 @@ SOFT_REBOOT = Trigger(
     switches_off=True,
     is_locked=True,
     only_reports=Reason.SOFT_REBOOT,
+    finds_stale=True,
     longest=5.0)
 
 #: Also undelete, and a start that nova-compute takes up again.
@@ -71,7 +73,8 @@ START = Trigger(
     states=frozenset(('powering-on', 'restoring')),
     lost=Reason.START_LOST,
     goes_on='the start goes on',
-    next_try='the next start tries again')
+    next_try='the next start tries again',
+    finds_stale=True)
 
 #: Nova marks the server in no way while it resumes it.
 HOST_BOOT = Trigger(
@@ -79,8 +82,7 @@ HOST_BOOT = Trigger(
     states=frozenset((None,)),
     lost=Reason.START_LOST,
     goes_on='the server is resumed',
-    next_try='the next cleanup of the server tries again',
-    finds_stale=False)
+    next_try='the next cleanup of the server tries again')
 
 #: A server that is off, in the background.  Whoever starts it meanwhile must
 #: not wait, so that little time is spent on it and each disk asks anew.
@@ -90,7 +92,6 @@ SWEEP = Trigger(
     lost=Reason.SWEEP_LOST,
     goes_on='the server stays off',
     next_try='the next round tries again',
-    finds_stale=False,
     longest=10.0,
     gives_way=True)
 
@@ -100,8 +101,7 @@ AUDIT = Trigger(
     states=frozenset((None,)),
     lost=Reason.SWEEP_LOST,
     goes_on='nothing was to be changed',
-    next_try='the next round looks again',
-    finds_stale=False)
+    next_try='the next round looks again')
 
 #: The names of those that bring a server back on its own host.  The others are
 #: in :mod:`move_triggers`.

@@ -12,7 +12,7 @@ import collections
 from collections import Counter
 from collections.abc import Iterator, Mapping
 import dataclasses
-from typing import Any, Callable, Protocol, TypeVar
+from typing import Any, Callable, TypeVar
 import urllib.parse
 
 from keystoneauth1 import exceptions as ksa_exceptions
@@ -21,16 +21,6 @@ from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 
 T = TypeVar('T')
-
-
-class _WithId(Protocol):
-
-    @property
-    def id(self) -> str:
-        """In the one form that ids have here."""
-
-
-Thing = TypeVar('Thing', bound=_WithId)
 
 #: The ``request`` method of a keystoneauth ``LegacyJsonAdapter``: takes path
 #: and method, returns the response and its decoded body.
@@ -161,7 +151,7 @@ class Api:
                              if microversion else None)
 
     def one(self, kind: str, identifier: str,
-            parse: Callable[[Mapping[str, Any]], Thing]) -> Thing | None:
+            parse: Callable[[Mapping[str, Any]], T]) -> T | None:
         """One thing by its id; None: it does not exist, as these credentials
         see it.
 
@@ -171,11 +161,12 @@ class Api:
             body = self.get('/%ss/%s' % (kind, answers.quoted(identifier)))
         except errors.NotFound:
             return None
-        found = parse(answers.record(body, kind))
-        if found.id != identifier:
+        found = answers.record(body, kind)
+        known_as = answers.identifier(found, 'id')
+        if known_as != identifier:
             raise errors.BadAnswer('asked for %s %s, %s answered with %s' % (
-                kind, identifier, self.name, found.id))
-        return found
+                kind, identifier, self.name, known_as))
+        return parse(found)
 
     def pages(self, path: str, key: str, query: Mapping[str, str],
               limit: int | None, follow_links: bool

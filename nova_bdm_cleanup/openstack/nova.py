@@ -156,7 +156,8 @@ class Nova:
         :raises BadInput: when there is none, or more than one
         """
         wanted = spelling.identifier(name_or_id)
-        server = self.server(wanted) if _is_id(wanted) else None
+        server = (self.server(wanted)
+                  if all(c.isalnum() or c in '-_' for c in wanted) else None)
         if server is not None:
             return server
         # Nova's filter is a regular expression; only the same name counts.
@@ -303,21 +304,14 @@ def _without_ids(disk: Disk) -> Disk:
     return Disk(disk.volume_id, device=disk.device)
 
 
-def _is_id(text: str) -> bool:
-    return all(c.isalnum() or c in '-_' for c in text)
-
-
 def _server(record: Mapping[str, Any]) -> ComputeServer:
-    status = answers.text(record, 'status')
-    if status == _UNKNOWN:
-        return ComputeServer(
-            id=answers.identifier(record, 'id'), name='', status=status,
-            project=answers.optional_text(record, 'tenant_id'))
-    return ComputeServer(
+    known = ComputeServer(
         id=answers.identifier(record, 'id'),
         name=str(record.get('name') or ''),
-        status=status,
-        project=answers.optional_text(record, 'tenant_id'),
+        status=answers.text(record, 'status'),
+        project=answers.optional_text(record, 'tenant_id'))
+    return known if known.is_unknown else dataclasses.replace(
+        known,
         host=answers.optional_text(record, 'OS-EXT-SRV-ATTR:host'),
         task_state=answers.optional_text(record, 'OS-EXT-STS:task_state'),
         locked=record.get('locked') is True,

@@ -46,6 +46,8 @@ def _start(conf: cfg.ConfigOpts) -> None:
     if not problems:
         # Nova's manager is imported right after this anyway; not before the
         # options are known to be good.
+        from nova import version as nova_version
+
         from nova_bdm_cleanup.plugin import fit, hook
 
         problems = fit.differences()
@@ -69,7 +71,8 @@ def _start(conf: cfg.ConfigOpts) -> None:
     for text in options.without_effect(conf):
         LOG.warning('bdm-cleanup: %s', text)
     active = 'bdm-cleanup %s is active in Nova %s: %s' % (
-        VERSION, _nova_version(), _options(conf, names))
+        VERSION, nova_version.version_string_with_package(),
+        _options(conf, names))
     hook.install(names, settings.sweep_stopped)
     if settings.sweep_stopped and not hook.can_sweep():
         LOG.error('bdm-cleanup: [bdm_cleanup] sweep_stopped is not carried '
@@ -140,11 +143,4 @@ def _word(value: Any) -> str:
     if isinstance(value, list):
         return ','.join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _nova_version() -> str:
-    from nova import version as nova_version
-
-    text: str = nova_version.version_string_with_package()
-    return text
 

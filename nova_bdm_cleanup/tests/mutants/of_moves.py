@@ -82,8 +82,8 @@ MUTANTS = (
            'No server with a dangling mapping can be shelved.',
            _TRIGGERS, (
                ("    next_try='an unshelve tries again',\n"
-                '    is_locked=True,\n',
-                "    next_try='an unshelve tries again',\n"),)),
+                '    is_locked=True)',
+                "    next_try='an unshelve tries again')"),)),
 
     # Where the server comes to
 
@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant('evacuation-removes',
            'The old host cannot disconnect the disk when it comes back.',
            _TRIGGERS, (
-               ('    only_reports=Reason.EVACUATED,\n', ''),)),
+               (',\n    only_reports=Reason.EVACUATED)', ')'),)),
 
     # Live migrations
 
