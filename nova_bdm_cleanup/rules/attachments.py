@@ -6,14 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import dataclasses
 
-from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    DeleteAttachment,
-    Finding,
-    Reason,
-    Volume,
-)
+from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.rules.mappings import MappingFacts
 from nova_bdm_cleanup.rules.table import first, Keep, Outcome, Row, Table
 from nova_bdm_cleanup.rules.world import KNOWN, World
@@ -146,15 +140,16 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | Leave]] = Table(
 class AttachmentFacts:
     """What the table may ask about one attachment."""
 
-    def __init__(self, attachment: Attachment,
+    def __init__(self, attachment: facts.Attachment,
                  found: Mapping[str, MappingFacts], world: World) -> None:
-        self.attachment: Attachment = attachment
+        self.attachment: facts.Attachment = attachment
         self.world: World = world
         #: The mappings of its volume.
         self.mappings: Sequence[MappingFacts] = [
             found[b.uuid]
             for b in world.bdms_of.get(attachment.volume_id, ())]
-        self.volume: Volume | None = world.volumes.get(attachment.volume_id)
+        self.volume: facts.Volume | None = world.volumes.get(
+            attachment.volume_id)
         self.status: str = self.volume.status if self.volume else ''
         self.state: str = self.status or 'in no state'
         #: The host that it connects, where Cinder tells it.
@@ -190,7 +185,7 @@ class AttachmentFacts:
                 and _short(self.host) != _short(here)
                 and not self.attachment.initiators & own.initiators)
 
-    def _host_of(self, attachment: Attachment) -> str | None:
+    def _host_of(self, attachment: facts.Attachment) -> str | None:
         return self.volume.host_of(attachment.id) if self.volume else None
 
 
@@ -199,15 +194,15 @@ def _short(host: str) -> str:
     return host.partition('.')[0].lower()
 
 
-def judge(attachment: Attachment, found: Mapping[str, MappingFacts],
-          world: World) -> Finding | None:
+def judge(attachment: facts.Attachment, found: Mapping[str, MappingFacts],
+          world: World) -> facts.Finding | None:
     """Put the table to one attachment; None: it belongs to a mapping."""
-    facts = AttachmentFacts(attachment, found, world)
-    row = first(ATTACHMENTS.rows, facts)
+    judged = AttachmentFacts(attachment, found, world)
+    row = first(ATTACHMENTS.rows, judged)
     if isinstance(row.outcome, Leave):
         return None
-    return Finding(
-        row.outcome.reason, row.explain(facts), attachment=attachment,
-        action=DeleteAttachment(
-            attachment, disconnect=facts.may_be_connected_here)
+    return facts.Finding(
+        row.outcome.reason, row.explain(judged), attachment=attachment,
+        action=facts.DeleteAttachment(
+            attachment, disconnect=judged.may_be_connected_here)
         if isinstance(row.outcome, Delete) else None)

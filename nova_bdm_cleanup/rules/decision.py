@@ -6,21 +6,18 @@ from __future__ import annotations
 import dataclasses
 import datetime
 
-from nova_bdm_cleanup.rules import attachments, guards, mappings, spelling
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Finding,
-    Plan,
-    Policy,
-    Reason,
-    RemoveBdm,
-    Snapshot,
+from nova_bdm_cleanup.rules import (
+    attachments,
+    facts,
+    guards,
+    mappings,
+    spelling,
 )
 from nova_bdm_cleanup.rules.world import World
 
 
-def decide(snapshot: Snapshot, policy: Policy,
-           now: datetime.datetime) -> Plan:
+def decide(snapshot: facts.Snapshot, policy: facts.Policy,
+           now: datetime.datetime) -> facts.Plan:
     """What is found at one server and what follows from it.
 
     :param snapshot: one complete look at Nova and Cinder
@@ -39,7 +36,7 @@ def decide(snapshot: Snapshot, policy: Policy,
     return guards.withhold(findings, world)
 
 
-def confirm(first: Plan, second: Plan) -> Plan:
+def confirm(first: facts.Plan, second: facts.Plan) -> facts.Plan:
     """The first plan, less every action that a second look does not repeat.
 
     :param first: the plan that was made before the guest was powered off
@@ -49,16 +46,17 @@ def confirm(first: Plan, second: Plan) -> Plan:
     again = {_identity(f): (f.withheld, f.obstacle) for f in second.findings
              if f.action is not None}
 
-    def agreed(finding: Finding) -> Finding:
+    def agreed(finding: facts.Finding) -> facts.Finding:
         withheld, obstacle = again.get(
-            _identity(finding), (Reason.SECOND_LOOK_DIFFERS, ''))
+            _identity(finding), (facts.Reason.SECOND_LOOK_DIFFERS, ''))
         return dataclasses.replace(
             finding, withheld=withheld, obstacle=obstacle)
 
-    return Plan(tuple(agreed(f) if f.is_due else f for f in first.findings))
+    return facts.Plan(tuple(
+        agreed(f) if f.is_due else f for f in first.findings))
 
 
-def needs_witness(snapshot: Snapshot) -> bool:
+def needs_witness(snapshot: facts.Snapshot) -> bool:
     """Whether Cinder has yet to prove that it is the right Cinder.
 
     A volume of this server that it does know is proof enough.  One of another
@@ -74,7 +72,7 @@ def needs_witness(snapshot: Snapshot) -> bool:
         for v in snapshot.volumes.values())
 
 
-def needs_swaps(snapshot: Snapshot) -> bool:
+def needs_swaps(snapshot: facts.Snapshot) -> bool:
     """Whether an interrupted swap of volumes would change the plan.
 
     It leaves an attachment that no mapping names, and that lets a host in.
@@ -84,7 +82,7 @@ def needs_swaps(snapshot: Snapshot) -> bool:
                for a in snapshot.attachments)
 
 
-def _identity(finding: Finding) -> tuple[object, ...]:
+def _identity(finding: facts.Finding) -> tuple[object, ...]:
     """What must be the same in both looks for an action to be the same."""
     bdm, attachment, action = finding.bdm, finding.attachment, finding.action
     return (
@@ -93,10 +91,10 @@ def _identity(finding: Finding) -> tuple[object, ...]:
         bdm and (bdm.uuid, bdm.attachment_id, bdm.has_connection_info),
         attachment and _attachment_identity(attachment),
         frozenset(map(_attachment_identity, action.attachments))
-        if isinstance(action, RemoveBdm) else action,
+        if isinstance(action, facts.RemoveBdm) else action,
     )
 
 
-def _attachment_identity(attachment: Attachment) -> tuple[object, ...]:
+def _attachment_identity(attachment: facts.Attachment) -> tuple[object, ...]:
     return (attachment.id, attachment.volume_id, attachment.server_id,
             attachment.status, attachment.connected)

@@ -7,20 +7,13 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Finding,
-    Plan,
-    Policy,
-    Reason,
-    RemoveBdm,
-    WitnessAnswer,
-)
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Reason, WitnessAnswer
 from nova_bdm_cleanup.rules.table import Outcome, Row, Table
 from nova_bdm_cleanup.rules.world import World
 
 
-def elsewhere(_due: Due) -> Sequence[Finding]:
+def elsewhere(_due: Due) -> Sequence[facts.Finding]:
     """The cleaner asks this itself: no look at Nova and Cinder can tell."""
     return ()
 
@@ -204,17 +197,17 @@ class Due:
     :param misses_a_volume: whether a volume of any finding is missing
     """
 
-    def __init__(self, findings: Sequence[Finding], world: World,
+    def __init__(self, findings: Sequence[facts.Finding], world: World,
                  misses_a_volume: bool) -> None:
-        self.findings: Sequence[Finding] = findings
+        self.findings: Sequence[facts.Finding] = findings
         self._world = world
-        self.policy: Policy = world.policy
+        self.policy: facts.Policy = world.policy
         self.witness: WitnessAnswer = world.snapshot.witness
         self.misses_a_volume: bool = misses_a_volume
         #: How many volumes the mappings name.
         self.volumes: int = len(world.bdms_of)
 
-    def is_kept(self, finding: Finding) -> bool:
+    def is_kept(self, finding: facts.Finding) -> bool:
         """A mark of the server's own project holds: not on the volume of
         another one, and that of the server not where somebody else has it.
         """
@@ -226,15 +219,16 @@ class Due:
                 or self._world.server.keep
                 and finding.reason is not Reason.ATTACHED_ELSEWHERE)
 
-    def is_selected(self, finding: Finding) -> bool:
+    def is_selected(self, finding: facts.Finding) -> bool:
         """The operator wants such a thing to be done."""
-        if isinstance(finding.action, RemoveBdm):
+        if isinstance(finding.action, facts.RemoveBdm):
             return finding.reason in self.policy.remove_when
         return self.policy.stale_attachments
 
     @functools.cached_property
-    def mappings(self) -> Sequence[Finding]:
-        return [f for f in self.findings if isinstance(f.action, RemoveBdm)]
+    def mappings(self) -> Sequence[facts.Finding]:
+        return [f for f in self.findings
+                if isinstance(f.action, facts.RemoveBdm)]
 
     @functools.cached_property
     def without_room(self) -> frozenset[str]:
@@ -243,7 +237,7 @@ class Due:
         Those that are left over on the volume of a mapping come first, in the
         order of the mappings; in both, those that connect a host.
         """
-        wanted: list[Attachment] = []
+        wanted: list[facts.Attachment] = []
         for finding in self.mappings:
             wanted += sorted(_left_over(finding, self._world), key=_turn)
         wanted += sorted((f.attachment for f in self.findings
@@ -251,7 +245,7 @@ class Due:
         return frozenset(a.id for a in wanted[self.policy.max_attachments:])
 
 
-def withhold(findings: Sequence[Finding], world: World) -> Plan:
+def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
     """Put every guard to what no guard above stops."""
     misses_a_volume = any(f.reason is Reason.VOLUME_MISSING for f in findings)
     due = Due([f for f in findings if f.action is not None], world,
@@ -263,33 +257,34 @@ def withhold(findings: Sequence[Finding], world: World) -> Plan:
             stopped.update((id(f), guard) for f in found)
             due = Due([f for f in due.findings if id(f) not in stopped],
                       world, misses_a_volume)
-    return Plan(tuple(
+    return facts.Plan(tuple(
         dataclasses.replace(f, withheld=stopped[id(f)].outcome.reason,
                             obstacle=stopped[id(f)].words)
         if id(f) in stopped else _with_fewer(f, due, world)
         for f in findings))
 
 
-def _with_fewer(finding: Finding, due: Due, world: World) -> Finding:
+def _with_fewer(finding: facts.Finding, due: Due,
+                world: World) -> facts.Finding:
     """A mapping goes without the attachments that are too many.
 
     They are stale then, and are deleted in another reboot.
     """
     dropped = [a for a in _left_over(finding, world)
                if a.id in due.without_room]
-    if not dropped or not isinstance(finding.action, RemoveBdm):
+    if not dropped or not isinstance(finding.action, facts.RemoveBdm):
         return finding
     return dataclasses.replace(finding, action=dataclasses.replace(
         finding.action, attachments=tuple(
             a for a in finding.action.attachments if a not in dropped)))
 
 
-def _left_over(finding: Finding, world: World) -> list[Attachment]:
+def _left_over(finding: facts.Finding, world: World) -> list[facts.Attachment]:
     """The attachments that go with a mapping and that none names."""
     return [a for a in getattr(finding.action, 'attachments', ())
             if a.id not in world.carriers_of]
 
 
-def _turn(attachment: Attachment) -> tuple[bool, str]:
+def _turn(attachment: facts.Attachment) -> tuple[bool, str]:
     """What connects a host goes first."""
     return attachment.status == 'reserved', attachment.id

@@ -8,19 +8,11 @@ import datetime
 import functools
 import operator
 
-from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Bdm,
-    Policy,
-    Snapshot,
-    Swap,
-    TAKEN,
-)
+from nova_bdm_cleanup.rules import facts, spelling
 
 #: In any other state (deleting, retyping, backing-up, an unknown word, ...)
 #: Cinder is busy with the volume or lost control of it: hands off.
-KNOWN = ('available', *TAKEN)
+KNOWN = ('available', *facts.TAKEN)
 
 #: A volume in such a state may have a second attachment for good reason.
 _MOVING = ('detaching', 'retyping', 'maintenance')
@@ -29,7 +21,7 @@ _MOVING = ('detaching', 'retyping', 'maintenance')
 class World:
     """All that the tables can know, found by volume or by attachment."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy,
+    def __init__(self, snapshot: facts.Snapshot, policy: facts.Policy,
                  now: datetime.datetime) -> None:
         self.snapshot = snapshot
         self.server = snapshot.server
@@ -37,11 +29,11 @@ class World:
         self.policy = policy
         self.now = now
         #: The attachments by their id.
-        self.attachments: Mapping[str, Attachment] = {
+        self.attachments: Mapping[str, facts.Attachment] = {
             a.id: a for a in snapshot.attachments}
         #: By volume and by attachment, what names them.
-        self.bdms_of: dict[str, list[Bdm]] = {}
-        self.carriers_of: dict[str, list[Bdm]] = {}
+        self.bdms_of: dict[str, list[facts.Bdm]] = {}
+        self.carriers_of: dict[str, list[facts.Bdm]] = {}
         #: The mappings, in the order of acting.
         self.bdms = sorted(snapshot.bdms, key=_turn)
         for bdm in self.bdms:
@@ -56,7 +48,7 @@ class World:
         self.foreign = {a.id for a in self.unaccounted
                         if self.is_written_by_others(a.volume_id)}
         #: By volume, its attachments to this server; without foreign ones.
-        self.ours_of: dict[str, list[Attachment]] = {}
+        self.ours_of: dict[str, list[facts.Attachment]] = {}
         uuid = self.server.uuid
         for attachment in snapshot.attachments:
             if (attachment.server_id == uuid
@@ -100,7 +92,7 @@ class World:
                    if i in self.bdms_of or not self.is_foreign(i))
 
     @functools.cached_property
-    def swapped_to(self) -> Mapping[Attachment, Sequence[Swap]]:
+    def swapped_to(self) -> Mapping[facts.Attachment, Sequence[facts.Swap]]:
         """What may attach the new volume of an interrupted swap, and of which.
 
         Any project can make attachments of its own volumes, but not the swap.
@@ -109,7 +101,7 @@ class World:
                 for a in sorted(self.unaccounted, key=_by_id)}
         return {a: swaps for a, swaps in made.items() if swaps}
 
-    def _swaps_to(self, attachment: Attachment) -> Sequence[Swap]:
+    def _swaps_to(self, attachment: facts.Attachment) -> Sequence[facts.Swap]:
         volume = self.volumes.get(attachment.volume_id)
         if (volume is None
                 or attachment.id in self.foreign
@@ -122,7 +114,7 @@ class World:
                 if s.may_have_made(attachment, self.policy.grace_period)]
 
 
-def _turn(bdm: Bdm) -> tuple[bool, str, str]:
+def _turn(bdm: facts.Bdm) -> tuple[bool, str, str]:
     """The order of acting: what is connected first, then by device."""
     return not bdm.has_connection_info, bdm.device_name or '', bdm.uuid
 

@@ -163,7 +163,7 @@ MUTANTS = (
            'two looks.',
            _DECISION, (
                ('frozenset(map(_attachment_identity, action.attachments))\n'
-                '        if isinstance(action, RemoveBdm) else action,',
+                '        if isinstance(action, facts.RemoveBdm) else action,',
                 'type(action),'),)),
 
     Mutant('second-look-without-what-it-withholds',
