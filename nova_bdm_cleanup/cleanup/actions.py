@@ -99,25 +99,22 @@ class Actions:
 
         :raises StepFailed: the chain of this disk ended early
         """
+        action = finding.action
         try:
-            self._carry_out(finding)
+            self._step(finding, 'begin', functools.partial(
+                self._may_begin, finding.volume_id), quiet=True)
+            self._audit.removing(finding)
+            with contextlib.ExitStack() as guards:
+                if isinstance(action, facts.DeleteAttachment):
+                    self._release(finding, action, guards)
+                elif action is not None and action.disconnect:
+                    self._guard(finding, guards)
+                    self._remove(finding, action)
+                elif action is not None:
+                    self._drop(finding, action.bdm)
         except StepFailed:
             self.leave(finding)
             raise
-
-    def _carry_out(self, finding: facts.Finding) -> None:
-        self._step(finding, 'begin', functools.partial(
-            self._may_begin, finding.volume_id), quiet=True)
-        self._audit.removing(finding)
-        action = finding.action
-        with contextlib.ExitStack() as guards:
-            if isinstance(action, facts.RemoveBdm) and not action.disconnect:
-                self._drop(finding, action.bdm)
-            elif isinstance(action, facts.RemoveBdm):
-                self._guard(finding, guards)
-                self._remove(finding, action)
-            elif action is not None:
-                self._release(finding, action, guards)
         self.completed += 1
 
     def _may_begin(self, volume_id: str | None) -> None:

@@ -31,33 +31,24 @@ SHARE = 'host_boot_timeout that one server has'
 _this_thread = threading.local()
 
 
-class Boot:
+class Boot(Allowance):
     """What the cleanups of one start of nova-compute share.
 
     :param seconds: how long they may take together
     """
 
     def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
         self._seconds = seconds
-        self._allowance = Allowance(seconds)
         self._obstacle: Exception | None = None
         self._left_out = 0
 
     def allows(self) -> bool:
         """Whether there is any use in looking at one more server."""
-        if self._obstacle is None and self._allowance.left:
+        if self._obstacle is None and self.left:
             return True
         self._left_out += 1
         return False
-
-    @property
-    def share(self) -> float:
-        """How many seconds the next server has."""
-        return self._allowance.share
-
-    def spend(self) -> contextlib.AbstractContextManager[None]:
-        """A server is looked at meanwhile."""
-        return self._allowance.spend()
 
     def asked_in_vain(self, why: Exception,
                       cinder: Callable[[float], Cinder]) -> None:

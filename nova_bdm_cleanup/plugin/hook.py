@@ -59,7 +59,8 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
             setattr(nova_manager.ComputeManager, fit.CLEANUP,
                     _delete_dangling_bdms)
             if builtin is None:
-                _wrap(fit.REBOOT, _cleaning_first)
+                _wrap(fit.REBOOT, functools.partial(
+                    _cleaning_before, triggers.HARD_REBOOT))
                 reads_again = True
         for trigger, method in ((triggers.START, fit.START),
                                 (triggers.HOST_BOOT, fit.RESUME)):
@@ -108,30 +109,6 @@ def uninstall() -> None:
 # Reboots
 
 
-def _cleaning_first(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For Nova 25 to 27, whose reboot has no place for a cleanup."""
-
-    @functools.wraps(original)
-    def _reboot_instance(self: Any, context: Any, instance: Any,
-                         block_device_info: Any, reboot_type: str) -> Any:
-        try:
-            elevated = context.elevated()
-            bdms = cleaning.mappings(elevated, instance)
-            before = {bdm.uuid for bdm in bdms}
-            self._delete_dangling_bdms(elevated, instance, bdms)
-            _current.withheld = before - {bdm.uuid for bdm in bdms}
-        except Exception:
-            LOG.exception('bdm-cleanup failed; the reboot goes on',
-                          instance=instance)
-        try:
-            return original(self, context, instance, block_device_info,
-                            reboot_type)
-        finally:
-            _current.withheld = frozenset()
-
-    return _reboot_instance
-
-
 def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
                           bdms: Any) -> None:
     """Remove dangling block device mappings and stale attachments.
@@ -156,18 +133,22 @@ def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
                       instance=instance)
 
 
-# Starts
+# Where Nova reads the mappings by itself, after the cleanup
 
 
 def _cleaning_before(trigger: Trigger, original: Callable[..., Any]
                      ) -> Callable[..., Any]:
-    """For a start, an undelete, and a start that was interrupted; and for a
-    guest that ran when the host went down.
+    """For a start, an undelete, and a start that was interrupted; for a guest
+    that ran when the host went down; and for the reboots of Nova 25 to 27.
     """
     @functools.wraps(original)
     def bring_back(self: Any, context: Any, instance: Any,
                    *args: Any, **kwargs: Any) -> Any:
-        _clean_before(self, context, instance, trigger)
+        try:
+            _clean_before(self, context.elevated(), instance, trigger)
+        except Exception:
+            LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
+                          instance=instance)
         try:
             return original(self, context, instance, *args, **kwargs)
         finally:
@@ -178,15 +159,15 @@ def _cleaning_before(trigger: Trigger, original: Callable[..., Any]
 
 def _clean_before(manager: Any, context: Any, instance: Any,
                   trigger: Trigger) -> None:
-    """Clean up before Nova reads the mappings by itself."""
-    try:
-        elevated = context.elevated()
+    """Clean up, and remember what must not be connected."""
+    bdms = cleaning.mappings(context, instance)
+    if trigger is triggers.HARD_REBOOT:
+        before = {bdm.uuid for bdm in bdms}
+        manager._delete_dangling_bdms(context, instance, bdms)
+        _current.withheld = before - {bdm.uuid for bdm in bdms}
+    else:
         _current.withheld = cleaning.clean(
-            manager, elevated, instance, cleaning.mappings(elevated, instance),
-            trigger)
-    except Exception:
-        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
-                      instance=instance)
+            manager, context, instance, bdms, trigger)
 
 
 def _booting(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -52,7 +52,8 @@ class Watcher:
         self._clock = clock
         self._can_sweep = can_sweep
         self._manager = manager
-        self._metrics = MetricsFile(CONF, process)
+        #: For Prometheus, if it is to be told.
+        self.metrics = MetricsFile(CONF, process)
         self._watch = Watch(*options.store(CONF), CONF.host)
         self._waiting: threading.Thread | None = None
         self._failed = self._failed_before()
@@ -61,11 +62,7 @@ class Watcher:
     def tick(self) -> None:
         """Another minute has gone by."""
         self._look_at_the_clock()
-        self.write_metrics()
-
-    def write_metrics(self) -> None:
-        """For Prometheus, if it is to be told."""
-        self._metrics.write()
+        self.metrics.write()
 
     def _failed_before(self) -> int:
         """How many rounds had failed when the last nova-compute ended."""
@@ -111,7 +108,7 @@ class Watcher:
             LOG.exception('bdm-cleanup failed in a round of the audit')
             self._failed += 1
             self._plan()
-        self.write_metrics()
+        self.metrics.write()
 
     def _plan(self) -> float:
         """Fix when the next round comes."""
@@ -132,7 +129,7 @@ def begin(manager: Any, process: Process, can_sweep: bool) -> None:
     """
     known = manager in _watchers
     watcher = _watchers[manager] = Watcher(manager, process, can_sweep)
-    watcher.write_metrics()
+    watcher.metrics.write()
     if not known:
         manager.add_periodic_task(_PERIODIC_TASK)
 

@@ -248,9 +248,9 @@ MUTANTS = (
            'A volume is connected to this host while another one of its '
            'target is disconnected, and comes back.',
            _ACTIONS, (
-               ('                self._guard(finding, guards)\n'
-                '                self._remove(finding, action)\n',
-                '                self._remove(finding, action)\n'),)),
+               ('                    self._guard(finding, guards)\n'
+                '                    self._remove(finding, action)\n',
+                '                    self._remove(finding, action)\n'),)),
 
     Mutant('stale-attachment-stays-connected',
            'What is left of a stale attachment on this host reads the volume '
