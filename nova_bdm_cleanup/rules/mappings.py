@@ -15,18 +15,8 @@ import dataclasses
 import functools
 from typing import Callable
 
-from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import (
-    AttachedServer,
-    Attachment,
-    Bdm,
-    Finding,
-    IN_FLIGHT,
-    Reason,
-    RemoveBdm,
-    Volume,
-    WitnessAnswer,
-)
+from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.rules.table import (
     enumerated,
     first,
@@ -117,7 +107,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
     )),
 
     Section('``reserved``, ``attaching``, ``detaching``',
-            lambda m: m.status in IN_FLIGHT, (
+            lambda m: m.status in facts.IN_FLIGHT, (
         # Every server of a multiattach volume shares its status: with the
         # attachment in order, another server's attach or detach is seen.
         Row('its own is ``attached``, and the volume is multiattach',
@@ -243,15 +233,15 @@ class MappingFacts:
     :param found: the same of all mappings of the server, by their uuid
     """
 
-    def __init__(self, bdm: Bdm, world: World,
+    def __init__(self, bdm: facts.Bdm, world: World,
                  found: Mapping[str, MappingFacts]) -> None:
-        self.bdm: Bdm = bdm
+        self.bdm: facts.Bdm = bdm
         self.world: World = world
         self._found = found
         volume_id = bdm.volume_id or ''
         self.names_a_volume: bool = volume_id in world.volumes
         volume = world.volumes.get(volume_id)
-        self.volume: Volume | None = volume
+        self.volume: facts.Volume | None = volume
         self.status: str = volume.status if volume else ''
         self.is_migrating: bool = (
             volume is not None and volume.is_migrating)
@@ -259,13 +249,14 @@ class MappingFacts:
             volume is not None and volume.multiattach)
         #: The attachment that the mapping names, if Cinder knows it.
         own = world.attachments.get(bdm.attachment_id or '')
-        self.own: Attachment | None = own
+        self.own: facts.Attachment | None = own
         self.is_cross_wired: bool = own is not None and (
             own.server_id != world.server.uuid or own.volume_id != volume_id)
         #: All attachments of the volume to this server.
-        self.ours: Sequence[Attachment] = world.ours_of.get(volume_id, ())
+        self.ours: Sequence[facts.Attachment] = world.ours_of.get(
+            volume_id, ())
         #: All mappings of the volume, itself among them.
-        self.siblings: Sequence[Bdm] = world.bdms_of.get(volume_id, ())
+        self.siblings: Sequence[facts.Bdm] = world.bdms_of.get(volume_id, ())
 
     @property
     def is_young(self) -> bool:
@@ -300,7 +291,7 @@ class MappingFacts:
         return bool(self._listed - {a.id for a in self.ours})
 
     @property
-    def only(self) -> Attachment | None:
+    def only(self) -> facts.Attachment | None:
         """The attachment of the volume to this server, if it is the only one
         and in order.
         """
@@ -310,7 +301,7 @@ class MappingFacts:
         return only if only.status == 'attached' and only.connected else None
 
     @property
-    def serving(self) -> Bdm | None:
+    def serving(self) -> facts.Bdm | None:
         """Another mapping of the volume, by which the guest may have it."""
         only = self.only
         return next((
@@ -380,12 +371,12 @@ class MappingFacts:
             == spelling.host(self.world.server.host))
 
     @property
-    def _entries(self) -> Sequence[AttachedServer]:
+    def _entries(self) -> Sequence[facts.AttachedServer]:
         return [a for a in self._attached_to
                 if a.server_id == self.world.server.uuid]
 
     @property
-    def _attached_to(self) -> Sequence[AttachedServer]:
+    def _attached_to(self) -> Sequence[facts.AttachedServer]:
         return self.volume.attached_to if self.volume else ()
 
     # What the first table says
@@ -415,14 +406,14 @@ class MappingFacts:
         return [m for m in siblings if not m.is_dangling]
 
     @property
-    def swapped_to(self) -> Sequence[Attachment]:
+    def swapped_to(self) -> Sequence[facts.Attachment]:
         """What may attach the new volume of an interrupted swap."""
         return [
             attachment for attachment, swaps in self.world.swapped_to.items()
             if any(s.may_have_met(b) for s in swaps for b in self.siblings)]
 
     @property
-    def carried_elsewhere(self) -> Sequence[Attachment]:
+    def carried_elsewhere(self) -> Sequence[facts.Attachment]:
         """The attachments that a mapping of another volume names."""
         return [a for a in self.ours
                 if any(b.volume_id != self.bdm.volume_id
@@ -434,11 +425,11 @@ class MappingFacts:
         together with the swaps.
         """
         snapshot = self.world.snapshot
-        return (self.volume is None and bool(snapshot.swaps)
-                and snapshot.witness is WitnessAnswer.KNOWN and self.is_data)
+        return (self.volume is None and bool(snapshot.swaps) and self.is_data
+                and snapshot.witness is facts.WitnessAnswer.KNOWN)
 
     @property
-    def left_over(self) -> tuple[Attachment, ...]:
+    def left_over(self) -> tuple[facts.Attachment, ...]:
         """The attachments that are deleted with the mapping.
 
         Cinder is told when the last mapping of the volume is gone.
@@ -553,24 +544,24 @@ DANGLING_MAPPINGS: Table[Row[MappingFacts, Keep | AsJudged]] = Table(
 ))
 
 
-def conclude(judged: MappingFacts) -> Finding:
+def conclude(judged: MappingFacts) -> facts.Finding:
     """What follows for one mapping."""
     bdm = judged.bdm
     if not judged.is_dangling:
-        return Finding(
+        return facts.Finding(
             judged.reason, judged.words, bdm=bdm,
-            action=RemoveBdm(bdm, disconnect=False)
+            action=facts.RemoveBdm(bdm, disconnect=False)
             if isinstance(judged.row.outcome, Drop) else None,
             connects=not (bdm.has_connection_info and judged.names_a_volume
                           and judged.is_nobodys_here))
     row = first(DANGLING_MAPPINGS.rows, judged)
     if isinstance(row.outcome, Keep):
-        return Finding(
+        return facts.Finding(
             row.outcome.reason, row.explain(judged), bdm=bdm,
             connects=not (judged.is_nobodys_here or judged.is_proved_missing))
     removes = row.outcome.removes
-    return Finding(
+    return facts.Finding(
         row.outcome.mapping(judged).reason, row.explain(judged), bdm=bdm,
-        action=RemoveBdm(bdm, judged.left_over) if removes else None,
+        action=facts.RemoveBdm(bdm, judged.left_over) if removes else None,
         # Also where an attachment is left over of a volume that is available.
         connects=not (removes or judged.is_nobodys_here))
