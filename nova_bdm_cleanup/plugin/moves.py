@@ -107,14 +107,14 @@ def wraps(names: Sequence[str]) -> Iterator[
         yield DISKS, functools.partial(
             _before_the_driver, disconnecting, returns)
     if leaving:
-        yield _TERMINATE, _after(functools.partial(
+        yield _TERMINATE, _preceded_by(functools.partial(
             _after_the_driver, leaving))
     for trigger, method, act in (
             (move_triggers.UNSHELVE, _PREPARE, _before_an_unshelve),
             (move_triggers.EVACUATE, _REBUILD, _before_an_evacuation),
             (move_triggers.LIVE_MIGRATION, _CHECK, _refuse_to_migrate)):
         if trigger.name in names:
-            yield method, _after(act)
+            yield method, _preceded_by(act)
 
 
 def _by_state(names: Sequence[str],
@@ -124,11 +124,11 @@ def _by_state(names: Sequence[str],
             for state in trigger.states}
 
 
-def _after(act: Callable[[Mapping[str, Any]], None]
-           ) -> Callable[[_Wrapped], _Wrapped]:
-    """A method of the manager comes after something else.
+def _preceded_by(act: Callable[[Mapping[str, Any]], None]
+                 ) -> Callable[[_Wrapped], _Wrapped]:
+    """Something is done before a method of the manager.
 
-    :param act: is given what the method is, by name
+    :param act: does it, with what the method is given, by name
     """
     def wrap(original: _Wrapped) -> _Wrapped:
         signature = inspect.signature(original)

@@ -459,7 +459,7 @@ def plugged_in() -> Iterator[Stage]:
         return cinder.Cinder(asked, sees_all=True, finds_stale=finds_stale)
 
     seen: Sequence[tuple[Any, str, Any]] = (
-        (host, 'objects', Objects), (hook, 'objects', Objects),
+        (host, 'objects', Objects), (cleaning, 'objects', Objects),
         (node, 'objects', Objects), (moves, 'objects', Objects),
         (neighbours, 'objects', Objects), (begun, 'objects', Objects),
         (hook, '_current', Local(stage)), (boot, '_this_thread', Local(stage)),
