@@ -87,20 +87,24 @@ class LogLines:
     def removing(self, finding: facts.Finding) -> None:
         """An action is about to begin: what goes, and why."""
         if _is_row_only(finding):
-            text = ("block device mapping %s of volume '%s' from Nova, and "
-                    "nothing else" % (
-                        finding.bdm and finding.bdm.uuid, finding.volume_id))
+            text = ("Removing block device mapping %s of volume '%s' from "
+                    "Nova, and nothing else: %s" % (
+                        finding.bdm.uuid if finding.bdm else '-',
+                        finding.volume_id, finding.explanation))
         elif isinstance(finding.action, facts.RemoveBdm):
             # The words of Nova's own cleanup, for which operators have
             # searched their logs since 2023.2.
-            text = "stale volume attachment %s from instance for volume '%s'" \
-                % ("'%s'" % finding.attachment_id if finding.attachment_id
-                   else '(none recorded)', finding.volume_id)
+            text = ("Removing stale volume attachment %s from instance for "
+                    "volume '%s': %s" % (
+                        "'%s'" % finding.attachment_id
+                        if finding.attachment_id else '(none recorded)',
+                        finding.volume_id, finding.explanation))
         else:
-            text = "stale volume attachment '%s' of volume '%s' from Cinder" \
-                % (finding.attachment_id, finding.volume_id)
-        self._line(levels.INFO, 'removing', finding.reason, 'Removing %s: %s'
-                   % (text, finding.explanation), finding)
+            text = ("Removing stale volume attachment '%s' of volume '%s' "
+                    "from Cinder: %s" % (finding.attachment_id,
+                                         finding.volume_id,
+                                         finding.explanation))
+        self._line(levels.INFO, 'removing', finding.reason, text, finding)
 
     def removed(self, finding: facts.Finding, entry: str) -> None:
         """An action is complete; most mappings can be brought back."""

@@ -25,9 +25,6 @@ from nova_bdm_cleanup.rules import spelling
 
 CONF = nova.conf.CONF
 
-_NO_CREDENTIALS = ('nova.conf has no credentials for Cinder: set [cinder] '
-                   'auth_type and the options that belong to it')
-
 
 def cinder_for(context: Any, instance: Any, deadline: Deadline,
                finds_stale: bool = True) -> Cinder:
@@ -44,7 +41,9 @@ def api_of_service(context: Any, deadline: Deadline, budget: Budget) -> Api:
     """Cinder's API as the service sees it, of which nobody's token asks."""
     def context_for_all() -> Any:
         if not _is_service():
-            raise errors.ProjectHidden(_NO_CREDENTIALS)
+            raise errors.ProjectHidden(
+                'nova.conf has no credentials for Cinder: set [cinder] '
+                'auth_type and the options that belong to it')
         return service_context(context)
 
     return _api(context_for_all, deadline, budget)
@@ -70,8 +69,9 @@ def context_for(context: Any, instance: Any) -> Any:
             context.project_id, instance.project_id):
         return context
     raise errors.ProjectHidden(
-        'this was not requested by the project of the server and '
-        + _NO_CREDENTIALS)
+        'this was not requested by the project of the server '
+        'and nova.conf has no credentials for Cinder: set [cinder] '
+        'auth_type and the options that belong to it')
 
 
 def _is_service() -> bool:

@@ -341,8 +341,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 def effective(conf: cfg.ConfigOpts) -> dict[str, Any]:
     """The value of every option."""
-    group = conf[GROUP]
-    return {opt.dest: group[opt.dest] for opt in OPTS}
+    return {opt.dest: conf[GROUP][opt.dest] for opt in OPTS}
 
 
 def problems(conf: cfg.ConfigOpts) -> list[str]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import dataclasses
 
 from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.facts import Reason
@@ -19,17 +18,8 @@ class Delete(Outcome):
     words = '**deleted**: ``%s``'
 
 
-@dataclasses.dataclass(frozen=True)
-class Leave:
-    """It is no finding of its own."""
-
-    how: str
-
-    def __str__(self) -> str:
-        return self.how
-
-
-ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | Leave]] = Table(
+#: What is only told in words is no finding of its own.
+ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | str]] = Table(
     ('The attachment', 'what follows'), (
 
     Row('is of another server',
@@ -40,17 +30,17 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | Leave]] = Table(
     # Whoever owns a volume can have its attachments name any server.
     Row('is of a volume of another project than the server',
         lambda a: a.attachment.id in a.world.foreign,
-        Leave('left alone, and counts for nothing'),
+        'left alone, and counts for nothing',
         ''),
 
     Row('is of a volume whose mapping is not ``healthy``',
         lambda a: any(m.reason is not Reason.HEALTHY for m in a.mappings),
-        Leave('goes or stays with that mapping'),
+        'goes or stays with that mapping',
         ''),
 
     Row('is of a volume whose mapping names no attachment (before Queens)',
         lambda a: any(not m.bdm.attachment_id for m in a.mappings),
-        Leave('goes or stays with that mapping'),
+        'goes or stays with that mapping',
         ''),
 
     Row('was seen with credentials that see one project only, and are not '
@@ -199,7 +189,7 @@ def judge(attachment: facts.Attachment, found: Mapping[str, MappingFacts],
     """Put the table to one attachment; None: it belongs to a mapping."""
     judged = AttachmentFacts(attachment, found, world)
     row = first(ATTACHMENTS.rows, judged)
-    if isinstance(row.outcome, Leave):
+    if isinstance(row.outcome, str):
         return None
     return facts.Finding(
         row.outcome.reason, row.explain(judged), attachment=attachment,

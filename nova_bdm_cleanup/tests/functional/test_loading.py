@@ -27,7 +27,7 @@ bdm_cleanup = nova_bdm_cleanup.plugin.loader:Loader
 """
 
 #: So many lines of the package has a nova-compute with default options.
-MOST_LINES = 8100
+MOST_LINES = 7800
 
 _CONFIGURATION = """\
 [DEFAULT]
