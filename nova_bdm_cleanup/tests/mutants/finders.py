@@ -32,6 +32,7 @@ _UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ('rules.test_decision', ('rules',)),
     ('cleanup.test_witness', ('cleanup',)),
     ('cleanup.test_actions', ('cleanup',)),
+    ('plugin.test_sweeping', ('plugin',)),
     ('plugin.test_addresses', ('plugin',)),
     ('plugin.test_sessions', ('plugin',)),
     ('openstack.test_cinder', ('openstack',)),
