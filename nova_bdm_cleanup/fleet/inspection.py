@@ -19,7 +19,7 @@ from typing import Callable
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.fleet.context import ContextFacts, in_context
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.cinder import Cinder
+from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
 from nova_bdm_cleanup.openstack.nova import ComputeServer, mappings_of, Nova
 from nova_bdm_cleanup.rules import facts, spelling
 
@@ -41,7 +41,7 @@ class Cloud:
     """Both APIs, as the credentials of a command show them."""
 
     nova: Nova
-    cinder: Cinder
+    cinder: FleetCinder
     #: What the rules take for young, for stuck, and for too much.
     policy: facts.Policy
     #: Whose credentials these are.

@@ -17,7 +17,7 @@ from nova_bdm_cleanup.fleet.release_facts import (
     ReleaseStep,
 )
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.cinder import Cinder
+from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
 from nova_bdm_cleanup.openstack.nova import Disk
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Attachment, Reason
@@ -266,14 +266,14 @@ class Release(Act):
 # How each call is made
 
 
-def _delete(cinder: Cinder, step: ReleaseStep) -> None:
+def _delete(cinder: FleetCinder, step: ReleaseStep) -> None:
     if not cinder.delete_attachment(
             step.attachment_id or '',
             complete=step.call is Call.COMPLETE_AND_DELETE):
         raise errors.NotFound('the attachment is gone already')
 
 
-def _terminate(cinder: Cinder, step: ReleaseStep) -> None:
+def _terminate(cinder: FleetCinder, step: ReleaseStep) -> None:
     """Have the back end unmap what Cinder has no record of.
 
     Nobody else may have the volume before it is known to be done: the back
@@ -300,7 +300,7 @@ def _terminate(cinder: Cinder, step: ReleaseStep) -> None:
         raise
 
 
-_MAKE: dict[Call, Callable[[Cinder, ReleaseStep], object]] = {
+_MAKE: dict[Call, Callable[[FleetCinder, ReleaseStep], object]] = {
     Call.DELETE: _delete,
     Call.COMPLETE_AND_DELETE: _delete,
     Call.FORCE_DETACH: lambda cinder, step: cinder.act(

@@ -28,7 +28,7 @@ from nova_bdm_cleanup.rules.facts import (
 MICROVERSION = '3.44'
 
 #: Cinder cuts lists at ``osapi_max_limit``, by default this, without a link.
-_PAGE = 1000
+PAGE = 1000
 
 #: Sixty ids make a URL of 3 kB; some servers accept no more than 8 kB.
 BATCH = 60
@@ -246,7 +246,7 @@ class Cinder:
         for number, page in enumerate(self._pages(query), 1):
             found.update((a.id, a) for a in self._of_this(
                 query['instance_id'], page))
-            if len(page) < _PAGE and found.keys() >= set(expected):
+            if len(page) < PAGE and found.keys() >= set(expected):
                 break
             if self._api.is_bounded and (
                     len(found) >= _MOST or number >= _MOST_PAGES):
@@ -256,7 +256,7 @@ class Cinder:
     def _pages(self, query: Mapping[str, str]
                ) -> Iterator[list[Mapping[str, Any]]]:
         return self._api.pages('/attachments/detail', 'attachments', query,
-                               _PAGE, follow_links=False)
+                               PAGE, follow_links=False)
 
     def _of_server(self, server_id: str,
                    project: str | None) -> dict[str, str]:
@@ -354,7 +354,7 @@ class Cinder:
         """One attachment; None: it does not exist."""
         return self._api.one('attachment', attachment_id, parse_attachment)
 
-    # The whole cloud
+    # Who is asking
 
     def prove_admin(self) -> bool:
         """Find out whether this Cinder shows every project, and use it.
@@ -363,35 +363,6 @@ class Cinder:
         """
         self.sees_all = self._is_admin()
         return self.sees_all
-
-    def attachments(self, project: str | None = None,
-                    volume: str | None = None
-                    ) -> Iterator[list[Attachment]]:
-        """Attachments, page by page.
-
-        In detail, which costs Cinder the same: only so does it show which
-        ones are connected.  The connections themselves, which are large and
-        hold secrets, are dropped at once.
-        """
-        query = self._of_project(project)
-        if volume:
-            query['volume_id'] = volume
-        for page in self._pages(query):
-            yield [parse_attachment(r, with_connection=False) for r in page]
-
-    def attachments_of(self, volume_id: str) -> tuple[Attachment, ...]:
-        """All attachments of a volume."""
-        return tuple(
-            a for page in self.attachments(volume=volume_id) for a in page
-            if a.volume_id == volume_id)
-
-    def volume_ids(self, status: str, project: str | None = None
-                   ) -> Iterator[list[str]]:
-        """The volumes in one state, page by page: the light list."""
-        query = dict(self._of_project(project), status=status)
-        for page in self._api.pages('/volumes', 'volumes', query, _PAGE,
-                                    follow_links=True):
-            yield [answers.identifier(r, 'id') for r in page]
 
     def _of_project(self, project: str | None) -> dict[str, str]:
         if not self.sees_all:
@@ -513,8 +484,7 @@ def _with_ids(volume_ids: Iterable[str]) -> dict[str, str]:
             'id': '[%s]' % ','.join("'%s'" % quoted(v) for v in volume_ids)}
 
 
-def parse_attachment(record: Mapping[str, Any],
-                     with_connection: bool = True) -> Attachment:
+def parse_attachment(record: Mapping[str, Any]) -> Attachment:
     """One attachment of a list or by itself, brief or detailed.
 
     :raises BadAnswer: when it is not what the API promises
@@ -528,7 +498,7 @@ def parse_attachment(record: Mapping[str, Any],
         connected=bool(connection_info),
         initiators=_initiators(connection_info),
         attached_at=answers.moment(record, 'attached_at'),
-        connection_info=connection_info if with_connection else {})
+        connection_info=connection_info)
 
 
 def _initiators(connection_info: Mapping[str, Any]) -> frozenset[str]:

@@ -15,6 +15,7 @@ from keystoneauth1 import adapter
 
 from nova_bdm_cleanup.openstack import cinder
 from nova_bdm_cleanup.openstack.api import Advice, Api, Budget
+from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
 from nova_bdm_cleanup.openstack.nova import MICROVERSION, Nova
 
 API_NAME = 'bdm_cleanup'
@@ -46,9 +47,9 @@ class Client:
         return Nova(self._api(
             'Nova', 'compute', MICROVERSION, budget, rate))
 
-    def cinder(self, budget: Budget, rate: int = 0) -> cinder.Cinder:
+    def cinder(self, budget: Budget, rate: int = 0) -> FleetCinder:
         """Cinder; with the same parameters."""
-        return cinder.Cinder(self._api(
+        return FleetCinder(self._api(
             'Cinder', 'block-storage', cinder.MICROVERSION, budget, rate))
 
     @property

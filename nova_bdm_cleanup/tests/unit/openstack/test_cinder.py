@@ -20,8 +20,9 @@ from nova_bdm_cleanup import cleanup, rules
 from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Advice, Api
-from nova_bdm_cleanup.openstack.cinder import MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
 from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
 from nova_bdm_cleanup.openstack.sparing import SparingCinder
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base, loopback, make, wire, worlds
@@ -40,6 +41,7 @@ MANY = '/volumes/detail'
 class CinderTestCase(base.TestCase):
 
     user = 'admin'
+    kind = Cinder
 
     def setUp(self):
         super().setUp()
@@ -47,15 +49,15 @@ class CinderTestCase(base.TestCase):
         self.server = self.useFixture(wire.LoopbackServer(self.cloud))
 
     def cinder(self, sees_all=True, advice=NOVA_CONF, **values):
-        """Cinder as a reboot asks it."""
-        return SparingCinder(Api(
+        """Cinder as who cannot wait for long asks it."""
+        return self.kind(Api(
             'Cinder', MICROVERSION,
             lambda: self.server.cinderclient(self.user).client.request,
             advice, Deadline(120)), sees_all, **values)
 
     def patient(self):
         """Cinder as a command of an administrator asks it."""
-        return SparingCinder(Api(
+        return Cinder(Api(
             'Cinder', MICROVERSION,
             lambda: self.server.cinderclient(self.user).client.request,
             ADVICE), True)
@@ -997,6 +999,8 @@ class ChangeTest(CinderTestCase):
 class WholeCloudTest(CinderTestCase):
     """What only the operators' commands ask."""
 
+    kind = FleetCinder
+
     def setUp(self):
         super().setUp()
         self.healthy(3)
@@ -1084,6 +1088,8 @@ class WholeCloudTest(CinderTestCase):
 class KnownTest(CinderTestCase):
     """The volumes of all servers of a host."""
 
+    kind = SparingCinder
+
     def test_one_request_for_sixty(self):
         bdms = self.healthy(61)
         for count, requests in ((0, 0), (1, 1), (60, 1), (61, 2)):
@@ -1127,6 +1133,8 @@ class KnownTest(CinderTestCase):
 
 class LookSparinglyTest(CinderTestCase):
     """One request for each disk that looks wrong, and none for others."""
+
+    kind = SparingCinder
 
     def sparing(self, bdms, known=None):
         if known is None:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only the commands for a whole cloud ask of Cinder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import dataclasses
+
+from nova_bdm_cleanup.openstack import answers
+from nova_bdm_cleanup.openstack.cinder import Cinder, PAGE, parse_attachment
+from nova_bdm_cleanup.rules.facts import Attachment
+
+
+class FleetCinder(Cinder):
+    """Cinder, of which everything is read."""
+
+    def attachments(self, project: str | None = None,
+                    volume: str | None = None
+                    ) -> Iterator[list[Attachment]]:
+        """Attachments, page by page.
+
+        In detail, which costs Cinder the same: only so does it show which
+        ones are connected.  The connections themselves, which are large and
+        hold secrets, are dropped at once.
+        """
+        query = self._of_project(project)
+        if volume:
+            query['volume_id'] = volume
+        for page in self._pages(query):
+            yield [dataclasses.replace(parse_attachment(r), connection_info={})
+                   for r in page]
+
+    def attachments_of(self, volume_id: str) -> tuple[Attachment, ...]:
+        """All attachments of a volume."""
+        return tuple(
+            a for page in self.attachments(volume=volume_id) for a in page
+            if a.volume_id == volume_id)
+
+    def volume_ids(self, status: str, project: str | None = None
+                   ) -> Iterator[list[str]]:
+        """The volumes in one state, page by page: the light list."""
+        query = dict(self._of_project(project), status=status)
+        for page in self._api.pages('/volumes', 'volumes', query, PAGE,
+                                    follow_links=True):
+            yield [answers.identifier(r, 'id') for r in page]
