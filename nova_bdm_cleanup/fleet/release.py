@@ -267,10 +267,19 @@ class Release(Act):
 
 
 def _delete(cinder: FleetCinder, step: ReleaseStep) -> None:
-    if not cinder.delete_attachment(
-            step.attachment_id or '',
-            complete=step.call is Call.COMPLETE_AND_DELETE):
+    if not cinder.delete_attachment(step.attachment_id or ''):
         raise errors.NotFound('the attachment is gone already')
+
+
+def _complete_and_delete(cinder: FleetCinder, step: ReleaseStep) -> None:
+    cinder.complete_attachment(step.attachment_id or '')
+    try:
+        _delete(cinder, step)
+    except (errors.Refused, errors.Conflict) as exc:
+        # "Failed" would say that it is as it was.
+        raise errors.Unanswered(
+            'the attachment is attached by now, and %s' % exc,
+            exc.status) from exc
 
 
 def _terminate(cinder: FleetCinder, step: ReleaseStep) -> None:
@@ -302,7 +311,7 @@ def _terminate(cinder: FleetCinder, step: ReleaseStep) -> None:
 
 _MAKE: dict[Call, Callable[[FleetCinder, ReleaseStep], object]] = {
     Call.DELETE: _delete,
-    Call.COMPLETE_AND_DELETE: _delete,
+    Call.COMPLETE_AND_DELETE: _complete_and_delete,
     Call.FORCE_DETACH: lambda cinder, step: cinder.act(
         step.volume, Call.FORCE_DETACH.value, {
             'attachment_id': step.attachment_id,

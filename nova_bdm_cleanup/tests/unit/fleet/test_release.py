@@ -338,6 +338,18 @@ class ActTest(ReleaserCase):
         self.assertFalse(done)
         self.assertIn('unknown: Cinder has accepted it', text)
 
+    def test_completed_and_not_deleted(self) -> None:
+        """"Failed" would say that the attachment is as it was."""
+        record = self.cloud.attachments[self.attachment]
+        for status in (403, 409):
+            self.cloud.calm()
+            self.cloud.on('DELETE ', lambda s=status: wire.fault(s, 'fault'))
+            record['status'] = 'reserved'
+            [(done, text)] = self.release(Target(self.volume))
+            self.assertEqual((False, 'attached'), (done, record['status']))
+            self.assertIn('unknown: the attachment is attached by now', text)
+            self.assertIn(str(status), text)
+
     def meanwhile(self, change: Callable[[], object]) -> tuple[bool, str]:
         """What comes of it if something happens before the operator's yes."""
         [result] = self.release(Target(self.volume), meanwhile=change)
