@@ -81,7 +81,7 @@ class LogLines:
                         finding.obstacle or guards.WORDS.get(why, why)),
                     finding)
             elif not finding.is_due:
-                self._line(_level(finding.reason), 'kept', finding.reason,
+                self._line(level_of(finding.reason), 'kept', finding.reason,
                            finding.explanation, finding)
 
     def removing(self, finding: facts.Finding) -> None:
@@ -192,41 +192,6 @@ class LogLines:
                    '%d of %d actions complete in %.1f s; journal entry %s'
                    % (completed, completed + left, seconds, entry))
 
-    # Rounds of the periodic audit
-
-    def found(self, finding: facts.Finding) -> None:
-        """Something is there that was there a round ago, too."""
-        self._line(_level(finding.reason), 'found', finding.reason,
-                   finding.explanation, finding)
-
-    def gone(self, finding: facts.Finding) -> None:
-        """What was found is no longer so."""
-        self._line(levels.INFO, 'gone', finding.reason,
-                   finding.explanation, finding)
-
-    def audited(self, summary: str) -> None:
-        """The sum of a round."""
-        self._line(levels.INFO, 'audited', None, summary)
-
-    def not_swept(self, why: str) -> None:
-        """So much was found at once that Cinder may be wrong."""
-        self._count(Reason.OVER_LIMIT)
-        self._line(levels.WARNING, 'not-swept', Reason.OVER_LIMIT,
-                   '%s: a restored database of Cinder looks like that; none '
-                   'of them is swept, and each is left to a reboot or start '
-                   'of its server' % why)
-
-    def not_audited(self, reason: Reason, error: object, then: str,
-                    is_new: bool) -> None:
-        """A round failed.
-
-        :param then: when the next one comes
-        :param is_new: the one before did not
-        """
-        self._count(reason)
-        self._line(levels.WARNING if is_new else levels.DEBUG, 'not-audited',
-                   reason, '%s; %s' % (masked(error), then))
-
     def _count(self, reason: Reason, number: int = 1) -> None:
         self._tally.refused(reason, self._trigger.name, number)
 
@@ -247,7 +212,7 @@ class LogLines:
             instance=self._instance)
 
 
-def _level(reason: Reason) -> int:
+def level_of(reason: Reason) -> int:
     """How loudly something is told that is only looked at."""
     if reason is Reason.HEALTHY:
         return levels.DEBUG

@@ -19,7 +19,6 @@ import nova.conf
 from oslo_log import log as logging
 from oslo_service import periodic_task
 
-from nova_bdm_cleanup.cleanup import loglines, triggers
 from nova_bdm_cleanup.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.node import NovaNode
@@ -91,18 +90,13 @@ class Watcher:
         """Audit all servers of this host."""
         context = nova_context.get_admin_context()
         settings = options.settings(CONF)
-
-        def lines(server: str | None) -> loglines.LogLines:
-            return loglines.LogLines(
-                {'uuid': server} if server else None, context.request_id,
-                triggers.AUDIT, SINCE_START)
-
         try:
             self._failed = Audit(
                 NovaNode(self._manager, context), self._watch,
                 settings.policy, settings.audit_interval,
-                self._can_sweep and settings.sweep_stopped, lines,
-                SINCE_START, self._clock).round(self._failed, self._plan)
+                self._can_sweep and settings.sweep_stopped,
+                context.request_id, SINCE_START, self._clock,
+            ).round(self._failed, self._plan)
         except Exception:
             # Nobody waits for this thread who could tell.
             LOG.exception('bdm-cleanup failed in a round of the audit')

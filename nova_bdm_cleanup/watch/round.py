@@ -16,13 +16,8 @@ import time
 from typing import Callable, Protocol, TypeVar
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.cleanup import (
-    actions,
-    loglines,
-    tally,
-    triggers,
-    witness,
-)
+from nova_bdm_cleanup.cleanup import actions, tally, triggers, witness
+from nova_bdm_cleanup.cleanup.loglines import masked
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import BATCH
 from nova_bdm_cleanup.openstack.deadline import TimedOut
@@ -40,6 +35,7 @@ from nova_bdm_cleanup.rules.facts import (
 )
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.watch import Changes, Round, Sighting, Watch
+from nova_bdm_cleanup.watch.lines import RoundLines
 
 T = TypeVar('T')
 
@@ -90,7 +86,7 @@ class NodePort(Protocol):
         """The volumes of all servers that Nova knows but one."""
 
     def requests(self) -> int:
-        """How many Cinder has been sent so far."""
+        """How many Cinder was sent in this round."""
 
     def sweep(self, server: str,
               seen: Collection[tuple[str, str]]) -> None:
@@ -114,8 +110,8 @@ class Audit:
     interval: int
     #: Whether servers that are stopped are cleaned up.
     sweeps: bool
-    #: Gives the log lines of a server, or of the round.
-    lines: Callable[[str | None], loglines.LogLines]
+    #: Of what brought the round about.
+    request_id: str
     counted: tally.Tally
     #: Gives the time since the epoch.
     now: Callable[[], float] = time.time
@@ -132,7 +128,6 @@ class Audit:
         :returns: how many have failed by now; 0: this one did not
         """
         begun, moment = time.monotonic(), self.now()
-        asked = self.node.requests()
         self.patience = self.policy.timeout * _SHARE
         self.until = begun + self.interval / 2
         try:
@@ -143,7 +138,7 @@ class Audit:
                 succeeded=moment, servers=len(servers),
                 volumes=len({b.volume_id for s in servers for b in s.bdms
                              if b.volume_id}),
-                requests=self.node.requests() - asked, seconds=seconds,
+                requests=self.node.requests(), seconds=seconds,
                 next=next_one())
             changes = self.known.succeeded(
                 moment, self.interval, done, seen,
@@ -191,7 +186,7 @@ class Audit:
                     self._prove_it_answers()
                 seen.append(_sighting(uuid, Finding(
                     Reason.NOT_LOOKED_AT, 'the server was not looked at: %s'
-                    % loglines.masked(exc))))
+                    % masked(exc))))
             _let_others()
         return plans, seen
 
@@ -278,29 +273,34 @@ class Audit:
                 'region, or a restored database?')
 
     def _fail(self, exc: Exception, failed: int, then: float) -> None:
-        self.lines(None).not_audited(
+        self._lines().not_audited(
             _reason_of(exc), exc, 'the servers of this host were not audited; '
             'the next round comes in %d s, and no more is said until one '
             'succeeds' % max(0, then - self.now()), is_new=failed == 1)
         try:
             self.known.failed(dataclasses.replace(
                 self.known.last(), failed=failed, next=then,
-                problem=loglines.masked(exc)))
+                problem=masked(exc)))
         except StoreError:
             # Which also keeps a round from succeeding: one of the two is told.
             pass
 
+    def _lines(self, server: str | None = None) -> RoundLines:
+        """Those of a server, or of the round."""
+        return RoundLines({'uuid': server} if server else None,
+                          self.request_id, triggers.AUDIT, self.counted)
+
     def _tell(self, changes: Changes, done: Round, failed: int,
               unread: int) -> None:
         for sighting in changes.new:
-            self.lines(sighting.server).found(_finding(sighting))
+            self._lines(sighting.server).found(_finding(sighting))
         for sighting in changes.gone:
             if sighting.reason in _REASONS:
-                self.lines(sighting.server).gone(_finding(sighting))
+                self._lines(sighting.server).gone(_finding(sighting))
         told = collections.Counter(
             s.reason for s in changes.known if s.announced)
         once = sum(not s.announced for s in changes.known)
-        self.lines(None).audited(
+        self._lines().audited(
             'servers: %d, volumes: %d, seconds: %.1f, requests: %d, open: %s, '
             'new: %d, gone: %d, seen once: %d%s%s' % (
                 done.servers, done.volumes, done.seconds, done.requests,
@@ -315,7 +315,7 @@ class Audit:
         told = {s.key for s in changes.known if s.announced and not s.held}
         new = [s for s in changes.new if s.held]
         if new:
-            self.lines(None).not_swept(
+            self._lines().not_swept(
                 '%d mappings were found by one round, more than the %d of '
                 '[bdm_cleanup] max_removals' % (
                     len(new), self.policy.max_removals))

@@ -17,6 +17,7 @@ from nova_bdm_cleanup.plugin import options, startup
 from nova_bdm_cleanup.plugin.switch import GROUP
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.watch import lines as watch_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 GUIDE = ROOT / 'doc' / 'source' / 'guide'
@@ -90,10 +91,10 @@ def sections(page: pathlib.Path) -> dict[str, str]:
 
 
 def events() -> set[str]:
-    """Every event name that a call in loglines.py writes."""
-    tree = ast.parse(inspect.getsource(loglines))
+    """Every event name that a call for a log line writes."""
     names = set()
-    for node in ast.walk(tree):
+    source = inspect.getsource(loglines) + inspect.getsource(watch_lines)
+    for node in ast.walk(ast.parse(source)):
         if (isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and node.func.attr == '_line'):

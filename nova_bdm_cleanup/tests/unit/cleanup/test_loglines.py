@@ -13,6 +13,7 @@ from nova_bdm_cleanup.cleanup import loglines, tally, triggers
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import base, make
+from nova_bdm_cleanup.watch.lines import RoundLines
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -46,8 +47,7 @@ class AuditTestCase(base.TestCase):
         super().setUp()
         self.logger = self.useFixture(fixtures.FakeLogger(
             level=logging.DEBUG, format='%(levelname)s %(message)s'))
-        self.audit = loglines.LogLines(
-            None, 'req-1', triggers.HARD_REBOOT)
+        self.audit = RoundLines(None, 'req-1', triggers.HARD_REBOOT)
 
     def line(self):
         """The fields of the one line there is."""
@@ -277,8 +277,7 @@ class CountTest(AuditTestCase):
     def setUp(self):
         super().setUp()
         self.tally = tally.Tally()
-        self.audit = loglines.LogLines(None, 'req-1', triggers.SWEEP,
-                                       self.tally)
+        self.audit = RoundLines(None, 'req-1', triggers.SWEEP, self.tally)
 
     def assertRefused(self, **numbers):
         self.assertEqual(

@@ -16,7 +16,7 @@ import fixtures
 import hypothesis
 import testscenarios
 
-from nova_bdm_cleanup.cleanup import loglines, tally, triggers
+from nova_bdm_cleanup.cleanup import tally
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.rules import facts
@@ -68,11 +68,11 @@ class Node:
         self.patience = 0.0
         self.calls: list[str] = []
         self.swept: list[str] = []
-        self._requests = 0
+        self.sent = 0
 
     def call(self, name: str, requests: int = 0) -> None:
         self.calls.append(name)
-        self._requests += requests
+        self.sent += requests
         if name in self.failing:
             raise self.failing[name]
 
@@ -92,7 +92,7 @@ class Node:
         return self.others
 
     def requests(self) -> int:
-        return self._requests
+        return self.sent
 
     def sweep(self, server: str,
               seen: Collection[tuple[str, str]]) -> None:
@@ -206,10 +206,6 @@ class RoundTestCase(base.TestCase):
     def watch(self):
         return Watch(self.path, 4 * MIB, make.HOST)
 
-    def lines(self, server):
-        return loglines.LogLines({'uuid': server} if server else None,
-                                 'req-1', triggers.AUDIT, self.tally)
-
     def plan(self):
         return self.now + HOUR
 
@@ -217,10 +213,11 @@ class RoundTestCase(base.TestCase):
         """One round, as a nova-compute makes it that has just started."""
         self.now += later
         self.node.calls, self.node.swept = [], []
+        self.node.sent = 0
         self.logged.found = []
         self.failed = watch_round.Audit(
             self.node, self.watch(), self.policy, HOUR, self.sweeps,
-            self.lines, self.tally, lambda: self.now,
+            'req-1', self.tally, lambda: self.now,
         ).round(self.failed, self.plan)
         return self.logged.found
 

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit lines of a round of the periodic audit."""
+
+from __future__ import annotations
+
+import logging as levels
+
+from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup.rules.facts import Finding, Reason
+
+
+class RoundLines(loglines.LogLines):
+    """The log lines about one server, or about all, in one round."""
+
+    def found(self, finding: Finding) -> None:
+        """Something is there that was there a round ago, too."""
+        self._line(loglines.level_of(finding.reason), 'found', finding.reason,
+                   finding.explanation, finding)
+
+    def gone(self, finding: Finding) -> None:
+        """What was found is no longer so."""
+        self._line(levels.INFO, 'gone', finding.reason, finding.explanation,
+                   finding)
+
+    def audited(self, summary: str) -> None:
+        """The sum of a round."""
+        self._line(levels.INFO, 'audited', None, summary)
+
+    def not_swept(self, why: str) -> None:
+        """So much was found at once that Cinder may be wrong."""
+        self._count(Reason.OVER_LIMIT)
+        self._line(levels.WARNING, 'not-swept', Reason.OVER_LIMIT,
+                   '%s: a restored database of Cinder looks like that; none '
+                   'of them is swept, and each is left to a reboot or start '
+                   'of its server' % why)
+
+    def not_audited(self, reason: Reason, error: object, then: str,
+                    is_new: bool) -> None:
+        """A round failed.
+
+        :param then: when the next one comes
+        :param is_new: the one before did not
+        """
+        self._count(reason)
+        self._line(levels.WARNING if is_new else levels.DEBUG, 'not-audited',
+                   reason, '%s; %s' % (loglines.masked(error), then))
