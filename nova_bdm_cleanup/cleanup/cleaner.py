@@ -38,35 +38,31 @@ def _utcnow() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
 
 
+@dataclasses.dataclass
 class Cleaner:
-    """One cleanup of one server.
+    """One cleanup of one server."""
 
-    :param journal: where plans and steps are recorded
-    :param audit: where they are logged
-    :param deadline: bounds the whole
-    :param seen: nothing but these mappings, for these reasons, may go; None:
-        whatever is found
-    :param now: gives the time, with its time zone
-    """
+    host: HostPort
+    cinder: Cinder
+    #: Where plans and steps are recorded.
+    journal: Journal
+    #: Where they are logged.
+    audit: loglines.LogLines
+    policy: facts.Policy
+    trigger: Trigger
+    #: Bounds the whole.
+    deadline: Deadline
+    #: Gives the time, with its time zone.
+    now: Callable[[], datetime.datetime] = _utcnow
+    #: Nothing but these mappings, for these reasons, may go; None: whatever
+    #: is found.
+    seen: Collection[tuple[str, str]] | None = None
 
-    def __init__(self, host: HostPort, cinder: Cinder,
-                 journal: Journal, audit: loglines.LogLines,
-                 policy: facts.Policy, trigger: Trigger, deadline: Deadline,
-                 now: Callable[[], datetime.datetime] = _utcnow,
-                 seen: Collection[tuple[str, str]] | None = None) -> None:
-        self._host = host
-        self._cinder = cinder
-        self._journal = journal
-        self._audit = audit
-        self._policy = policy
-        self._trigger = trigger
-        self._deadline = deadline
-        self._seen = seen
-        self._now = now
+    def __post_init__(self) -> None:
         #: What must not be connected, by the last look that was answered.
         self._left_out: dict[str, facts.Finding] = {}
         #: The mappings of which an hour has had enough.
-        self._over_limit: frozenset[str] = frozenset()
+        self._over_limit: Collection[str] = ()
         #: The guest is on, and is going to be off.
         self._foresees = False
         #: Whether it was said that Cinder has too many attachments.
@@ -95,22 +91,22 @@ class Cleaner:
         """
         plan = self._look(server, bdms)
         with contextlib.ExitStack() as locks:
-            if plan.due and not self._trigger.switches_off:
+            if plan.due and not self.trigger.switches_off:
                 try:
-                    if not self._trigger.is_locked:
-                        locks.enter_context(self._host.lock())
+                    if not self.trigger.is_locked:
+                        locks.enter_context(self.host.lock())
                 except Exception as exc:
                     plan = plan.withhold(self._reason_of(exc),
-                                         obstacle=loglines.masked(exc))
+                                         loglines.masked(exc))
                 else:
                     # Whatever was going on then is over now.
                     plan = self._look_again(plan, server)
-            self._audit.plan(plan)
+            self.audit.plan(plan)
             self.plan = plan
             if plan.due:
                 self.removed = self._act(plan, server)
-        if not self._trigger.gives_way:
-            self._audit.left_out_of_guest(
+        if not self.trigger.gives_way:
+            self.audit.left_out_of_guest(
                 f for uuid, f in self._left_out.items()
                 if uuid not in self.removed)
         return self.removed.union(self._left_out)
@@ -123,12 +119,12 @@ class Cleaner:
         self._foresees = True
         plan = self._look(server, bdms)
         try:
-            spent = self._journal.spent(REMOVALS) if plan.removals else 0
+            spent = self.journal.spent(REMOVALS) if plan.removals else 0
         except Exception as exc:
             plan = plan.withhold(Reason.JOURNAL_UNWRITABLE,
-                                 obstacle=loglines.masked(exc))
+                                 loglines.masked(exc))
         else:
-            if spent + plan.removals > self._policy.max_removals_per_hour:
+            if spent + plan.removals > self.policy.max_removals_per_hour:
                 plan = plan.withhold(Reason.OVER_LIMIT)
         return plan
 
@@ -143,25 +139,20 @@ class Cleaner:
         """
         plan = self._look(server, bdms)
         again = self._look_again(plan, server) if plan.due else plan
-        self._audit.plan(again.withhold(
-            self._trigger.only_reports or Reason.OBSERVE_MODE))
-        if not self._trigger.switches_off:
-            self._audit.left_out_of_guest(self._left_out.values())
+        self.audit.plan(again.withhold(
+            self.trigger.only_reports or Reason.OBSERVE_MODE))
+        if not self.trigger.switches_off:
+            self.audit.left_out_of_guest(self._left_out.values())
         return frozenset(self._left_out)
 
-    def _look(self, server: facts.Server,
-              bdms: Sequence[facts.Bdm] | None = None) -> Plan:
-        """What is to be done for all that is known; nothing when unknown.
-
-        :param bdms: its mappings, if they were read just now
-        """
+    def _look(self, server: facts.Server, bdms: Sequence[facts.Bdm]) -> Plan:
+        """What is to be done for all that is known; nothing when unknown."""
         try:
-            plan = self._plan(server,
-                              self._host.bdms() if bdms is None else bdms)
+            plan = self._plan(server, bdms)
         except Exception as exc:
-            self._audit.unknown(self._reason_of(exc), exc)
+            self.audit.unknown(self._reason_of(exc), exc)
             return Plan()
-        if self._policy.observe:
+        if self.policy.observe:
             return plan.withhold(Reason.OBSERVE_MODE)
         return plan
 
@@ -170,28 +161,28 @@ class Cleaner:
         Nova for is asked for only then.
         """
         volumes, attachments, is_cut = self._ask(
-            lambda: self._cinder.look(server.uuid, bdms, server.project))
+            lambda: self.cinder.look(server.uuid, bdms, server.project))
         self.volumes = volumes
         if is_cut and not self._is_cut:
             self._is_cut = True
-            self._audit.unread(len(attachments))
+            self.audit.unread(len(attachments))
 
         # As if Cinder were the right one, which is asked for when it matters.
         snapshot = facts.Snapshot(server, tuple(bdms), volumes, attachments,
-                            WitnessAnswer.KNOWN, self._cinder.sees_all)
+                            WitnessAnswer.KNOWN, self.cinder.sees_all)
         plan = self._decide(snapshot)
         if not plan.due:
             return self._whole(plan)
-        current = self._host.server()
-        is_off = (self._trigger.switches_off or self._foresees
-                  or self._trigger.only_reports or self._host.is_off())
+        current = self.host.server()
+        is_off = (self.trigger.switches_off or self._foresees
+                  or self.trigger.only_reports or self.host.is_off())
         plan = self._decide(dataclasses.replace(
             snapshot, server=current or server,
             witness=self._ask(lambda: self._witness(snapshot)),
-            swaps=self._host.swaps() if rules.needs_swaps(snapshot) else ()))
+            swaps=self.host.swaps() if rules.needs_swaps(snapshot) else ()))
         # Nova may bring the server back in these cases, too.
         if current is None:
-            plan = plan.withhold(self._trigger.lost)
+            plan = plan.withhold(self.trigger.lost)
         elif not is_off:
             plan = plan.withhold(Reason.GUEST_RUNNING)
         return self._whole(plan)
@@ -202,16 +193,16 @@ class Cleaner:
         Not connecting is taken back by the next reboot, and connecting is
         not: if a later look is not answered, this one holds.
         """
-        if not self._policy.observe:
+        if not self.policy.observe:
             self._left_out = {uuid: f for uuid, f in plan.left_out.items()
                               if uuid not in self._over_limit}
         return plan
 
     def _decide(self, snapshot: facts.Snapshot) -> Plan:
-        plan = rules.decide(snapshot, self._policy, self._now())
-        if self._trigger.finds_stale and self._seen is None:
+        plan = rules.decide(snapshot, self.policy, self.now())
+        if self.trigger.finds_stale and self.seen is None:
             return plan
-        return plan.of_mappings(self._seen)
+        return plan.of_mappings(self.seen)
 
     def _ask(self, question: Callable[[], T]) -> T:
         begun = time.monotonic()
@@ -224,19 +215,19 @@ class Cleaner:
             self.asking += time.monotonic() - begun
 
     def _reason_of(self, error: Exception) -> Reason:
-        return actions.reason_of(error, self._trigger)
+        return actions.reason_of(error, self.trigger)
 
     def _witness(self, snapshot: facts.Snapshot) -> WitnessAnswer:
         if not rules.needs_witness(snapshot):
             return WitnessAnswer.KNOWN
-        return witness.ask(self._host.witnesses(), self._cinder.knows_any)
+        return witness.ask(self.host.witnesses(), self.cinder.knows_any)
 
     def _look_again(self, first: Plan, server: facts.Server) -> Plan:
         """The first plan, less every action that is no longer called for."""
         try:
-            second = self._plan(server, self._host.bdms())
+            second = self._plan(server, self.host.bdms())
         except Exception as exc:
-            self._audit.unknown(self._reason_of(exc), exc)
+            self.audit.unknown(self._reason_of(exc), exc)
             return first.withhold(self._reason_of(exc))
         return rules.confirm(first, second)
 
@@ -247,46 +238,44 @@ class Cleaner:
         """
         begun = time.monotonic()
         deletions = _DELETIONS % server.project
-        limit = self._policy.max_removals_per_hour
+        limit = self.policy.max_removals_per_hour
         try:
-            entry = self._journal.begin(
+            entry = self.journal.begin(
                 self._record(plan),
                 [Charge(REMOVALS, plan.removals, limit),
                  Charge(deletions, len(plan.due) - plan.removals, limit)],
                 server=server.uuid)
         except LimitReached as exc:
             # What is over one limit must not keep the rest from being done.
-            return self._act_on_the_rest(
-                plan, server, facts.RemoveBdm if exc.account == REMOVALS
-                else facts.DeleteAttachment)
+            return self._act_on_the_rest(plan, plan.withhold(
+                Reason.OVER_LIMIT, of_mappings=exc.account == REMOVALS),
+                server)
         except Exception as exc:
-            self._audit.unrecorded(exc)
-            self._audit.plan(
+            self.audit.unrecorded(exc)
+            self.audit.plan(
                 Plan(plan.due).withhold(Reason.JOURNAL_UNWRITABLE))
             return frozenset()
 
-        acting = actions.Actions(self._host, self._cinder, entry,
-                                 self._audit, self._trigger, self._deadline)
+        acting = actions.Actions(self.host, self.cinder, entry,
+                                 self.audit, self.trigger, self.deadline)
         self._act_in_order(acting, plan, server)
         left = len(plan.due) - acting.completed
         acting.finish('done' if not left else
                       'partly' if acting.completed or acting.removals else
                       'nothing', {REMOVALS: acting.removals,
                                   deletions: acting.deletions})
-        self._audit.finished(acting.completed, left,
+        self.audit.finished(acting.completed, left,
                              time.monotonic() - begun, entry.id)
         return frozenset(acting.removed)
 
-    def _act_on_the_rest(self, plan: Plan, server: facts.Server,
-                         kind: type[facts.Action]) -> frozenset[str]:
+    def _act_on_the_rest(self, plan: Plan, rest: Plan,
+                         server: facts.Server) -> frozenset[str]:
         """Act, but on nothing of a kind of which an hour has had enough."""
-        withheld = plan.withhold(Reason.OVER_LIMIT, kind)
-        self._over_limit = plan.dangling - withheld.dangling
-        self._whole(withheld)
-        self._audit.plan(Plan(tuple(
-            after for before, after in zip(plan.findings, withheld.findings)
-            if before.is_due and not after.is_due)))
-        return self._act(withheld, server) if withheld.due else frozenset()
+        stopped = plan.stopped_in(rest)
+        self._over_limit = [f.bdm.uuid for f in stopped.findings if f.bdm]
+        self._whole(rest)
+        self.audit.plan(stopped)
+        return self._act(rest, server) if rest.due else frozenset()
 
     def _act_in_order(self, acting: actions.Actions, plan: Plan,
                       server: facts.Server) -> None:
@@ -296,25 +285,19 @@ class Cleaner:
             return
         # Where the guest was off, both looks have been taken.
         again = (self._look_again(plan, server)
-                 if self._trigger.switches_off else plan)
+                 if self.trigger.switches_off else plan)
         acting.record('second-look', 'done', agreed=len(again.due))
-        self._audit.plan(Plan(tuple(
-            f for f, before in zip(again.findings, plan.findings)
-            if before.is_due and not f.is_due)))
+        self.audit.plan(plan.stopped_in(again))
         for finding in again.findings:
-            if not finding.is_due and isinstance(
-                    finding.action, facts.RemoveBdm):
+            if finding.bdm and finding.goes and not finding.is_due:
                 acting.leave(finding)
         for finding in again.due:
-            try:
-                acting.carry_out(finding)
-            except actions.StepFailed:
-                continue
+            acting.carry_out(finding)
 
     def _record(self, plan: Plan) -> dict[str, Any]:
         """What the journal keeps: all that explaining and undoing needs."""
         return dict(
-            self._host.describe(), trigger=self._trigger.name,
+            self.host.describe(), trigger=self.trigger.name,
             actions=[self._action_record(f) for f in plan.due],
             findings=[_finding_record(f)
                       for f in plan.summed_up().findings])
@@ -322,15 +305,13 @@ class Cleaner:
     def _action_record(self, finding: facts.Finding) -> dict[str, Any]:
         record: dict[str, Any] = {'reason': str(finding.reason),
                                   'explanation': finding.explanation}
-        action = finding.action
-        if isinstance(action, facts.RemoveBdm):
-            record.update(kind='remove-bdm',
-                          bdm=dict(self._host.row(action.bdm)),
-                          attachments=[_attachment_record(a)
-                                       for a in action.attachments])
-        elif action is not None:
+        if finding.bdm is not None:
+            record.update(
+                kind='remove-bdm', bdm=dict(self.host.row(finding.bdm)),
+                attachments=list(map(_attachment_record, finding.left_over)))
+        elif finding.attachment is not None:
             record.update(kind='delete-attachment',
-                          attachment=_attachment_record(action.attachment))
+                          attachment=_attachment_record(finding.attachment))
         return record
 
 

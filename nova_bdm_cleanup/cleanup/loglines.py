@@ -86,12 +86,12 @@ class LogLines:
 
     def removing(self, finding: facts.Finding) -> None:
         """An action is about to begin: what goes, and why."""
-        if _is_row_only(finding):
+        if finding.bdm is not None and not finding.disconnect:
             text = ("Removing block device mapping %s of volume '%s' from "
                     "Nova, and nothing else: %s" % (
-                        finding.bdm.uuid if finding.bdm else '-',
-                        finding.volume_id, finding.explanation))
-        elif isinstance(finding.action, facts.RemoveBdm):
+                        finding.bdm.uuid, finding.volume_id,
+                        finding.explanation))
+        elif finding.bdm is not None:
             # The words of Nova's own cleanup, for which operators have
             # searched their logs since 2023.2.
             text = ("Removing stale volume attachment %s from instance for "
@@ -108,17 +108,17 @@ class LogLines:
 
     def removed(self, finding: facts.Finding, entry: str) -> None:
         """An action is complete; most mappings can be brought back."""
-        if _is_row_only(finding):
+        if finding.bdm is None:
+            text = 'the attachment is gone from Cinder'
+        elif not finding.disconnect:
             text = ('the block device mapping is gone; the server has the '
                     'disk by another one, so there is nothing to undo')
         elif finding.reason is Reason.ATTACHED_ELSEWHERE:
             text = ('the block device mapping is gone; the volume is attached '
                     'to another server, so there is nothing to undo')
-        elif isinstance(finding.action, facts.RemoveBdm):
+        else:
             text = ('the block device mapping is gone; to undo: '
                     'nova-bdm-cleanup journal undo %s' % entry)
-        else:
-            text = 'the attachment is gone from Cinder'
         self._tally.removed(finding.reason, self._trigger.name)
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
 
@@ -221,11 +221,6 @@ def level_of(reason: Reason) -> int:
     if reason in _ALARMING:
         return levels.ERROR
     return levels.WARNING
-
-
-def _is_row_only(finding: facts.Finding) -> bool:
-    return (isinstance(finding.action, facts.RemoveBdm)
-            and not finding.action.disconnect)
 
 
 def masked(error: object) -> str:

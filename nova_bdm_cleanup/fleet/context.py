@@ -80,7 +80,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
     Row('is a ``duplicate-mapping`` that the rules keep: the API does not '
         'show whether Nova ever connected it',
         lambda c: c.finding.reason is Reason.DUPLICATE_MAPPING
-        and not c.finding.action,
+        and not c.finding.goes,
         Shown(),
         '{it.finding.explanation}; a hard reboot removes the one that Nova '
         'never connected, if there is one, which the API does not show'),
@@ -153,5 +153,5 @@ def in_context(context: ContextFacts) -> Finding:
         context.finding, reason=row.outcome.reason or context.finding.reason,
         explanation=row.explain(context))
     return dataclasses.replace(
-        finding, action=None, withheld=None, connects=True) \
+        finding, goes=False, withheld=None, connects=True) \
         if row.outcome.is_decided_later else finding

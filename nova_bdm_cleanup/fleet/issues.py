@@ -250,7 +250,7 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
             # How many a reboot may delete is no matter then.
             and finding.withheld in (None, Reason.OVER_LIMIT)):
         return Remedy.RELEASE
-    if finding.reason is Reason.DUPLICATE_MAPPING and not finding.action:
+    if finding.reason is Reason.DUPLICATE_MAPPING and not finding.goes:
         return Remedy.PERSON
     if finding.reason is Reason.STUCK:
         records = {a.status for a in seen.attachments.values()

@@ -107,10 +107,9 @@ def _would(finding: facts.Finding, seen: inspection.Inspection) -> str:
     without = ', and ' + facts.WITHOUT_DISK if finding in seen.left_out else ''
     if finding.withheld is not None:
         return 'keeps it (%s)%s' % (finding.withheld, without)
-    if isinstance(finding.action, facts.RemoveBdm):
-        return 'removes the mapping'
-    if finding.action is not None:
-        return 'deletes the attachment'
+    if finding.goes:
+        return ('removes the mapping' if finding.bdm
+                else 'deletes the attachment')
     if finding.reason is facts.Reason.DUPLICATE_MAPPING:
         # The API does not show whether it was connected.
         return 'removes it if Nova never connected it'

@@ -51,7 +51,8 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | str]] = Table(
         'can tell whether a volume is migrating'),
 
     Row('is of a volume, or a server, whose project is not known',
-        lambda a: a.volume and not a.projects_are_known,
+        lambda a: a.volume is not facts.ABSENT and None in (
+            a.volume.project, a.world.server.project),
         Keep(Reason.CANNOT_SEE_PROJECT),
         'no mapping accounts for it, and whether its volume is of the '
         'server\'s project is not known'),
@@ -75,15 +76,15 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | str]] = Table(
         'a volume of the server is being moved'),
 
     Row('is of a volume that does not exist',
-        lambda a: a.volume is None,
+        lambda a: a.volume is facts.ABSENT,
         Keep(Reason.STATUS_CONTRADICTION),
         'Cinder does not know the volume of the attachment'),
 
     Row('is of a volume in another state than ``available``, ``in-use``, '
          '``reserved``, ``attaching``',
-        lambda a: a.status not in KNOWN,
+        lambda a: a.volume.status not in KNOWN,
         Keep(Reason.VOLUME_BUSY),
-        'the volume is {it.state}'),
+        'the volume is {it.volume.state}'),
 
     # The guest may run with it.
     Row('may have been made by a swap of volumes of the server that Nova has '
@@ -94,7 +95,7 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | str]] = Table(
         'guest may run with this one'),
 
     Row('only reserves the volume',
-        lambda a: a.only_reserves,
+        lambda a: a.attachment.only_reserves,
         Delete(Reason.STALE_ATTACHMENT),
         'it only reserves the volume, and no mapping of the server accounts '
         'for it'),
@@ -138,22 +139,9 @@ class AttachmentFacts:
         self.mappings: Sequence[MappingFacts] = [
             found[b.uuid]
             for b in world.bdms_of.get(attachment.volume_id, ())]
-        self.volume: facts.Volume | None = world.volumes.get(
-            attachment.volume_id)
-        self.status: str = self.volume.status if self.volume else ''
-        self.state: str = self.status or 'in no state'
+        self.volume: facts.Volume = world.volume(attachment.volume_id)
         #: The host that it connects, where Cinder tells it.
-        self.host: str | None = self._host_of(attachment)
-
-    @property
-    def projects_are_known(self) -> bool:
-        return (self.volume is not None and None not in (
-            self.volume.project, self.world.server.project))
-
-    @property
-    def only_reserves(self) -> bool:
-        return (self.attachment.status == 'reserved'
-                and not self.attachment.connected)
+        self.host: str | None = self.volume.host_of(attachment.id)
 
     @property
     def may_be_connected_here(self) -> bool:
@@ -170,13 +158,11 @@ class AttachmentFacts:
         """
         here, own = self.world.server.host, mapping.own
         return (own is not None
-                and spelling.host(self._host_of(own)) == spelling.host(here)
+                and spelling.host(self.volume.host_of(own.id))
+                == spelling.host(here)
                 and self.host is not None
                 and _short(self.host) != _short(here)
                 and not self.attachment.initiators & own.initiators)
-
-    def _host_of(self, attachment: facts.Attachment) -> str | None:
-        return self.volume.host_of(attachment.id) if self.volume else None
 
 
 def _short(host: str) -> str:
@@ -191,8 +177,7 @@ def judge(attachment: facts.Attachment, found: Mapping[str, MappingFacts],
     row = first(ATTACHMENTS.rows, judged)
     if isinstance(row.outcome, str):
         return None
+    goes = isinstance(row.outcome, Delete)
     return facts.Finding(
         row.outcome.reason, row.explain(judged), attachment=attachment,
-        action=facts.DeleteAttachment(
-            attachment, disconnect=judged.may_be_connected_here)
-        if isinstance(row.outcome, Delete) else None)
+        goes=goes, disconnect=goes and judged.may_be_connected_here)

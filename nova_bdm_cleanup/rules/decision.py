@@ -23,7 +23,7 @@ def decide(snapshot: facts.Snapshot, policy: facts.Policy,
     :param snapshot: one complete look at Nova and Cinder
     :param policy: what the operator allows
     :param now: the time of the look, with its time zone
-    :returns: the findings; those with a due action are to be acted on
+    :returns: the findings; those that are due are to be acted on
     """
     world = World(snapshot, policy, now)
     found = mappings.judge(world)
@@ -37,14 +37,14 @@ def decide(snapshot: facts.Snapshot, policy: facts.Policy,
 
 
 def confirm(first: facts.Plan, second: facts.Plan) -> facts.Plan:
-    """The first plan, less every action that a second look does not repeat.
+    """The first plan, less every removal that a second look does not repeat.
 
     :param first: the plan that was made before the guest was powered off
     :param second: the plan that the facts give now
-    :returns: the first plan's findings; actions only where both agree
+    :returns: the first plan's findings; due only where both agree
     """
-    again = {_identity(f): (f.withheld, f.obstacle) for f in second.findings
-             if f.action is not None}
+    again = {_identity(f): (f.withheld, f.obstacle)
+             for f in second.findings if f.goes}
 
     def agreed(finding: facts.Finding) -> facts.Finding:
         withheld, obstacle = again.get(
@@ -83,18 +83,14 @@ def needs_swaps(snapshot: facts.Snapshot) -> bool:
 
 
 def _identity(finding: facts.Finding) -> tuple[object, ...]:
-    """What must be the same in both looks for an action to be the same."""
-    bdm, attachment, action = finding.bdm, finding.attachment, finding.action
+    """What must be the same in both looks for a removal to be the same."""
+    bdm = finding.bdm
     return (
         finding.reason,
         finding.volume_id,
         bdm and (bdm.uuid, bdm.attachment_id, bdm.has_connection_info),
-        attachment and _attachment_identity(attachment),
-        frozenset(map(_attachment_identity, action.attachments))
-        if isinstance(action, facts.RemoveBdm) else action,
+        finding.attachment,
+        finding.disconnect,
+        frozenset((a.id, a.volume_id, a.server_id, a.status, a.connected)
+                  for a in finding.left_over),
     )
-
-
-def _attachment_identity(attachment: facts.Attachment) -> tuple[object, ...]:
-    return (attachment.id, attachment.volume_id, attachment.server_id,
-            attachment.status, attachment.connected)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 import dataclasses
 import datetime
 import enum
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 
 class Reason(str, enum.Enum):
@@ -168,6 +168,10 @@ class Attachment:
         """
         return self.status == 'reserved' and self.connected
 
+    @property
+    def only_reserves(self) -> bool:
+        return self.status == 'reserved' and not self.connected
+
 
 @dataclasses.dataclass(frozen=True)
 class AttachedServer:
@@ -203,6 +207,11 @@ class Volume:
     updated_at: datetime.datetime | None = None
 
     @property
+    def state(self) -> str:
+        """The status in words."""
+        return self.status or 'in no state'
+
+    @property
     def is_migrating(self) -> bool:
         """Also where Cinder says it in a word that is not known here."""
         return self.migration_status not in _SETTLED
@@ -213,6 +222,10 @@ class Volume:
             if entry.attachment_id == attachment_id:
                 return entry.host
         return None
+
+
+#: Stands for one that does not exist.
+ABSENT = Volume(id='', status='')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -311,31 +324,6 @@ class Snapshot:
     swaps: tuple[Swap, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class RemoveBdm:
-    """Disconnect, soft-delete the mapping, delete what is left in Cinder."""
-
-    bdm: Bdm
-    attachments: tuple[Attachment, ...] = ()
-    #: False: another mapping has the disk, so only the row goes.
-    disconnect: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class DeleteAttachment:
-    """Delete an attachment that no mapping accounts for."""
-
-    attachment: Attachment
-    #: First disconnect what it may have left on this host, if a deleted
-    #: mapping tells what that is.  Only where Cinder says that it connects
-    #: this host: the same address may be another disk's here.  Never where a
-    #: mapping has the same volume: that could take the device from it.
-    disconnect: bool = False
-
-
-Action = Union[RemoveBdm, DeleteAttachment]
-
-
 #: What follows for the guest where a mapping is kept and its disk is not
 #: connected; said before a reboot and after it.
 WITHOUT_DISK = ('the guest comes back without the disk: as long as Cinder '
@@ -345,16 +333,26 @@ WITHOUT_DISK = ('the guest comes back without the disk: as long as Cinder '
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing noticed, acted on or not."""
+    """One thing noticed about a mapping, or about an attachment that no
+    mapping accounts for; acted on or not.
+    """
 
     reason: Reason
     #: Plain words for the log and the journal.
     explanation: str
     bdm: Bdm | None = None
     attachment: Attachment | None = None
-    #: What the rules ask for; None: keep.
-    action: Action | None = None
-    #: Why the action is not carried out; None: it is.
+    #: The rules ask for its removal.
+    goes: bool = False
+    #: First it is disconnected from this host.  Not a mapping of a disk that
+    #: another one has: only its row goes.  An attachment only where Cinder
+    #: says that it connects this host, and by what a deleted mapping tells:
+    #: the same address may be another disk's here.  And never where a mapping
+    #: has the same volume: that could take the device from it.
+    disconnect: bool = False
+    #: What is deleted in Cinder when the mapping is gone, in this order.
+    left_over: tuple[Attachment, ...] = ()
+    #: Why it is not removed all the same; None: it is.
     withheld: Reason | None = None
     #: The same in plain words, where the reason alone does not say it.
     obstacle: str = ''
@@ -380,8 +378,8 @@ class Finding:
 
     @property
     def is_due(self) -> bool:
-        """The action will be carried out."""
-        return self.action is not None and self.withheld is None
+        """The removal will be carried out."""
+        return self.goes and self.withheld is None
 
 
 #: What doubts Cinder, and the operator's own word: the disk is connected as if
@@ -406,19 +404,13 @@ class Plan:
 
     @property
     def due(self) -> tuple[Finding, ...]:
-        """The findings whose action is to be carried out."""
+        """What is to be removed."""
         return tuple(f for f in self.findings if f.is_due)
-
-    @property
-    def dangling(self) -> frozenset[str]:
-        """The uuids of the mappings that are to be removed."""
-        return frozenset(f.action.bdm.uuid for f in self.due
-                         if isinstance(f.action, RemoveBdm))
 
     @property
     def removals(self) -> int:
         """How many mappings are to be removed."""
-        return len(self.dangling)
+        return sum(f.bdm is not None for f in self.due)
 
     @property
     def left_out(self) -> Mapping[str, Finding]:
@@ -429,17 +421,23 @@ class Plan:
                 if f.bdm is not None and not f.connects
                 and f.withheld not in _CONNECTS}
 
-    def withhold(self, why: Reason, kind: type[Action] | None = None,
-                 obstacle: str = '') -> Plan:
-        """The same findings, with every due action withheld.
+    def withhold(self, why: Reason, obstacle: str = '',
+                 of_mappings: bool | None = None) -> Plan:
+        """The same findings, with every due removal withheld.
 
-        :param kind: only of this kind
         :param obstacle: the same as the reason, in plain words
+        :param of_mappings: only those of mappings, or only the others
         """
         return Plan(tuple(
             dataclasses.replace(f, withheld=why, obstacle=obstacle)
-            if f.is_due and (kind is None or isinstance(f.action, kind)) else f
+            if f.is_due and of_mappings in (None, f.bdm is not None) else f
             for f in self.findings))
+
+    def stopped_in(self, later: Plan) -> Plan:
+        """What was to be done, and is withheld in a later form of the plan."""
+        return Plan(tuple(
+            after for before, after in zip(self.findings, later.findings)
+            if before.is_due and not after.is_due))
 
     def of_mappings(
             self, seen: Collection[tuple[str, str]] | None = None) -> Plan:
@@ -468,7 +466,7 @@ class Plan:
                     continue
             told.append(finding)
         told += [dataclasses.replace(
-            alike[0], attachment=None, action=None,
+            alike[0], attachment=None, goes=False,
             explanation='%d more attachments like these' % (
                 len(alike) - _TOLD))
             for alike in kinds.values() if len(alike) > _TOLD]

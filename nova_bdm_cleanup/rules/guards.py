@@ -62,7 +62,7 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         'server, of this host or of this cell), and Cinder knows none of '
         'those that it was asked for. Then nothing at all is done',
         lambda due: (due.findings
-                     if due.witness is WitnessAnswer.UNKNOWN
+                     if due.world.snapshot.witness is WitnessAnswer.UNKNOWN
                      and due.misses_a_volume else ()),
         Outcome(Reason.CINDER_SUSPECT),
         'of the volumes that must exist this Cinder knows none that it was '
@@ -71,16 +71,18 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
     Row('several volumes are missing, and the cell has no other. Then '
         'nothing at all is done',
         lambda due: (due.findings
-                     if due.witness is WitnessAnswer.NONE_EXISTS
-                     and due.misses_a_volume and due.volumes > 1 else ()),
+                     if due.world.snapshot.witness is WitnessAnswer.NONE_EXISTS
+                     and due.misses_a_volume
+                     and len(due.world.bdms_of) > 1 else ()),
         Outcome(Reason.CINDER_SUSPECT),
         'this Cinder knows no volume of this cell: a wrong region, or a '
         'restored database?'),
 
     Row('it is a mapping, and more of them than ``max_removals`` would be '
         'removed. Then none of them is',
-        lambda due: (due.mappings
-                     if len(due.mappings) > due.policy.max_removals else ()),
+        lambda due: (
+            due.mappings
+            if len(due.mappings) > due.world.policy.max_removals else ()),
         Outcome(Reason.OVER_LIMIT),
         'more mappings than [bdm_cleanup] max_removals would be removed; none '
         'is'),
@@ -190,66 +192,59 @@ WORDS: dict[Reason, str] = {
               *(g for g in GUARDS.rows if g.holds is elsewhere))}
 
 
+@dataclasses.dataclass
 class Due:
-    """What is to be done, as far as no guard above stops it.
+    """What is to be done, as far as no guard above stops it."""
 
-    :param findings: those with an action
-    :param misses_a_volume: whether a volume of any finding is missing
-    """
-
-    def __init__(self, findings: Sequence[facts.Finding], world: World,
-                 misses_a_volume: bool) -> None:
-        self.findings: Sequence[facts.Finding] = findings
-        self._world = world
-        self.policy: facts.Policy = world.policy
-        self.witness: WitnessAnswer = world.snapshot.witness
-        self.misses_a_volume: bool = misses_a_volume
-        #: How many volumes the mappings name.
-        self.volumes: int = len(world.bdms_of)
+    #: What the other tables ask to be removed.
+    findings: Sequence[facts.Finding]
+    world: World
+    #: The volume of any finding at all is missing.
+    misses_a_volume: bool
 
     def is_kept(self, finding: facts.Finding) -> bool:
         """A mark of the server's own project holds: not on the volume of
         another one, and that of the server not where somebody else has it.
         """
         volume_id = finding.volume_id or ''
-        if self._world.is_foreign(volume_id):
-            return False
-        volume = self._world.volumes.get(volume_id)
-        return (volume is not None and volume.keep
-                or self._world.server.keep
-                and finding.reason is not Reason.ATTACHED_ELSEWHERE)
+        return not self.world.is_foreign(volume_id) and (
+            self.world.volume(volume_id).keep
+            or self.world.server.keep
+            and finding.reason is not Reason.ATTACHED_ELSEWHERE)
 
     def is_selected(self, finding: facts.Finding) -> bool:
         """The operator wants such a thing to be done."""
-        if isinstance(finding.action, facts.RemoveBdm):
-            return finding.reason in self.policy.remove_when
-        return self.policy.stale_attachments
+        policy = self.world.policy
+        return (finding.reason in policy.remove_when if finding.bdm
+                else policy.stale_attachments)
 
     @functools.cached_property
     def mappings(self) -> Sequence[facts.Finding]:
-        return [f for f in self.findings
-                if isinstance(f.action, facts.RemoveBdm)]
+        return [f for f in self.findings if f.bdm]
 
     @functools.cached_property
     def without_room(self) -> frozenset[str]:
         """The attachments that are more than may be deleted.
 
         Those that are left over on the volume of a mapping come first, in the
-        order of the mappings; in both, those that connect a host.
+        order of the mappings; in both, those that connect a host.  What a
+        mapping names is not counted.
         """
         wanted: list[facts.Attachment] = []
         for finding in self.mappings:
-            wanted += sorted(_left_over(finding, self._world), key=_turn)
+            wanted += sorted((a for a in finding.left_over
+                              if a.id not in self.world.carriers_of),
+                             key=_turn)
         wanted += sorted((f.attachment for f in self.findings
                           if f.attachment), key=_turn)
-        return frozenset(a.id for a in wanted[self.policy.max_attachments:])
+        return frozenset(
+            a.id for a in wanted[self.world.policy.max_attachments:])
 
 
 def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
     """Put every guard to what no guard above stops."""
     misses_a_volume = any(f.reason is Reason.VOLUME_MISSING for f in findings)
-    due = Due([f for f in findings if f.action is not None], world,
-              misses_a_volume)
+    due = Due([f for f in findings if f.goes], world, misses_a_volume)
     stopped: dict[int, Row[Due, Outcome]] = {}
     for guard in GUARDS.rows:
         found = guard.holds(due)
@@ -260,29 +255,11 @@ def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
     return facts.Plan(tuple(
         dataclasses.replace(f, withheld=stopped[id(f)].outcome.reason,
                             obstacle=stopped[id(f)].words)
-        if id(f) in stopped else _with_fewer(f, due, world)
+        if id(f) in stopped else dataclasses.replace(
+            # The others are stale then, and are deleted in another reboot.
+            f, left_over=tuple(a for a in f.left_over
+                               if a.id not in due.without_room))
         for f in findings))
-
-
-def _with_fewer(finding: facts.Finding, due: Due,
-                world: World) -> facts.Finding:
-    """A mapping goes without the attachments that are too many.
-
-    They are stale then, and are deleted in another reboot.
-    """
-    dropped = [a for a in _left_over(finding, world)
-               if a.id in due.without_room]
-    if not dropped or not isinstance(finding.action, facts.RemoveBdm):
-        return finding
-    return dataclasses.replace(finding, action=dataclasses.replace(
-        finding.action, attachments=tuple(
-            a for a in finding.action.attachments if a not in dropped)))
-
-
-def _left_over(finding: facts.Finding, world: World) -> list[facts.Attachment]:
-    """The attachments that go with a mapping and that none names."""
-    return [a for a in getattr(finding.action, 'attachments', ())
-            if a.id not in world.carriers_of]
 
 
 def _turn(attachment: facts.Attachment) -> tuple[bool, str]:

@@ -71,7 +71,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'in progress'),
     )),
 
-    Section('it does not exist', lambda m: m.volume is None, (
+    Section('it does not exist', lambda m: m.volume is facts.ABSENT, (
         Row('some, all the same',
             lambda m: m.ours,
             Keep(Reason.STATUS_CONTRADICTION),
@@ -91,7 +91,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'the volume does not exist'),
     )),
 
-    Section('it is being migrated', lambda m: m.is_migrating, (
+    Section('it is being migrated', lambda m: m.volume.is_migrating, (
         Row('any',
             lambda m: True,
             Keep(Reason.VOLUME_BUSY),
@@ -99,19 +99,19 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
     )),
 
     Section('a state that is not named below',
-            lambda m: m.status not in KNOWN, (
+            lambda m: m.volume.status not in KNOWN, (
         Row('any',
             lambda m: True,
             Keep(Reason.VOLUME_BUSY),
-            'the volume is {it.state}'),
+            'the volume is {it.volume.state}'),
     )),
 
     Section('``reserved``, ``attaching``, ``detaching``',
-            lambda m: m.status in facts.IN_FLIGHT, (
+            lambda m: m.volume.status in facts.IN_FLIGHT, (
         # Every server of a multiattach volume shares its status: with the
         # attachment in order, another server's attach or detach is seen.
         Row('its own is ``attached``, and the volume is multiattach',
-            lambda m: m.is_multiattach and m.is_attached,
+            lambda m: m.volume.multiattach and m.is_attached,
             Keep(Reason.HEALTHY),
             'attached, while another server is changing'),
 
@@ -133,15 +133,16 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('any, and the volume is in that state for ``stuck_after``',
             lambda m: m.is_stuck,
             Keep(Reason.STUCK),
-            'the volume has been {it.status} since {it.since}'),
+            'the volume has been {it.volume.status} since '
+            '{it.volume.updated_at:%Y-%m-%d %H:%M:%S UTC}'),
 
         Row('any',
             lambda m: True,
             Keep(Reason.OPERATION_IN_FLIGHT),
-            'the volume is {it.status}'),
+            'the volume is {it.volume.status}'),
     )),
 
-    Section('``available``', lambda m: m.status == 'available', (
+    Section('``available``', lambda m: m.volume.status == 'available', (
         Row('the volume lists one that Cinder does not show by itself',
             lambda m: m.lists_what_is_not_shown,
             Keep(Reason.STATUS_CONTRADICTION),
@@ -240,13 +241,7 @@ class MappingFacts:
         self._found = found
         volume_id = bdm.volume_id or ''
         self.names_a_volume: bool = volume_id in world.volumes
-        volume = world.volumes.get(volume_id)
-        self.volume: facts.Volume | None = volume
-        self.status: str = volume.status if volume else ''
-        self.is_migrating: bool = (
-            volume is not None and volume.is_migrating)
-        self.is_multiattach: bool = (
-            volume is not None and volume.multiattach)
+        self.volume: facts.Volume = world.volume(volume_id)
         #: The attachment that the mapping names, if Cinder knows it.
         own = world.attachments.get(bdm.attachment_id or '')
         self.own: facts.Attachment | None = own
@@ -265,7 +260,7 @@ class MappingFacts:
     @property
     def is_stuck(self) -> bool:
         """The volume has been in its state for too long."""
-        return self.volume is not None and self.world.policy.is_stuck(
+        return self.world.policy.is_stuck(
             self.volume.updated_at, self.world.now)
 
     @property
@@ -281,7 +276,7 @@ class MappingFacts:
     def only_reserves(self) -> bool:
         """Nova knows how the host is connected, and Cinder does not."""
         return (self.bdm.has_connection_info and self.own is not None
-                and self.own.status == 'reserved' and not self.own.connected)
+                and self.own.only_reserves)
 
     @property
     def lists_what_is_not_shown(self) -> bool:
@@ -313,7 +308,7 @@ class MappingFacts:
     def is_spare(self) -> bool:
         """It is certain that the guest has the disk by another mapping."""
         return (not self.bdm.has_connection_info
-                and not self.is_multiattach
+                and not self.volume.multiattach
                 and self.is_data and self.serving is not None)
 
     @property
@@ -339,14 +334,14 @@ class MappingFacts:
         if self.own is not None and (
                 self.own.server_id == self.world.server.uuid):
             return False  # It is attached, if not by this volume.
-        if self.volume is None:
+        if self.volume is facts.ABSENT:
             return False  # Only a mapping that is to go has Cinder proved.
-        return self.status != 'in-use' or bool(self.other_servers)
+        return self.volume.status != 'in-use' or bool(self.other_servers)
 
     @property
     def other_servers(self) -> frozenset[str]:
         """The servers besides this one in the volume's own list."""
-        return frozenset(a.server_id for a in self._attached_to
+        return frozenset(a.server_id for a in self.volume.attached_to
                          if a.server_id
                          and a.server_id != self.world.server.uuid)
 
@@ -372,12 +367,8 @@ class MappingFacts:
 
     @property
     def _entries(self) -> Sequence[facts.AttachedServer]:
-        return [a for a in self._attached_to
+        return [a for a in self.volume.attached_to
                 if a.server_id == self.world.server.uuid]
-
-    @property
-    def _attached_to(self) -> Sequence[facts.AttachedServer]:
-        return self.volume.attached_to if self.volume else ()
 
     # What the first table says
 
@@ -425,7 +416,8 @@ class MappingFacts:
         together with the swaps.
         """
         snapshot = self.world.snapshot
-        return (self.volume is None and bool(snapshot.swaps) and self.is_data
+        return (self.volume is facts.ABSENT and bool(snapshot.swaps)
+                and self.is_data
                 and snapshot.witness is facts.WitnessAnswer.KNOWN)
 
     @property
@@ -444,15 +436,6 @@ class MappingFacts:
                            a.status != 'reserved')))
 
     # Words
-
-    @property
-    def state(self) -> str:
-        return self.status or 'in no state'
-
-    @property
-    def since(self) -> str:
-        moment = self.volume.updated_at if self.volume else None
-        return moment.strftime('%Y-%m-%d %H:%M:%S UTC') if moment else ''
 
     @property
     def ids_of_ours(self) -> str:
@@ -550,8 +533,7 @@ def conclude(judged: MappingFacts) -> facts.Finding:
     if not judged.is_dangling:
         return facts.Finding(
             judged.reason, judged.words, bdm=bdm,
-            action=facts.RemoveBdm(bdm, disconnect=False)
-            if isinstance(judged.row.outcome, Drop) else None,
+            goes=isinstance(judged.row.outcome, Drop),
             connects=not (bdm.has_connection_info and judged.names_a_volume
                           and judged.is_nobodys_here))
     row = first(DANGLING_MAPPINGS.rows, judged)
@@ -562,6 +544,7 @@ def conclude(judged: MappingFacts) -> facts.Finding:
     removes = row.outcome.removes
     return facts.Finding(
         row.outcome.mapping(judged).reason, row.explain(judged), bdm=bdm,
-        action=facts.RemoveBdm(bdm, judged.left_over) if removes else None,
+        goes=removes, disconnect=removes,
+        left_over=judged.left_over if removes else (),
         # Also where an attachment is left over of a volume that is available.
         connects=not (removes or judged.is_nobodys_here))

@@ -59,13 +59,14 @@ class World:
             if len(ours) > 1:
                 ours.sort(key=_by_id)
 
+    def volume(self, volume_id: str | None) -> facts.Volume:
+        return self.volumes.get(volume_id or '') or facts.ABSENT
+
     def is_foreign(self, volume_id: str) -> bool:
         """The volume is of another project than the server, for certain."""
-        volume = self.volumes.get(volume_id)
-        if volume is None or volume.project is None:
-            return False
-        return (self.server.project is not None and not spelling.is_same(
-            volume.project, self.server.project))
+        its, own = self.volume(volume_id).project, self.server.project
+        return (its is not None and own is not None
+                and not spelling.is_same(its, own))
 
     def is_written_by_others(self, volume_id: str) -> bool:
         """Only what a mapping names counts of the attachments of a volume.
@@ -102,8 +103,8 @@ class World:
         return {a: swaps for a, swaps in made.items() if swaps}
 
     def _swaps_to(self, attachment: facts.Attachment) -> Sequence[facts.Swap]:
-        volume = self.volumes.get(attachment.volume_id)
-        if (volume is None
+        volume = self.volume(attachment.volume_id)
+        if (volume is facts.ABSENT
                 or attachment.id in self.foreign
                 or attachment.server_id != self.server.uuid
                 or not (attachment.connected or attachment.is_legacy)

@@ -10,8 +10,8 @@ _ACTIONS = 'cleanup/actions.py'
 _TRIGGERS = 'cleanup/triggers.py'
 
 _UNDEFINE = (
-    "            self._step(finding, 'undefine',\n"
-    '                       functools.partial(self._host.undefine, bdm),\n'
+    "            self._step(finding, 'undefine', lambda: "
+    'self.host.undefine(bdm),\n'
     '                       bdm=bdm.uuid, volume=bdm.volume_id)\n')
 
 MUTANTS = (
@@ -22,7 +22,7 @@ MUTANTS = (
            'What changed while the guest was switched off is not noticed.',
            _CLEANER, (
                ('        again = (self._look_again(plan, server)\n'
-                '                 if self._trigger.switches_off else plan)\n',
+                '                 if self.trigger.switches_off else plan)\n',
                 '        again = plan\n'),)),
 
     Mutant('no-look-under-the-lock',
@@ -36,18 +36,18 @@ MUTANTS = (
            _CLEANER, (
                ('plan = plan.withhold(self._reason_of(exc),\n'
                 '                                         '
-                'obstacle=loglines.masked(exc))',
-                'plan = self._look(server)'),)),
+                'loglines.masked(exc))',
+                'plan = self._look(server, bdms)'),)),
 
     Mutant('errors-taken-for-gone',
            'While Cinder is in trouble, every volume counts as deleted.',
            _CLEANER, (
                ('        volumes, attachments, is_cut = self._ask(\n'
-                '            lambda: self._cinder.look(server.uuid, bdms, '
+                '            lambda: self.cinder.look(server.uuid, bdms, '
                 'server.project))\n',
                 '        try:\n'
                 '            volumes, attachments, is_cut = self._ask(\n'
-                '                lambda: self._cinder.look('
+                '                lambda: self.cinder.look('
                 'server.uuid, bdms, server.project))\n'
                 '        except errors.ApiError:\n'
                 '            volumes = dict.fromkeys('
@@ -57,13 +57,13 @@ MUTANTS = (
     Mutant('server-that-is-lost-cleaned-up',
            'A server is cleaned up that has left this host, or the reboot.',
            _CLEANER, (
-               ('current = self._host.server()',
-                'current = self._host.server() or server'),)),
+               ('current = self.host.server()',
+                'current = self.host.server() or server'),)),
 
     Mutant('running-guest-not-asked',
            'A guest that runs all the same loses its disk under its feet.',
            _CLEANER, (
-               ('or self._trigger.only_reports or self._host.is_off())',
+               ('or self.trigger.only_reports or self.host.is_off())',
                 'or True)'),)),
 
     # The plan
@@ -80,21 +80,21 @@ MUTANTS = (
                 '                pass\n'
                 '\n'
                 '        acting = actions.Actions(\n'
-                '            self._host, self._cinder, NotYet(), '
-                'self._audit,\n'
-                '            self._trigger, self._deadline)\n'
+                '            self.host, self.cinder, NotYet(), '
+                'self.audit,\n'
+                '            self.trigger, self.deadline)\n'
                 '        record = self._record(plan)\n'
                 '        self._act_in_order(acting, plan, server)\n'
                 '        begun = time.monotonic()\n'
                 '        deletions = '),
                ('                self._record(plan),\n',
                 '                record,\n'),
-               ('        acting = actions.Actions(self._host, self._cinder, '
+               ('        acting = actions.Actions(self.host, self.cinder, '
                 'entry,\n'
-                '                                 self._audit, '
-                'self._trigger, self._deadline)\n'
+                '                                 self.audit, '
+                'self.trigger, self.deadline)\n'
                 '        self._act_in_order(acting, plan, server)\n',
-                '        acting._entry = entry\n'),)),
+                '        acting.entry = entry\n'),)),
 
     Mutant('removals-of-an-hour-without-limit',
            'Something that goes wrong everywhere empties the whole host.',
@@ -147,9 +147,9 @@ MUTANTS = (
                ('        self._destroy(finding, bdm)\n'
                 '        self._tidy(finding, bdm)\n'
                 '        self._tell(finding)\n'
-                '        for attachment in action.attachments:\n'
+                '        for attachment in finding.left_over:\n'
                 '            self._delete(finding, attachment)\n',
-                '        for attachment in action.attachments:\n'
+                '        for attachment in finding.left_over:\n'
                 '            self._delete(finding, attachment)\n'
                 '        self._destroy(finding, bdm)\n'
                 '        self._tidy(finding, bdm)\n'
@@ -169,44 +169,44 @@ MUTANTS = (
            'The guest writes to a disk that is being taken away.',
            _ACTIONS, (
                ("            self._step(None, 'power-off', "
-                'self._host.power_off)\n',
+                'self.host.power_off)\n',
                 '            pass\n'),
                ('            self._disconnect(finding, bdm, '
                 'bdm=bdm.uuid)\n'
                 '        else:\n',
                 '            self._disconnect(finding, bdm, '
                 'bdm=bdm.uuid)\n'
-                '            if self._trigger.switches_off:\n'
+                '            if self.trigger.switches_off:\n'
                 "                self._step(None, 'power-off', "
-                'self._host.power_off)\n'
+                'self.host.power_off)\n'
                 '        else:\n'),)),
 
     Mutant('no-claim',
            'After a crash Nova leaves the server off, or somebody else is at '
            'work on it.',
            _ACTIONS, (
-               ("        self._step(None, 'claim', self._host.claim, "
+               ("        self._step(None, 'claim', self.host.claim, "
                 'quiet=True)\n',
                 ''),)),
 
     Mutant('claim-after-the-power-off',
            'After a crash between the two Nova leaves the server off.',
            _ACTIONS, (
-               ("        self._step(None, 'claim', self._host.claim, "
+               ("        self._step(None, 'claim', self.host.claim, "
                 'quiet=True)\n',
                 ''),
                ("            self._step(None, 'power-off', "
-                'self._host.power_off)\n',
+                'self.host.power_off)\n',
                 "            self._step(None, 'power-off', "
-                'self._host.power_off)\n'
-                "        self._step(None, 'claim', self._host.claim, "
+                'self.host.power_off)\n'
+                "        self._step(None, 'claim', self.host.claim, "
                 'quiet=True)\n'),)),
 
     Mutant('no-claim-before-a-disk-of-a-sweep',
            'A sweep begins with a disk of a server that somebody starts.',
            _ACTIONS, (
-               ('        if self._trigger.gives_way:\n'
-                '            self._host.claim()\n',
+               ('        if self.trigger.gives_way:\n'
+                '            self.host.claim()\n',
                 ''),)),
 
     Mutant('no-claim-after-an-undefine',
@@ -215,7 +215,7 @@ MUTANTS = (
            _ACTIONS, (
                ('            # libvirt may have hung, longer than a start '
                 'waits.\n'
-                "            self._step(finding, 'claim', self._host.claim, "
+                "            self._step(finding, 'claim', self.host.claim, "
                 'quiet=True)\n',
                 ''),)),
 
@@ -224,7 +224,7 @@ MUTANTS = (
            'meanwhile.',
            _ACTIONS, (
                ('            # Disconnecting may have taken a while.\n'
-                "            self._step(finding, 'claim', self._host.claim, "
+                "            self._step(finding, 'claim', self.host.claim, "
                 'quiet=True)\n',
                 '            pass\n'),)),
 
@@ -241,22 +241,25 @@ MUTANTS = (
                ('        self._destroy(finding, bdm)\n'
                 '        self._tidy(finding, bdm)\n',
                 '        self._destroy(finding, bdm)\n'
-                '        if self._trigger.gives_way:\n' + _UNDEFINE
+                '        if self.trigger.gives_way:\n' + _UNDEFINE
                 + '        self._tidy(finding, bdm)\n'),)),
 
     Mutant('no-guard',
            'A volume is connected to this host while another one of its '
            'target is disconnected, and comes back.',
            _ACTIONS, (
-               ('                    self._guard(finding, guards)\n'
-                '                    self._remove(finding, action)\n',
-                '                    self._remove(finding, action)\n'),)),
+               ('                if finding.disconnect:\n',
+                '                if finding.disconnect and not finding.bdm:'
+                '\n'),)),
 
     Mutant('stale-attachment-stays-connected',
            'What is left of a stale attachment on this host reads the volume '
            'of somebody else.',
            _ACTIONS, (
-               ('        if action.disconnect:\n', '        if False:\n'),)),
+               ('        if finding.disconnect:\n'
+                "            # Cinder's",
+                '        if False:\n'
+                "            # Cinder's"),)),
 
     # What a step asks
 
@@ -302,13 +305,13 @@ MUTANTS = (
            'The back end goes on mapping a volume to this host that belongs '
            'to somebody else.',
            _ACTIONS, (
-               ('if attachment.is_legacy:', 'if False:'),)),
+               ('if not attachment.is_legacy:', 'if True:'),)),
 
     Mutant('legacy-attachment-of-a-neighbour-detached',
            'The back end takes a volume from the whole host that another '
            'server uses.',
            _ACTIONS, (
-               ('        if self._host.used_by_others('
+               ('        if self.host.used_by_others('
                 'attachment.volume_id):\n',
                 '        if False:\n'),)),
 
@@ -324,7 +327,7 @@ MUTANTS = (
     Mutant('no-lock-where-the-guest-is-off',
            'A server is cleaned up while Nova works on it.',
            _CLEANER, (
-               ('                    locks.enter_context(self._host.lock())\n',
+               ('                    locks.enter_context(self.host.lock())\n',
                 '                    pass\n'),)),
 
     Mutant('sweep-does-not-give-way',

@@ -19,7 +19,7 @@ MUTANTS = (
            'The guest comes back with a volume that is just being attached to '
            'another server.',
            'rules/mappings.py', (
-               ("        return self.status != 'in-use' or "
+               ("        return self.volume.status != 'in-use' or "
                 'bool(self.other_servers)\n',
                 '        return False\n'),)),
 
@@ -32,29 +32,31 @@ MUTANTS = (
     Mutant('migration-ignored',
            'A volume that Cinder is migrating loses its mapping.',
            _MAPPINGS, (
-               ('lambda m: m.is_migrating, (', 'lambda m: False, ('),)),
+               ('lambda m: m.volume.is_migrating, (',
+                'lambda m: False, ('),)),
 
     Mutant('busy-volume-judged',
            'A volume with which Cinder is busy, or which it lost control of, '
            'is judged as one that is in use.',
            _MAPPINGS, (
-               ('lambda m: m.status not in KNOWN, (', 'lambda m: False, ('),)),
+               ('lambda m: m.volume.status not in KNOWN, (',
+                'lambda m: False, ('),)),
 
     Mutant('in-flight-volume-removed',
            'A volume that is just being attached or detached loses its '
            'mapping.',
            _MAPPINGS, (
                ('Keep(Reason.OPERATION_IN_FLIGHT),\n'
-                "            'the volume is {it.status}'),",
+                "            'the volume is {it.volume.status}'),",
                 'Remove(Reason.VOLUME_AVAILABLE),\n'
-                "            'the volume is {it.status}'),"),)),
+                "            'the volume is {it.volume.status}'),"),)),
 
     Mutant('duplicate-that-serves-removed',
            'Of two mappings that the guest may use either, one goes.',
            _MAPPINGS, (
                ('return (not self.bdm.has_connection_info\n'
-                '                and not self.is_multiattach\n',
-                'return (not self.is_multiattach\n'),)),
+                '                and not self.volume.multiattach\n',
+                'return (not self.volume.multiattach\n'),)),
 
     Mutant('attachment-mismatch-removed',
            'A disk that another attachment than the mapping\'s own may serve '
@@ -142,12 +144,14 @@ MUTANTS = (
     Mutant('witness-ignored',
            'A wrong region says politely that all is gone, and is believed.',
            _GUARDS, (
-               ('due.witness is WitnessAnswer.UNKNOWN', 'False'),)),
+               ('due.world.snapshot.witness is WitnessAnswer.UNKNOWN',
+                'False'),)),
 
     Mutant('removals-of-a-server-without-limit',
            'A server loses more disks at once than the operator allows.',
            _GUARDS, (
-               ('len(due.mappings) > due.policy.max_removals', 'False'),)),
+               ('len(due.mappings) > due.world.policy.max_removals',
+                'False'),)),
 
     # Two looks compared
 
@@ -162,14 +166,16 @@ MUTANTS = (
            'A disk goes although somebody attached or detached it between the '
            'two looks.',
            _DECISION, (
-               ('frozenset(map(_attachment_identity, action.attachments))\n'
-                '        if isinstance(action, facts.RemoveBdm) else action,',
-                'type(action),'),)),
+               ('        finding.attachment,\n        finding.disconnect,\n',
+                ''),
+               ('                  for a in finding.left_over)',
+                '                  for a in ())'),)),
 
     Mutant('second-look-without-what-it-withholds',
            'A disk goes although the second look would have left it.',
            _DECISION, (
-               ('(f.withheld, f.obstacle) for f', "(None, '') for f"),)),
+               ('_identity(f): (f.withheld, f.obstacle)',
+                "_identity(f): (None, '')"),)),
 
     # What the tables are told
 

@@ -103,6 +103,5 @@ def deletions(plan: facts.Plan) -> int:
     """How many attachments go, besides those that the mappings name."""
     own = {f.bdm.attachment_id for f in plan.due if f.bdm}
     return sum(
-        sum(a.id not in own for a in f.action.attachments)
-        if isinstance(f.action, facts.RemoveBdm) else 1
+        sum(a.id not in own for a in f.left_over) if f.bdm else 1
         for f in plan.due)

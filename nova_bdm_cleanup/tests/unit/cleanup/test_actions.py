@@ -64,7 +64,7 @@ class ActionsTest(base.TestCase):
         self.world.timeline.clear()
         self.finding = facts.Finding(
             Reason.VOLUME_AVAILABLE, 'a sentence', bdm=make.bdm(),
-            action=facts.RemoveBdm(make.bdm(), (make.attachment(),)))
+            goes=True, disconnect=True, left_over=(make.attachment(),))
 
     def steps(self):
         [entry] = Records(self.path).entries()

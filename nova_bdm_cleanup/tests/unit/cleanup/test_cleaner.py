@@ -562,7 +562,8 @@ class MoveTest(CleanerTestCase):
     def test_what_is_going_to_be_removed_when_the_guest_is_off(self):
         world = broken()
         before = world.state()
-        self.assertEqual(DANGLING, self.foresee(world).dangling)
+        self.assertEqual(DANGLING, {
+            f.bdm.uuid for f in self.foresee(world).due})
         self.assertEqual(before, world.state())
         self.assertEqual('', self.log.output)
 
@@ -572,16 +573,16 @@ class MoveTest(CleanerTestCase):
                 ({'max_removals': 1}, 'over-limit'),
                 ({'max_removals_per_hour': 1}, 'over-limit')):
             plan = self.foresee(broken(), **options)
-            self.assertEqual(frozenset(), plan.dangling)
+            self.assertEqual(frozenset(), frozenset(plan.due))
             self.assertEqual({reason}, {
-                str(f.withheld) for f in plan.findings if f.action})
+                str(f.withheld) for f in plan.findings if f.goes})
 
     def test_the_journal_cannot_be_read(self):
         os.mkdir(os.path.dirname(self.path))
         os.mkdir(self.path)
         self.assertEqual({'journal-unwritable'}, {
             str(f.withheld) for f in self.foresee(broken()).findings
-            if f.action})
+            if f.goes})
 
 
 class WitnessTest(CleanerTestCase):

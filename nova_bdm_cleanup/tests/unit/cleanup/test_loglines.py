@@ -61,7 +61,7 @@ def finding(reason, action=True, withheld=None):
     bdm = make.bdm()
     return facts.Finding(
         reason, 'a sentence', bdm=bdm, withheld=withheld,
-        action=facts.RemoveBdm(bdm) if action else None)
+        goes=action, disconnect=action)
 
 
 class LevelTest(AuditTestCase):
@@ -128,7 +128,7 @@ class WithheldTest(AuditTestCase):
 ATTACHMENT = make.attachment()
 STALE = facts.Finding(
     Reason.STALE_ATTACHMENT, 'a sentence', attachment=ATTACHMENT,
-    action=facts.DeleteAttachment(ATTACHMENT))
+    goes=True)
 #: What is shown of a mapping, and where there is none.
 OF_BDM = ('volume-1', 'attachment-1', '/dev/vdb')
 OF_NONE = ('-', '-', '-')
@@ -236,7 +236,7 @@ class LineTest(AuditTestCase):
         bdm = make.bdm(attachment_id=None)
         self.audit.removing(facts.Finding(
             Reason.VOLUME_MISSING, 'a sentence', bdm=bdm,
-            action=facts.RemoveBdm(bdm)))
+            goes=True, disconnect=True))
         self.assertNotIn('None', self.line()['text'])
 
     def test_no_request(self):
@@ -358,7 +358,7 @@ class SecretTest(AuditTestCase):
             connection_info={'data': self.text % self.secret})
         found = facts.Finding(Reason.STALE_ATTACHMENT, 'a sentence',
                               attachment=attachment,
-                              action=facts.DeleteAttachment(attachment))
+                              goes=True)
         self.audit.removing(found)
         self.audit.removed(found, 'x')
         self.audit.plan(facts.Plan((found,)).withhold(Reason.OVER_LIMIT))

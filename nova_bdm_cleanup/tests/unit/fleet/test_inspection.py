@@ -88,8 +88,8 @@ class InspectorTest(InspectorCase):
             self.cloud.servers[self.alpha].update(fields)
             seen = self.inspect(self.alpha)
             finding, = seen.findings
-            self.assertEqual(('operation-in-flight', None),
-                             (str(finding.reason), finding.action))
+            self.assertEqual(('operation-in-flight', False),
+                             (str(finding.reason), finding.goes))
             self.cloud.servers[self.alpha] = before
 
     def test_server_that_changes_is_looked_at_again(self) -> None:

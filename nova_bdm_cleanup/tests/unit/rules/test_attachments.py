@@ -187,7 +187,7 @@ class AttachmentsTest(base.TestCase):
                          [f.reason for f in found])
         self.assertEqual(
             [f.attachment for f in found] if self.deleted else [],
-            [f.action.attachment for f in plan.due])
+            [f.attachment for f in plan.due])
 
 
 class CoverageTest(base.TestCase):
@@ -240,7 +240,7 @@ class AttachmentTest(base.TestCase):
     def test_only_what_may_be_left_on_this_host_is_disconnected(self):
         def disconnected(seen):
             [finding] = decide(seen).due
-            return finding.action.disconnect
+            return finding.disconnect
 
         def of_host(host):
             return dataclasses.replace(VOLUME_9, attached_to=(

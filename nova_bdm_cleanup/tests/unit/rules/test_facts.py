@@ -17,7 +17,7 @@ class PlanTest(base.TestCase):
 
     def test_withhold_leaves_what_is_withheld_already(self):
         due = facts.Finding(Reason.VOLUME_MISSING, 'gone', make.bdm(),
-                            action=facts.RemoveBdm(make.bdm()))
+                            goes=True)
         other = dataclasses.replace(due, withheld=Reason.NOT_SELECTED)
         kept = facts.Finding(Reason.HEALTHY, 'attached', make.bdm())
         plan = facts.Plan((due, other, kept)).withhold(Reason.OVER_LIMIT)
@@ -27,15 +27,13 @@ class PlanTest(base.TestCase):
     def test_only_one_kind_is_withheld(self):
         bdm = make.bdm()
         plan = facts.Plan((
-            facts.Finding(Reason.VOLUME_MISSING, '', bdm,
-                          action=facts.RemoveBdm(bdm)),
+            facts.Finding(Reason.VOLUME_MISSING, '', bdm, goes=True),
             facts.Finding(Reason.STALE_ATTACHMENT, '', attachment=STALE,
-                          action=facts.DeleteAttachment(STALE))))
-        for kind, left in (
-                (facts.RemoveBdm, [Reason.STALE_ATTACHMENT]),
-                (facts.DeleteAttachment, [Reason.VOLUME_MISSING])):
+                          goes=True)))
+        for of_mappings, left in ((True, [Reason.STALE_ATTACHMENT]),
+                                  (False, [Reason.VOLUME_MISSING])):
             self.assertEqual(left, [f.reason for f in plan.withhold(
-                Reason.OVER_LIMIT, kind).due])
+                Reason.OVER_LIMIT, of_mappings=of_mappings).due])
 
     def test_a_finding_names_its_subject(self):
         of_bdm = facts.Finding(Reason.HEALTHY, '', make.bdm())
@@ -98,7 +96,7 @@ class SummedUpTest(base.TestCase):
     def test_mappings_and_what_is_to_be_done_are_never_summed_up(self):
         due = tuple(facts.Finding(
             Reason.STALE_ATTACHMENT, '', attachment=STALE,
-            action=facts.DeleteAttachment(STALE)) for _ in range(9))
+            goes=True) for _ in range(9))
         kept = tuple(facts.Finding(Reason.STUCK, '', make.bdm())
                      for _ in range(9))
         plan = facts.Plan((*kept, *due))

@@ -48,7 +48,7 @@ class GuardTest(base.TestCase):
                       stale_attachments=False)
         [finding] = plan.findings
         self.assertEqual(Reason.NOT_SELECTED, finding.withheld)
-        self.assertIsNotNone(finding.action)
+        self.assertTrue(finding.goes)
 
     def test_leaving_stale_attachments_does_not_keep_mappings(self):
         plan = decide(make.snapshot(
@@ -135,7 +135,7 @@ class AttachmentLimitTest(base.TestCase):
         [finding] = plan.due
         self.assertEqual(
             ['left-000', 'left-001', 'left-002', 'left-003', 'attachment-1'],
-            [a.id for a in finding.action.attachments])
+            [a.id for a in finding.left_over])
         self.assertEqual((1, 4), (plan.removals, make.deletions(plan)))
 
     def test_left_over_ones_that_are_connected_go_first(self):
@@ -146,7 +146,7 @@ class AttachmentLimitTest(base.TestCase):
             max_attachments=2)
         [finding] = plan.due
         self.assertEqual(['a', 'c', 'attachment-1'],
-                         [a.id for a in finding.action.attachments])
+                         [a.id for a in finding.left_over])
 
     def test_a_mapping_over_its_limit_leaves_the_room_to_others(self):
         left_over = [make.attachment(id='left-%d' % n) for n in range(4)]

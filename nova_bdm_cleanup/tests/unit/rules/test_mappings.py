@@ -229,11 +229,10 @@ class MappingsTest(base.TestCase):
         self.assertIs(self.bdm, finding.bdm)
         self.assertTrue(finding.explanation)
         self.assertEqual(self.expected in facts.REMOVED, finding.is_due)
-        if finding.is_due:
-            self.assertEqual(
-                facts.RemoveBdm(self.bdm, self.attachments), finding.action)
-        else:
-            self.assertIsNone(finding.action)
+        self.assertEqual(
+            (finding.is_due, finding.is_due,
+             self.attachments if finding.is_due else ()),
+            (finding.goes, finding.disconnect, finding.left_over))
 
 
 class CoverageTest(base.TestCase):
@@ -429,7 +428,7 @@ class MappingTest(base.TestCase):
                 [make.attachment()]))
             self.assertEqual(
                 [(make.bdm(), ()), (never, (make.attachment(),))],
-                [(f.bdm, f.action.attachments) for f in plan.due])
+                [(f.bdm, f.left_over) for f in plan.due])
 
     def test_an_attachment_of_another_server_is_not_deleted_with_it(self):
         # It is in view only because another mapping names it.
@@ -438,7 +437,7 @@ class MappingTest(base.TestCase):
              make.bdm(uuid='bdm-2', volume_id='volume-2')],
             [make.volume(status='available'), make.volume(id='volume-2')],
             [make.attachment(server_id=make.OTHER_SERVER)]))
-        self.assertEqual([()], [f.action.attachments for f in plan.due])
+        self.assertEqual([()], [f.left_over for f in plan.due])
 
     def test_the_attachment_of_the_mapping_goes_last(self):
         # Should it end half way, the volume is in use by it again.
@@ -450,7 +449,7 @@ class MappingTest(base.TestCase):
              make.attachment(id='d', status='reserved', connected=False)]))
         [finding] = plan.due
         self.assertEqual(['d', 'e', 'a', 'c', 'b'],
-                         [a.id for a in finding.action.attachments])
+                         [a.id for a in finding.left_over])
 
     def test_explanations_name_what_was_seen(self):
         [finding] = decide(make.snapshot(
@@ -488,8 +487,8 @@ class DuplicateTest(base.TestCase):
             self.assertEqual([Reason.HEALTHY, Reason.DUPLICATE_MAPPING],
                              reasons(plan))
             [finding] = plan.due
-            self.assertEqual(facts.RemoveBdm(second, (), disconnect=False),
-                             finding.action)
+            self.assertEqual((second, False, ()), (
+                finding.bdm, finding.disconnect, finding.left_over))
             self.assertIn('(bdm-1, device /dev/vdb)', finding.explanation)
 
     def test_one_that_the_guest_may_use_stays(self):
@@ -709,7 +708,7 @@ class TransferredTest(base.TestCase):
             make.bdm(), [make.attachment(status='attaching'), *forged],
             status='available').due
         self.assertEqual([make.attachment(status='attaching')],
-                         list(finding.action.attachments))
+                         list(finding.left_over))
         self.assertNotIn('forged', finding.explanation)
 
     def test_attached_elsewhere_it_is_removed_whatever_is_forged(self):
@@ -719,7 +718,7 @@ class TransferredTest(base.TestCase):
                 make.bdm(), [forged], multiattach=True, attached_to=(
                     make.attached_to(make.OTHER_SERVER, 'attachment-2'),)).due
             self.assertEqual(Reason.ATTACHED_ELSEWHERE, finding.reason)
-            self.assertEqual((), finding.action.attachments)
+            self.assertEqual((), finding.left_over)
 
     def test_attached_here_by_what_no_mapping_names_it_stays(self):
         """An administrator attached it, and a migration failed later."""
@@ -728,8 +727,8 @@ class TransferredTest(base.TestCase):
         [finding] = self.decide(
             make.bdm(attachment_id='died'), [live], host=make.HOST,
             multiattach=True, attached_to=(elsewhere,)).findings
-        self.assertEqual((Reason.ATTACHMENT_MISMATCH, None, True), (
-            finding.reason, finding.action, finding.connects))
+        self.assertEqual((Reason.ATTACHMENT_MISMATCH, False, True), (
+            finding.reason, finding.goes, finding.connects))
         for host in (make.OTHER_HOST, None, ''):
             [finding] = self.decide(
                 make.bdm(attachment_id='died'), [live], host=host,

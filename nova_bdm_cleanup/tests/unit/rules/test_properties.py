@@ -24,7 +24,7 @@ def decide(snapshot, policy=ALL):
 
 
 def removals(plan):
-    return [f for f in plan.due if isinstance(f.action, facts.RemoveBdm)]
+    return [f for f in plan.due if f.bdm]
 
 
 def spare(plan):
@@ -41,14 +41,13 @@ def taken(plan):
 
 def asked_for(plan):
     """What the tables would have removed, whatever withholds it."""
-    return {(f.bdm, f.attachment) for f in plan.findings if f.action}
+    return {(f.bdm, f.attachment) for f in plan.findings if f.goes}
 
 
 def deleted(plan):
     """Every attachment that a plan deletes."""
     return list(itertools.chain.from_iterable(
-        f.action.attachments if isinstance(f.action, facts.RemoveBdm)
-        else [f.action.attachment] for f in plan.due))
+        f.left_over if f.bdm else [f.attachment] for f in plan.due))
 
 
 def foreign(look, volume_id):
@@ -160,8 +159,8 @@ class DecidePropertiesTest(base.TestCase):
         gone = {a.id for a in deleted(plan)}
         for finding in spare(plan):
             self.assertFalse(finding.bdm.has_connection_info)
-            self.assertFalse(finding.action.disconnect)
-            self.assertEqual((), finding.action.attachments)
+            self.assertFalse(finding.disconnect)
+            self.assertEqual((), finding.left_over)
             # One row and one attachment are left, which go together.
             serving, = [a for a in ours(look[1], finding.volume_id)]
             self.assertEqual(('attached', True),
@@ -365,7 +364,7 @@ class DecidePropertiesTest(base.TestCase):
     @of_any_look
     def test_only_what_the_operator_selects(self, look, policy):
         for finding in decide(look[1], policy).due:
-            if isinstance(finding.action, facts.RemoveBdm):
+            if finding.bdm:
                 self.assertIn(finding.reason, policy.remove_when)
             else:
                 self.assertTrue(policy.stale_attachments)
@@ -389,9 +388,9 @@ class DecidePropertiesTest(base.TestCase):
     def test_an_action_has_a_reason_that_calls_for_it(self, look, policy):
         for finding in decide(look[1], policy).findings:
             self.assertTrue(finding.explanation)
-            if isinstance(finding.action, facts.RemoveBdm):
+            if finding.goes and finding.bdm:
                 self.assertIn(finding.reason, facts.REMOVED)
-            elif finding.action is not None:
+            elif finding.goes:
                 self.assertIs(Reason.STALE_ATTACHMENT, finding.reason)
 
     @worlds.profile()
@@ -414,8 +413,7 @@ class DecidePropertiesTest(base.TestCase):
         def essence(plan):
             return {(
                 f.reason, f.explanation, f.withheld, f.bdm, f.attachment,
-                frozenset(f.action.attachments)
-                if isinstance(f.action, facts.RemoveBdm) else f.action)
+                f.goes, f.disconnect, frozenset(f.left_over))
                 for f in plan.findings}
 
         self.assertEqual(essence(decide(seen, policy)),
@@ -432,9 +430,9 @@ class ConfirmPropertiesTest(base.TestCase):
         first, second = decide(one[1]), decide(two[1])
         agreed = rules.confirm(first, second)
         self.assertLessEqual(set(agreed.due), set(first.due))
-        self.assertEqual([(f.reason, f.bdm, f.attachment, f.action)
+        self.assertEqual([(f.reason, f.bdm, f.attachment, f.goes)
                           for f in first.findings],
-                         [(f.reason, f.bdm, f.attachment, f.action)
+                         [(f.reason, f.bdm, f.attachment, f.goes)
                           for f in agreed.findings])
 
     @worlds.profile()
@@ -486,11 +484,11 @@ class IdempotenceTest(base.TestCase):
         host, cinder = fakes.Host(world), fakes.Cinder(world)
         host.power_off()
         for finding in plan.due:
-            if isinstance(finding.action, facts.RemoveBdm):
-                if finding.action.disconnect:
+            if finding.bdm:
+                if finding.disconnect:
                     world.connected.discard(finding.volume_id)
-                host.destroy(finding.action.bdm)
-                for attachment in finding.action.attachments:
+                host.destroy(finding.bdm)
+                for attachment in finding.left_over:
                     cinder.delete_attachment(attachment.id)
             else:
                 world.connected.discard(finding.volume_id)
@@ -506,7 +504,7 @@ class IdempotenceTest(base.TestCase):
         def having(*reasons):
             return {f.bdm.uuid for f in decide(worlds.look(
                 world, hidden=None)).findings
-                if f.bdm and f.reason in reasons and f.action is None}
+                if f.bdm and f.reason in reasons and not f.goes}
 
         before = having(Reason.HEALTHY)
         cinder = fakes.Cinder(world)
