@@ -266,10 +266,10 @@ class Trial:
     def _expect_recorded_order(self, server: str, volume: str) -> None:
         done = subprocess.run(
             [client.HOST_COMMAND, '--config-file', str(self.lab.nova_conf),
-             'journal', 'export', '--server', server],
+             'journal', 'list', '--json', '--server', server],
             check=True, capture_output=True, text=True,
             env=lab_mod.environment())
-        *_, entry = map(json.loads, done.stdout.splitlines())
+        *_, entry = json.loads(done.stdout)
         order = ('disconnect', 'destroy', 'delete-attachment')
         seen = [step['name'] for step in entry['steps']
                 if step['name'] in order
