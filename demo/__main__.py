@@ -26,7 +26,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / 'tools')]
 import environments  # noqa: E402
 import options  # noqa: E402
 
-from nova_bdm_cleanup.tests.cloud import scenarios  # noqa: E402
+from nova_bdm_cleanup.tests.cloud import damage  # noqa: E402
 
 INTERRUPTED = 130
 #: Seconds the story gets to stop by itself.
@@ -34,10 +34,10 @@ PATIENCE = 20
 
 
 def list_scenarios() -> None:
-    width = max(map(len, scenarios.SCENARIOS))
-    for name, scenario in scenarios.SCENARIOS.items():
-        in_story = '*' if name in scenarios.STORY else ' '
-        print(f'{in_story} {name:{width}}  {scenario.title}')
+    width = max(map(len, damage.DAMAGE))
+    for name, kind in damage.DAMAGE.items():
+        in_story = '*' if name in options.STORY else ' '
+        print(f'{in_story} {name:{width}}  {kind.title}')
     print('\n* part of the story that is told without --scenario')
 
 

@@ -63,9 +63,9 @@ def side_by_side(screen: screens.Screen, stock: stories.Ending,
     for volume, name in stock.names.items():
         without = verdict.of(stock.after, volume)
         with_it = verdict.of(plugin.after, volumes[name])
-        scenario = stock.broken.get(volume)
+        damage = stock.broken.get(volume)
         rows.append([
-            (name, 'bold'), (scenario.name if scenario else '-', ''),
+            (name, 'bold'), (damage.name if damage else '-', ''),
             (without.text, without.style), (with_it.text, with_it.style)])
     rows.append([('server', 'bold'), ('', ''), (stock.after.status, ''),
                  (plugin.after.status, '')])

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import argparse
 
-from nova_bdm_cleanup.tests.cloud import scenarios
+from nova_bdm_cleanup.tests.cloud import damage
+
+#: What goes wrong in the story, in this order.
+STORY = ('attachment-deleted', 'volume-deleted', 'status-reset',
+         'given-away', 'stale-attachment')
 
 
 def parse() -> argparse.Namespace:
@@ -21,7 +25,7 @@ def parse() -> argparse.Namespace:
         '--both', action='store_true',
         help='without and with the plugin, side by side')
     parser.add_argument(
-        '--scenario', metavar='NAME', choices=list(scenarios.SCENARIOS),
+        '--scenario', metavar='NAME', choices=list(damage.DAMAGE),
         help='one thing that goes wrong instead of the whole story; '
              '--list shows them')
     parser.add_argument(

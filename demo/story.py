@@ -15,10 +15,13 @@ from nova_bdm_cleanup.tests.cloud import fixture  # isort: skip
 
 from nova import version
 from nova.compute import manager
+import options
+import promise
 import screen as screens
 import verdict
 
-from nova_bdm_cleanup.tests.cloud import cinder, recorder, scenarios, snapshot
+from nova_bdm_cleanup.tests.cloud import cinder, snapshot
+from nova_bdm_cleanup.tests.cloud.damage import DAMAGE, Damage
 
 _AUDIT = 'bdm-cleanup: '
 #: The server is on the first, whoever gets its volume on the second.
@@ -30,14 +33,14 @@ class Ending:
     """How the story ended.
 
     :ivar names: the volumes of the story by id
-    :ivar broken: which scenario was played with which volume
+    :ivar broken: what has happened to which volume
     :ivar before: everybody's view before the hard reboot
     :ivar after: and after it
     :ivar problems: what is not as it was promised
     """
 
     names: dict[str, str]
-    broken: dict[str, scenarios.Scenario]
+    broken: dict[str, Damage]
     before: snapshot.Snapshot
     after: snapshot.Snapshot
     problems: list[str]
@@ -55,9 +58,8 @@ class Story:
                  scenario: str | None) -> None:
         self._screen = screen
         self._plugin = plugin
-        self._played = [scenarios.SCENARIOS[name] for name in
-                        ([scenario] if scenario else scenarios.STORY)]
-        self._is_whole = scenario is None
+        self._played = [DAMAGE[name] for name in
+                        ([scenario] if scenario else options.STORY)]
         self._names: dict[str, str] = {}
         #: The cloud, once it is set up.
         self.cloud = fixture.Cloud(plugin=plugin, hosts=_HOSTS)
@@ -75,8 +77,8 @@ class Story:
         after = self._look(server, broken, 'After the hard reboot')
         timeline = self.cloud.timeline(server.id, *broken)
         if self._plugin:
-            problems = self._verify(broken, before, after, timeline,
-                                    self.cloud.log(_AUDIT))
+            problems = promise.broken(self._names, broken, before, after,
+                                      timeline, self.cloud.log(_AUDIT))
             problems += self._journal(after)
         else:
             problems = self._damage(broken, after)
@@ -94,17 +96,14 @@ class Story:
                 f'Nova {_nova_version()}: API, conductor, scheduler and '
                 'nova-compute on libvirt'):
             resources.enter_context(self.cloud)
-        if self._is_whole:
-            with screen.progress('a server with a root disk and five '
-                                 'volumes'):
-                server = self.cloud.server(
-                    *(fixture.Disk(name=f'data-{number}')
-                      for number in range(1, 6)), root='volume', name='web',
-                    host=_HOSTS[0])
-        else:
-            with screen.progress('a server with a root disk and two '
-                                 'volumes'):
-                server = self._played[0].make_server(self.cloud)
+        # Beside what is broken there is a healthy disk, too.
+        count = max(2, len(self._played))
+        with screen.progress(
+                f'a server with a root disk and {count} volumes'):
+            server = self.cloud.server(
+                *(fixture.Disk(name=f'data-{number}')
+                  for number in range(1, count + 1)),
+                root='volume', name='web', host=_HOSTS[0])
         assert server.root is not None
         self._names[server.root] = 'root'
         for number, volume in enumerate(server.volumes, 1):
@@ -113,22 +112,21 @@ class Story:
         self._table(self.cloud.look(server))
         return server
 
-    def _break(self, server: fixture.Server
-               ) -> dict[str, scenarios.Scenario]:
+    def _break(self, server: fixture.Server) -> dict[str, Damage]:
         """Let everything go wrong that belongs to the story."""
         self._screen.heading('What goes wrong')
         broken = {}
-        for scenario, volume in zip(self._played, server.volumes):
-            concerned = scenario.play(
-                self.cloud, server, volume if self._is_whole else None)
+        assert server.root is not None
+        for damage, disk in zip(self._played, server.volumes):
+            volume = server.root if damage.is_root else disk
+            concerned = damage.break_it(self.cloud, server, volume) or volume
             self._names.setdefault(concerned, 'left-over')
-            broken[concerned] = scenario
-            self._screen.point(self._names[concerned], scenario.title)
+            broken[concerned] = damage
+            self._screen.point(self._names[concerned], damage.title)
         return broken
 
-    def _look(self, server: fixture.Server,
-              broken: dict[str, scenarios.Scenario], heading: str
-              ) -> snapshot.Snapshot:
+    def _look(self, server: fixture.Server, broken: dict[str, Damage],
+              heading: str) -> snapshot.Snapshot:
         self._screen.heading(heading)
         view = self.cloud.look(server, *broken)
         self._table(view)
@@ -165,21 +163,7 @@ class Story:
             '\n'.join(line[line.index(_AUDIT):]
                       for line in self.cloud.log(_AUDIT)), hanging=True)
 
-    def _verify(self, broken: dict[str, scenarios.Scenario],
-                before: snapshot.Snapshot, after: snapshot.Snapshot,
-                timeline: list[recorder.Event], audit: list[str]
-                ) -> list[str]:
-        """Check that the plugin has done what it promises."""
-        problems = []
-        for volume, scenario in broken.items():
-            problems += scenarios.check(
-                scenario, volume, before, after, timeline, audit)
-        for volume in self._names:
-            if volume not in broken:
-                problems += scenarios.check_untouched(volume, before, after)
-        return problems
-
-    def _damage(self, broken: dict[str, scenarios.Scenario],
+    def _damage(self, broken: dict[str, Damage],
                 after: snapshot.Snapshot) -> list[str]:
         """Explain what is left without the plugin; check that there is."""
         meanings: dict[str, list[str]] = {}
@@ -191,9 +175,9 @@ class Story:
         for meaning, names in meanings.items():
             self._screen.say(f'{", ".join(names)}: {meaning}')
         healed = _healed_by_nova()
-        return [f'{scenario.name}: there is no damage to show'
-                for volume, scenario in broken.items()
-                if scenario.name not in healed and after.status == 'ACTIVE'
+        return [f'{damage.name}: there is no damage to show'
+                for volume, damage in broken.items()
+                if damage.name not in healed and after.status == 'ACTIVE'
                 and verdict.of(after, volume).is_fine]
 
     # -- the journal -------------------------------------------------------
@@ -244,7 +228,7 @@ def _shortened(text: str, count: int) -> str:
 
 
 def _healed_by_nova() -> set[str]:
-    """The scenarios that leave no damage without the plugin either."""
+    """What leaves no damage without the plugin either."""
     if hasattr(manager.ComputeManager, '_delete_dangling_bdms'):
         return {'healthy', 'stale-attachment'}
     return {'healthy'}

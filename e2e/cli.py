@@ -16,7 +16,6 @@ from e2e.devices import command as devices
 if TYPE_CHECKING:
     from e2e import (
         runner as runner_mod,
-        scenarios as scenarios_mod,
         stack as stack_mod,
         trial as trial_mod,
     )
@@ -164,11 +163,11 @@ def _run(args: argparse.Namespace, stack: 'stack_mod.Stack') -> int:
     return runner.failed
 
 
-def trials() -> 'dict[str, list[scenarios_mod.Scenario]]':
+def trials() -> 'dict[str, list[trial_mod.Scenario]]':
     """Those that run with and without the plugin, by suite."""
     from e2e import coming_back, commands, faults, monitoring, moves, scenarios
     return {
-        'scenarios': scenarios.SCENARIOS + coming_back.SCENARIOS,
+        'scenarios': coming_back.COMING_BACK + scenarios.SCENARIOS,
         'faults': faults.FAULTS,
         'commands': commands.COMMANDS,
         'monitoring': monitoring.MONITORING,

@@ -108,12 +108,13 @@ class Cloud:
         cinder('POST', f'/volumes/{volume}/action',
                {'os-reset_status': {'status': status}}, api.ADMIN)
 
-    def give_away(self, volume: str) -> None:
-        """Transfer a free volume to the administrator's project."""
+    @staticmethod
+    def transfer(volume: str, to: tuple[str, str]) -> None:
+        """Give a free volume to another project."""
         made = cinder('POST', '/volume-transfers', {
             'transfer': {'volume_id': volume}})['transfer']
         cinder('POST', f'/volume-transfers/{made["id"]}/accept',
-               {'accept': {'auth_key': made['auth_key']}}, api.ADMIN)
+               {'accept': {'auth_key': made['auth_key']}}, to)
 
     # -- attachments, behind Nova's back -----------------------------------
 

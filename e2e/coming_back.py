@@ -1,60 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that come back in another way than a reboot.
+"""Each kind of damage, and each way in which a server comes back from it.
 
-By stop and start, and when the host boots: its guests end without Nova, as
-they do when it loses power, and nova-compute starts anew.
+By a hard reboot, with and without the plugin; by stop and start; and when the
+host boots: its guests end without Nova, as they do when it loses power, and
+nova-compute starts anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Optional
+import functools
 
 from e2e import faults, stack as stack_mod
-from e2e.scenarios import Scenario
-from e2e.trial import HEALTHY, Trial
+from e2e.scenarios import BACK, DIES, stock, stock_twice
+from e2e.trial import HEALTHY, Scenario, Suite, Trial
+from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 
-SCENARIOS: list[Scenario] = []
+COMING_BACK = Suite()
 
 _OPTIONS = {
     'DEFAULT': {'resume_guests_state_on_host_boot': 'true'},
     'bdm_cleanup': {'triggers': 'hard_reboot, start, host_boot'}}
 
-#: Breaks volume B of a server; the other server that it makes, if it does.
-Break = Callable[[Trial, str], Optional[str]]
+#: What is played when a server is rebooted; the root has a trial of its own.
+_REBOOTED = ('attachment-deleted', 'volume-deleted', 'status-reset',
+             'given-away', 'transferred', 'stale-attachment', 'opted-out')
+
+#: What is played when it comes back in another way.
+_RETURNED = ('volume-deleted', 'status-reset', 'given-away',
+             'stale-attachment')
 
 
-def _volume_deleted(t: Trial, server: str) -> None:
-    t.lose_attachment(server, 'B')
-    t.cloud.delete_volume(t.volumes['B'])
+def _expect_promised(t: Trial, server: str, name: str, volume: str) -> str:
+    """What the plugin promises, seen from all sides."""
+    damage = DAMAGE[name]
+    if damage.status is None:
+        t.expect(server, 'ACTIVE', 'root A B')
+        t.expect_audit('event=withheld', damage.reason or '')
+        t.expect_no_removal()
+        return 'reported only, nothing changed'
+    t.expect_audit('event=removed', f'reason={damage.reason}')
+    if t.other:
+        t.expect(t.other, 'ACTIVE', 'other-root B')
+    else:
+        t.expect_volume(volume, damage.status, on_host=False)
+    if volume != 'B':
+        t.expect(server, 'ACTIVE', 'root A B')
+        return f'attachment removed, volume {damage.status}'
+    t.expect(server, 'ACTIVE', 'root A')
+    return f'server runs, mapping removed, volume {damage.status}'
 
 
-def _status_reset(t: Trial, server: str) -> None:
-    t.cloud.reset_volume(t.volumes['B'], 'available')
+def _hard_reboot(name: str, t: Trial) -> str:
+    server = t.server('A', 'B')
+    attachment = t.attachment_of(server, 'B')
+    volume = t.damage(server, name)
+    t.cloud.reboot(server)
+    if not t.plugin:
+        return _stock(t, server, name)
+    outcome = _expect_promised(t, server, name, volume)
+    if t.backend == 'rbd' and t.other:
+        t.equal('watchers of B', len(
+            t.observer.on_host(t.volumes['B'])), 1)
+    elif volume == 'B' and not t.other and DAMAGE[name].status:
+        t.expect_order(server, 'B',
+                       attachment if name == 'status-reset' else None)
+    # What is done is done.
+    t.logs.mark()
+    t.cloud.reboot(t.other or server)
+    t.cloud.reboot(server)
+    t.expect_no_removal()
+    if t.other:
+        t.expect(t.other, 'ACTIVE', 'other-root B')
+    elif name == 'attachment-deleted':
+        t.cloud.attach(server, t.volumes['B'])
+        t.expect(server, 'ACTIVE', 'root A B')
+        outcome += ', can be attached again'
+    return outcome
 
 
-def _given_away(t: Trial, server: str) -> str:
-    t.lose_attachment(server, 'B')
-    return t.server('B', root='other-root')
-
-
-def _stale(t: Trial, server: str) -> None:
-    t.lose_attachment(server, 'B')
-    t.volume('X')
-    t.cloud.add_attachment(server, t.volumes['X'], connected=True)
-
-
-#: What happens to a server, in words, and what becomes of B.
-_WAYS: dict[str, tuple[str, Break, str, str]] = {
-    'volume-deleted': ('its volume is deleted', _volume_deleted,
-                       'volume-missing', 'gone'),
-    'status-reset': ("its volume's status is reset", _status_reset,
-                     'volume-available', 'available'),
-    'given-away': ('its volume is handed to another server', _given_away,
-                   'attached-elsewhere', 'in-use'),
-    'stale-attachment': ('another attachment is left over', _stale,
-                         'volume-available', 'available'),
-}
+def _stock(t: Trial, server: str, name: str) -> str:
+    """What Nova makes of it alone."""
+    if name == 'stale-attachment':
+        t.expect(server, 'ACTIVE', 'root A B',
+                 attachments=f'{HEALTHY} B:attached left-over:attached')
+        return 'volume stays in-use'
+    if name == 'status-reset':
+        t.expect(server, 'ACTIVE', 'root A B')
+        t.expect_volume('B', 'available', on_host=True)
+        return 'server keeps a disk that Cinder offers to others'
+    if not t.other:
+        return stock_twice(t, server, is_gone=name == 'volume-deleted')
+    outcome = stock(t, server)
+    t.expect(t.other, 'ACTIVE', 'other-root B')
+    if outcome != BACK:
+        return outcome
+    t.equal('watchers of B', len(t.observer.on_host(t.volumes['B'])), 2)
+    return '**both guests have the disk read-write**'
 
 
 def _begin(t: Trial) -> str:
@@ -63,96 +104,90 @@ def _begin(t: Trial) -> str:
     return t.server('A', 'B')
 
 
+def _start(name: str, t: Trial) -> str:
+    server = _begin(t)
+    t.stop(server)
+    volume = t.damage(server, name)
+    t.logs.mark()
+    t.start(server)
+    return _expect_promised(t, server, name, volume)
+
+
+def _boot(name: str, t: Trial) -> str:
+    server = _begin(t)
+    if t.backend == 'loop' and name == 'given-away':
+        # The other server has to be made while this one runs.
+        return 'not played: QEMU locks the file'
+    volume = t.damage(server, name)
+    _lose_power(t, server, *filter(None, [t.other]))
+    t.compute.start()
+    t.cloud.wait_server(server)
+    if volume == 'B':
+        return _expect_promised(t, server, name, volume)
+    t.expect(server, 'ACTIVE', 'root A B',
+             attachments=f'{HEALTHY} B:attached {volume}:attached')
+    t.expect_no_removal()
+    return 'server runs; the attachment can wait until it is rebooted'
+
+
 def _lose_power(t: Trial, *servers: str) -> None:
     """Guests end, and nova-compute does not see it."""
     t.stack.procs.stop('nova-compute')
     for server in servers:
         stack_mod.virsh('destroy', server)
+    t.logs.mark()
 
 
-def _check(t: Trial, server: str, other: str | None, reason: str,
-           status: str, stale: str | None = None) -> str:
-    t.expect(server, 'ACTIVE', 'root A', attachments=' '.join(filter(
-        None, (HEALTHY, stale))))
-    t.expect_audit('event=removing', f'reason={reason}')
-    if other:
-        t.expect(other, 'ACTIVE', 'other-root B')
-    else:
-        t.expect_volume('B', status, on_host=False)
-    return 'server runs, mapping removed'
+COMING_BACK += [
+    Scenario(name, DAMAGE[name].title,
+             functools.partial(_hard_reboot, name), stock=name != 'opted-out')
+    for name in _REBOOTED]
+COMING_BACK += [
+    Scenario(f'{way}-{name}', f'{words}: {DAMAGE[name].title}',
+             functools.partial(play, name))
+    for name in _RETURNED
+    for way, words, play in (
+        ('start', 'Between stop and start', _start),
+        ('host-boot', 'Before the host loses power and boots', _boot))]
 
 
-def _add_start(name: str) -> None:
-    words, break_it, reason, status = _WAYS[name]
-
-    def run(t: Trial) -> str:
-        server = _begin(t)
-        t.stop(server)
-        other = break_it(t, server)
-        t.logs.mark()
-        t.start(server)
-        outcome = _check(t, server, other, reason, status)
-        if 'X' in t.volumes:
-            t.expect_volume('X', 'available', on_host=False)
-        return outcome
-
-    SCENARIOS.append(Scenario(f'start-{name}', f'Stopped, {words}, started',
-                              run, stock=False))
+@COMING_BACK.add('Root volume dangling', stock=True)
+def root_detached(t: Trial) -> str:
+    server = t.server('A')
+    t.damage(server, 'root-detached')
+    t.cloud.reboot(server)
+    if t.plugin:
+        t.expect_audit('ERROR', 'reason=root-volume-dangling')
+        t.expect_no_removal()
+    is_back = t.backend == 'rbd'
+    t.expect(server, 'ACTIVE' if is_back else 'ERROR', 'root A',
+             attachments='A:attached', off=not is_back)
+    return (('reboot succeeds' if is_back else DIES)
+            + '; mapping kept, ERROR in the log' * t.plugin)
 
 
-def _add_boot(name: str) -> None:
-    words, break_it, reason, status = _WAYS[name]
-
-    def run(t: Trial) -> str:
-        server = _begin(t)
-        if t.backend == 'loop' and name == 'given-away':
-            # The other server has to be made while this one runs.
-            return 'not played: QEMU locks the file'
-        other = break_it(t, server)
-        _lose_power(t, server, *filter(None, [other]))
-        t.logs.mark()
-        t.compute.start()
-        t.cloud.wait_server(server)
-        return _check(t, server, other, reason, status,
-                      # It can wait until the server is rebooted.
-                      'X:attached' if 'X' in t.volumes else None)
-
-    SCENARIOS.append(Scenario(f'host-boot-{name}',
-                              f'The host loses power, {words}, it boots',
-                              run, stock=False))
-
-
-def healthy_boot(t: Trial) -> str:
+@COMING_BACK.add('The host of two healthy servers boots')
+def host_boot_healthy(t: Trial) -> str:
     """Guests that were killed come back with all their disks."""
     first = _begin(t)
-    second = t.server('X', root='other-root')
+    second = t.server('C', root='other-root')
     _lose_power(t, first, second)
-    t.logs.mark()
     t.compute.start()
     t.expect(first, 'ACTIVE', 'root A B')
-    t.expect(second, 'ACTIVE', 'other-root X')
+    t.expect(second, 'ACTIVE', 'other-root C')
     t.expect_no_removal()
     return 'both servers run, nothing changed'
 
 
-def killed_boot(t: Trial) -> str:
+@COMING_BACK.add('SIGKILL while the host boots, then again')
+def host_boot_killed(t: Trial) -> str:
     """nova-compute is killed while it resumes, and starts once more."""
     server = _begin(t)
-    t.lose_attachment(server, 'B')
+    t.damage(server, 'attachment-deleted')
     _lose_power(t, server)
     t.stop_at(faults.PLACES['host-disconnected'], 'kill', at_start=True)
     t.wait_killed()
     t.logs.mark()
     t.compute.start()
     t.cloud.wait_server(server)
-    return _check(t, server, None, 'volume-available', 'available')
-
-
-for _name in _WAYS:
-    _add_start(_name)
-    _add_boot(_name)
-SCENARIOS += [
-    Scenario('host-boot-healthy', 'The host of two healthy servers boots',
-             healthy_boot, stock=False),
-    Scenario('host-boot-killed', 'SIGKILL while the host boots, then again',
-             killed_boot, stock=False)]
+    return _expect_promised(t, server, 'attachment-deleted', 'B')

@@ -8,16 +8,14 @@ told so.  ``nova-bdm-cleanup check`` judges the compute host.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import json
 from typing import Any
 
 from e2e import client as client_mod, lab as lab_mod
 from e2e.client import ADMIN, MEMBER
-from e2e.scenarios import Scenario
-from e2e.trial import Failed, HEALTHY, Trial
+from e2e.trial import Failed, HEALTHY, Suite, Trial
 
-COMMANDS: list[Scenario] = []
+COMMANDS = Suite()
 
 #: The exit codes of the documentation.
 OK, LOGIN_FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
@@ -29,34 +27,27 @@ CHECK_FAILED = 2
 #: The numbers of oslo.upgradecheck.
 _CODES = {0: 'Success', 1: 'Warning', 2: 'Failure'}
 
-Run = Callable[[Trial, client_mod.Client], str]
-
-
-def command(title: str) -> Callable[[Run], Run]:
-    """Put a function into the list under its own name."""
-    def add(function: Run) -> Run:
-        def run(t: Trial) -> str:
-            return function(t, client_mod.Client(t.lab))
-
-        COMMANDS.append(Scenario(function.__name__.replace('_', '-'), title,
-                                 run, stock=False))
-        return function
-    return add
-
 
 def expect(answer: client_mod.Answer, code: int,
-           *words: str) -> client_mod.Answer:
-    """The exit code must be this, and these words on standard error."""
-    missing = [word for word in words if word not in answer.errors]
-    if answer.code != code or missing:
-        raise Failed(f'exit code {code} and {missing} expected: {answer}')
+           says: str = '') -> client_mod.Answer:
+    """The exit code must be this, and this on standard error."""
+    if answer.code != code or says not in answer.errors:
+        raise Failed(f'exit code {code} and {says!r} expected: {answer}')
     return answer
 
 
-def refused(answer: client_mod.Answer, *words: str) -> None:
-    """Refused in one clear line, and no table that could be believed."""
-    expect(answer, REFUSED, *words)
-    Trial.equal('table of a refusal', answer.output.strip(), '')
+def bdm(t: Trial, code: int, who: str, *words: str,
+        says: str = '') -> client_mod.Answer:
+    """Run ``openstack bdm``, which must end with this exit code."""
+    return expect(t.client.bdm(who, *words), code, says)
+
+
+def refused(t: Trial, *words: str) -> None:
+    """A member is refused in one clear line, and gets no table that could be
+    believed.
+    """
+    answer = bdm(t, REFUSED, MEMBER, *words, says='admin role')
+    t.equal('table of a refusal', answer.output.strip(), '')
     lines = answer.errors.strip().splitlines()
     if len(lines) != 1 or 'Traceback' in answer.errors:
         raise Failed(f'not one line: {answer}')
@@ -69,113 +60,97 @@ def rows(answer: client_mod.Answer, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def damaged(t: Trial) -> str:
-    """A server with a dangling B, and an attachment of X to it left over."""
-    server = t.server('A', 'B')
-    t.lose_attachment(server, 'B')
-    t.volume('X')
-    t.cloud.add_attachment(server, t.volumes['X'], connected=True)
-    return server
+    """A server with a dangling B, and another attachment left over."""
+    return t.damaged('attachment-deleted', 'stale-attachment')
 
 
 def found(t: Trial) -> list[tuple[Any, ...]]:
     """What an audit must say of it."""
     return sorted([(t.volumes['B'], 'volume-available'),
-                   (t.volumes['X'], 'stale-attachment')])
-
-
-def cleaned(t: Trial, server: str) -> None:
-    t.expect(server, 'ACTIVE', 'root A')
-    for name in ('B', 'X'):
-        t.expect_volume(name, 'available', on_host=False)
+                   (t.volumes['left-over'], 'stale-attachment')])
 
 
 # -- audit and show --------------------------------------------------------
 
 
-@command('``audit`` and ``show`` after an attachment was deleted, and with '
-         'a stale one')
-def audit_finds(t: Trial, c: client_mod.Client) -> str:
+@COMMANDS.add('``audit`` and ``show`` after an attachment was deleted, and '
+              'with a stale one')
+def audit_finds(t: Trial) -> str:
     server = damaged(t)
-    healthy = t.server('Y', root='other-root')
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects'), FINDINGS)
+    healthy = t.server('C', root='other-root')
+    answer = bdm(t, FINDINGS, ADMIN, 'audit', '--all-projects')
     t.equal('rows', rows(answer, 'Volume', 'Reason'), found(t))
     t.equal('what to do', rows(answer, 'Server', 'Action'),
             [(server, f'openstack bdm clean {server}')] * 2)
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects', '--fail-on',
-                          'server-gone'), OK)
+    answer = bdm(t, OK, ADMIN, 'audit', '--all-projects', '--fail-on',
+                 'server-gone')
     t.equal('rows', len(answer.rows), 2)
-    answer = expect(c.bdm(ADMIN, 'show', server), FINDINGS)
+    answer = bdm(t, FINDINGS, ADMIN, 'show', server)
     t.equal('rows', rows(answer, 'Volume', 'Verdict', 'Hard Reboot'), sorted([
         (t.volumes['root'], 'healthy', 'keeps it'),
         (t.volumes['A'], 'healthy', 'keeps it'),
         (t.volumes['B'], 'volume-available', 'removes the mapping'),
-        (t.volumes['X'], 'stale-attachment', 'deletes the attachment')]))
-    expect(c.bdm(ADMIN, 'show', healthy), OK)
-    expect(c.bdm(ADMIN, 'show', 'no-such-server'), BAD_INPUT)
+        (t.volumes['left-over'], 'stale-attachment',
+         'deletes the attachment')]))
+    bdm(t, OK, ADMIN, 'show', healthy)
+    bdm(t, BAD_INPUT, ADMIN, 'show', 'no-such-server')
     t.expect(server, 'ACTIVE', 'root A B', attachments=(
-        f'{HEALTHY} X:attached'))
+        f'{HEALTHY} left-over:attached'))
     t.expect_no_removal()
     return 'both found with reason and what to do, exit code 5'
 
 
-@command('``audit`` without Cinder, with too few requests, with a wrong '
-         'password')
-def audit_incomplete(t: Trial, c: client_mod.Client) -> str:
+@COMMANDS.add('``audit`` without Cinder, with too few requests, with a wrong '
+              'password')
+def audit_incomplete(t: Trial) -> str:
     """What was not asked is never taken for clean, nor for dangling."""
     t.server('A')
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects', '--max-requests',
-                          '4'), PARTLY, 'INCOMPLETE:')
+    answer = bdm(t, PARTLY, ADMIN, 'audit', '--all-projects',
+                 '--max-requests', '4', says='INCOMPLETE:')
     t.equal('rows', answer.rows, [])
     t.stack.procs.stop('cinder-api')
     try:
-        answer = expect(c.bdm(ADMIN, 'audit', '--all-projects'), PARTLY)
+        answer = bdm(t, PARTLY, ADMIN, 'audit', '--all-projects')
     finally:
         t.restart_cinder_api()
     t.equal('table', answer.output.strip() in ('', '[]'), True)
-    expect(c.openstack(ADMIN, '--os-password', 'wrong', 'bdm', 'audit'),
+    expect(t.client.openstack(ADMIN, '--os-password', 'wrong', 'bdm', 'audit'),
            LOGIN_FAILED, '401')
-    expect(c.bdm(ADMIN, 'audit', '--all-projects'), OK)
+    bdm(t, OK, ADMIN, 'audit', '--all-projects')
     return 'nothing concluded: exit codes 4, 4 and 1'
 
 
 # -- clean -----------------------------------------------------------------
 
-@command('``clean`` of a running server')
-def clean_running(t: Trial, c: client_mod.Client) -> str:
+@COMMANDS.add('``clean`` of a running server')
+def clean_running(t: Trial) -> str:
     server = damaged(t)
     t.logs.mark()
-    expect(c.bdm(ADMIN, 'clean', '--dry-run', server), FINDINGS)
-    expect(c.bdm(ADMIN, 'clean', server), BAD_INPUT, '--yes')
+    bdm(t, FINDINGS, ADMIN, 'clean', '--dry-run', server)
+    bdm(t, BAD_INPUT, ADMIN, 'clean', server, says='--yes')
     t.equal('reboots', t.logs.lines('nova-compute', 'Rebooting instance'), [])
-    answer = expect(c.bdm(ADMIN, 'clean', '--yes', server), OK)
+    answer = bdm(t, OK, ADMIN, 'clean', '--yes', server)
     t.equal('rows', rows(answer, 'Volume', 'Reason', 'Result'), sorted(
         (*one, 'removed') for one in found(t)))
-    cleaned(t, server)
+    t.expect_clean(server)
     t.expect_order(server, 'B')
-    expect(c.bdm(ADMIN, 'clean', '--yes', server), OK)
-    expect(c.bdm(ADMIN, 'audit', '--all-projects'), OK)
+    bdm(t, OK, ADMIN, 'clean', '--yes', server)
+    bdm(t, OK, ADMIN, 'audit', '--all-projects')
     return 'cleaned by one hard reboot and read back, exit code 0'
 
 
-@command('``clean --plan`` of a server in ERROR')
-def clean_error(t: Trial, c: client_mod.Client) -> str:
+@COMMANDS.add('``clean --plan`` of a server in ERROR')
+def clean_error(t: Trial) -> str:
     """The reboot that failed on stock Nova comes first."""
-    server = t.server('A', 'B')
-    t.lose_attachment(server, 'B')
-    t.cloud.delete_volume(t.volumes['B'])
-    t.compute.restart(plugin=False)
-    t.cloud.reboot(server)
-    t.expect(server, 'ERROR', 'root A B', off=True,
-             attachments=HEALTHY)
-    t.compute.restart(plugin=True)
+    server = t.damaged_in_error()
     plan = t.lab.run / 'plan.json'
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects'), FINDINGS)
+    answer = bdm(t, FINDINGS, ADMIN, 'audit', '--all-projects')
     plan.write_text(answer.output)
     t.equal('rows', rows(answer, 'Volume', 'Reason'),
             [(t.volumes['B'], 'volume-missing')])
-    expect(c.bdm(ADMIN, 'clean', '--yes', '--plan', str(plan)), OK)
+    bdm(t, OK, ADMIN, 'clean', '--yes', '--plan', str(plan))
     t.expect(server, 'ACTIVE', 'root A')
-    answer = expect(c.bdm(ADMIN, 'clean', '--yes', '--plan', str(plan)), OK)
+    answer = bdm(t, OK, ADMIN, 'clean', '--yes', '--plan', str(plan))
     t.equal('rows of the same plan again', rows(answer, 'Result'),
             [('skipped: it is gone already',)])
     return 'ACTIVE, mapping removed, exit code 0; the same plan again: skipped'
@@ -201,55 +176,55 @@ def abandoned(t: Trial) -> tuple[str, str]:
     return gone, left
 
 
-@command('``release`` of the volumes of a server that was deleted while '
-         'Cinder was down')
-def release_gone(t: Trial, c: client_mod.Client) -> str:
+@COMMANDS.add('``release`` of the volumes of a server that was deleted while '
+              'Cinder was down')
+def release_gone(t: Trial) -> str:
     gone, left = abandoned(t)
-    answer = expect(c.bdm(ADMIN, 'audit', '--all-projects'), FINDINGS)
+    answer = bdm(t, FINDINGS, ADMIN, 'audit', '--all-projects')
     t.equal('rows', rows(answer, 'Server', 'Volume', 'Reason'), sorted(
         (gone, t.volumes[name], 'server-gone')
         for name in ('root', 'A', 'B')))
     volume = t.volumes['A']
-    answer = expect(c.bdm(ADMIN, 'release', '--dry-run', volume), FINDINGS)
+    answer = bdm(t, FINDINGS, ADMIN, 'release', '--dry-run', volume)
     t.equal('plan', rows(answer, 'Volume', 'Call', 'Result'),
             [(volume, 'attachment delete', 'planned')])
     t.expect_volume('A', 'in-use')
-    answer = expect(c.bdm(ADMIN, 'release', '--yes', volume), OK)
+    answer = bdm(t, OK, ADMIN, 'release', '--yes', volume)
     t.equal('result', rows(answer, 'Volume', 'Result'),
             [(volume, 'released: the volume is available')])
     t.expect_volume('A', 'available', on_host=False)
     t.expect_volume('root', 'in-use')
-    expect(c.bdm(ADMIN, 'release', '--orphans', '--yes', '--max', '1'),
-           REFUSED, '--max')
+    bdm(t, REFUSED, ADMIN, 'release', '--orphans', '--yes', '--max', '1',
+        says='--max')
     t.expect_volume('root', 'in-use')
-    expect(c.bdm(ADMIN, 'release', '--orphans', '--yes'), OK)
+    bdm(t, OK, ADMIN, 'release', '--orphans', '--yes')
     t.expect_volume('root', 'available', on_host=False)
     t.expect_volume('B', 'in-use', on_host=True)
     t.expect(left, 'ACTIVE', 'other-root B')
     t.cloud.reboot(left)
     t.expect(left, 'ACTIVE', 'other-root B')
-    expect(c.bdm(ADMIN, 'release', '--orphans', '--yes'), OK)
-    expect(c.bdm(ADMIN, 'audit', '--all-projects'), OK)
+    bdm(t, OK, ADMIN, 'release', '--orphans', '--yes')
+    bdm(t, OK, ADMIN, 'audit', '--all-projects')
     return ('volumes available, nothing on the host, the other server keeps '
             'the multiattach volume, exit code 0')
 
 
-@command('``release`` of what is in use')
-def release_healthy(t: Trial, c: client_mod.Client) -> str:
+@COMMANDS.add('``release`` of what is in use')
+def release_healthy(t: Trial) -> str:
     server = t.server('A', 'B')
     attachment = t.attachment_of(server, 'A')
     for target in (t.volumes['A'], attachment):
-        answer = expect(c.bdm(ADMIN, 'release', '--yes', target), REFUSED)
+        answer = bdm(t, REFUSED, ADMIN, 'release', '--yes', target)
         t.equal('rows', rows(answer, 'Call', 'Result'), [(None, 'refused')])
-    expect(c.bdm(ADMIN, 'release', '--yes', server), BAD_INPUT)
+    bdm(t, BAD_INPUT, ADMIN, 'release', '--yes', server)
     t.expect(server, 'ACTIVE', 'root A B')
     return 'refused, nothing changed, exit code 3'
 
 
 # -- a member of a project -------------------------------------------------
 
-@command('A member of the project, without the admin role')
-def member(t: Trial, c: client_mod.Client) -> str:
+@COMMANDS.add('A member of the project, without the admin role')
+def member(t: Trial) -> str:
     """What is beyond the project is refused.
 
     In the project both are found, but Nova does not show a member which
@@ -257,70 +232,66 @@ def member(t: Trial, c: client_mod.Client) -> str:
     called removable, and nothing is removed.
     """
     server = damaged(t)
-    admin = 'admin role'
-    refused(c.bdm(MEMBER, 'audit', '--all-projects'), admin)
-    refused(c.bdm(MEMBER, 'audit', '--host', lab_mod.HOST), admin)
-    refused(c.bdm(MEMBER, 'release', '--yes', t.volumes['X']), admin)
-    refused(c.bdm(MEMBER, 'release', '--yes', '--orphans'), admin)
-    answer = expect(c.bdm(MEMBER, 'audit'), FINDINGS)
+    refused(t, 'audit', '--all-projects')
+    refused(t, 'audit', '--host', lab_mod.HOST)
+    refused(t, 'release', '--yes', t.volumes['left-over'])
+    refused(t, 'release', '--yes', '--orphans')
+    answer = bdm(t, FINDINGS, MEMBER, 'audit')
     t.equal('rows', rows(answer, 'Volume', 'Reason'), sorted([
         (t.volumes['B'], 'root-volume-dangling'),
-        (t.volumes['X'], 'cannot-see-project')]))
-    expect(c.bdm(MEMBER, 'clean', '--yes', server), REFUSED,
-           'nothing was changed')
+        (t.volumes['left-over'], 'cannot-see-project')]))
+    bdm(t, REFUSED, MEMBER, 'clean', '--yes', server,
+        says='nothing was changed')
     t.expect(server, 'ACTIVE', 'root A B', attachments=(
-        f'{HEALTHY} X:attached'))
-    expect(c.bdm(ADMIN, 'clean', '--yes', server), OK)
-    cleaned(t, server)
+        f'{HEALTHY} left-over:attached'))
+    bdm(t, OK, ADMIN, 'clean', '--yes', server)
+    t.expect_clean(server)
     return ('everything beyond the project is refused, exit code 3; in it '
             'both are found, exit code 5, and to clean a server that boots '
             'from a volume is refused, exit code 3')
 
 
-@command('A member of the project and a server that boots from an image')
-def member_cleans(t: Trial, c: client_mod.Client) -> str:
+@COMMANDS.add('A member of the project and a server that boots from an image')
+def member_cleans(t: Trial) -> str:
     """No volume can be the root: there is nothing that is not known."""
     t.volume('A')
     t.volume('B')
     server = t.image_server()
     for name in ('A', 'B'):
         t.cloud.attach(server, t.volumes[name])
-    expect(c.bdm(MEMBER, 'audit'), OK)
+    bdm(t, OK, MEMBER, 'audit')
     t.lose_attachment(server, 'B')
-    answer = expect(c.bdm(MEMBER, 'audit'), FINDINGS)
+    answer = bdm(t, FINDINGS, MEMBER, 'audit')
     t.equal('rows', rows(answer, 'Volume', 'Reason'),
             [(t.volumes['B'], 'volume-available')])
-    expect(c.bdm(MEMBER, 'clean', '--yes', server), OK)
+    bdm(t, OK, MEMBER, 'clean', '--yes', server)
     t.expect_volume('B', 'available', on_host=False)
     t.equal('disks of the domain', t.observer.domain(server), ('A',))
     t.equal('disks of the guest', t.cloud.wait_guest(server, (1, 2)), (1, 2))
-    expect(c.bdm(MEMBER, 'audit'), OK)
+    bdm(t, OK, MEMBER, 'audit')
     return 'found and cleaned as by an administrator, exit codes 5 and 0'
 
 
 # -- the compute host ------------------------------------------------------
 
-@command('``nova-bdm-cleanup check`` on the compute host')
-def host_check(t: Trial, c: client_mod.Client) -> str:
-    answer = expect(c.host('check', '--json'), OK)
+@COMMANDS.add('``nova-bdm-cleanup check`` on the compute host')
+def host_check(t: Trial) -> str:
+    answer = expect(t.client.host('check', '--json'), OK)
     t.equal('checks', _verdicts(answer, None), {'Success'})
-    _check_fails(t, c, {'service_user': {'send_service_user_token': 'false'}},
+    _check_fails(t, {'service_user': {'send_service_user_token': 'false'}},
                  'Service token', 'send_service_user_token')
-    _check_fails(t, c, {'cinder': {'password': 'wrong'}}, 'Cinder', '')
-    _check_fails(t, c, {'cinder': {'username': 'demo',
-                                   'project_name': 'demo'}},
+    _check_fails(t, {'cinder': {'password': 'wrong'}}, 'Cinder', '')
+    _check_fails(t, {'cinder': {'username': 'demo', 'project_name': 'demo'}},
                  'Cinder', 'admin role')
-    t.compute.configure(t.plugin)
     return ('all succeed, exit code 0; without service token, with a wrong '
             'password, without the admin role: that check fails, exit code 2')
 
 
-def _check_fails(t: Trial, c: client_mod.Client,
-                 options: dict[str, dict[str, str]], name: str,
+def _check_fails(t: Trial, options: dict[str, dict[str, str]], name: str,
                  says: str) -> None:
     t.compute.configure(t.plugin, options)
     try:
-        answer = expect(c.host('check', '--json'), CHECK_FAILED)
+        answer = expect(t.client.host('check', '--json'), CHECK_FAILED)
     finally:
         t.compute.configure(t.plugin)
     t.equal(name, _verdicts(answer, name), {'Failure'})

@@ -3,10 +3,10 @@
 
 Every one begins with the same damage: the status of B was set to available by
 hand while its attachment is still there, so that all four steps (guest off,
-host disconnected, row gone, Cinder told) are due, and X has an attachment
-that no block device mapping accounts for.  At the end of each the server runs
-with its healthy disks, and what the fault left undone is finished by the next
-hard reboot.
+host disconnected, row gone, Cinder told) are due, and another volume has an
+attachment that no block device mapping accounts for.  At the end of each the
+server runs with its healthy disks, and what the fault left undone is finished
+by the next hard reboot.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import pathlib
 import subprocess
 
 from e2e import api, database, lab as lab_mod, processes, stack as stack_mod
-from e2e.scenarios import Scenario
-from e2e.trial import Failed, HEALTHY, Trial
+from e2e.trial import Failed, HEALTHY, Scenario, Suite, Trial
 
-FAULTS: list[Scenario] = []
+FAULTS = Suite()
+
+#: The attachments of the server, as the damage leaves them.
+_LEFT = f'{HEALTHY} B:attached left-over:attached'
 
 @dataclasses.dataclass(frozen=True)
 class Point:
@@ -50,41 +52,21 @@ POINTS = (
 PLACES = {point.name: point.place for point in POINTS}
 
 
-def fault(title: str) -> Callable[[Callable[[Trial], str]],
-                                  Callable[[Trial], str]]:
-    def add(function: Callable[[Trial], str]) -> Callable[[Trial], str]:
-        FAULTS.append(Scenario(function.__name__.replace('_', '-'), title,
-                               function, stock=False))
-        return function
-    return add
-
-
 def damaged(t: Trial) -> str:
     """A running server with something to do in every step."""
-    server = t.server('A', 'B')
-    t.volume('X')
-    t.cloud.add_attachment(server, t.volumes['X'], connected=True)
-    t.cloud.reset_volume(t.volumes['B'], 'available')
-    return server
+    return t.damaged('status-reset', 'stale-attachment')
 
 
 def untouched(t: Trial, server: str) -> None:
     """The server runs and nothing of it was changed."""
     t.expect(server, 'ACTIVE', 'root A B',
-             attachments=f'{HEALTHY} B:attached X:attached')
-
-
-def clean(t: Trial, server: str) -> None:
-    """Everything is finished, and nothing is left anywhere."""
-    t.expect(server, 'ACTIVE', 'root A')
-    for name in ('B', 'X'):
-        t.expect_volume(name, 'available', on_host=False)
+             attachments=_LEFT)
 
 
 def next_reboot_finishes(t: Trial, server: str) -> None:
     t.logs.mark()
     t.cloud.reboot(server)
-    clean(t, server)
+    t.expect_clean(server)
 
 
 # -- nova-compute is killed ------------------------------------------------
@@ -100,14 +82,14 @@ def _kill(point: Point) -> None:
         t.compute.start()
         if point.resumed:
             t.cloud.wait_server(server)
-            clean(t, server)
+            t.expect_clean(server)
             return 'finished at the start of nova-compute'
         t.equal('status', t.cloud.server(server)['status'], 'HARD_REBOOT')
         next_reboot_finishes(t, server)
         return 'the guest runs on; finished by the next reboot'
 
     FAULTS.append(Scenario(f'kill-{point.name}',
-                           f'SIGKILL when {point.words}', run, stock=False))
+                           f'SIGKILL when {point.words}', run))
 
 
 def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
@@ -146,7 +128,7 @@ def _kill_in_error(point: Point) -> None:
 
     FAULTS.append(Scenario(
         f'error-kill-{point.name}',
-        f'Server in ERROR, SIGKILL when {point.words}', run, stock=False))
+        f'Server in ERROR, SIGKILL when {point.words}', run))
 
 
 def _switch_off(point: Point, disks: str) -> None:
@@ -198,7 +180,7 @@ _switch_off(_BY_NAME['row-gone'], 'root A')
 
 # -- Cinder ----------------------------------------------------------------
 
-@fault('cinder-api stopped before the reboot')
+@FAULTS.add('cinder-api stopped before the reboot')
 def cinder_stopped(t: Trial) -> str:
     server = damaged(t)
     t.stack.procs.stop('cinder-api')
@@ -212,7 +194,7 @@ def cinder_stopped(t: Trial) -> str:
     return 'reboot succeeds, nothing changed; the next one cleans up'
 
 
-@fault('cinder-api hangs before the reboot')
+@FAULTS.add('cinder-api hangs before the reboot')
 def cinder_hangs(t: Trial) -> str:
     server = damaged(t)
     t.restart(bdm_cleanup={'timeout': '5'})
@@ -230,7 +212,7 @@ def cinder_hangs(t: Trial) -> str:
             'the next one cleans up')
 
 
-@fault('cinder-api killed during the cleanup')
+@FAULTS.add('cinder-api killed during the cleanup')
 def cinder_killed(t: Trial) -> str:
     server = damaged(t)
     t.stop_at(PLACES['host-disconnected'], 'pause')
@@ -245,23 +227,23 @@ def cinder_killed(t: Trial) -> str:
     t.expect_audit('WARNING', 'event=failed')
     # Nova's row goes before Cinder is told.
     t.expect(server, 'ACTIVE', 'root A',
-             attachments=f'{HEALTHY} B:attached X:attached')
+             attachments=_LEFT)
     next_reboot_finishes(t, server)
     return ('reboot succeeds without the disk that Cinder may have taken; the '
             'next one deletes what is left in Cinder')
 
 
-@fault('No service token configured')
+@FAULTS.add('No service token configured')
 def no_service_token(t: Trial) -> str:
     server = damaged(t)
     t.restart(service_user={'send_service_user_token': 'false'})
     t.cloud.reboot(server)
-    clean(t, server)
+    t.expect_clean(server)
     return ('Cinder asks Nova, which no longer knows the attachment, and '
             'deletes it; the server is cleaned up')
 
 
-@fault('Nova pointed at a second, empty Cinder')
+@FAULTS.add('Nova pointed at a second, empty Cinder')
 def empty_cinder(t: Trial) -> str:
     server = damaged(t)
     conf = t.lab.etc / 'cinder' / 'cinder-empty.conf'
@@ -286,7 +268,7 @@ def empty_cinder(t: Trial) -> str:
 
 # -- the rest of the node --------------------------------------------------
 
-@fault('RabbitMQ restarted during the cleanup')
+@FAULTS.add('RabbitMQ restarted during the cleanup')
 def rabbitmq_restarted(t: Trial) -> str:
     server = damaged(t)
     t.stop_at(PLACES['guest-off'], 'pause')
@@ -296,14 +278,14 @@ def rabbitmq_restarted(t: Trial) -> str:
     t.go_on()
     try:
         t.cloud.wait_server(server, 240)
-        clean(t, server)
+        t.expect_clean(server)
         return 'cleaned up in the same reboot'
     except (processes.NotUp, Failed):
         next_reboot_finishes(t, server)
     return 'finished by the next reboot'
 
 
-@fault('Disk full for the journal')
+@FAULTS.add('Disk full for the journal')
 def journal_full(t: Trial) -> str:
     server = damaged(t)
     journal = t.lab.nova_state / 'bdm-cleanup'
@@ -318,7 +300,7 @@ def journal_full(t: Trial) -> str:
         t.expect_no_removal()
         # Cinder offers the volume to everybody.
         t.expect(server, 'ACTIVE', 'root A B', inside='root A',
-                 attachments=f'{HEALTHY} B:attached X:attached')
+                 attachments=_LEFT)
     finally:
         subprocess.run(['umount', str(journal)], check=True)
     next_reboot_finishes(t, server)
@@ -335,16 +317,16 @@ def _fill(directory: pathlib.Path) -> None:
         pass
 
 
-@fault('More removals than max_removals')
+@FAULTS.add('More removals than max_removals')
 def over_limit(t: Trial) -> str:
     server = damaged(t)
-    t.cloud.reset_volume(t.volumes['A'], 'available')
+    t.reset_status('A')
     t.restart(bdm_cleanup={'max_removals': '1'})
     t.cloud.reboot(server)
     t.expect_audit('WARNING', 'over-limit')
     # The limit of mappings does not keep a stale attachment.
     t.expect(server, 'ACTIVE', 'root A B')
-    t.expect_volume('X', 'available', on_host=False)
+    t.expect_volume('left-over', 'available', on_host=False)
     t.restart()
     t.cloud.reboot(server)
     t.expect(server, 'ACTIVE', 'root')

@@ -19,8 +19,7 @@ import time
 
 from e2e import client, lab as lab_mod, processes
 from e2e.prometheus import complaints, Prometheus
-from e2e.scenarios import Scenario
-from e2e.trial import Failed, Trial
+from e2e.trial import Failed, Suite, Trial
 from nova_bdm_cleanup import prometheus as metric_files
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.fleet.audit_metrics import AuditMetrics
@@ -29,6 +28,8 @@ from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.store.processes import Process
 from nova_bdm_cleanup.store.watch import Round, Sighting
 from nova_bdm_cleanup.watch import metrics
+
+MONITORING = Suite()
 
 _HOUR, _DAY = 3600.0, 86400.0
 
@@ -159,11 +160,14 @@ def _running(lab: lab_mod.Lab) -> Iterator[Prometheus]:
 
 # -- with one --------------------------------------------------------------
 
+@MONITORING.add('Files with everything that there is an alert for')
 def shipped_alerts(t: Trial) -> str:
     with _running(t.lab) as prometheus:
         return alerts(prometheus)
 
 
+@MONITORING.add('The periodic audit, the sweep and ``openstack bdm audit '
+                '--prometheus``')
 def node_and_cloud(t: Trial) -> str:
     """A root that dangles fires; a disk that dangles is swept away."""
     with _running(t.lab) as prometheus:
@@ -207,7 +211,7 @@ def _by_reason(prometheus: Prometheus, metric: str) -> dict[str, float]:
 
 def _audit(t: Trial, prometheus: Prometheus) -> None:
     path = prometheus.textfiles / 'bdm-audit.prom'
-    answer = client.Client(t.lab).bdm(
+    answer = t.client.bdm(
         client.ADMIN, 'audit', '--all-projects', '--prometheus', str(path))
     if answer.code != 5:
         raise Failed(f'exit code 5 expected: {answer}')
@@ -231,19 +235,23 @@ def _sweep(t: Trial, prometheus: Prometheus, server: str) -> None:
             prometheus, 'nova_bdm_cleanup_findings'),
         'the end of the finding', _PATIENCE)
     # libvirt's definition of the guest has no such disk any more, either.
-    t.cloud.attach(server, t.volume('X'))
+    t.volume('C')
+    t.cloud.attach(server, t.volumes['C'])
     t.cloud.resize(server)
     t.start(server)
-    t.expect(server, 'ACTIVE', 'root A X')
+    t.expect(server, 'ACTIVE', 'root A C')
 
 
+@MONITORING.add('``nova-bdm-cleanup status`` after a start, a SIGKILL, a '
+                'start without the plugin, one with a wrong option, and '
+                'another start')
 def status(t: Trial) -> str:
     """Which nova-compute has the plugin: this one, none, the old one?"""
-    host, procs = client.Client(t.lab), t.compute.stack.procs
+    procs = t.stack.procs
     seen = []
 
     def ask(state: str, code: int) -> None:
-        answer = host.host('status', '--json')
+        answer = t.client.host('status', '--json')
         told = json.loads(answer.output)
         t.equal('status', (told['state'], answer.code), (state, code))
         seen.append(state)
@@ -262,13 +270,3 @@ def status(t: Trial) -> str:
     t.compute.restart(True)
     ask('active', 0)
     return ', '.join(seen)
-
-
-MONITORING = [
-    Scenario('status', '``nova-bdm-cleanup status`` after a start, a SIGKILL, '
-             'a start without the plugin, one with a wrong option, and '
-             'another start', status, stock=False),
-    Scenario('shipped-alerts', 'Files with everything that there is an alert '
-             'for', shipped_alerts, stock=False),
-    Scenario('node-and-cloud', 'The periodic audit, the sweep and ``openstack '
-             'bdm audit --prometheus``', node_and_cloud, stock=False)]

@@ -19,7 +19,6 @@ from e2e import (
     hosts as hosts_mod,
     lab as lab_mod,
     processes,
-    scenarios,
     stack as stack_mod,
     trial as trial_mod,
 )
@@ -27,15 +26,10 @@ from e2e import (
 HERE, THERE = lab_mod.HOSTS
 _PLACES = {HERE: ' here', THERE: ' there', None: ''}
 
-#: What has become of B when the server is on its way.
-KINDS = {
-    'healthy': 'nothing dangles',
-    'missing': 'volume deleted',
-    'available': 'volume free',
-    'elsewhere': 'volume attached on another host',
-    'foreign': "volume free, another project's",
-    'samehost': 'volume attached on the same host',
-}
+#: What has become of B when the server is on its way: of the list of damage,
+#: or attached where the server goes, or where it does not.
+KINDS = ('healthy', 'volume-deleted', 'attachment-deleted', 'transferred',
+         'elsewhere', 'samehost')
 
 
 def _host(server: dict[str, Any]) -> str | None:
@@ -71,13 +65,13 @@ class _Cloud(cloud_mod.Cloud):
 class Moves(trial_mod.Trial):
     """A trial on two hosts; its server begins on the first of them."""
 
+    hosts = lab_mod.HOSTS
+
     def __init__(self, stack: stack_mod.Stack, plugin: bool) -> None:
         super().__init__(stack, plugin)
-        self.hosts = hosts_mod.Hosts(stack)
-        self.compute = hosts_mod.Computes(stack, self.hosts)
-        self.observer.cloud = self.cloud = _Cloud(stack, self.hosts)
-        #: The other server that has B by now.
-        self.stranger: str | None = None
+        self.machines = hosts_mod.Hosts(stack)
+        self.compute = hosts_mod.Computes(stack, self.machines)
+        self.observer.cloud = self.cloud = _Cloud(stack, self.machines)
         #: What is still to be seen, and what has been.
         self.expected: list[str] = []
         self.seen: list[str] = []
@@ -87,18 +81,18 @@ class Moves(trial_mod.Trial):
         self.written: list[int] = []
 
     def plugin_files(self, pattern: str = '*') -> list[pathlib.Path]:
-        return [path for host in self.hosts.values()
+        return [path for host in self.machines.values()
                 for path in host.home.glob(f'state/bdm-cleanup/{pattern}')]
 
     def audit_lines(self) -> list[str]:
-        return [line for host in self.hosts.values()
+        return [line for host in self.machines.values()
                 for line in self.logs.lines(host.compute, 'bdm-cleanup:')]
 
-    def begin(self, *disks: str, root: str = 'root', on: str = HERE) -> str:
-        """A server on a host, whose guest writes to its first two disks."""
-        self.hosts.use(on)
-        server = self.server(*disks, root=root)
-        self.hosts.use(*self.hosts)
+    def server(self, *disks: str, root: str = 'root', on: str = HERE) -> str:
+        """Its guest writes to its first two disks."""
+        self.machines.use(on)
+        server = super().server(*disks, root=root)
+        self.machines.use(*self.hosts)
         return server
 
     def break_(self, server: str, kind: str, host: str = HERE) -> None:
@@ -106,18 +100,12 @@ class Moves(trial_mod.Trial):
 
         :param host: where its disks are disconnected or connected next
         """
-        if kind == 'healthy':
-            return
-        volume = self.volumes['B']
-        self.lose_attachment(server, 'B')
-        if kind == 'missing':
-            self.cloud.delete_volume(volume)
-        elif kind == 'foreign':
-            self.cloud.give_away(volume)
-        elif kind in ('elsewhere', 'samehost'):
+        if kind in ('elsewhere', 'samehost'):
             if kind == 'elsewhere':
                 host = THERE if host == HERE else HERE
-            self.stranger = self.begin('B', root='other-root', on=host)
+            self.give_away(server, 'B', host)
+        else:
+            self.damage(server, kind)
         self.logs.mark()
 
     def act(self, server: str, action: str, **words: str) -> str:
@@ -141,7 +129,7 @@ class Moves(trial_mod.Trial):
         if view.attachments != tuple(f'{name}:attached' for name in has):
             words.append(f'attachments {" ".join(view.attachments)}')
         words += [f'guest also {_PLACES[name]}'
-                  for name, other in self.hosts.items()
+                  for name, other in self.machines.items()
                   if name != host and 'running' in (
                       other.virsh('domstate', server) or '')]
         words += self._allocations(server, host, view.status)
@@ -157,7 +145,7 @@ class Moves(trial_mod.Trial):
                 words.append(('allocation left' if held else 'no allocation')
                              + _PLACES[name])
             if status != 'VERIFY_RESIZE' and (
-                    holders - self.leaked - {server, self.stranger}):
+                    holders - self.leaked - {server, self.other}):
                 words.append(f"migration's allocation{_PLACES[name]}")
         return words
 
@@ -204,18 +192,18 @@ class Moves(trial_mod.Trial):
         """Whoever has B by now still has it, and nobody else."""
         has = 'has A B root' in self.seen[-1]
         its = self.seen[-1].endswith(_ALL) or 'B:attached' in self.seen[-1]
-        self.expect_volume('B', {'missing': 'gone'}.get(kind, (
-            'in-use' if its or self.stranger else 'available')))
-        if kind == 'foreign':
+        self.expect_volume('B', {'volume-deleted': 'gone'}.get(kind, (
+            'in-use' if its or self.other else 'available')))
+        if kind == 'transferred':
             owner = (self.cloud.volume(self.volumes['B']) or {}).get(
                 'os-vol-tenant-attr:tenant_id')
             self.equal('project of B', owner,
                        api.login(api.ADMIN).get_project_id())
-        if kind != 'missing':  # what is left of it has another name
+        if kind != 'volume-deleted':  # what is left of it has another name
             self.equal('guests that have B open', len(self.observer.on_host(
-                self.volumes['B'])), has + bool(self.stranger))
-        if self.stranger:
-            self.expect(self.stranger, 'ACTIVE', 'B other-root')
+                self.volumes['B'])), has + bool(self.other))
+        if self.other:
+            self.expect(self.other, 'ACTIVE', 'B other-root')
             self.expect_writes('B', 'other-root')
 
 
@@ -229,10 +217,10 @@ def _migrate(t: Moves, server: str, kind: str) -> None:
 
 def _resize(t: Moves, server: str, kind: str) -> None:
     t.break_(server, kind)
-    t.hosts.use(THERE)
+    t.machines.use(THERE)
     _move(t, server, 'revertResize', 'resize',
           flavorRef=t.cloud.larger_flavor())
-    t.hosts.use(*t.hosts)
+    t.machines.use(*t.hosts)
 
 
 def _move(t: Moves, server: str, end: str, action: str, **words: str) -> None:
@@ -263,14 +251,14 @@ def _live(t: Moves, server: str, kind: str) -> None:
 
 def _evacuate(t: Moves, server: str, kind: str) -> None:
     t.break_(server, kind)
-    t.hosts[HERE].crash()
-    t.hosts.force_down(HERE)
+    t.machines[HERE].crash()
+    t.machines.force_down(HERE)
     t.act(server, 'evacuate', host=THERE)
     t.see(server)
     t.compute.start()
     t.see(server)
-    if kind == 'samehost' and t.stranger:  # it went down with the host
-        t.act(t.stranger, 'reboot', type='HARD')
+    if kind == 'samehost' and t.other:  # it went down with the host
+        t.act(t.other, 'reboot', type='HARD')
 
 
 def _shelve(t: Moves, server: str, kind: str) -> None:
@@ -332,13 +320,13 @@ def _all_fine(operation: str) -> list[str]:
 
 def _stock(operation: str, kind: str) -> list[str]:
     allocation = "migration's allocation here"
-    if (operation, kind) == ('resize', 'foreign'):
+    if (operation, kind) == ('resize', 'transferred'):
         # It is the owner who takes it back, and may not have this volume.
         half = _HALF.replace('root:', 'B:attached root:')
         return [f'VERIFY_RESIZE there, {_ALL}',
                 f'ERROR there, {half}, {allocation}']
-    if operation != 'unshelve' and (kind == 'available' or (
-            kind == 'foreign' and operation != 'revert')):
+    if operation != 'unshelve' and (kind == 'attachment-deleted' or (
+            kind == 'transferred' and operation != 'revert')):
         return _all_fine(operation)
     return {
         'revert': [f'ERROR there, {_HALF}, {allocation}'],
@@ -354,7 +342,8 @@ def _stock(operation: str, kind: str) -> list[str]:
 def _with_plugin(operation: str, kind: str) -> list[str]:
     """A last line, if there is one more, is after a hard reboot."""
     refused = [f'ACTIVE here, {_DANGLING}', f'ACTIVE here, {_WITHOUT}']
-    if kind == 'healthy' or (operation, kind) == ('live', 'available'):
+    if kind == 'healthy' or (
+            operation == 'live' and kind == 'attachment-deleted'):
         return _all_fine(operation)
     if operation == 'live' or (
             operation in ('migrate', 'resize') and kind == 'samehost'):
@@ -369,7 +358,7 @@ def _play(operation: str, kind: str, trial: trial_mod.Trial) -> str:
     assert isinstance(trial, Moves)
     t = trial
     t.expected = (_with_plugin if t.plugin else _stock)(operation, kind)
-    server = t.begin('A', 'B')
+    server = t.server('A', 'B')
     t.written = t.expect_writes('root', 'A')
     OPERATIONS[operation][1](t, server, kind)
     if t.expected:
@@ -382,7 +371,7 @@ def _play(operation: str, kind: str, trial: trial_mod.Trial) -> str:
 
 
 MOVES = [
-    scenarios.Scenario(
-        f'{operation}-{kind}', f'{title}: {KINDS[kind]}',
+    trial_mod.Scenario(
+        f'{operation}-{kind}', f'{title}: {kind}',
         functools.partial(_play, operation, kind), stock=kind != 'healthy')
     for operation, (title, _) in OPERATIONS.items() for kind in KINDS]

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+import dataclasses
 import datetime
-import json
 import pathlib
-import subprocess
 from typing import Any
 
 from e2e import (
@@ -22,9 +22,11 @@ from e2e import (
     processes,
     stack as stack_mod,
 )
+from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 
 #: Short name of a volume to its size in GiB.  Guests tell disks by size.
-SIZES = {'root': 1, 'A': 2, 'B': 3, 'X': 4, 'other-root': 5, 'Y': 6}
+SIZES = {'root': 1, 'A': 2, 'B': 3, 'left-over': 4, 'other-root': 5, 'C': 6,
+         'D': 7}
 
 #: The attachments of a server that has lost that of B.
 HEALTHY = 'root:attached A:attached'
@@ -37,11 +39,48 @@ class Failed(AssertionError):
     """What was seen is not what must be."""
 
 
+Run = Callable[['Trial'], str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """What a trial does, and what the table calls it.
+
+    A function builds its servers, breaks something and checks what must
+    hold; it returns the words for its cell of the table.
+    """
+
+    name: str
+    title: str
+    run: Run
+    #: Whether the outcome without the plugin is known and checked, too.
+    stock: bool = False
+
+
+class Suite(list[Scenario]):
+    """Scenarios, in the order in which they are played."""
+
+    def add(self, title: str, stock: bool = False) -> Callable[[Run], Run]:
+        """Put a function into it under its own name."""
+        def register(function: Run) -> Run:
+            self.append(Scenario(function.__name__.replace('_', '-'), title,
+                                 function, stock))
+            return function
+        return register
+
+
 class Trial:
     """The hands and eyes of one scenario.
 
+    It has the verbs of :mod:`nova_bdm_cleanup.tests.cloud.damage`; a volume
+    goes by its short name.
+
     :param plugin: whether the plugin is at work in this trial
     """
+
+    hosts: Sequence[str] = (lab_mod.HOST,)
+    #: Who has nothing to do with the servers.
+    stranger = api.ADMIN
 
     def __init__(self, stack: stack_mod.Stack, plugin: bool) -> None:
         self.stack = stack
@@ -50,10 +89,13 @@ class Trial:
         self.backend = stack.lab.backend
         self.cloud = cloud_mod.Cloud(stack)
         self.compute = plugin_mod.Compute(stack)
+        self.client = client.Client(stack.lab)
         #: Further options of nova.conf, for the whole trial.
         self.options: dict[str, dict[str, str]] = {}
         self.logs = logs_mod.Logs(stack.lab)
         self.volumes: dict[str, str] = {}
+        #: The other server that has B by now.
+        self.other: str | None = None
         self._names: dict[str, str] = {}
         self.observer = observe.Observer(
             self.cloud, self._names,
@@ -67,10 +109,14 @@ class Trial:
             multiattach=multiattach)
         self.volumes[name] = volume
         self._names[volume] = name
-        return volume
+        return name
 
-    def server(self, *disks: str, root: str = 'root') -> str:
-        """A running server with these volumes, whose guest has them all."""
+    def server(self, *disks: str, root: str = 'root',
+               on: str = lab_mod.HOST) -> str:
+        """A running server with these volumes, whose guest has them all.
+
+        :param on: its host, where there are several
+        """
         for name in (root, *disks):
             if name not in self.volumes:
                 self.volume(name)
@@ -79,9 +125,6 @@ class Trial:
             tuple(self.volumes[name] for name in disks))
         self.logs.mark()
         return server
-
-    def lose_attachment(self, server: str, name: str) -> None:
-        self.cloud.lose_attachment(server, self.volumes[name])
 
     def rescue_image(self) -> str:
         """An image that a volume-backed server can be rescued with."""
@@ -114,6 +157,62 @@ class Trial:
         self.options = options
         self.compute.restart(self.plugin, options)
         self.logs.mark()
+
+    # -- behind Nova's back ------------------------------------------------
+
+    def damage(self, server: str, name: str) -> str:
+        """Let it happen to B, or to the root; the volume concerned."""
+        damage = DAMAGE[name]
+        volume = 'root' if damage.is_root else 'B'
+        return damage.break_it(self, server, volume) or volume
+
+    def damaged(self, *names: str) -> str:
+        """A running server with disks A and B, which this has happened to."""
+        server = self.server('A', 'B')
+        for name in names:
+            self.damage(server, name)
+        return server
+
+    def damaged_in_error(self) -> str:
+        """The volume is deleted; a reboot without the plugin has failed."""
+        server = self.damaged('volume-deleted')
+        self.compute.restart(plugin=False)
+        self.cloud.reboot(server)
+        self.expect(server, 'ERROR', 'root A B', attachments=HEALTHY,
+                    off=True)
+        self.compute.restart(self.plugin)
+        return server
+
+    def lose_attachment(self, server: str, volume: str) -> None:
+        self.cloud.lose_attachment(server, self.volumes[volume])
+
+    def lose_volume(self, server: str, volume: str) -> None:
+        self.lose_attachment(server, volume)
+        self.cloud.delete_volume(self.volumes[volume])
+
+    def reset_status(self, volume: str) -> None:
+        self.cloud.reset_volume(self.volumes[volume], 'available')
+
+    def give_away(self, server: str, volume: str, host: str) -> str:
+        self.lose_attachment(server, volume)
+        if self.backend == 'loop':
+            # QEMU's lock on the file keeps the other server from starting
+            # while this one has the disk open: it has to be off for a moment.
+            self.stop(server)
+        self.other = self.server(volume, root='other-root', on=host)
+        return self.other
+
+    def give_to_project(self, volume: str, to: tuple[str, str]) -> None:
+        self.cloud.transfer(self.volumes[volume], to)
+
+    def leave_attachment(self, server: str, volume: str,
+                         connected: bool = True) -> str:
+        return self.cloud.add_attachment(server, self.volumes[volume],
+                                         connected)
+
+    def set_metadata(self, volume: str, **metadata: str) -> None:
+        cloud_mod.cinder('POST', f'/volumes/{self.volumes[volume]}/metadata',
+                         {'metadata': metadata})
 
     # -- stopping nova-compute at a point ----------------------------------
 
@@ -209,6 +308,12 @@ class Trial:
             left = self.observer.on_host(volume)
             self.equal(f'{name} on the host {left}', bool(left), on_host)
 
+    def expect_clean(self, server: str) -> None:
+        """Everything is finished, and nothing is left anywhere."""
+        self.expect(server, 'ACTIVE', 'root A')
+        for name in {'B', 'left-over'}.intersection(self.volumes):
+            self.expect_volume(name, 'available', on_host=False)
+
     @staticmethod
     def equal(what: str, seen: Any, wanted: Any) -> None:
         if seen != wanted:
@@ -264,12 +369,8 @@ class Trial:
         return moment and moment.replace(microsecond=0)
 
     def _expect_recorded_order(self, server: str, volume: str) -> None:
-        done = subprocess.run(
-            [client.HOST_COMMAND, '--config-file', str(self.lab.nova_conf),
-             'journal', 'list', '--json', '--server', server],
-            check=True, capture_output=True, text=True,
-            env=lab_mod.environment())
-        *_, entry = json.loads(done.stdout)
+        *_, entry = self.client.host(
+            'journal', 'list', '--json', '--server', server).rows
         order = ('disconnect', 'destroy', 'delete-attachment')
         seen = [step['name'] for step in entry['steps']
                 if step['name'] in order

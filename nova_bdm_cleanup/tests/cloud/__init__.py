@@ -32,7 +32,7 @@ The modules:
     What a server is asked to have.
 ``template``
     Copies of servers and volumes, for whoever wants many of them.
-``scenarios``
+``damage``
     Ways to break one, with what the plugin is to do about it; add yours.
 ``snapshot``
     What a look returns: Nova's rows, Cinder's volumes and attachments, the

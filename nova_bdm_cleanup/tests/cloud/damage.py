@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways in which Nova and Cinder come to disagree: one list for all.
+
+Each is a short function over the verbs below; its docstring says what
+happens, and the decorator what a hard reboot with the plugin is to make of
+it.  The demonstration plays them on the small cloud of the tests, and the
+end-to-end tests on a real one, where a volume goes by a short name::
+
+    @_damage(reason='volume-available', status='available')
+    def attachment_deleted(cloud, server, volume):
+        \"\"\"Somebody deletes the attachment in Cinder.\"\"\"
+        cloud.lose_attachment(server, volume)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+from typing import Any, Protocol
+
+
+class Verbs(Protocol):
+    """What people and programs do to a cloud behind Nova's back.
+
+    :class:`nova_bdm_cleanup.tests.cloud.fixture.Cloud` says what each does.
+    """
+
+    @property
+    def hosts(self) -> Sequence[str]: ...
+    @property
+    def stranger(self) -> Any: ...
+    def volume(self, name: str) -> str: ...
+    def lose_attachment(self, server: Any, volume: str) -> None: ...
+    def lose_volume(self, server: Any, volume: str) -> None: ...
+    def reset_status(self, volume: str) -> None: ...
+    def give_away(self, server: Any, volume: str, host: str) -> Any: ...
+    def give_to_project(self, volume: str, to: Any) -> None: ...
+    def leave_attachment(self, server: Any, volume: str) -> str: ...
+    def set_metadata(self, volume: str, **metadata: str) -> None: ...
+
+
+#: Breaks a server; returns the volume concerned if it is not the given one.
+Break = Callable[[Verbs, Any, str], 'str | None']
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """One way to disagree.
+
+    :ivar name: for the command line
+    :ivar title: what happens, a sentence
+    :ivar break_it: makes it happen
+    :ivar reason: the reason code in the plugin's audit lines; None when
+        it has nothing to say
+    :ivar status: Cinder's of the volume when Nova's row, the attachment, the
+        disk and the connection have been removed, ``gone`` where there is no
+        volume; None when nothing is removed and the disk stays
+    :ivar is_root: it happens to the root disk instead
+    """
+
+    name: str
+    title: str
+    break_it: Break
+    reason: str | None
+    status: str | None
+    is_root: bool
+
+
+DAMAGE: dict[str, Damage] = {}
+
+
+def _damage(reason: str | None, status: str | None,
+            is_root: bool = False) -> Callable[[Break], Break]:
+    def register(function: Break) -> Break:
+        name = function.__name__.replace('_', '-')
+        title = ' '.join((function.__doc__ or '').split())
+        DAMAGE[name] = Damage(name, title, function, reason, status, is_root)
+        return function
+    return register
+
+
+@_damage(reason='volume-available', status='available')
+def attachment_deleted(cloud, server, volume):
+    """Somebody deletes the attachment in Cinder, behind Nova's back."""
+    cloud.lose_attachment(server, volume)
+
+
+@_damage(reason='volume-missing', status='gone')
+def volume_deleted(cloud, server, volume):
+    """The volume is detached and deleted behind Nova's back."""
+    cloud.lose_volume(server, volume)
+
+
+@_damage(reason='volume-available', status='available')
+def status_reset(cloud, server, volume):
+    """An administrator resets the volume's status to available; its
+    attachment stays.
+    """
+    cloud.reset_status(volume)
+
+
+@_damage(reason='attached-elsewhere', status='in-use')
+def given_away(cloud, server, volume):
+    """The volume is handed to another server, behind Nova's back."""
+    cloud.give_away(server, volume, host=cloud.hosts[-1])
+
+
+@_damage(reason='volume-available', status='available')
+def transferred(cloud, server, volume):
+    """The volume is detached behind Nova's back, and another project's."""
+    cloud.lose_attachment(server, volume)
+    cloud.give_to_project(volume, cloud.stranger)
+
+
+@_damage(reason='stale-attachment', status='available')
+def stale_attachment(cloud, server, volume):
+    """Cinder keeps an attachment that Nova knows nothing about."""
+    left = cloud.volume('left-over')
+    cloud.leave_attachment(server, left)
+    return left
+
+
+@_damage(reason='root-volume-dangling', status=None, is_root=True)
+def root_detached(cloud, server, volume):
+    """The attachment of the root disk is deleted; a root disk is never
+    removed, only reported.
+    """
+    cloud.lose_attachment(server, volume)
+
+
+@_damage(reason='opted-out', status=None)
+def opted_out(cloud, server, volume):
+    """An administrator resets the volume's status to available, but it is
+    marked bdm_cleanup=keep.
+    """
+    cloud.set_metadata(volume, bdm_cleanup='keep')
+    cloud.reset_status(volume)
+
+
+@_damage(reason=None, status=None)
+def healthy(cloud, server, volume):
+    """Nothing is wrong; a hard reboot is nothing but a hard reboot."""
