@@ -40,7 +40,7 @@ def load(paths: list[pathlib.Path]) -> list[Result]:
 
 
 def table(results: list[Result], suite: str) -> str:
-    """The rows of one suite as an RST list-table.
+    """The rows of one suite.
 
     A trial that was repeated shows its last outcome.
     """
@@ -57,15 +57,18 @@ def table(results: list[Result], suite: str) -> str:
     # What makes no sense on stock Nova has no column for it.
     sides = sorted({plugin for row in cells.values() for _, plugin in row})
     heads = {False: 'Stock Nova', True: 'With the plugin'}
-    lines = ['.. list-table::', '   :header-rows: 1',
-             f'   :widths: 25 10{" 30" * len(sides)}', '',
-             '   * - Scenario', '     - Back end']
-    lines += [f'     - {heads[plugin]}' for plugin in sides]
-    for name, row in cells.items():
-        backends = sorted({backend for backend, _ in row})
-        for number, backend in enumerate(backends):
-            lines.append(f'   * - {"" if number else titles[name]}')
-            lines.append(f'     - {backend}')
-            lines += [f'     - {row.get((backend, plugin), "--")}'
-                      for plugin in sides]
-    return '\n'.join(line.rstrip() for line in lines) + '\n'
+    rows = [[titles[name], backend, *(row.get((backend, plugin), '--')
+                                      for plugin in sides)]
+            for name, row in cells.items()
+            for backend in sorted({backend for backend, _ in row})]
+    return list_table(
+        ['Scenario', 'Back end', *(heads[plugin] for plugin in sides)], rows)
+
+
+def list_table(headings: list[str], rows: list[list[str]]) -> str:
+    """A table of the documentation."""
+    lines = ['.. list-table::', '   :header-rows: 1', '']
+    for row in [headings, *rows]:
+        for number, text in enumerate(row):
+            lines.append(f'   {" " if number else "*"} - {text}'.rstrip())
+    return '\n'.join(lines) + '\n'

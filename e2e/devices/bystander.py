@@ -20,7 +20,7 @@ class Bystander:
         self._volume = storage.Volume('z', megabytes=4)
         self._target = storage.Target('bystander', len(storage.ADDRESSES))
         self._target.map(1, self._volume)
-        node = ['iscsiadm', '-m', 'node', '-T', self._target.iqn,
+        node = ['iscsiadm', '-m', 'node', '-T', self._target.address,
                 '-p', self._target.portals[0]]
         for command in ([*node, '-o', 'new'], [*node, '--login']):
             subprocess.run(command, check=True, capture_output=True)
@@ -42,4 +42,4 @@ class Bystander:
         return []
 
     def _connected(self) -> kernel.Connected:
-        return kernel.connected(self._volume.id, self._target.iqn)
+        return kernel.connected(self._volume.id, self._target.address)

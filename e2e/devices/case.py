@@ -50,22 +50,16 @@ class Disk:
 
     volume: storage.Volume
     attached: volumes.Attached
-    target: storage.Target | storage.Subsystem
+    #: A ``storage.Target``, or a ``storage.Subsystem``.
+    target: Any
 
     @property
-    def address(self) -> str:
-        return (self.target.iqn if isinstance(self.target, storage.Target)
-                else self.target.nqn)
-
-    @property
-    def has_paths(self) -> bool:
-        """Whether there is more than one way to it."""
-        return (isinstance(self.target, storage.Target)
-                and len(self.target.portals) > 1)
+    def server(self) -> str:
+        return self.attached.server
 
     def connected(self) -> kernel.Connected:
         """What the host has of it."""
-        return kernel.connected(self.volume.id, self.address)
+        return kernel.connected(self.volume.id, self.target.address)
 
     def device(self) -> str:
         """The device that a guest of it would have."""
@@ -92,7 +86,8 @@ class Case:
         self.cinder = volumes.Volumes()
         self.host = compute_host.ComputeHost(
             directory, self.cinder, manager, multipath)
-        self._storage: list[Any] = []
+        self._volumes: list[storage.Volume] = []
+        self._targets: list[storage.Target | storage.Subsystem] = []
         self._servers: list[str] = []
         self._runs = 0
 
@@ -103,28 +98,26 @@ class Case:
                encryption: dict[str, Any] | None = None) -> storage.Volume:
         """Make a volume that Cinder knows."""
         volume = storage.Volume(letter, megabytes)
-        self._storage.append(volume)
+        self._volumes.append(volume)
         self.cinder.add(volume, project, encryption)
         return volume
 
     def target(self, paths: int = 1, is_told: bool = True) -> storage.Target:
         """Make an iSCSI target; see :class:`e2e.devices.storage.Target`."""
         target = storage.Target(uuid.uuid4().hex[:8], paths, is_told)
-        self._storage.append(target)
+        self._targets.append(target)
         return target
 
     def disk(self, letter: str = 'a', paths: int = 1, lun: int = 1,
              target: storage.Target | None = None,
-             volume: storage.Volume | None = None,
-             server: str | None = None, project: str = 'project',
+             volume: storage.Volume | None = None, project: str = 'project',
              host: str = compute_host.HOST) -> Disk:
         """Attach a volume, new ones being made as needed."""
         target = target or self.target(paths)
         volume = volume or self.volume(letter, project)
         target.map(lun, volume)
         attached = self.cinder.attach(
-            volume, server or str(uuid.uuid4()),
-            target.connection(lun, volume),
+            volume, str(uuid.uuid4()), target.connection(lun, volume),
             lambda: target.unmap(lun), host, project)
         return Disk(volume, attached, target)
 
@@ -132,7 +125,7 @@ class Case:
         """Attach a volume over NVMe/TCP."""
         volume = self.volume(letter)
         subsystem = storage.Subsystem(uuid.uuid4().hex[:8], volume)
-        self._storage.append(subsystem)
+        self._targets.append(subsystem)
         attached = self.cinder.attach(
             volume, str(uuid.uuid4()), subsystem.connection(),
             subsystem.unmap)
@@ -149,9 +142,15 @@ class Case:
         assert self.host.libvirt.is_running(server), \
             'the server did not start:\n' + self._tail()
         for disk in disks:
-            self.expect(bool(disk.connected().maps) or not disk.has_paths,
+            self.expect(bool(disk.connected().maps) or disk.target.paths == 1,
                         'no multipath was made')
         return server
+
+    def running(self, letter: str = 'a', paths: int = 1) -> Disk:
+        """Attach a disk to a server, whose guest has it."""
+        disk = self.disk(letter, paths)
+        self.server(disk)
+        return disk
 
     def connect(self, disk: Disk) -> None:
         """Have the host connect a disk that is no server's."""
@@ -173,15 +172,21 @@ class Case:
         """
         for server in self._servers:
             self.host.libvirt.stop(server)
-        for one in self._storage:
-            if isinstance(one, storage.Volume):
-                _remove_maps(one)
-        iqns = [one.iqn for one in self._storage
-                if isinstance(one, storage.Target)]
+        for volume in self._volumes:
+            _remove_maps(volume)
+        iqns = [target.address for target in self._targets]
         for iqn in iqns:
             _quietly('iscsiadm', '-m', 'node', '-T', iqn, '-u')
         self.expect(self.wait(lambda: not any(map(kernel.sessions, iqns))),
                     'a session outlives the loss of power')
+
+    # -- behind Nova's back ------------------------------------------------
+
+    def lose_attachment(self, disk: Disk) -> None:
+        self.cinder.lose(disk.attached)
+
+    def reset_status(self, disk: Disk) -> None:
+        self.cinder.volumes[disk.volume.id]['status'] = 'available'
 
     # -- nova-compute ------------------------------------------------------
 
@@ -256,6 +261,15 @@ class Case:
 
     # -- telling -----------------------------------------------------------
 
+    def reboot_and_look(self, disk: Disk) -> int:
+        """Have the server of a disk rebooted; the table shows what was and
+        what is.
+        """
+        self.look('before', disk)
+        status = self.reboot(disk.server)
+        self.look('after', disk)
+        return status
+
     def look(self, when: str, disk: Disk) -> None:
         """Have the table show what this host has of a disk."""
         text = str(disk.connected())
@@ -274,17 +288,17 @@ class Case:
             assert self._disconnects, problem
             self.result.problems.append(problem)
 
-    def expect_gone(self, disk: Disk, server: str) -> None:
+    def expect_gone(self, disk: Disk) -> None:
         """Check that everybody has let go of a disk, and the guest runs."""
         found = disk.connected()
         self.expect(not found, f'the host still has {found}')
         self.expect(not self.host.mappings(disk.volume), 'Nova has its row')
-        self.expect(not [
-            one for one in self.cinder.of(disk.volume)
-            if one.server == server], 'Cinder has its attachment')
+        self.expect(disk.server not in [
+            one.server for one in self.cinder.of(disk.volume.id)],
+            'Cinder has its attachment')
         self.expect(disk.volume.id not in self.host.libvirt.secrets(),
                     'libvirt has its secret')
-        self.expect_running(server, 0)
+        self.expect_running(disk.server, 0)
 
     def expect_running(self, server: str, disks: int) -> None:
         """Check that a guest runs, with so many disks."""
@@ -344,20 +358,17 @@ class Case:
 
     def clean_up(self) -> None:
         """Leave nothing to the next case."""
-        for one in self._storage:
-            if isinstance(one, storage.Volume):
-                kernel.fail_queued(kernel.connected(one.id, '').maps)
+        for volume in self._volumes:
+            kernel.fail_queued(kernel.connected(volume.id, '').maps)
         for server in self._servers:
             self.host.libvirt.stop(server)
-        for one in self._storage:
-            if not isinstance(one, storage.Volume):
-                _log_out(one)
-                one.die()
-        for one in self._storage:
-            if isinstance(one, storage.Volume):
-                _remove_maps(one)
-                with contextlib.suppress(OSError):
-                    one.remove()
+        for target in self._targets:
+            _log_out(target)
+            target.die()
+        for volume in self._volumes:
+            _remove_maps(volume)
+            with contextlib.suppress(OSError):
+                volume.remove()
         records.forget_discoveries()
 
 
@@ -375,13 +386,14 @@ def events(logged: list[str]) -> str:
     return ', '.join(found)
 
 
-def _log_out(target: Any) -> None:
+def _log_out(target: storage.Target | storage.Subsystem) -> None:
     if isinstance(target, storage.Subsystem):
-        _quietly('nvme', 'disconnect', '-n', target.nqn)
+        _quietly('nvme', 'disconnect', '-n', target.address)
         return
-    _quietly('iscsiadm', '-m', 'node', '-T', target.iqn, '-u')
+    node = ('iscsiadm', '-m', 'node', '-T', target.address)
+    _quietly(*node, '-u')
     with records.changing():
-        _quietly('iscsiadm', '-m', 'node', '-T', target.iqn, '-o', 'delete')
+        _quietly(*node, '-o', 'delete')
 
 
 def _remove_maps(volume: storage.Volume) -> None:

@@ -20,15 +20,10 @@ import uuid
 from nova import objects
 from nova.compute import task_states
 
-from e2e.devices import (
-    case as case_module,
-    compute_host,
-    guests,
-    kernel,
-    storage,
-)
+from e2e.devices import compute_host, guests, kernel, storage
+from e2e.devices.case import Case, Disk
 
-Run = Callable[[case_module.Case], None]
+Run = Callable[[Case], None]
 
 #: The only key of Nova's key manager for tests, and what it is.
 _KEY_ID = '00000000-0000-0000-0000-000000000000'
@@ -73,32 +68,32 @@ def _case(multipath: bool = False, disconnects: bool = True,
     return register
 
 
-def _clean(case: case_module.Case, disk: case_module.Disk,
-           server: str) -> None:
+def _clean(case: Case, disk: Disk) -> None:
     """Reboot the server of a disk that dangles, and look."""
-    case.look('before', disk)
-    status = case.reboot(server)
-    case.look('after', disk)
+    status = case.reboot_and_look(disk)
     case.expect(status == 0, f'the reboot ended with {status}')
-    case.expect_gone(disk, server)
-    case.expect_idle(server)
+    _expect_clean(case, disk)
+
+
+def _expect_clean(case: Case, disk: Disk) -> None:
+    """Everybody has let go of the disk, and nothing is left to do."""
+    case.expect_gone(disk)
+    case.expect_idle(disk.server)
 
 
 # -- CVE-2023-2088 side by side --------------------------------------------
 
 
-def _cve(case: case_module.Case, cleanup: str
-         ) -> tuple[dict[str, bool], case_module.Disk, str]:
+def _cve(case: Case, cleanup: str) -> tuple[dict[str, bool], Disk, str]:
     """A target gives the number of a disk that dangles to another volume.
 
     :returns: what is so afterwards, the disk of the other volume, the server
     """
-    disk = case.disk('A')
-    server = case.server(disk)
-    target = disk.target
-    assert isinstance(target, storage.Target)
-    case.cinder.lose(disk.attached)
-    other = case.disk('B', target=target, project='other', host='compute2')
+    disk = case.running('A')
+    server, target = disk.server, disk.target.address
+    case.lose_attachment(disk)
+    other = case.disk('B', target=disk.target, project='other',
+                      host='compute2')
     case.fact('before', disk.connected())
     # The guest of server 1 has been at it already; begin anew.
     case.host.libvirt.stop(server)
@@ -106,7 +101,7 @@ def _cve(case: case_module.Case, cleanup: str
     status = case.reboot(server, cleanup)
     case.expect(status == 0, f'the reboot ended with {status}')
     time.sleep(1)
-    disks = kernel.disks_of(target.iqn)
+    disks = kernel.disks_of(target)
     read = [storage.read_device(device) for device in disks]
     now = {
         'this host reads volume B': any(
@@ -118,14 +113,14 @@ def _cve(case: case_module.Case, cleanup: str
         "Nova's row is left": bool(case.host.mappings(disk.volume))}
     case.fact('after', ' '.join(
         [os.path.basename(device) for device in disks]
-        + [f'{kernel.sessions(target.iqn)} session'] * bool(disks))
+        + [f'{kernel.sessions(target)} session'] * bool(disks))
         or 'nothing')
     for heading, is_so in now.items():
         case.fact(heading, 'yes' if is_so else 'no')
     return now, other, server
 
 
-def _reaches(device: str, other: case_module.Disk) -> bool:
+def _reaches(device: str, other: Disk) -> bool:
     """Whether a write to a device reaches the other volume."""
     offset = 1 << 20
     subprocess.run(['dd', 'if=/dev/zero', f'of={device}', 'bs=4096',
@@ -135,14 +130,14 @@ def _reaches(device: str, other: case_module.Disk) -> bool:
 
 
 @_case(disconnects=False)
-def cve_row_kept(case: case_module.Case) -> None:
+def cve_row_kept(case: Case) -> None:
     """CVE-2023-2088, Nova's row kept: before 28, without the plugin."""
     now, _, _ = _cve(case, 'none')
     case.expect(all(now.values()), f'it is not as bad as that: {now}')
 
 
 @_case(disconnects=False)
-def cve_builtin(case: case_module.Case) -> None:
+def cve_builtin(case: Case) -> None:
     """CVE-2023-2088, Nova's own cleanup: 28 and later, without the plugin."""
     now, _, _ = _cve(case, 'builtin')
     case.expect(list(now.values()) == [True, False, True, False],
@@ -150,7 +145,7 @@ def cve_builtin(case: case_module.Case) -> None:
 
 
 @_case()
-def cve_plugin(case: case_module.Case) -> None:
+def cve_plugin(case: Case) -> None:
     """CVE-2023-2088, the plugin."""
     now, other, server = _cve(case, 'plugin')
     case.expect(not any(now.values()), f'not all is safe: {now}')
@@ -162,47 +157,42 @@ def cve_plugin(case: case_module.Case) -> None:
 
 
 @_case()
-def one_path(case: case_module.Case) -> None:
+def one_path(case: Case) -> None:
     """iSCSI, one path."""
-    disk = case.disk()
-    server = case.server(disk)
-    case.cinder.lose(disk.attached)
-    _clean(case, disk, server)
+    disk = case.running()
+    case.lose_attachment(disk)
+    _clean(case, disk)
 
 
 @_case(multipath=True)
-def two_paths(case: case_module.Case) -> None:
+def two_paths(case: Case) -> None:
     """iSCSI, two paths."""
-    disk = case.disk(paths=2)
-    server = case.server(disk)
-    case.cinder.lose(disk.attached)
+    disk = case.running(paths=2)
+    case.lose_attachment(disk)
     _give_up(case, disk)
-    _clean(case, disk, server)
+    _clean(case, disk)
 
 
 @_case(multipath=True)
-def one_path_dead(case: case_module.Case) -> None:
+def one_path_dead(case: Case) -> None:
     """iSCSI, two paths, one of them dead; Cinder calls the volume available
     and has an attachment.
     """
-    disk = case.disk(paths=2)
-    server = case.server(disk)
-    assert isinstance(disk.target, storage.Target)
+    disk = case.running(paths=2)
     disk.target.lose_path()
-    case.cinder.volumes[disk.volume.id]['status'] = 'available'
-    _clean(case, disk, server)
+    case.reset_status(disk)
+    _clean(case, disk)
     case.expect(case.cinder.changes == [
         f'DELETE /attachments/{disk.attached.id}'],
         f'Cinder was told {case.cinder.changes}')
 
 
-def _expect_stuck(case: case_module.Case, disk: case_module.Disk,
-                  server: str) -> None:
+def _expect_stuck(case: Case, disk: Disk) -> None:
     """Reboot a server while its guest waits for its disk and cannot be killed.
 
     Nova's own reboot fails; what is to be seen is that nothing has changed.
     """
-    case.reboot(server)
+    case.reboot(disk.server)
     case.look('the guest stuck', disk)
     case.expect_log('event=failed', 'power-off')
     case.expect(case.host.mappings(disk.volume), 'the row is gone')
@@ -212,7 +202,7 @@ def _expect_stuck(case: case_module.Case, disk: case_module.Disk,
                 f'Cinder was told {case.cinder.changes}')
 
 
-def _give_up(case: case_module.Case, disk: case_module.Disk) -> None:
+def _give_up(case: Case, disk: Disk) -> None:
     """Have multipathd wait no longer for a path; it does so a minute after
     the last one was lost.
     """
@@ -222,38 +212,34 @@ def _give_up(case: case_module.Case, disk: case_module.Disk) -> None:
 
 
 @_case(multipath=True, weight=50)
-def all_paths_dead(case: case_module.Case) -> None:
+def all_paths_dead(case: Case) -> None:
     """iSCSI, two paths, both of them dead; the guest cannot be killed while
     multipathd waits for a path.
     """
-    disk = case.disk(paths=2)
-    server = case.server(disk)
+    disk = case.running(paths=2)
     disk.target.die()
     case.cinder.attachments.clear()
-    _expect_stuck(case, disk, server)
+    _expect_stuck(case, disk)
     _give_up(case, disk)
-    _clean(case, disk, server)
+    _clean(case, disk)
 
 
 @_case(multipath=True, weight=110)
-def held_open(case: case_module.Case) -> None:
+def held_open(case: Case) -> None:
     """iSCSI, two dead paths, and a process that holds the multipath with data
     it could not write.
     """
-    disk = case.disk(paths=2)
-    server = case.server(disk)
+    disk = case.running(paths=2)
     device = disk.device()
     # Its own writes would wait for a path, and it could not be killed.
-    case.host.libvirt.stop(server)
+    case.host.libvirt.stop(disk.server)
     holder = _hold(device)
     try:
-        case.cinder.volumes[disk.volume.id]['status'] = 'available'
+        case.reset_status(disk)
         disk.target.die()
-        case.look('before', disk)
-        case.reboot(server)
-        case.look('after', disk)
+        case.reboot_and_look(disk)
         _expect_left(case, disk, case.result.logged, device)
-        _expect_left(case, disk, case.reboot_next(server), device)
+        _expect_left(case, disk, case.reboot_next(disk.server), device)
         # What the plugin tells an operator to do, and nothing else.
         commands = re.findall(r'`([^`]+)`', ' '.join(case.result.logged))
         case.expect(len(commands) == 2, f'the log names {commands}')
@@ -267,12 +253,12 @@ def held_open(case: case_module.Case) -> None:
     subprocess.run(remove, check=True, capture_output=True)
     case.expect(not disk.connected().maps, f'the commands {commands} leave '
                 f'{disk.connected()}')
-    case.reboot_next(server)
-    case.expect_gone(disk, server)
+    case.reboot_next(disk.server)
+    case.expect_gone(disk)
 
 
-def _expect_left(case: case_module.Case, disk: case_module.Disk,
-                 logged: list[str], device: str) -> None:
+def _expect_left(case: Case, disk: Disk, logged: list[str],
+                 device: str) -> None:
     """Check that Cinder is told nothing while a device is left."""
     left = disk.connected()
     case.expect(left.maps and not left.disks,
@@ -286,17 +272,16 @@ def _expect_left(case: case_module.Case, disk: case_module.Disk,
 
 
 @_case(weight=110)
-def held_open_one_path(case: case_module.Case) -> None:
+def held_open_one_path(case: Case) -> None:
     """iSCSI, one dead path, and a process that holds the disk with data it
     could not write.
     """
-    disk = case.disk()
-    server = case.server(disk)
+    disk = case.running()
     holder = _hold(disk.device())
     try:
         disk.target.die()
         case.cinder.attachments.clear()
-        _clean(case, disk, server)
+        _clean(case, disk)
     finally:
         holder.kill()
         holder.wait(60)
@@ -314,30 +299,30 @@ def _hold(device: str) -> subprocess.Popen[bytes]:
 
 
 @_case()
-def nvme_tcp(case: case_module.Case) -> None:
+def nvme_tcp(case: Case) -> None:
     """NVMe/TCP; Cinder calls the volume available and has an attachment."""
     disk = case.subsystem()
-    server = case.server(disk)
-    case.cinder.volumes[disk.volume.id]['status'] = 'available'
-    _clean(case, disk, server)
+    case.server(disk)
+    case.reset_status(disk)
+    _clean(case, disk)
 
 
 @_case(disconnects=False)
-def nvme_tcp_dead(case: case_module.Case) -> None:
+def nvme_tcp_dead(case: Case) -> None:
     """NVMe/TCP, the subsystem is gone; the guest cannot be killed while the
     kernel tries to connect again.
     """
     disk = case.subsystem()
-    server = case.server(disk)
-    case.cinder.lose(disk.attached)
-    _expect_stuck(case, disk, server)
-    case.fact('its ctrl_loss_tmo', kernel.give_up(disk.address))
+    case.server(disk)
+    case.lose_attachment(disk)
+    _expect_stuck(case, disk)
+    case.fact('its ctrl_loss_tmo', kernel.give_up(disk.target.address))
     case.wait(lambda: not disk.connected())
-    _clean(case, disk, server)
+    _clean(case, disk)
 
 
-def _encrypted_disk(case: case_module.Case, provider: str, letter: str,
-                    project: str = 'project') -> case_module.Disk:
+def _encrypted_disk(case: Case, provider: str, letter: str,
+                    project: str = 'project') -> Disk:
     volume = case.volume(letter, project, megabytes=32, encryption={
         'provider': provider, 'cipher': 'aes-xts-plain64', 'key_size': 256,
         'control_location': 'front-end', 'encryption_key_id': _KEY_ID})
@@ -351,25 +336,25 @@ def _encrypted_disk(case: case_module.Case, provider: str, letter: str,
     return case.disk(volume=volume, project=project)
 
 
-def _encrypted(case: case_module.Case, provider: str) -> None:
+def _encrypted(case: Case, provider: str) -> None:
     disk = _encrypted_disk(case, provider, 'a')
-    server = case.server(disk)
-    case.expect(bool(case.host.libvirt.secrets()) == (provider == 'luks'),
+    case.server(disk)
+    case.expect((bool(case.host.libvirt.secrets()),
+                 bool(disk.connected().maps))
+                == (provider == 'luks', provider == 'luks2'),
                 'the encryption is not what the case says')
-    case.expect(bool(disk.connected().maps) == (provider == 'luks2'),
-                'the encryption is not what the case says')
-    case.cinder.lose(disk.attached)
-    _clean(case, disk, server)
+    case.lose_attachment(disk)
+    _clean(case, disk)
 
 
 @_case()
-def luks_by_os_brick(case: case_module.Case) -> None:
+def luks_by_os_brick(case: Case) -> None:
     """LUKS 2 over iSCSI, opened by os-brick's encryptor."""
     _encrypted(case, 'luks2')
 
 
 @_case()
-def luks_by_qemu(case: case_module.Case) -> None:
+def luks_by_qemu(case: Case) -> None:
     """LUKS 1 over iSCSI, opened by QEMU with a secret of libvirt's."""
     _encrypted(case, 'luks')
 
@@ -377,11 +362,11 @@ def luks_by_qemu(case: case_module.Case) -> None:
 # -- neighbours ------------------------------------------------------------
 
 
-def _expect_untouched(case: case_module.Case, neighbour: case_module.Disk,
-                      server: str, device: str) -> None:
+def _expect_untouched(case: Case, neighbour: Disk, device: str,
+                      writes: bool = True) -> None:
     """Check that a neighbour goes on as if nothing had happened.
 
-    :param server: whose guest writes to it, if any
+    :param writes: whether it has a guest, which writes to it
     """
     found = neighbour.connected()
     case.fact('neighbour', found)
@@ -389,63 +374,63 @@ def _expect_untouched(case: case_module.Case, neighbour: case_module.Disk,
                            (*found.disks, *found.maps)),
                 f'the neighbour no longer has {device}')
     case.expect(neighbour.volume.is_untouched(
-        (guests.OFFSET, guests.mark(server)) if server else None),
+        (guests.OFFSET, guests.mark(neighbour.server)) if writes else None),
         f'the volume of the neighbour was changed: {_SHARED}')
     case.expect(storage.read_device(device).startswith(
         neighbour.volume.letter), 'the neighbour reads something else')
 
 
 @_case()
-def shared_target(case: case_module.Case) -> None:
+def shared_target(case: Case) -> None:
     """iSCSI, one target for all; a neighbour has its other LUN."""
     target = case.target()
     disk = case.disk('a', target=target)
     neighbour = case.disk('n', target=target, lun=2, project='other')
-    server = case.server(disk)
-    other = case.server(neighbour, project='other')
+    case.server(disk)
+    case.server(neighbour, project='other')
     device = neighbour.device()
-    case.cinder.lose(disk.attached)
-    case.look('before', disk)
-    case.reboot(server)
-    case.look('after', disk)
+    case.lose_attachment(disk)
+    case.reboot_and_look(disk)
     after = disk.connected()
     case.expect(not after.disks, f'the host still has {after}')
     case.expect(after.sessions == 1, 'the session of the neighbour is gone')
     case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
-    case.expect_running(server, 0)
-    case.expect_idle(server)
-    case.expect_running(other, 1)
-    _expect_untouched(case, neighbour, other, device)
+    case.expect_running(disk.server, 0)
+    case.expect_idle(disk.server)
+    case.expect_running(neighbour.server, 1)
+    _expect_untouched(case, neighbour, device)
 
 
-def _reused(case: case_module.Case) -> tuple[
-        case_module.Disk, str, case_module.Disk]:
+def _let_go(case: Case, disk: Disk) -> None:
+    """The guest has closed its disk, and its attachment is lost.
+
+    What opens the disk while its unit is gone, as udev does then, makes it
+    empty.
+    """
+    case.host.libvirt.stop(disk.server)
+    subprocess.run(['udevadm', 'settle'], check=True)
+    case.lose_attachment(disk)
+
+
+def _reused(case: Case) -> tuple[Disk, Disk]:
     """The address of a lost disk is another volume's by now, here.
 
     The host knows the newcomer by the old device, which is the kernel's way.
     """
-    disk = case.disk('a')
-    server = case.server(disk)
-    target = disk.target
-    assert isinstance(target, storage.Target)
-    # What opens the disk while its unit is gone, as udev does when the guest
-    # has closed it, makes it empty.
-    case.host.libvirt.stop(server)
-    subprocess.run(['udevadm', 'settle'], check=True)
-    case.cinder.lose(disk.attached)
-    newcomer = case.disk('n', target=target, project='other')
+    disk = case.running()
+    _let_go(case, disk)
+    newcomer = case.disk('n', target=disk.target, project='other')
     # As an attach does, and a live migration before it; not as a reboot, which
     # would disconnect the address first.
     case.connect(newcomer)
     text = storage.read_device(disk.device())
     case.expect(text.startswith('n'),
                 f'of the newcomer is read {text!r} beforehand')
-    return disk, server, newcomer
+    return disk, newcomer
 
 
-def _expect_newcomer(case: case_module.Case, disk: case_module.Disk,
-                     newcomer: case_module.Disk, device: str) -> None:
-    case.expect(device in kernel.disks_of(disk.address),
+def _expect_newcomer(case: Case, newcomer: Disk, device: str) -> None:
+    case.expect(device in kernel.disks_of(newcomer.target.address),
                 f'{device} of the newcomer is gone')
     text = storage.read_device(device)
     case.expect(text.startswith('n'), f'of the newcomer is read {text!r}')
@@ -453,47 +438,42 @@ def _expect_newcomer(case: case_module.Case, disk: case_module.Disk,
                 'the volume of the newcomer was changed')
 
 
-def _reboot_beside(case: case_module.Case, disk: case_module.Disk,
-                   server: str, newcomer: case_module.Disk, device: str,
+def _reboot_beside(case: Case, disk: Disk, newcomer: Disk, device: str,
                    settle: Callable[[], None]) -> None:
     """Reboot while nobody can tell whose the address is, and afterwards.
 
     :param settle: brings the newcomer to its end
     """
-    case.look('before', disk)
-    case.reboot(server)
-    case.look('after', disk)
-    _expect_newcomer(case, disk, newcomer, device)
+    case.reboot_and_look(disk)
+    _expect_newcomer(case, newcomer, device)
     case.expect_log('event=failed', 'neighbours')
     case.expect(case.host.mappings(disk.volume), 'the row is gone')
     settle()
-    case.reboot_next(server)
-    _expect_newcomer(case, disk, newcomer, device)
+    case.reboot_next(disk.server)
+    _expect_newcomer(case, newcomer, device)
     case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
-    case.expect_running(server, 0)
+    case.expect_running(disk.server, 0)
 
 
 @_case(disconnects=False)
-def newcomer_is_attached(case: case_module.Case) -> None:
+def newcomer_is_attached(case: Case) -> None:
     """The address is a newcomer's whose attach is complete."""
-    disk, server, newcomer = _reused(case)
+    disk, newcomer = _reused(case)
     device = disk.device()
     case.host.server(newcomer.attached, project='other')
-    case.look('before', disk)
-    case.reboot(server)
-    case.look('after', disk)
-    _expect_newcomer(case, disk, newcomer, device)
+    case.reboot_and_look(disk)
+    _expect_newcomer(case, newcomer, device)
     case.expect_log('event=left')
     case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
-    case.expect_idle(server)
+    case.expect_idle(disk.server)
 
 
 @_case(disconnects=False)
-def newcomer_attaches(case: case_module.Case) -> None:
+def newcomer_attaches(case: Case) -> None:
     """The address is a newcomer's whose attach is under way: Nova's row has
     no connection information yet.
     """
-    disk, server, newcomer = _reused(case)
+    disk, newcomer = _reused(case)
     device = disk.device()
     newcomer.attached.status = 'attaching'
     case.host.server(newcomer.attached, project='other')
@@ -506,15 +486,15 @@ def newcomer_attaches(case: case_module.Case) -> None:
         row.connection_info = connection_info
         row.save()
 
-    _reboot_beside(case, disk, server, newcomer, device, settle)
+    _reboot_beside(case, disk, newcomer, device, settle)
 
 
 @_case(disconnects=False)
-def newcomer_migrates_in(case: case_module.Case) -> None:
+def newcomer_migrates_in(case: Case) -> None:
     """The address is that of a server that arrives by live migration: its
     devices are here, it is not.
     """
-    disk, server, newcomer = _reused(case)
+    disk, newcomer = _reused(case)
     device = disk.device()
     arriving = case.host.server(newcomer.attached, project='other',
                                 host='compute2')
@@ -537,11 +517,11 @@ def newcomer_migrates_in(case: case_module.Case) -> None:
         migration.status = 'completed'
         migration.save()
 
-    _reboot_beside(case, disk, server, newcomer, device, settle)
+    _reboot_beside(case, disk, newcomer, device, settle)
 
 
 @_case(disconnects=False)
-def invented_connector(case: case_module.Case) -> None:
+def invented_connector(case: Case) -> None:
     """A tenant's attachment with a connector that he invented names this host
     and a LUN that it uses for something else than a server.
     """
@@ -549,8 +529,7 @@ def invented_connector(case: case_module.Case) -> None:
     neighbour = case.disk('n', target=target, project='other')
     case.connect(neighbour)
     device = neighbour.device()
-    mine = case.disk('a', lun=2, target=target)
-    server = case.server(mine)
+    server = case.server(case.disk('a', lun=2, target=target))
     invented = case.volume('i')
     case.cinder.attach(
         invented, server, dict(target.connection(1, invented)), lambda: None)
@@ -558,9 +537,10 @@ def invented_connector(case: case_module.Case) -> None:
     case.reboot(server)
     case.look('after', neighbour)
     case.expect_running(server, 1)
-    case.expect(not case.cinder.of(invented), 'Cinder has what was invented')
+    case.expect(not case.cinder.of(invented.id),
+                'Cinder has what was invented')
     case.expect_idle(server, disks=1)
-    _expect_untouched(case, neighbour, '', device)
+    _expect_untouched(case, neighbour, device, writes=False)
 
 
 # -- what is not there, or not any more ------------------------------------
@@ -570,21 +550,20 @@ def invented_connector(case: case_module.Case) -> None:
 class _Neighbour:
     """A server of another project with a disk that its guest writes to."""
 
-    disk: case_module.Disk
-    server: str = ''
+    disk: Disk
     device: str = ''
 
-    def start(self, case: case_module.Case) -> None:
+    def start(self, case: Case) -> None:
         """Have it run, for the first time or once more."""
-        if self.server:
-            case.reboot(self.server, 'none', quietly=True)
+        if self.device:
+            case.reboot(self.disk.server, 'none', quietly=True)
         else:
-            self.server = case.server(self.disk, project='other')
+            case.server(self.disk, project='other')
         self.device = self.disk.device()
 
-    def expect_writing(self, case: case_module.Case) -> None:
+    def expect_writing(self, case: Case) -> None:
         """Check that what it writes still arrives, and nothing else does."""
-        volume, mark = self.disk.volume, guests.mark(self.server)
+        volume, mark = self.disk.volume, guests.mark(self.disk.server)
         with open(volume.path, 'r+b') as file:
             file.seek(guests.OFFSET)
             file.write(volume.letter.encode() * storage.BLOCK)
@@ -593,12 +572,12 @@ class _Neighbour:
             case.expect(False, f'the guest of {volume.letter} no longer '
                         f'writes: it has {self.disk.connected()}')
             return
-        case.expect_running(self.server, 1)
-        _expect_untouched(case, self.disk, self.server, self.device)
+        case.expect_running(self.disk.server, 1)
+        _expect_untouched(case, self.disk, self.device)
 
 
-def _among_neighbours(case: case_module.Case, paths: int = 1
-                      ) -> tuple[case_module.Disk, str, list[_Neighbour]]:
+def _among_neighbours(case: Case,
+                      paths: int = 1) -> tuple[Disk, list[_Neighbour]]:
     """A disk and two neighbours, each with a target of its own, at the same
     portals and with the same unit; Cinder tells the first portal only.
     """
@@ -608,127 +587,117 @@ def _among_neighbours(case: case_module.Case, paths: int = 1
                   project=project)
         for letter, project in (('a', 'project'), ('n', 'other'),
                                 ('m', 'other')))
-    server = case.server(disk)
+    case.server(disk)
     neighbours = [_Neighbour(other) for other in others]
     for neighbour in neighbours:
         neighbour.start(case)
-    return disk, server, neighbours
+    return disk, neighbours
 
 
-def _expect_gone_alone(case: case_module.Case, disk: case_module.Disk,
-                       server: str, neighbours: list[_Neighbour]) -> None:
+def _expect_gone_alone(case: Case, disk: Disk,
+                       neighbours: list[_Neighbour]) -> None:
     """The disk is gone, and no neighbour has lost anything."""
     for neighbour in neighbours:
         neighbour.expect_writing(case)
-    case.expect_gone(disk, server)
-    case.expect_idle(server)
+    _expect_clean(case, disk)
 
 
 @_case(alone=True, weight=60)
-def one_discovery(case: case_module.Case) -> None:
+def one_discovery(case: Case) -> None:
     """The target is gone, and an operator has discovered those of two
     neighbours since; one path.
     """
-    disk, server, neighbours = _among_neighbours(case)
+    disk, neighbours = _among_neighbours(case)
     disk.target.die()
-    case.cinder.lose(disk.attached)
+    case.lose_attachment(disk)
     case.discover()
-    case.look('before', disk)
-    case.reboot(server)
-    case.look('after', disk)
-    _expect_gone_alone(case, disk, server, neighbours)
+    case.reboot_and_look(disk)
+    _expect_gone_alone(case, disk, neighbours)
 
 
 @_case(alone=True, weight=60)
-def second_disconnect(case: case_module.Case) -> None:
+def second_disconnect(case: Case) -> None:
     """Cinder refuses to delete the attachment at first; then the target is
     gone, and an operator has discovered those of two neighbours; one path.
     """
-    disk, server, neighbours = _among_neighbours(case)
-    case.cinder.volumes[disk.volume.id]['status'] = 'available'
+    disk, neighbours = _among_neighbours(case)
+    case.reset_status(disk)
     case.cinder.refuse = 500
-    case.look('before', disk)
-    case.reboot(server)
-    case.look('after', disk)
+    case.reboot_and_look(disk)
     case.cinder.refuse = None
     disk.target.die()
     case.discover()
-    case.reboot_next(server)
-    _expect_gone_alone(case, disk, server, neighbours)
+    case.reboot_next(disk.server)
+    _expect_gone_alone(case, disk, neighbours)
 
 
 @_case(multipath=True, disconnects=False, alone=True, weight=90)
-def power_loss(case: case_module.Case) -> None:
+def power_loss(case: Case) -> None:
     """The host is back from a power loss, the target is gone, and the servers
     of two neighbours are resumed; two paths.
     """
-    disk, server, neighbours = _among_neighbours(case, paths=2)
+    disk, neighbours = _among_neighbours(case, paths=2)
     case.look('before', disk)
     case.lose_power()
     disk.target.die()
-    case.cinder.lose(disk.attached)
+    case.lose_attachment(disk)
     for neighbour in neighbours:
         neighbour.start(case)
-    case.reboot(server)
+    case.reboot(disk.server)
     case.look('after', disk)
-    _expect_gone_alone(case, disk, server, neighbours)
+    _expect_gone_alone(case, disk, neighbours)
 
 
 @_case(disconnects=False, alone=True, weight=60)
-def luks_name_reused(case: case_module.Case) -> None:
+def luks_name_reused(case: Case) -> None:
     """LUKS 2; the host is back from a power loss, and a neighbour's encrypted
     disk has the name that the lost one had.
     """
     disk = _encrypted_disk(case, 'luks2', 'a')
     neighbour = _Neighbour(_encrypted_disk(case, 'luks2', 'n', 'other'))
-    server = case.server(disk)
+    case.server(disk)
     neighbour.start(case)
     case.look('before', disk)
     former = disk.connected().disks
     case.lose_power()
     disk.target.die()
-    case.cinder.lose(disk.attached)
+    case.lose_attachment(disk)
     neighbour.start(case)
     found = neighbour.disk.connected()
     case.expect(found.disks == former,
                 f'the neighbour has {found.disks}, not {former}')
-    case.reboot(server)
+    case.reboot(disk.server)
     case.look('after', disk)
     case.fact('neighbour', neighbour.disk.connected())
     case.expect(neighbour.disk.connected() == found,
                 f'the neighbour no longer has {found}')
-    source, = case.host.libvirt.disks(neighbour.server)
+    source, = case.host.libvirt.disks(neighbour.disk.server)
     case.expect(os.path.exists(source), f'{source} is gone')
-    case.expect_running(neighbour.server, 1)
-    case.expect_gone(disk, server)
-    case.expect_idle(server)
+    case.expect_running(neighbour.disk.server, 1)
+    _expect_clean(case, disk)
 
 
 # -- a server that is deleted ----------------------------------------------
 
 
-def _deleted(case: case_module.Case, cleanup: str) -> _Neighbour:
+def _deleted(case: Case, cleanup: str) -> _Neighbour:
     """Cinder has given a disk to another server of the host; then the server
     that it was of is deleted.
     """
-    disk = case.disk('a')
-    server = case.server(disk)
-    case.host.libvirt.stop(server)
-    subprocess.run(['udevadm', 'settle'], check=True)
-    case.cinder.lose(disk.attached)
-    assert isinstance(disk.target, storage.Target)
+    disk = case.running()
+    _let_go(case, disk)
     neighbour = _Neighbour(case.disk(volume=disk.volume, target=disk.target))
     neighbour.start(case)
     neighbour.expect_writing(case)
     case.look('before', neighbour.disk)
-    status = case.delete(server, cleanup)
+    status = case.delete(disk.server, cleanup)
     case.expect(status == 0, f'the delete ended with {status}')
     case.look('after', neighbour.disk)
     return neighbour
 
 
 @_case(disconnects=False)
-def delete_stock(case: case_module.Case) -> None:
+def delete_stock(case: Case) -> None:
     """A server is deleted whose disk another guest of this host has by now,
     without the plugin.
     """
@@ -738,18 +707,18 @@ def delete_stock(case: case_module.Case) -> None:
 
 
 @_case(disconnects=False)
-def delete_plugin(case: case_module.Case) -> None:
+def delete_plugin(case: Case) -> None:
     """The same with the plugin and its trigger "delete"."""
     neighbour = _deleted(case, 'plugin')
     neighbour.expect_writing(case)
     case.expect_log('event=left', 'another server on this host uses')
-    case.expect_idle(neighbour.server, disks=1)
+    case.expect_idle(neighbour.disk.server, disks=1)
 
 
 # -- killed between any two steps ------------------------------------------
 
 
-def _killed(case: case_module.Case, paths: int, first: int) -> None:
+def _killed(case: Case, paths: int, first: int) -> None:
     """Kill nova-compute before every other step, and have the next one finish
     the job.
 
@@ -759,52 +728,50 @@ def _killed(case: case_module.Case, paths: int, first: int) -> None:
     """
     killed: list[str] = []
     for number in itertools.count(first, 2):
-        disk = case.disk('a', paths=paths)
-        server = case.server(disk)
+        disk = case.running(paths=paths)
         # Cinder holds the attachment: the last step is its deletion.
-        case.cinder.volumes[disk.volume.id]['status'] = 'available'
+        case.reset_status(disk)
         case.result.logged.clear()
-        status = case.reboot(server, kill_before=number)
+        status = case.reboot(disk.server, kill_before=number)
         if status >= 0:
             break
         done = case.steps()
         at = f'killed after {done[-1:]}'
         left = disk.connected()
-        case.expect(case.cinder.of(disk.volume) or not left,
+        case.expect(case.cinder.of(disk.volume.id) or not left,
                     f'{at}: Cinder was told while the host has {left}')
-        status = case.reboot(server)
+        status = case.reboot(disk.server)
         case.expect(status == 0, f'{at}: the next reboot ended with {status}')
         problems = len(case.result.problems)
-        case.expect_gone(disk, server)
+        case.expect_gone(disk)
         for index in range(problems, len(case.result.problems)):
             case.result.problems[index] += f' ({at})'
-        case.host.libvirt.stop(server)
+        case.host.libvirt.stop(disk.server)
         killed.append(f'{done[-1] if done else "the start"} ({left})')
     case.expect(killed, 'nothing was killed')
     case.fact('killed after (and what was left)', ', '.join(killed))
-    case.expect_gone(disk, server)
-    case.expect_idle(server)
+    _expect_clean(case, disk)
 
 
 @_case(weight=200)
-def killed_one_path(case: case_module.Case) -> None:
+def killed_one_path(case: Case) -> None:
     """SIGKILL before the first, third, ... step, one path."""
     _killed(case, 1, 0)
 
 
 @_case(weight=200)
-def killed_one_path_too(case: case_module.Case) -> None:
+def killed_one_path_too(case: Case) -> None:
     """SIGKILL before the second, fourth, ... step, one path."""
     _killed(case, 1, 1)
 
 
 @_case(multipath=True, weight=260)
-def killed_two_paths(case: case_module.Case) -> None:
+def killed_two_paths(case: Case) -> None:
     """SIGKILL before the first, third, ... step, two paths."""
     _killed(case, 2, 0)
 
 
 @_case(multipath=True, weight=260)
-def killed_two_paths_too(case: case_module.Case) -> None:
+def killed_two_paths_too(case: Case) -> None:
     """SIGKILL before the second, fourth, ... step, two paths."""
     _killed(case, 2, 1)

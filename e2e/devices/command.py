@@ -14,6 +14,8 @@ import time
 from typing import Any
 
 from e2e.devices import boot, prepare
+from e2e.machine import Unfit
+from e2e.results import list_table
 
 #: Seconds; on a busy machine everything takes longer than it should.
 _TIMEOUT = 3600
@@ -36,17 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the suite; the number of cases that ended as they must not."""
-    try:
-        prepare.check()
-        machine = prepare.Machine(pathlib.Path(args.dir).absolute()
-                                  / 'devices')
-        machine.prepare()
-        python = _environment()
-        machine.copy_sources(python)
-    except prepare.Missing as exc:
-        print(f'e2e: devices: {exc}', file=sys.stderr)
-        return 2
+    """Run the suite; the exit code.
+
+    :raises Unfit: something is missing
+    """
+    prepare.check()
+    machine = prepare.Machine(pathlib.Path(args.dir).absolute() / 'devices')
+    machine.prepare()
+    python = _environment()
+    machine.copy_sources(python)
     results = machine.directory / (
         'results-without-disconnect' if args.without_disconnect
         else 'results')
@@ -99,10 +99,10 @@ def table(directory: pathlib.Path) -> str:
     rows = [[_sentence(one['title'].partition(', ')[2]),
              *(dict(one['facts'])[heading] for heading in headings)]
             for one in beside]
-    return (_list_table(['Cleanup', *(
+    return (list_table(['Cleanup', *(
         {'before': 'Connected before', 'after': 'Connected after'}.get(
             heading, _sentence(heading)) for heading in headings)], rows)
-        + '\n' + _list_table(
+        + '\n' + list_table(
             ['Case', 'Connected before', 'Connected after', 'What else',
              'Events in the log', 'The next reboot', 'Seconds'],
             [_row(one) for one in results if one not in beside]))
@@ -128,20 +128,12 @@ def _row(result: Any) -> list[str]:
             result['events'], after_that, seconds]
 
 
-def _list_table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = ['.. list-table::', '   :header-rows: 1', '']
-    for row in [headings, *rows]:
-        for number, text in enumerate(row):
-            lines.append(f'   {" " if number else "*"} - {text}'.rstrip())
-    return '\n'.join(lines) + '\n'
-
-
 def _environment() -> pathlib.Path:
     """The frozen environment with Nova and os-brick, built when needed."""
     built = subprocess.run(
         [sys.executable, prepare.ROOT / 'tools/environments.py',
          prepare.ENVIRONMENT], stdout=subprocess.PIPE, text=True)
     if built.returncode:
-        raise prepare.Missing(
+        raise Unfit(
             f'the environment {prepare.ENVIRONMENT} could not be built')
     return pathlib.Path(built.stdout.split()[-1])

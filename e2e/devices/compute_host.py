@@ -214,14 +214,14 @@ class ComputeHost:
             user_id='user', project_id='project', is_admin=True, **more)
 
     def server(self, *disks: volumes.Attached, project: str = 'project',
-               host: str = HOST, server: str | None = None) -> str:
+               host: str = HOST) -> str:
         """Write a server and its disks into the database.
 
-        :returns: its id
+        :returns: its id, which the first disk knows
         """
         context = self.context()
         instance = objects.Instance(
-            context, uuid=server or disks[0].server, project_id=project,
+            context, uuid=disks[0].server, project_id=project,
             user_id='user', host=host, node=host, compute_id=1,
             vm_state=vm_states.ACTIVE,
             power_state=power_state.RUNNING, task_state=None,

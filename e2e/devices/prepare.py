@@ -16,6 +16,8 @@ import shutil
 import subprocess
 import time
 
+from e2e import machine
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
@@ -31,14 +33,10 @@ _BOOT_MODULES = ('virtio_pci', '9pnet_virtio', '9p', 'overlay')
 _MERGED = ('bin', 'lib', 'lib64', 'sbin')
 
 
-class Missing(Exception):
-    """The suite cannot run here; the message says what is missing."""
-
-
 def check() -> None:
     """Say in one line what is missing, before anything is done.
 
-    :raises Missing: the suite cannot run here
+    :raises Unfit: the suite cannot run here
     """
     missing = []
     if os.geteuid() != 0:
@@ -49,7 +47,7 @@ def check() -> None:
         missing.append('apt and dpkg (the kernel and the storage programs '
                        'are Debian\'s)')
     if missing:
-        raise Missing('missing: ' + ', '.join(missing))
+        raise machine.Unfit('missing: ' + ', '.join(missing))
 
 
 class Machine:
@@ -69,7 +67,7 @@ class Machine:
     def prepare(self) -> None:
         """Make what is missing or no longer fits.
 
-        :raises Missing: apt or a program does not do its part
+        :raises Unfit: apt or a program does not do its part
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
@@ -85,7 +83,7 @@ class Machine:
                 _say(f'{kernel} and its programs are in {self.directory}, '
                      f'after {time.monotonic() - began:.0f} s')
         except subprocess.CalledProcessError as exc:
-            raise Missing(f'{exc.cmd[0]} failed: '
+            raise machine.Unfit(f'{exc.cmd[0]} failed: '
                           + _last_line(exc.stderr or exc.stdout)) from exc
 
     def copy_sources(self, python: pathlib.Path) -> None:
@@ -96,7 +94,9 @@ class Machine:
         for package in ('nova_bdm_cleanup', 'e2e'):
             shutil.copytree(
                 ROOT / package, self.sources / package,
-                ignore=shutil.ignore_patterns('__pycache__', 'tests'))
+                ignore=shutil.ignore_patterns(
+                    '__pycache__', 'unit', 'functional', 'simulation',
+                    'mutants', 'rig'))
         subprocess.run([python, '-m', 'compileall', '-q', self.sources],
                        check=True)
 
@@ -172,8 +172,9 @@ def _kernel_package() -> str:
                            capture_output=True, text=True, check=True).stdout
     found = re.search(r'Depends: (linux-image-\d\S*)', shown)
     if not found:
-        raise Missing('missing: Debian\'s package linux-image-amd64 (is the '
-                      'list of packages there? apt-get update)')
+        raise machine.Unfit(
+            'missing: Debian\'s package linux-image-amd64 (is the list of '
+            'packages there? apt-get update)')
     return found.group(1)
 
 

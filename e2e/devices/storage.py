@@ -84,7 +84,7 @@ class Target:
 
     Each of its portals is in a group of its own, so that one can be lost.
 
-    :param name: for its IQN
+    :param name: for its address, an IQN
     :param paths: at how many portals it answers
     :param is_told: whether Cinder tells them all, as some drivers do; the
         others leave it to a discovery
@@ -92,10 +92,11 @@ class Target:
 
     def __init__(self, name: str, paths: int = 1,
                  is_told: bool = True) -> None:
-        self.iqn = f'iqn.2010-10.org.openstack:{name}'
+        self.address = f'iqn.2010-10.org.openstack:{name}'
+        self.paths = paths
         self.portals = [f'{address}:3260' for address in ADDRESSES[:paths]]
         self._is_told = is_told
-        self._path = _TARGETS / 'iscsi' / self.iqn
+        self._path = _TARGETS / 'iscsi' / self.address
         self._groups: list[pathlib.Path] = []
         self._luns: dict[int, Volume] = {}
         for number, portal in enumerate(self.portals, 1):
@@ -148,13 +149,13 @@ class Target:
         """What Cinder tells of how to connect a volume."""
         data: dict[str, Any] = {
             'driver_volume_type': 'iscsi', 'target_discovered': False,
-            'target_portal': self.portals[0], 'target_iqn': self.iqn,
+            'target_portal': self.portals[0], 'target_iqn': self.address,
             'target_lun': lun, 'volume_id': volume.id, 'discard': False,
             'access_mode': 'rw', 'encrypted': False}
-        if len(self.portals) > 1 and self._is_told:
+        if self.paths > 1 and self._is_told:
             data.update(
                 target_portals=self.portals,
-                target_iqns=[self.iqn] * len(self.portals),
+                target_iqns=[self.address] * len(self.portals),
                 target_luns=[lun] * len(self.portals))
         return data
 
@@ -162,10 +163,12 @@ class Target:
 class Subsystem:
     """An NVMe/TCP subsystem; its namespace is one volume."""
 
+    paths = 1
+
     def __init__(self, name: str, volume: Volume) -> None:
-        self.nqn = f'nqn.2010-10.org.openstack:{name}'
+        self.address = f'nqn.2010-10.org.openstack:{name}'
         self._volume = volume
-        self._path = _NVMET / 'subsystems' / self.nqn
+        self._path = _NVMET / 'subsystems' / self.address
         self._path.mkdir()
         (self._path / 'attr_allow_any_host').write_text('1')
         namespace = self._path / 'namespaces/1'
@@ -175,7 +178,7 @@ class Subsystem:
                 # The memory that the file is in knows no direct I/O.
                 ('buffered_io', 1), ('enable', 1)):
             (namespace / name).write_text(str(value))
-        (self._port() / 'subsystems' / self.nqn).symlink_to(self._path)
+        (self._port() / 'subsystems' / self.address).symlink_to(self._path)
 
     @staticmethod
     def _port() -> pathlib.Path:
@@ -190,7 +193,7 @@ class Subsystem:
 
     def unmap(self) -> None:
         """No new connection is taken; those that there are break off."""
-        link = self._port() / 'subsystems' / self.nqn
+        link = self._port() / 'subsystems' / self.address
         if link.is_symlink():
             link.unlink()
 
@@ -204,7 +207,7 @@ class Subsystem:
 
     def connection(self) -> dict[str, Any]:
         """What Cinder tells of how to connect it."""
-        return {'driver_volume_type': 'nvmeof', 'target_nqn': self.nqn,
+        return {'driver_volume_type': 'nvmeof', 'target_nqn': self.address,
                 'vol_uuid': self._volume.id,
                 'portals': [[ADDRESSES[0], str(_NVME_PORT), 'tcp']],
                 'volume_id': self._volume.id, 'discard': False,

@@ -11,14 +11,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 import dataclasses
-import http.server
 import json
-import threading
 from typing import Any
 import urllib.parse
 import uuid
 
 from e2e.devices import storage
+from nova_bdm_cleanup.tests.cloud import web
 
 #: The project that Nova's own user is at home in.
 SERVICE = 'service'
@@ -51,42 +50,22 @@ class Volumes:
         self.refuse: int | None = None
         service = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = 'HTTP/1.1'
-
-            def log_message(self, *args: Any) -> None:
-                """The changes are recorded; nobody wants more."""
-
+        class Handler(web.Handler):
             def _handle(self) -> None:
-                length = int(self.headers.get('Content-Length') or 0)
-                body = json.loads(self.rfile.read(length) or b'{}')
+                self.body()  # none of it matters here
                 url = urllib.parse.urlsplit(self.path)
                 status, answer = service._answer(
-                    self.command, url.path, dict(urllib.parse.parse_qsl(
-                        url.query)), body)
-                data = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header('Content-Type', 'application/json')
-                self.send_header('Content-Length', str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+                    self.command, url.path,
+                    dict(urllib.parse.parse_qsl(url.query)))
+                self.answer(status, json.dumps(answer).encode())
 
             do_GET = do_POST = do_PUT = do_DELETE = _handle
 
-        self._server = http.server.ThreadingHTTPServer(
-            ('127.0.0.1', 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-        self.url = (f'http://127.0.0.1:{self._server.server_address[1]}'
-                    f'/v3/{SERVICE}')
-
-    def stop(self) -> None:
-        """Answer no more."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server = web.Server(Handler)
+        self._server.start()
+        self.url = f'{self._server.url}/v3/{SERVICE}'
+        #: Answer no more.
+        self.stop = self._server.close
 
     def add(self, volume: storage.Volume, project: str = 'project',
             encryption: dict[str, Any] | None = None) -> None:
@@ -110,24 +89,23 @@ class Volumes:
         del self.attachments[attached.id]
         attached.terminate()
 
-    def of(self, volume: storage.Volume) -> list[Attached]:
+    def of(self, volume: str) -> list[Attached]:
         """The attachments of a volume."""
         return [one for one in self.attachments.values()
-                if one.volume == volume.id]
+                if one.volume == volume]
 
     def status(self, volume: str) -> str:
         """The status of a volume, as its attachments or a case have it."""
         if self.volumes[volume]['status']:
             return str(self.volumes[volume]['status'])
-        found = [one for one in self.attachments.values()
-                 if one.volume == volume]
+        found = self.of(volume)
         if not found:
             return 'available'
         return ('in-use' if any(one.status == 'attached' for one in found)
                 else found[0].status)
 
-    def _answer(self, method: str, path: str, query: dict[str, str],
-                body: Any) -> tuple[int, Any]:
+    def _answer(self, method: str, path: str,
+                query: dict[str, str]) -> tuple[int, Any]:
         parts = [part for part in path.split('/') if part]
         if parts in ([], ['v3']):
             return 200 if parts else 300, {'versions': [{
@@ -165,8 +143,7 @@ class Volumes:
                     'code': self.refuse, 'message': 'refused by the test'}}
             self.lose(attached)
             return 200, {'attachments': [
-                self._attachment(one) for one in self.attachments.values()
-                if one.volume == attached.volume]}
+                self._attachment(one) for one in self.of(attached.volume)]}
         return 200, {'attachment': self._attachment(attached, detail=True)}
 
     def _answer_volumes(self, method: str, rest: list[str],
@@ -202,8 +179,7 @@ class Volumes:
                 {'id': volume, 'volume_id': volume, 'server_id': one.server,
                  'attachment_id': one.id, 'host_name': one.host,
                  'device': '/dev/vdb', 'attached_at': None}
-                for one in self.attachments.values()
-                if one.volume == volume and one.status == 'attached']}
+                for one in self.of(volume) if one.status == 'attached']}
 
     @staticmethod
     def _attachment(attached: Attached,
