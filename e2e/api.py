@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
-
-from keystoneauth1 import session
-from keystoneauth1.identity import v3
+from typing import Any, TYPE_CHECKING
 
 from e2e import lab as lab_mod
+
+if TYPE_CHECKING:
+    from keystoneauth1 import session
 
 VERSIONS = {'compute': '2.91', 'volumev3': '3.70'}
 
@@ -30,6 +30,9 @@ class ApiError(Exception):
 
 @functools.lru_cache(maxsize=None)
 def login(who: tuple[str, str]) -> session.Session:
+    # The package may have to be installed first.
+    from keystoneauth1 import session
+    from keystoneauth1.identity import v3
     user, project = who
     return session.Session(auth=v3.Password(
         'http://127.0.0.1:5000/v3', username=user,

@@ -8,17 +8,25 @@ import contextlib
 import pathlib
 import random
 import sys
-from typing import TYPE_CHECKING
 
-from e2e import lab as lab_mod, machine
+from e2e import (
+    coming_back,
+    commands,
+    faults,
+    hosts,
+    lab as lab_mod,
+    machine,
+    moves,
+    plugin as plugin_mod,
+    prometheus,
+    results,
+    runner as runner_mod,
+    scenarios,
+    soak,
+    stack as stack_mod,
+    trial as trial_mod,
+)
 from e2e.devices import command as devices
-
-if TYPE_CHECKING:
-    from e2e import (
-        runner as runner_mod,
-        stack as stack_mod,
-        trial as trial_mod,
-    )
 
 SUITES = ('scenarios', 'faults', 'commands', 'monitoring', 'moves', 'soak')
 
@@ -77,42 +85,28 @@ def main() -> None:
     args = parser.parse_args()
     if args.command is None:
         args = parser.parse_args([*sys.argv[1:], 'run'])
-    if args.command == 'devices':
-        sys.exit(devices.run(args))
-    if args.command == 'table':
-        _table(args.results)
-        return
-    if args.command in ('list', 'alerts'):
-        try:
-            {'list': _list, 'alerts': _alerts}[args.command]()
-        except machine.Unfit as exc:
-            sys.exit(f'e2e: {exc}')
-        except ModuleNotFoundError as exc:
-            sys.exit(f'e2e: {exc.name} is missing; "e2e/run install" installs '
-                     'the packages that the suites need')
-        return
-    backends = lab_mod.BACKENDS if args.backend == 'both' else (args.backend,)
+    without_cloud = {'devices': devices.run, 'table': _table, 'list': _list,
+                     'alerts': _alerts}
     try:
-        for backend in backends:
-            machine.check(backend)
-        sys.exit(_on_machine(args, backends))
+        sys.exit(without_cloud.get(args.command, _on_machine)(args))
     except machine.Unfit as exc:
         print(f'e2e: {exc}', file=sys.stderr)
         sys.exit(2)
 
 
-def _alerts() -> None:
-    from e2e import monitoring, prometheus
+def _alerts(args: argparse.Namespace) -> None:
     missing = prometheus.missing()
     if missing:
         raise machine.Unfit(f'{" and ".join(missing)} are missing; '
                             '"e2e/run install" installs what is needed')
+    from e2e import monitoring
     print(monitoring.alone())
 
 
-def _on_machine(args: argparse.Namespace, backends: tuple[str, ...]) -> int:
-    # Down and wipe must work when packages are missing, too.
-    from e2e import stack as stack_mod
+def _on_machine(args: argparse.Namespace) -> int:
+    backends = lab_mod.BACKENDS if args.backend == 'both' else (args.backend,)
+    for backend in backends:
+        machine.check(backend)
     stacks = [stack_mod.Stack(lab_mod.Lab(
         pathlib.Path(args.dir).absolute() / backend, backend))
         for backend in backends]
@@ -128,32 +122,31 @@ def _on_machine(args: argparse.Namespace, backends: tuple[str, ...]) -> int:
         if len(stacks) != 1:
             raise machine.Unfit('up needs --backend loop or --backend rbd: '
                                 'two clouds do not fit on one machine')
-        from e2e import runner as runner_mod
         stacks[0].up()
         runner_mod.Runner(stacks[0], []).nova_compute(args.plugin)
         return 0
     return sum(_run(args, stack) for stack in stacks) and 1
 
 
-def _down(stack: 'stack_mod.Stack', wipe: bool = False) -> None:
-    from e2e import plugin
+def _down(stack: stack_mod.Stack, wipe: bool = False) -> None:
     stack.down(wipe)
-    plugin.uninstall()
+    plugin_mod.uninstall()
 
 
-def _run(args: argparse.Namespace, stack: 'stack_mod.Stack') -> int:
+def _run(args: argparse.Namespace, stack: stack_mod.Stack) -> int:
     """All that was asked for on one back end; the number of failures."""
-    from e2e import hosts, runner as runner_mod
-    suites = args.suite or list(SUITES)
+    seed = args.seed
+    if seed is None:
+        seed = random.randrange(10 ** 6)
     stack.up()
     hosts.Hosts(stack).leave()
     runner = runner_mod.Runner(stack, args.only)
     try:
         for plugin in (False, True):
             if args.plugin != ('without' if plugin else 'with'):
-                _run_trials(runner, plugin, suites)
-        if args.plugin != 'without':
-            _soak(args, runner, suites)
+                for name, suite in trials(seed, args.minutes).items():
+                    if not args.suite or name in args.suite:
+                        _run_suite(runner, plugin, name, suite)
     finally:
         if not args.keep:
             _down(stack)
@@ -163,69 +156,55 @@ def _run(args: argparse.Namespace, stack: 'stack_mod.Stack') -> int:
     return runner.failed
 
 
-def trials() -> 'dict[str, list[trial_mod.Scenario]]':
-    """Those that run with and without the plugin, by suite."""
-    from e2e import coming_back, commands, faults, monitoring, moves, scenarios
+def trials(seed: int = 0, minutes: float = 10
+           ) -> dict[str, list[trial_mod.Scenario]]:
+    """Those of each suite."""
+    # It has the plugin's own code write files, which needs the packages.
+    from e2e import monitoring
     return {
         'scenarios': coming_back.COMING_BACK + scenarios.SCENARIOS,
         'faults': faults.FAULTS,
         'commands': commands.COMMANDS,
         'monitoring': monitoring.MONITORING,
         'moves': moves.MOVES,
+        'soak': [soak.scenario(seed, minutes)],
     }
 
 
-def _run_trials(runner: 'runner_mod.Runner', plugin: bool,
-                suites: list[str]) -> None:
-    from e2e import client, hosts, moves, trial as trial_mod
-    for suite, all_of_it in trials().items():
-        wanted = [one for one in all_of_it
-                  if runner.wanted(one.name) and (plugin or one.stock)]
-        moving = suite == 'moves'
-        if suite not in suites or not wanted or (
-                moving and not runner.lab.is_rbd()):
-            continue
-        runner.kind = moves.Moves if moving else trial_mod.Trial
-        with (hosts.instead_of_one(runner.stack) if moving
-              else contextlib.nullcontext()):
-            runner.nova_compute(plugin)
-            if suite in ('commands', 'monitoring'):
-                client.Client(runner.lab).install()
-            for one in wanted:
-                runner.trial(suite, one.name, one.title, plugin, one.run)
-    runner.kind = trial_mod.Trial
-
-
-def _soak(args: argparse.Namespace, runner: 'runner_mod.Runner',
-          suites: list[str]) -> None:
-    from e2e import soak
-
-    if 'soak' not in suites or not runner.wanted('soak'):
+def _run_suite(runner: runner_mod.Runner, plugin: bool, name: str,
+               suite: list[trial_mod.Scenario]) -> None:
+    wanted = [one for one in suite
+              if runner.wanted(one.name) and (plugin or one.stock)]
+    moving = name == 'moves'
+    if not wanted or (moving and not runner.lab.is_rbd()):
         return
-    runner.nova_compute(True)
-    seed = args.seed
-    if seed is None:
-        seed = random.randrange(10 ** 6)
-
-    def run(trial: 'trial_mod.Trial') -> str:
-        trial.restart(**soak.OPTIONS)
-        return soak.soak(runner.stack, seed, args.minutes)
-
-    runner.trial('soak', 'soak', 'Random damage and repair', True, run)
+    runner.kind = moves.Moves if moving else trial_mod.Trial
+    with (hosts.instead_of_one(runner.stack) if moving
+          else contextlib.nullcontext()):
+        runner.nova_compute(plugin)
+        if name in ('commands', 'monitoring'):
+            trial_mod.Trial(runner.stack, plugin).client.install()
+        for one in wanted:
+            runner.trial(name, one, plugin)
 
 
-def _list() -> None:
-    for suite in trials().values():
+def _list(args: argparse.Namespace) -> None:
+    try:
+        suites = trials()
+    except ModuleNotFoundError as exc:
+        raise machine.Unfit(
+            f'{exc.name} is missing; "e2e/run install" installs the packages '
+            'that the suites need') from exc
+    for suite in suites.values():
         for one in suite:
             print(f'{one.name:20} {one.title}')
 
 
-def _table(paths: list[pathlib.Path]) -> None:
-    from e2e import results
-    for path in [path for path in paths if path.is_dir()]:
-        print(devices.table(path))
-        paths.remove(path)
-    loaded = results.load(paths)
+def _table(args: argparse.Namespace) -> None:
+    for path in args.results:
+        if path.is_dir():
+            print(devices.table(path))
+    loaded = results.load([one for one in args.results if not one.is_dir()])
     for suite in sorted({one.suite for one in loaded}):
         print(f'{suite}\n')
         print(results.table(loaded, suite))

@@ -130,12 +130,6 @@ class Cloud:
         """As Nova does it, and as a user may not: with a service token."""
         cinder('DELETE', f'/attachments/{attachment}', who=who, service=True)
 
-    def lose_attachment(self, server: str, volume: str) -> None:
-        """Cinder forgets that the volume is attached; Nova does not."""
-        for one in self.attachments(server):
-            if one['volume_id'] == volume:
-                self.delete_attachment(one['id'])
-
     def add_attachment(self, server: str, volume: str, connected: bool,
                        who: tuple[str, str] = api.TENANT) -> str:
         """An attachment that no block device mapping accounts for."""

@@ -59,8 +59,7 @@ def _hard_reboot(name: str, t: Trial) -> str:
         return _stock(t, server, name)
     outcome = _expect_promised(t, server, name, volume)
     if t.backend == 'rbd' and t.other:
-        t.equal('watchers of B', len(
-            t.observer.on_host(t.volumes['B'])), 1)
+        t.equal('watchers of B', len(t.on_host('B')), 1)
     elif volume == 'B' and not t.other and DAMAGE[name].status:
         t.expect_order(server, 'B',
                        attachment if name == 'status-reset' else None)
@@ -94,7 +93,7 @@ def _stock(t: Trial, server: str, name: str) -> str:
     t.expect(t.other, 'ACTIVE', 'other-root B')
     if outcome != BACK:
         return outcome
-    t.equal('watchers of B', len(t.observer.on_host(t.volumes['B'])), 2)
+    t.equal('watchers of B', len(t.on_host('B')), 2)
     return '**both guests have the disk read-write**'
 
 

@@ -96,7 +96,7 @@ def _values(lab: lab_mod.Lab) -> dict[str, str]:
         'cinder_database': 'cinder',
         'log_levels': LOG_LEVELS,
         'middleware': MIDDLEWARE,
-        'oslo': OSLO.format(tmp=lab.directory / 'tmp'),
+        'oslo': OSLO.format(tmp=lab.tmp),
         'ceph_fsid': lab_mod.CEPH_FSID,
         'nova_ceph': NOVA_CEPH.format(**ceph) if lab.is_rbd() else '',
         'cinder_driver': (CINDER_RBD if lab.is_rbd()
@@ -116,6 +116,8 @@ def write_all(lab: lab_mod.Lab) -> None:
     values = _values(lab)
     for target, template in FILES.items():
         _put(lab.etc / target, _render(template, values))
+    _put(lab.empty_cinder_conf, _render(
+        'cinder.conf', {**values, 'cinder_database': 'cinder_empty'}))
     if lab.is_rbd():
         _put(lab.ceph_conf, _render('ceph.conf', values))
     _put(lab.etc / 'rabbitmq' / 'enabled_plugins', '[].')
@@ -138,14 +140,6 @@ def write_nova(lab: lab_mod.Lab,
         lines.append(f'[{section}]')
         lines += [f'{name} = {value}' for name, value in options.items()]
     _put(lab.nova_conf, '\n'.join(lines) + '\n')
-
-
-def write_empty_cinder(lab: lab_mod.Lab) -> pathlib.Path:
-    """The configuration of a second Cinder that has never seen a volume."""
-    values = dict(_values(lab), cinder_database='cinder_empty')
-    path = lab.etc / 'cinder' / 'cinder-empty.conf'
-    _put(path, _render('cinder.conf', values))
-    return path
 
 
 def _put(path: pathlib.Path, text: str) -> None:

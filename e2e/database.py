@@ -22,7 +22,7 @@ def start(lab: lab_mod.Lab, procs: processes.Processes) -> None:
     conf = lab.etc / 'mariadb.cnf'
     data = lab.directory / 'mysql'
     if not (data / 'mysql').exists():
-        for path in (data, lab.run, lab.directory / 'tmp'):
+        for path in (data, lab.run, lab.tmp):
             subprocess.run(['chown', 'mysql:', str(path)], check=True)
         run(lab, 'mariadb-install',
             ['mariadb-install-db', f'--defaults-file={conf}', '--user=mysql',

@@ -12,7 +12,7 @@ by the next hard reboot.
 from __future__ import annotations
 
 from collections.abc import Callable
-import dataclasses
+import functools
 import pathlib
 import subprocess
 
@@ -24,32 +24,26 @@ FAULTS = Suite()
 #: The attachments of the server, as the damage leaves them.
 _LEFT = f'{HEALTHY} B:attached left-over:attached'
 
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """Where nova-compute is killed."""
-
-    name: str
-    words: str
-    #: ``module:Class.method:before`` or ``:after``.
-    place: str
-    #: Whether nova-compute takes the reboot up at its next start, as it must
-    #: once the guest is off.
-    resumed: bool = True
-
-
-POINTS = (
-    Point('plan-recorded', 'the plan is recorded, the guest still runs',
-          'nova_bdm_cleanup.store.journal:Journal.begin:after', resumed=False),
-    Point('guest-off', 'the guest is off',
-          'nova.virt.libvirt.driver:LibvirtDriver.power_off:after'),
-    Point('host-disconnected', 'the host is disconnected',
-          'nova_bdm_cleanup.plugin.host:NovaHost.disconnect:after'),
-    Point('row-gone', "Nova's row is gone",
-          'nova.objects.block_device:BlockDeviceMapping.destroy:after'),
-    Point('cinder-told', 'Cinder is told',
-          'nova_bdm_cleanup.openstack.cinder:Cinder.delete_attachment:after'),
-)
-PLACES = {point.name: point.place for point in POINTS}
+#: Where nova-compute is killed: in words, and as
+#: ``module:Class.method:before`` or ``:after``.
+POINTS = {
+    'plan-recorded': (
+        'the plan is recorded, the guest still runs',
+        'nova_bdm_cleanup.store.journal:Journal.begin:after'),
+    'guest-off': (
+        'the guest is off',
+        'nova.virt.libvirt.driver:LibvirtDriver.power_off:after'),
+    'host-disconnected': (
+        'the host is disconnected',
+        'nova_bdm_cleanup.plugin.host:NovaHost.disconnect:after'),
+    'row-gone': (
+        "Nova's row is gone",
+        'nova.objects.block_device:BlockDeviceMapping.destroy:after'),
+    'cinder-told': (
+        'Cinder is told',
+        'nova_bdm_cleanup.openstack.cinder:Cinder.delete_attachment:after'),
+}
+PLACES = {name: place for name, (_, place) in POINTS.items()}
 
 
 def damaged(t: Trial) -> str:
@@ -59,8 +53,7 @@ def damaged(t: Trial) -> str:
 
 def untouched(t: Trial, server: str) -> None:
     """The server runs and nothing of it was changed."""
-    t.expect(server, 'ACTIVE', 'root A B',
-             attachments=_LEFT)
+    t.expect(server, 'ACTIVE', 'root A B', attachments=_LEFT)
 
 
 def next_reboot_finishes(t: Trial, server: str) -> None:
@@ -71,32 +64,34 @@ def next_reboot_finishes(t: Trial, server: str) -> None:
 
 # -- nova-compute is killed ------------------------------------------------
 
-def _kill(point: Point) -> None:
-    def run(t: Trial) -> str:
-        server = damaged(t)
-        attachment = t.attachment_of(server, 'B')
-        t.stop_at(point.place, 'kill')
-        t.cloud.press_reboot(server)
-        t.wait_killed()
-        _nothing_out_of_order(t, server, attachment)
-        t.compute.start()
-        if point.resumed:
-            t.cloud.wait_server(server)
-            t.expect_clean(server)
-            return 'finished at the start of nova-compute'
-        t.equal('status', t.cloud.server(server)['status'], 'HARD_REBOOT')
-        next_reboot_finishes(t, server)
-        return 'the guest runs on; finished by the next reboot'
+def _die(t: Trial, server: str, name: str) -> None:
+    """A hard reboot, in which nova-compute is killed at a point."""
+    t.stop_at(PLACES[name], 'kill')
+    t.cloud.press_reboot(server)
+    t.wait_killed()
 
-    FAULTS.append(Scenario(f'kill-{point.name}',
-                           f'SIGKILL when {point.words}', run))
+
+def _killed(name: str, t: Trial) -> str:
+    server = damaged(t)
+    attachment = t.attachment_of(server, 'B')
+    _die(t, server, name)
+    _nothing_out_of_order(t, server, attachment)
+    t.compute.start()
+    if name != 'plan-recorded':
+        # Nova takes the reboot up, once the guest is off.
+        t.cloud.wait_server(server)
+        t.expect_clean(server)
+        return 'finished at the start of nova-compute'
+    t.equal('status', t.cloud.server(server)['status'], 'HARD_REBOOT')
+    next_reboot_finishes(t, server)
+    return 'the guest runs on; finished by the next reboot'
 
 
 def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
     """At the moment of death no later step may be done without an earlier."""
     rows = {row['volume_id'] for row in database.bdm_rows(server)}
     known = {one['id'] for one in t.cloud.attachments(server)}
-    off = t.observer.domain(server) is None
+    off = t.domain(server) is None
     told = attachment not in known
     gone = t.volumes['B'] not in rows
     if (gone and not off) or (told and not gone):
@@ -111,50 +106,32 @@ def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
         sorted((t.volumes['root'], t.volumes['A'])))
 
 
-def _kill_in_error(point: Point) -> None:
+def _killed_in_error(name: str, t: Trial) -> str:
     """Nova resumes no reboot of a server in ERROR, so its owner must be able
     to press reboot again.
     """
-    def run(t: Trial) -> str:
-        server = damaged(t)
-        t.cloud.action(server, {'os-resetState': {'state': 'error'}},
-                       api.ADMIN)
-        t.stop_at(point.place, 'kill')
-        t.cloud.press_reboot(server)
-        t.wait_killed()
-        t.compute.start()
-        next_reboot_finishes(t, server)
-        return 'its owner presses reboot again, which finishes'
-
-    FAULTS.append(Scenario(
-        f'error-kill-{point.name}',
-        f'Server in ERROR, SIGKILL when {point.words}', run))
+    server = damaged(t)
+    t.cloud.action(server, {'os-resetState': {'state': 'error'}}, api.ADMIN)
+    _die(t, server, name)
+    t.compute.start()
+    next_reboot_finishes(t, server)
+    return 'its owner presses reboot again, which finishes'
 
 
-def _switch_off(point: Point, disks: str) -> None:
+def _switched_off(name: str, disks: str, t: Trial) -> str:
     """Killed half way, and the plugin is gone at the next start.
 
     :param disks: what stock Nova then gives the guest
     """
-    def run(t: Trial) -> str:
-        server = damaged(t)
-        t.stop_at(point.place, 'kill')
-        t.cloud.press_reboot(server)
-        t.wait_killed()
-        t.compute.configure(plugin=False)
-        t.compute.start()
-        try:
-            t.equal('status', t.cloud.wait_server(server), 'ACTIVE')
-            _stock_life(t, server, disks)
-        finally:
-            t.compute.restart(t.plugin)
-        next_reboot_finishes(t, server)
-        return f'stock Nova reboots, stops and starts it with {disks}'
-
-    FAULTS.append(Scenario(
-        f'off-after-{point.name}',
-        f'SIGKILL when {point.words}, then without the plugin', run,
-        stock=False))
+    server = damaged(t)
+    _die(t, server, name)
+    t.compute.configure(plugin=False)
+    t.compute.start()
+    t.equal('status', t.cloud.wait_server(server), 'ACTIVE')
+    _stock_life(t, server, disks)
+    t.compute.restart(t.plugin)
+    next_reboot_finishes(t, server)
+    return f'stock Nova reboots, stops and starts it with {disks}'
 
 
 def _stock_life(t: Trial, server: str, disks: str) -> None:
@@ -164,18 +141,25 @@ def _stock_life(t: Trial, server: str, disks: str) -> None:
         for step in steps:
             step(server)
         t.equal('status', t.cloud.server(server)['status'], 'ACTIVE')
-        t.equal('disks', t.observer.domain(server),
+        t.equal('disks', t.domain(server),
                 tuple(sorted(disks.split())))
 
 
-_BY_NAME = {point.name: point for point in POINTS}
-
-for _point in POINTS:
-    _kill(_point)
-for _name in ('guest-off', 'row-gone'):
-    _kill_in_error(_BY_NAME[_name])
-_switch_off(_BY_NAME['host-disconnected'], 'root A B')
-_switch_off(_BY_NAME['row-gone'], 'root A')
+FAULTS += [
+    Scenario(f'kill-{name}', f'SIGKILL when {words}',
+             functools.partial(_killed, name))
+    for name, (words, _) in POINTS.items()]
+FAULTS += [
+    Scenario(f'error-kill-{name}',
+             f'Server in ERROR, SIGKILL when {POINTS[name][0]}',
+             functools.partial(_killed_in_error, name))
+    for name in ('guest-off', 'row-gone')]
+FAULTS += [
+    Scenario(f'off-after-{name}',
+             f'SIGKILL when {POINTS[name][0]}, then without the plugin',
+             functools.partial(_switched_off, name, disks))
+    for name, disks in (('host-disconnected', 'root A B'),
+                        ('row-gone', 'root A'))]
 
 
 # -- Cinder ----------------------------------------------------------------
@@ -183,11 +167,8 @@ _switch_off(_BY_NAME['row-gone'], 'root A')
 @FAULTS.add('cinder-api stopped before the reboot')
 def cinder_stopped(t: Trial) -> str:
     server = damaged(t)
-    t.stack.procs.stop('cinder-api')
-    try:
+    with t.without_cinder():
         t.cloud.reboot(server)
-    finally:
-        t.restart_cinder_api()
     t.expect_audit('WARNING', 'event=skipped', 'reason=cinder-unknown')
     untouched(t, server)
     next_reboot_finishes(t, server)
@@ -218,16 +199,12 @@ def cinder_killed(t: Trial) -> str:
     t.stop_at(PLACES['host-disconnected'], 'pause')
     t.cloud.press_reboot(server)
     t.wait_paused()
-    t.stack.procs.kill('cinder-api')
-    try:
+    with t.without_cinder():
         t.go_on()
         t.cloud.wait_server(server)
-    finally:
-        t.restart_cinder_api()
     t.expect_audit('WARNING', 'event=failed')
     # Nova's row goes before Cinder is told.
-    t.expect(server, 'ACTIVE', 'root A',
-             attachments=_LEFT)
+    t.expect(server, 'ACTIVE', 'root A', attachments=_LEFT)
     next_reboot_finishes(t, server)
     return ('reboot succeeds without the disk that Cinder may have taken; the '
             'next one deletes what is left in Cinder')
@@ -246,11 +223,11 @@ def no_service_token(t: Trial) -> str:
 @FAULTS.add('Nova pointed at a second, empty Cinder')
 def empty_cinder(t: Trial) -> str:
     server = damaged(t)
-    conf = t.lab.etc / 'cinder' / 'cinder-empty.conf'
     t.stack.start('cinder-empty')
     database.run(t.lab, 'setup-cinder-empty', [
-        'cinder-manage', '--config-file', str(conf), 'db', 'sync'])
-    port = lab_mod.EMPTY_CINDER_PORT
+        'cinder-manage', '--config-file', str(t.lab.empty_cinder_conf),
+        'db', 'sync'])
+    port = lab_mod.PORTS['cinder-empty']
     processes.wait_until(lambda: stack_mod.listening(port), 'second Cinder')
     t.restart(cinder={
         'endpoint_template': f'http://127.0.0.1:{port}/v3/%(project_id)s'})

@@ -201,6 +201,8 @@ class Hosts(dict[str, Host]):
 class Computes(plugin_mod.Compute):
     """Every host's nova-compute, with or without the plugin."""
 
+    options = {'triggers': 'all'}
+
     def __init__(self, stack: stack_mod.Stack, hosts: Hosts) -> None:
         super().__init__(stack)
         self.hosts = hosts
@@ -213,13 +215,6 @@ class Computes(plugin_mod.Compute):
                           [host.compute for host in self.hosts.values()]))
         self.configure(plugin, extra)
         self.start(env)
-
-    def configure(self, plugin: bool,
-                  extra: Mapping[str, Mapping[str, str]] = {}) -> None:
-        if plugin:
-            extra = {**extra, plugin_mod.GROUP: {
-                'triggers': 'all', **extra.get(plugin_mod.GROUP, {})}}
-        super().configure(plugin, extra)
 
     def start(self, env: dict[str, str] | None = None) -> None:
         self.hosts.boot()

@@ -8,7 +8,6 @@ two places that libvirt does not let one choose: its run-time directories and
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 
@@ -34,61 +33,36 @@ PORTS = {
     'nova-api': 8774,
     'cinder-api': 8776,
     'neutron': 9696,
+    # A second one, which has never seen a volume.
+    'cinder-empty': 8786,
     # Not their usual ones: a machine may have them already.
     'prometheus': 19090,
     'node-exporter': 19100,
 }
-#: The second, empty Cinder of one of the faults.
-EMPTY_CINDER_PORT = 8786
 
 CEPH_POOL = 'volumes'
 CEPH_FSID = '2b6a1f0c-9d53-4b4e-8f0e-6a1d1b7f3c01'
 CEPH_SECRET = '0c4e8f5a-57a1-4f43-a8a5-1f7a6f9b2d02'
 
 
-@dataclasses.dataclass(frozen=True)
 class Lab:
     """One cloud: its directory and its storage back end."""
 
-    directory: pathlib.Path
-    backend: str
-
-    @property
-    def etc(self) -> pathlib.Path:
-        return self.directory / 'etc'
-
-    @property
-    def log(self) -> pathlib.Path:
-        return self.directory / 'log'
-
-    @property
-    def run(self) -> pathlib.Path:
-        return self.directory / 'run'
-
-    @property
-    def pids(self) -> pathlib.Path:
-        return self.directory / 'pid'
-
-    @property
-    def volumes(self) -> pathlib.Path:
-        """Files and links of the loop back end."""
-        return self.directory / 'cinder' / 'volumes'
-
-    @property
-    def nova_state(self) -> pathlib.Path:
-        return self.directory / 'nova'
-
-    @property
-    def nova_conf(self) -> pathlib.Path:
-        return self.etc / 'nova' / 'nova.conf'
-
-    @property
-    def ceph_conf(self) -> pathlib.Path:
-        return self.etc / 'ceph' / 'ceph.conf'
-
-    @property
-    def results(self) -> pathlib.Path:
-        return self.directory / 'results'
+    def __init__(self, directory: pathlib.Path, backend: str) -> None:
+        self.directory = directory
+        self.backend = backend
+        self.etc = directory / 'etc'
+        self.log = directory / 'log'
+        self.run = directory / 'run'
+        self.tmp = directory / 'tmp'
+        self.pids = directory / 'pid'
+        #: Files and links of the loop back end.
+        self.volumes = directory / 'cinder' / 'volumes'
+        self.nova_state = directory / 'nova'
+        self.nova_conf = self.etc / 'nova' / 'nova.conf'
+        self.empty_cinder_conf = self.etc / 'cinder' / 'cinder-empty.conf'
+        self.ceph_conf = self.etc / 'ceph' / 'ceph.conf'
+        self.results = directory / 'results'
 
     def log_of(self, service: str) -> pathlib.Path:
         return self.log / f'{service}.log'
@@ -102,12 +76,12 @@ class Lab:
             self.volumes, self.nova_state / 'instances',
             self.directory / 'mysql', self.directory / 'rabbitmq',
             self.directory / 'glance', self.directory / 'neutron',
-            self.directory / 'tmp',
+            self.tmp,
         ):
             path.mkdir(parents=True, exist_ok=True)
         # MariaDB runs as its own user and must reach its directories.
         self.directory.chmod(0o755)
-        for path in (self.run, self.directory / 'tmp'):
+        for path in (self.run, self.tmp):
             path.chmod(0o1777)
 
 

@@ -258,7 +258,6 @@ def status(t: Trial) -> str:
         if state == 'active':
             t.equal('pid', told['process']['pid'], procs.pid('nova-compute'))
 
-    t.options = {'bdm_cleanup': {}}
     t.compute.restart(True)
     ask('active', 0)
     procs.kill('nova-compute')

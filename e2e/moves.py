@@ -71,7 +71,7 @@ class Moves(trial_mod.Trial):
         super().__init__(stack, plugin)
         self.machines = hosts_mod.Hosts(stack)
         self.compute = hosts_mod.Computes(stack, self.machines)
-        self.observer.cloud = self.cloud = _Cloud(stack, self.machines)
+        self.cloud = _Cloud(stack, self.machines)
         #: What is still to be seen, and what has been.
         self.expected: list[str] = []
         self.seen: list[str] = []
@@ -117,7 +117,7 @@ class Moves(trial_mod.Trial):
 
     def describe(self, server: str) -> str:
         """A server in one line; what is as it should be is left out."""
-        view = self.observer.view(server)
+        view = self.view(server)
         host = _host(self.cloud.server(server))
         words = [f'{view.status}{_PLACES[host]}']
         has = view.guest or ()
@@ -200,8 +200,8 @@ class Moves(trial_mod.Trial):
             self.equal('project of B', owner,
                        api.login(api.ADMIN).get_project_id())
         if kind != 'volume-deleted':  # what is left of it has another name
-            self.equal('guests that have B open', len(self.observer.on_host(
-                self.volumes['B'])), has + bool(self.other))
+            self.equal('guests that have B open', len(self.on_host('B')),
+                       has + bool(self.other))
         if self.other:
             self.expect(self.other, 'ACTIVE', 'B other-root')
             self.expect_writes('B', 'other-root')

@@ -82,9 +82,15 @@ def _pip(*arguments: str) -> None:
 class Compute:
     """nova-compute with or without the plugin."""
 
+    #: What the plugin is told besides.
+    options: Mapping[str, str] = {}
+
     def __init__(self, stack: stack_mod.Stack) -> None:
         self.stack = stack
         self.lab = stack.lab
+        #: What nova.conf says, once it is changed from here.
+        self.plugin: bool | None = None
+        self.extra: Mapping[str, Mapping[str, str]] = {}
 
     def restart(self, plugin: bool,
                 extra: Mapping[str, Mapping[str, str]] = {},
@@ -96,10 +102,11 @@ class Compute:
 
     def configure(self, plugin: bool,
                   extra: Mapping[str, Mapping[str, str]] = {}) -> None:
-        sections = {name: dict(options) for name, options in extra.items()}
+        self.plugin, self.extra = plugin, extra
         if plugin:
-            sections.setdefault(GROUP, {})['enabled'] = 'true'
-        config.write_nova(self.lab, sections)
+            extra = {**extra, GROUP: {'enabled': 'true', **self.options,
+                                      **extra.get(GROUP, {})}}
+        config.write_nova(self.lab, extra)
 
     def start(self, env: dict[str, str] | None = None) -> None:
         logs = logs_mod.Logs(self.lab)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import fnmatch
 import shutil
 import time
@@ -50,13 +50,14 @@ class Runner:
         # A run that was interrupted leaves its servers.
         cloud_mod.Cloud(self.stack).sweep()
 
-    def trial(self, suite: str, name: str, title: str, plugin: bool,
-              run: Callable[[trial_mod.Trial], str]) -> None:
+    def trial(self, suite: str, scenario: trial_mod.Scenario,
+              plugin: bool) -> None:
         """One trial in a cloud without servers and volumes."""
         began = time.monotonic()
         trial = self.kind(self.stack, plugin)
+        name = scenario.name
         try:
-            outcome, passed = run(trial), True
+            outcome, passed = scenario.run(trial), True
         except Exception as exc:
             outcome, passed = f'{type(exc).__name__}: {exc}', False
             self.keep_logs(f'{name}-{"plugin" if plugin else "stock"}',
@@ -67,9 +68,9 @@ class Runner:
             traceback.print_exc()
             if passed:
                 outcome, passed = f'not cleaned up: {exc}', False
-        result = results.Result(suite, name, title, self.lab.backend, plugin,
-                                passed, outcome,
-                                round(time.monotonic() - began, 1))
+        result = results.Result(
+            suite, name, scenario.title, self.lab.backend, plugin, passed,
+            outcome, round(time.monotonic() - began, 1))
         results.append(self.path, result)
         print(result.line(), flush=True)
         self.ran += 1
@@ -77,10 +78,12 @@ class Runner:
 
     def _tidy(self, trial: trial_mod.Trial, passed: bool) -> None:
         # A failed trial may leave nova-compute down or with its options.
-        if trial.options or not passed:
-            trial.compute.restart(trial.plugin)
-        elif not trial.compute.is_running():
-            trial.compute.start()
+        compute = trial.compute
+        if not passed or (compute.plugin, compute.extra) not in (
+                (None, {}), (trial.plugin, {})):
+            compute.restart(trial.plugin)
+        elif not compute.is_running():
+            compute.start()
         trial.cloud.sweep()
         # The hourly limit counts what is in the store, and many trials fit
         # in an hour.

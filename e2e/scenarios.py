@@ -222,7 +222,7 @@ def foreign_attachments(t: Trial) -> str:
     foreign = [t.cloud.foreign_attachment(server, number < 8)
                for number in range(12)]
     t.cloud.reboot(server)
-    t.equal('mappings', t.observer.view(server).bdms, ('A', 'root'))
+    t.equal('mappings', t.view(server).bdms, ('A', 'root'))
     t.expect_volume('B', 'available', on_host=False)
     known = {one['id'] for one in t.cloud.attachments(server)}
     t.equal('foreign attachments', sorted(known.intersection(foreign)),
@@ -238,7 +238,7 @@ def flood(t: Trial) -> str:
     for _ in range(60):
         t.leave_attachment(server, 'left-over', connected=False)
     t.cloud.reboot(server)
-    t.equal('mappings', t.observer.view(server).bdms, ('A', 'root'))
+    t.equal('mappings', t.view(server).bdms, ('A', 'root'))
     left = len(t.cloud.attachments(server)) - 2
     if not 0 < left < 60:
         raise Failed(f'{left} of 60 attachments are left')
@@ -248,19 +248,14 @@ def flood(t: Trial) -> str:
     return f'mapping removed, {60 - left} of 60 attachments, {lines} lines'
 
 
-@SCENARIOS.add('Installed, not enabled', stock=True)
+@SCENARIOS.add('Installed, not enabled')
 def not_enabled(t: Trial) -> str:
     server = t.damaged('attachment-deleted')
-    if t.plugin:
-        t.compute.restart(plugin=False)
+    t.compute.restart(plugin=False)
     t.cloud.reboot(server)
-    try:
-        outcome = stock_twice(t, server)
-        t.equal('audit lines', t.audit_lines(), [])
-    finally:
-        if t.plugin:
-            t.compute.restart(plugin=True)
-    return 'as without: ' + outcome if t.plugin else outcome
+    outcome = stock_twice(t, server)
+    t.equal('audit lines', t.audit_lines(), [])
+    return 'as without: ' + outcome
 
 
 @SCENARIOS.add('Mode observe')
@@ -268,16 +263,12 @@ def observe_mode(t: Trial) -> str:
     server = t.server('A', 'B')
     attachment = t.attachment_of(server, 'B')
     t.reset_status('B')
-    t.compute.restart(plugin=True, extra={'bdm_cleanup': {'mode': 'observe'}})
-    try:
-        t.cloud.reboot(server)
-        t.expect(server, 'ACTIVE', 'root A B')
-        t.equal('attachment', t.attachment_of(server, 'B'), attachment)
-        t.expect_no_removal()
-        t.expect_audit('event=withheld', 'reason=volume-available',
-                       'observe-mode')
-    finally:
-        t.compute.restart(plugin=True)
+    t.restart(bdm_cleanup={'mode': 'observe'})
+    t.cloud.reboot(server)
+    t.expect(server, 'ACTIVE', 'root A B')
+    t.equal('attachment', t.attachment_of(server, 'B'), attachment)
+    t.expect_no_removal()
+    t.expect_audit('event=withheld', 'reason=volume-available', 'observe-mode')
     return 'reported only, nothing changed'
 
 

@@ -13,17 +13,18 @@ Nova's rows, Cinder, libvirt's domain, the guest, and the host.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import pathlib
 import random
 import threading
 import time
 import traceback
 
-from e2e import cloud as cloud_mod, database, observe, stack as stack_mod
+from e2e import stack as stack_mod
+from e2e.trial import Failed, Scenario, Trial
 
 SERVERS = 3
-SIZES = (2, 3, 4, 5)
+VOLUMES = ('A', 'B', 'C', 'D')
 
 #: So many removals in one hour are what this is about.  The node looks after
 #: itself meanwhile, which must make no difference.
@@ -33,53 +34,43 @@ OPTIONS = {'bdm_cleanup': {
 
 #: What has become of a volume.  In the states of BROKEN the guest still has
 #: the disk and Nova its row; a hard reboot must remove both.
-FREE, ATTACHED, STALE = 'free', 'attached', 'stale'
+FREE, ATTACHED, RESERVED, STALE = 'free', 'attached', 'reserved', 'stale'
 LOST, DELETED, RESET = 'lost', 'deleted', 'reset'
 BROKEN = (LOST, DELETED, RESET)
 
-#: How often each step is chosen, where it is possible.
-STEPS = {'attach': 6, 'detach': 2, 'lose': 3, 'delete': 2, 'reset': 2,
-         'stale_reserved': 1, 'stale_connected': 1, 'hard_reboot': 4,
-         'soft_reboot': 1, 'stop_and_reboot': 1}
+#: The attachment that Cinder has of a volume in such a state.
+ATTACHMENTS = {ATTACHED: 'attached', RESERVED: 'reserved', STALE: 'attached',
+               RESET: 'attached'}
 
-#: The state that a volume must be in for a step that is about one volume.
-NEEDS = {'attach': FREE, 'detach': ATTACHED, 'lose': ATTACHED,
-         'delete': LOST, 'reset': ATTACHED, 'stale_reserved': FREE,
-         'stale_connected': FREE}
+#: How often a step with a volume is chosen, where one is in the state that
+#: the step needs, and the state that it is in afterwards.
+OF_A_VOLUME = {
+    'attach': (6, FREE, ATTACHED), 'detach': (2, ATTACHED, FREE),
+    'lose': (3, ATTACHED, LOST), 'delete': (2, LOST, DELETED),
+    'reset': (2, ATTACHED, RESET), 'reserve': (1, FREE, RESERVED),
+    'connect': (1, FREE, STALE)}
 
-
-class Broken(Exception):
-    """An invariant does not hold."""
-
-
-@dataclasses.dataclass
-class Volume:
-    """A volume of one worker and what has become of it."""
-
-    size: int
-    id: str
-    state: str = FREE
+#: How often one with the server is chosen.
+OF_THE_SERVER = {'hard_reboot': 4, 'soft_reboot': 1, 'stop_and_reboot': 1}
 
 
 class Worker:
     """One server and its volumes."""
 
-    def __init__(self, number: int, seed: int, cloud: cloud_mod.Cloud,
+    def __init__(self, number: int, seed: int, stack: stack_mod.Stack,
                  record: pathlib.Path) -> None:
         self.number = number
         self.random = random.Random(f'{seed}-{number}')
-        self.cloud = cloud
         self.record = record
         self.steps = 0
         self.failure: str | None = None
-        self.root = cloud.create_volume(f'root-{number}', 1, bootable=True)
-        self.volumes = [
-            Volume(size, cloud.create_volume(f'{number}-{size}', size))
-            for size in SIZES]
-        self.server = cloud.boot(f'soak-{number}', self.root)
-        self.observer = observe.Observer(cloud, {}, {})
+        self.trial = Trial(stack, plugin=True)
+        self.server = self.trial.server()
+        self.state = dict.fromkeys(VOLUMES, FREE)
+        for name in VOLUMES:
+            self.trial.volume(name)
         #: What no new guest can be given.
-        self._unopenable = ((DELETED,) if cloud.lab.is_rbd()
+        self._unopenable = ((DELETED,) if stack.lab.is_rbd()
                             else (LOST, DELETED))
 
     def run(self, until: float) -> None:
@@ -90,29 +81,30 @@ class Worker:
             self.check()
         except Exception:
             self.failure = traceback.format_exc()
-            self._say(f'FAILED\n{self.failure}')
+            self._say(f'FAILED {self.state}\n{self.failure}')
 
     def step(self) -> None:
-        possible = [name for name in STEPS if self._candidates(name)]
-        name = self.random.choices(
-            possible, [STEPS[one] for one in possible])[0]
-        volume = self.random.choice(self._candidates(name))
+        weights = {name: weight for name, (weight, needed, _)
+                   in OF_A_VOLUME.items() if self._in_state(needed)}
+        weights.update(OF_THE_SERVER)
+        if self._in_state(*self._unopenable):
+            # It would fail as on stock Nova, by design.
+            del weights['soft_reboot']
+        [name] = self.random.choices([*weights], [*weights.values()])
         self.steps += 1
-        self._say(f'{name} {volume.size if volume else ""} of '
-                  + ' '.join(f'{v.size}:{v.state}' for v in self.volumes))
-        if volume is None:
+        if name in OF_THE_SERVER:
+            self._say(f'{name} of {self.state}')
             getattr(self, name)()
         else:
+            _, needed, then = OF_A_VOLUME[name]
+            volume = self.random.choice(self._in_state(needed))
+            self._say(f'{name} {volume} of {self.state}')
             getattr(self, name)(volume)
+            self.state[volume] = then
         self.check()
 
-    def _candidates(self, name: str) -> list[Volume | None]:
-        if name in NEEDS:
-            return [v for v in self.volumes if v.state == NEEDS[name]]
-        if name == 'soft_reboot' and any(
-                v.state in self._unopenable for v in self.volumes):
-            return []  # it would fail as on stock Nova, by design
-        return [None]
+    def _in_state(self, *states: str) -> list[str]:
+        return [name for name in VOLUMES if self.state[name] in states]
 
     def _say(self, text: str) -> None:
         line = (f'{time.strftime("%H:%M:%S")} server {self.number} '
@@ -122,94 +114,67 @@ class Worker:
 
     # -- steps -------------------------------------------------------------
 
-    def attach(self, volume: Volume) -> None:
-        self.cloud.attach(self.server, volume.id)
-        volume.state = ATTACHED
+    def attach(self, name: str) -> None:
+        self.trial.cloud.attach(self.server, self.trial.volumes[name])
 
-    def detach(self, volume: Volume) -> None:
-        self.cloud.detach(self.server, volume.id)
-        volume.state = FREE
+    def detach(self, name: str) -> None:
+        self.trial.cloud.detach(self.server, self.trial.volumes[name])
 
-    def lose(self, volume: Volume) -> None:
-        self.cloud.lose_attachment(self.server, volume.id)
-        volume.state = LOST
+    def lose(self, name: str) -> None:
+        self.trial.lose_attachment(self.server, name)
 
-    def delete(self, volume: Volume) -> None:
-        self.cloud.delete_volume(volume.id)
-        volume.state = DELETED
+    def delete(self, name: str) -> None:
+        self.trial.cloud.delete_volume(self.trial.volumes[name])
 
-    def reset(self, volume: Volume) -> None:
-        self.cloud.reset_volume(volume.id, 'available')
-        volume.state = RESET
+    def reset(self, name: str) -> None:
+        self.trial.reset_status(name)
 
-    def stale_reserved(self, volume: Volume) -> None:
-        self.cloud.add_attachment(self.server, volume.id, connected=False)
-        volume.state = STALE
+    def reserve(self, name: str) -> None:
+        self.trial.leave_attachment(self.server, name, connected=False)
 
-    def stale_connected(self, volume: Volume) -> None:
-        self.cloud.add_attachment(self.server, volume.id, connected=True)
-        volume.state = STALE
+    def connect(self, name: str) -> None:
+        self.trial.leave_attachment(self.server, name)
 
     def hard_reboot(self) -> None:
-        self.cloud.reboot(self.server)
-        for volume in self.volumes:
-            if volume.state == DELETED:
-                volume.id = self.cloud.create_volume(
-                    f'{self.number}-{volume.size}', volume.size)
-            if volume.state in (*BROKEN, STALE):
-                volume.state = FREE
+        self.trial.cloud.reboot(self.server)
+        for name in self._in_state(*BROKEN, STALE, RESERVED):
+            if self.state[name] == DELETED:
+                self.trial.volume(name)
+            self.state[name] = FREE
 
     def soft_reboot(self) -> None:
-        self.cloud.reboot(self.server, 'SOFT')
+        self.trial.cloud.reboot(self.server, 'SOFT')
 
     def stop_and_reboot(self) -> None:
-        self.cloud.action(self.server, {'os-stop': None})
-        self.cloud.wait_server(self.server)
+        self.trial.stop(self.server)
         self.hard_reboot()
 
-    # -- invariants --------------------------------------------------------
-
     def check(self) -> None:
-        inside = [v for v in self.volumes if v.state in (ATTACHED, *BROKEN)]
-        sizes = tuple(sorted([1] + [v.size for v in inside]))
-        ids = sorted([self.root] + [v.id for v in inside])
-        attached = sorted([self.root] + [
-            v.id for v in self.volumes
-            if v.state in (ATTACHED, RESET, STALE)])
-        self._equal('status', self.cloud.server(self.server)['status'],
-                    'ACTIVE')
-        self._equal('guest', self.cloud.wait_guest(self.server, sizes), sizes)
-        self._equal('rows', sorted(
-            row['volume_id'] for row in database.bdm_rows(self.server)), ids)
-        self._equal('attachments', sorted(
-            one['volume_id']
-            for one in self.cloud.attachments(self.server)), attached)
-        self._equal('domain', sorted(
-            self.observer.domain(self.server) or ()), ids)
-        for volume in self.volumes:
-            if volume.state == FREE:
-                self._equal(f'{volume.size} in Cinder',
-                            self.observer.volume(volume.id), 'available')
-                self._equal(f'{volume.size} on the host',
-                            self.observer.on_host(volume.id), ())
-
-    def _equal(self, what: str, seen: object, wanted: object) -> None:
-        if seen != wanted:
-            states = [(v.size, v.state, v.id) for v in self.volumes]
-            raise Broken(f'{what}: {seen} instead of {wanted}; {states}')
+        """The invariants."""
+        disks = self._in_state(ATTACHED, *BROKEN)
+        self.trial.expect(
+            self.server, 'ACTIVE', ' '.join(['root', *disks]),
+            attachments=' '.join(['root:attached', *(
+                f'{name}:{ATTACHMENTS[state]}'
+                for name, state in self.state.items()
+                if state in ATTACHMENTS)]))
+        for name in self._in_state(FREE):
+            self.trial.expect_volume(name, 'available', on_host=False)
 
 
-def soak(stack: stack_mod.Stack, seed: int, minutes: float) -> str:
-    """Run it; the words for the result.
+def scenario(seed: int, minutes: float) -> Scenario:
+    return Scenario('soak', 'Random damage and repair',
+                    functools.partial(_soak, seed, minutes))
 
-    :raises Broken: with the first failure
-    """
-    cloud = cloud_mod.Cloud(stack)
+
+def _soak(seed: int, minutes: float, t: Trial) -> str:
+    t.restart(**OPTIONS)
+    stack = t.stack
     record = stack.lab.results / f'soak-{stack.lab.backend}-{seed}.log'
     record.unlink(missing_ok=True)
     print(f'soak: seed {seed}, {minutes:g} minutes, steps in {record}',
           flush=True)
-    workers = [Worker(number, seed, cloud, record)
+    workers = [Worker(number, seed, stack, record)
                for number in range(SERVERS)]
     until = time.monotonic() + minutes * 60
     threads = [threading.Thread(target=one.run, args=(until,))
@@ -220,7 +185,7 @@ def soak(stack: stack_mod.Stack, seed: int, minutes: float) -> str:
         thread.join()
     failed = [one for one in workers if one.failure]
     if failed:
-        raise Broken(f'seed {seed}: server {failed[0].number} step '
+        raise Failed(f'seed {seed}: server {failed[0].number} step '
                      f'{failed[0].steps}: {failed[0].failure}')
     total = sum(one.steps for one in workers)
     return (f'{total} steps on {SERVERS} servers in {minutes:g} minutes, '

@@ -10,7 +10,16 @@ import socket
 import subprocess
 import time
 
-from e2e import ceph, config, database, lab as lab_mod, machine, processes
+from e2e import (
+    api,
+    ceph,
+    config,
+    database,
+    identity,
+    lab as lab_mod,
+    machine,
+    processes,
+)
 
 DRIVERS = pathlib.Path(__file__).parent / 'cinder_driver'
 QEMU_CONF = pathlib.Path('/etc/libvirt/qemu.conf')
@@ -44,8 +53,6 @@ class Stack:
 
     def up(self) -> None:
         """Bring up what is not up; safe to call again."""
-        # keystoneauth may just have been installed.
-        from e2e import api, identity
         began = time.monotonic()
         if self.lab.directory.exists() and not self._filled.exists():
             # An earlier bring-up died half way; what it left is not filled
@@ -64,8 +71,7 @@ class Stack:
         if self.lab.is_rbd():
             self.ceph.up()
             _log('Ceph is up')
-        self._wsgi('keystone', '/usr/bin/keystone-wsgi-public', 2,
-                   {'OS_KEYSTONE_CONFIG_DIR': f'{self.lab.etc}/keystone'})
+        self.start('keystone')
         self._wait_for_port('keystone')
         if new:
             identity.fill_keystone()
@@ -134,12 +140,51 @@ class Stack:
             self.procs.start(name, [name, '--config', str(conf)])
         processes.wait_until(lambda: virsh('list') is not None, 'libvirtd')
 
+    def start(self, name: str, env: dict[str, str] | None = None) -> None:
+        """Start one OpenStack service."""
+        etc = self.lab.etc
+        cinder = f'{etc}/cinder/cinder.conf'
+        nova_db = f'{etc}/nova/nova-db.conf'
+        wsgi: dict[str, tuple[str, int, dict[str, str], str]] = {
+            'keystone': ('keystone-wsgi-public', 2, {
+                'OS_KEYSTONE_CONFIG_DIR': f'{etc}/keystone'}, ''),
+            'placement': ('placement-api', 1, {
+                'OS_PLACEMENT_CONFIG_DIR': f'{etc}/placement'}, ''),
+            # Two workers each: Nova and Cinder call one another.
+            'nova-api': ('nova-api-wsgi', 2, {
+                'OS_NOVA_CONFIG_DIR': f'{etc}/nova',
+                'OS_NOVA_CONFIG_FILES':
+                    'api-paste.ini;nova.conf;nova-db.conf'}, ''),
+            'cinder-api': ('cinder-wsgi', 2, {}, cinder),
+            'cinder-empty': ('cinder-wsgi', 1, {},
+                             str(self.lab.empty_cinder_conf)),
+        }
+        daemons = {
+            'glance': ('glance-api', [f'{etc}/glance/glance-api.conf']),
+            'neutron': ('neutron-server', [f'{etc}/neutron/neutron.conf']),
+            'cinder-volume': ('cinder-volume', [cinder]),
+            'cinder-scheduler': ('cinder-scheduler', [cinder]),
+            'nova-conductor': ('nova-conductor',
+                               [str(self.lab.nova_conf), nova_db]),
+            'nova-scheduler': ('nova-scheduler',
+                               [str(self.lab.nova_conf), nova_db]),
+            'nova-compute': ('nova-compute', [str(self.lab.nova_conf)]),
+        }
+        if name in wsgi:
+            self._wsgi(name, *wsgi[name])
+            return
+        program, configurations = daemons[name]
+        if name == 'cinder-volume':
+            env = {'PYTHONPATH': str(DRIVERS)}
+        self.procs.start(name, [lab_mod.PYTHON, f'/usr/bin/{program}', *(
+            f'--config-file={path}' for path in configurations)], env=env)
+
     def _wsgi(self, name: str, script: str, workers: int,
-              env: dict[str, str], arguments: str = '') -> None:
+              env: dict[str, str], configuration: str) -> None:
         command = [
             'uwsgi', '--plugin', 'python3', '--need-app',
-            '--http-socket', f'127.0.0.1:{lab_mod.PORTS.get(name, 0)}',
-            '--wsgi-file', script, '--master', '--lazy-apps',
+            '--http-socket', f'127.0.0.1:{lab_mod.PORTS[name]}',
+            '--wsgi-file', f'/usr/bin/{script}', '--master', '--lazy-apps',
             '--processes', str(workers), '--threads', '1',
             '--enable-threads', '--thunder-lock', '--die-on-term',
             '--no-orphans', '--buffer-size', '65535',
@@ -147,56 +192,9 @@ class Stack:
             '--rem-header', 'Content-Length',
             '--add-header', 'Connection: close',
         ]
-        if name == 'cinder-empty':
-            command[5] = f'127.0.0.1:{lab_mod.EMPTY_CINDER_PORT}'
-        if arguments:
-            command += ['--pyargv', arguments]
+        if configuration:
+            command += ['--pyargv', f'--config-file {configuration}']
         self.procs.start(name, command, env=env)
-
-    def start(self, name: str, env: dict[str, str] | None = None) -> None:
-        """Start one OpenStack service."""
-        etc = self.lab.etc
-        python = lab_mod.PYTHON
-        cinder = ['--config-file', f'{etc}/cinder/cinder.conf']
-        nova = ['--config-file', str(self.lab.nova_conf)]
-        if name == 'placement':
-            self._wsgi(name, '/usr/bin/placement-api', 1,
-                       {'OS_PLACEMENT_CONFIG_DIR': f'{etc}/placement'})
-        elif name == 'nova-api':
-            # Two workers each: Nova and Cinder call one another.
-            self._wsgi(name, '/usr/bin/nova-api-wsgi', 2, {
-                'OS_NOVA_CONFIG_DIR': f'{etc}/nova',
-                'OS_NOVA_CONFIG_FILES':
-                    'api-paste.ini;nova.conf;nova-db.conf'})
-        elif name == 'cinder-api':
-            self._wsgi(name, '/usr/bin/cinder-wsgi', 2, {},
-                       ' '.join(cinder))
-        elif name == 'cinder-empty':
-            conf = config.write_empty_cinder(self.lab)
-            self._wsgi(name, '/usr/bin/cinder-wsgi', 1, {},
-                       f'--config-file {conf}')
-        elif name == 'glance':
-            self.procs.start(name, [
-                python, '/usr/bin/glance-api', '--config-file',
-                f'{etc}/glance/glance-api.conf'])
-        elif name == 'neutron':
-            self.procs.start(name, [
-                python, '/usr/bin/neutron-server', '--config-file',
-                f'{etc}/neutron/neutron.conf'])
-        elif name == 'cinder-volume':
-            self.procs.start(name, [python, f'/usr/bin/{name}', *cinder],
-                             env={'PYTHONPATH': str(DRIVERS)})
-        elif name == 'cinder-scheduler':
-            self.procs.start(name, [python, f'/usr/bin/{name}', *cinder])
-        elif name in ('nova-conductor', 'nova-scheduler'):
-            self.procs.start(name, [
-                python, f'/usr/bin/{name}', *nova,
-                '--config-file', f'{etc}/nova/nova-db.conf'])
-        elif name == 'nova-compute':
-            self.procs.start(name, [python, f'/usr/bin/{name}', *nova],
-                             env=env)
-        else:
-            raise ValueError(f'no service {name}')
 
     # -- down --------------------------------------------------------------
 

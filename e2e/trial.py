@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+import contextlib
 import dataclasses
 import datetime
+import os
 import pathlib
+import re
 from typing import Any
 
 from e2e import (
@@ -17,7 +20,6 @@ from e2e import (
     guest,
     lab as lab_mod,
     logs as logs_mod,
-    observe,
     plugin as plugin_mod,
     processes,
     stack as stack_mod,
@@ -69,6 +71,21 @@ class Suite(list[Scenario]):
         return register
 
 
+@dataclasses.dataclass(frozen=True)
+class View:
+    """One server as seen from five sides; volumes by their short names."""
+
+    status: str
+    #: Live block device mappings in Nova's database.
+    bdms: tuple[str, ...]
+    #: Cinder attachments that name the server, as ``name:status``.
+    attachments: tuple[str, ...]
+    #: Disks of the libvirt domain; None where there is no running domain.
+    domain: tuple[str, ...] | None
+    #: Disks that the guest reports itself; None where it is off.
+    guest: tuple[str, ...] | None
+
+
 class Trial:
     """The hands and eyes of one scenario.
 
@@ -90,16 +107,11 @@ class Trial:
         self.cloud = cloud_mod.Cloud(stack)
         self.compute = plugin_mod.Compute(stack)
         self.client = client.Client(stack.lab)
-        #: Further options of nova.conf, for the whole trial.
-        self.options: dict[str, dict[str, str]] = {}
         self.logs = logs_mod.Logs(stack.lab)
         self.volumes: dict[str, str] = {}
         #: The other server that has B by now.
         self.other: str | None = None
         self._names: dict[str, str] = {}
-        self.observer = observe.Observer(
-            self.cloud, self._names,
-            {size: name for name, size in SIZES.items()})
 
     # -- building ----------------------------------------------------------
 
@@ -154,7 +166,6 @@ class Trial:
 
     def restart(self, **options: dict[str, str]) -> None:
         """Start nova-compute anew, with these options more than usual."""
-        self.options = options
         self.compute.restart(self.plugin, options)
         self.logs.mark()
 
@@ -184,7 +195,9 @@ class Trial:
         return server
 
     def lose_attachment(self, server: str, volume: str) -> None:
-        self.cloud.lose_attachment(server, self.volumes[volume])
+        for one in self.cloud.attachments(server):
+            if one['volume_id'] == self.volumes[volume]:
+                self.cloud.delete_attachment(one['id'])
 
     def lose_volume(self, server: str, volume: str) -> None:
         self.lose_attachment(server, volume)
@@ -231,11 +244,11 @@ class Trial:
             'E2E_ACTION': action, 'E2E_SIGNALS': str(self.lab.run)}
         if at_start:
             self.stack.procs.stop('nova-compute')
-            self.compute.configure(self.plugin, self.options)
+            self.compute.configure(self.plugin, self.compute.extra)
             self.logs.mark()
             self.stack.start('nova-compute', environment)
             return
-        self.compute.restart(self.plugin, self.options, environment)
+        self.compute.restart(self.plugin, self.compute.extra, environment)
         self.logs.mark()
 
     def wait_killed(self, seconds: float = 60) -> None:
@@ -257,12 +270,64 @@ class Trial:
     def go_on(self) -> None:
         (self.lab.run / 'go').touch()
 
-    def restart_cinder_api(self) -> None:
-        self.stack.start('cinder-api')
-        processes.wait_until(
-            lambda: self.cloud.volume(self.volumes['root']), 'cinder-api')
+    @contextlib.contextmanager
+    def without_cinder(self) -> Iterator[None]:
+        """cinder-api is killed, and starts again at the end."""
+        self.stack.procs.kill('cinder-api')
+        try:
+            yield
+        finally:
+            self.stack.start('cinder-api')
+            processes.wait_until(
+                lambda: self.cloud.volume(self.volumes['root']), 'cinder-api')
 
-    # -- looking -----------------------------------------------------------
+    # -- looking, without changing anything --------------------------------
+
+    def _short(self, volume: Any) -> str:
+        return self._names.get(volume, str(volume))
+
+    def view(self, server: str) -> View:
+        shown = self.cloud.server(server)
+        running = self.domain(server)
+        return View(
+            status=shown['status'],
+            bdms=tuple(sorted(self._short(row['volume_id'])
+                              for row in database.bdm_rows(server))),
+            attachments=tuple(sorted(
+                f'{self._short(one["volume_id"])}:{one["status"]}'
+                for one in self.cloud.attachments(server))),
+            domain=running,
+            guest=self.guest(server) if running is not None else None,
+        )
+
+    def domain(self, server: str) -> tuple[str, ...] | None:
+        _, uri = self.cloud.where(server)
+        state = stack_mod.virsh('domstate', server, uri=uri)
+        if state is None or state.strip() != 'running':
+            return None
+        xml = stack_mod.virsh('dumpxml', server, uri=uri) or ''
+        return tuple(sorted(self._short(serial) for serial in re.findall(
+            r'<serial>([0-9a-f-]{36})</serial>', xml)))
+
+    def guest(self, server: str) -> tuple[str, ...] | None:
+        disks = self.cloud.guest_disks(server)
+        if disks is None:
+            return None
+        names = {size: name for name, size in SIZES.items()}
+        return tuple(sorted(names.get(size, f'{size} GiB') for size in disks))
+
+    def on_host(self, name: str) -> list[str]:
+        """What of a volume is left on this machine."""
+        volume = self.volumes[name]
+        if self.lab.is_rbd():
+            return ['watcher'] * self.stack.ceph.watchers(volume)
+        left = [device for device, path
+                in stack_mod.loop_devices(self.lab).items() if volume in path]
+        if os.path.lexists(self.lab.volumes / f'dev-{volume}'):
+            left.append('link')
+        return left
+
+    # -- what must be seen -------------------------------------------------
 
     def expect(self, server: str, status: str, disks: str,
                inside: str | None = None,
@@ -289,10 +354,10 @@ class Trial:
         attached = tuple(f'{name}:attached' for name in names)
         if attachments is not None:
             attached = tuple(sorted(attachments.split()))
-        wanted = observe.View(status=status, bdms=names,
+        wanted = View(status=status, bdms=names,
                               attachments=attached, domain=running,
                               guest=running)
-        seen = self.observer.view(server)
+        seen = self.view(server)
         if seen != wanted:
             fault = self.cloud.server(server).get('fault', {})
             raise Failed(f'server is {seen}\n  instead of {wanted}\n  '
@@ -300,12 +365,14 @@ class Trial:
 
     def expect_volume(self, name: str, status: str,
                       on_host: bool | None = None) -> None:
-        """Cinder's status, and whether anything is left on the host."""
-        volume = self.volumes[name]
-        seen = self.observer.volume(volume)
-        self.equal(f'status of {name}', seen, status)
+        """Cinder's status, ``gone`` where it knows no such volume, and whether
+        anything is left on the host.
+        """
+        seen = self.cloud.volume(self.volumes[name])
+        self.equal(f'status of {name}', seen['status'] if seen else 'gone',
+                   status)
         if on_host is not None:
-            left = self.observer.on_host(volume)
+            left = self.on_host(name)
             self.equal(f'{name} on the host {left}', bool(left), on_host)
 
     def expect_clean(self, server: str) -> None:
