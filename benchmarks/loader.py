@@ -149,8 +149,7 @@ def _show(result: report.Report,
                 ', '.join(found[DISABLED][0]['ours']),
                 found[DISABLED][0]['ours'] == [
                     'nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
-                    'nova_bdm_cleanup.plugin.loader',
-                    'nova_bdm_cleanup.plugin.switch'])
+                    'nova_bdm_cleanup.plugin.loader'])
 
 
 if __name__ == '__main__':

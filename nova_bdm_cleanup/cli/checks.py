@@ -29,7 +29,7 @@ from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
 from nova_bdm_cleanup.plugin import options
-from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.cli import novaconf, undo
-from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store.records import objects, Recorded, Records
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
 

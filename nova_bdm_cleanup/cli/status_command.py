@@ -15,7 +15,7 @@ from typing import Any
 
 from nova_bdm_cleanup import terminal, VERSION
 from nova_bdm_cleanup.cli import novaconf
-from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal, REMOVALS

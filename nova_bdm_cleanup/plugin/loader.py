@@ -13,7 +13,23 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from nova_bdm_cleanup.plugin.switch import enabled_option, GROUP
+GROUP = 'bdm_cleanup'
+
+
+def enabled_option() -> Any:
+    """``[bdm_cleanup] enabled``, which is read before all others."""
+    from oslo_config import cfg
+
+    return cfg.BoolOpt(
+        'enabled',
+        default=False,
+        help="""
+Clean up dangling block device mappings when a server is rebooted hard or
+started (see ``triggers``).
+
+The package does nothing in nova-compute until this is set. Restart
+nova-compute after changing it.
+""")
 
 
 class Loader:

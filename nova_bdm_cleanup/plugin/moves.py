@@ -34,7 +34,7 @@ from nova_bdm_cleanup.plugin.cleaning import (
     take_out,
 )
 from nova_bdm_cleanup.plugin.fit import DISKS, DISKS_TAKEN, Needs
-from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import DANGLING, Finding, Reason
 

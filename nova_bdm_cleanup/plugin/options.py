@@ -9,7 +9,7 @@ from typing import Any
 
 from oslo_config import cfg, types
 
-from nova_bdm_cleanup.plugin.switch import enabled_option, GROUP
+from nova_bdm_cleanup.plugin.loader import enabled_option, GROUP
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 
 #: Each word, what it lets be removed, and that in words.

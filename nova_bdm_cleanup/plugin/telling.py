@@ -12,7 +12,7 @@ from oslo_log import log as logging
 from nova_bdm_cleanup import prometheus
 from nova_bdm_cleanup.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.plugin import options
-from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.store.processes import Process

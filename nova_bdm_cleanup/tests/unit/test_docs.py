@@ -14,7 +14,7 @@ from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.cli import journal_command, status_command
 from nova_bdm_cleanup.fleet.issues import FleetReason
 from nova_bdm_cleanup.plugin import options, startup
-from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base
 from nova_bdm_cleanup.watch import lines as watch_lines

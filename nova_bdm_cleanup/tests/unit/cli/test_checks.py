@@ -17,7 +17,7 @@ from oslo_upgradecheck.upgradecheck import Code
 
 from nova_bdm_cleanup.cli import checks
 from nova_bdm_cleanup.plugin import options
-from nova_bdm_cleanup.plugin.switch import GROUP
+from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.tests.unit import base, loopback, running, wire
 
 

@@ -84,8 +84,7 @@ class LoaderTest(base.TestCase):
             seen = self.load(*lines)
             self.assertEqual(
                 ['nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
-                 'nova_bdm_cleanup.plugin.loader',
-                 'nova_bdm_cleanup.plugin.switch'],
+                 'nova_bdm_cleanup.plugin.loader'],
                 self.ours(seen['loaded']))
             self.assertIsNone(seen['error'])
 
