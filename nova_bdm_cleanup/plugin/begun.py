@@ -21,19 +21,13 @@ def swaps(context: Any, server: str) -> tuple[Swap, ...]:
                        _actions(context, server))
 
 
-def may_hide_a_swap(context: Any, server: str) -> bool:
-    """Whether the guest of a server may have a new disk by a swap."""
-    return _may_hide(context, instance_actions.SWAP_VOLUME, server)
+def may_hide(context: Any, kind: str, server: str) -> bool:
+    """Whether the guest of a server may have a new disk that no row names.
 
+    Of what died nobody ever writes the end; but the guest has lost the disk
+    when the server was stopped since then.
 
-def may_hide_an_attach(context: Any, server: str) -> bool:
-    """Whether the guest of a server may have a new disk by an attach."""
-    return _may_hide(context, instance_actions.ATTACH_VOLUME, server)
-
-
-def _may_hide(context: Any, kind: str, server: str) -> bool:
-    """Of what died nobody ever writes the end; but the guest has lost the
-    disk when the server was stopped since then.
+    :param kind: the action of Nova that brought it, a swap or an attach
     """
     actions = _actions(context, server)
     stops = [action.start_time for action in actions

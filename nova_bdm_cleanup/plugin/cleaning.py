@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+import contextlib
 from typing import Any, Callable, TypeVar
 
 from nova import objects
 import nova.conf
+from oslo_log import log as logging
 
 from nova_bdm_cleanup.cleanup import cleaner, loglines
 from nova_bdm_cleanup.cleanup.tally import SINCE_START
@@ -19,8 +21,29 @@ from nova_bdm_cleanup.rules.facts import Bdm, Plan, Server
 from nova_bdm_cleanup.store.journal import Journal
 
 CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
+
+
+@contextlib.contextmanager
+def harmless(trigger: Trigger, instance: Any) -> Iterator[None]:
+    """Whatever is wrong with a cleanup, Nova goes on with what was asked."""
+    try:
+        yield
+    except Exception:
+        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
+                      instance=instance)
+
+
+def withhold(manager: Any, context: Any, instance: Any, bdms: Any,
+             trigger: Trigger) -> None:
+    """Clean up, and take from a list what the driver must not connect.
+
+    Never fails; what it is given is what :func:`clean` is given.
+    """
+    with harmless(trigger, instance):
+        take_out(bdms, clean(manager, context, instance, bdms, trigger))
 
 
 def clean(manager: Any, context: Any, instance: Any, bdms: Any,
@@ -38,15 +61,11 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
     :returns: the uuids of the mappings that the driver must not connect
     """
     booting = boot.current()
-    if booting is None:
-        cleaning = Cleaning(manager, context, instance, trigger, seen=seen)
-        return cleaning.run(bdms)
-    if not booting.allows():
+    if booting is not None and not booting.allows():
         return frozenset()
-    cleaning = Cleaning(manager, context, instance, trigger, booting.share)
-    with booting.spend():
-        withheld = cleaning.run(bdms)
-    if cleaning.cleaner.unanswered is not None:
+    cleaning = Cleaning(manager, context, instance, trigger, seen)
+    withheld = cleaning.run(bdms)
+    if booting is not None and cleaning.cleaner.unanswered is not None:
         booting.asked_in_vain(
             cleaning.cleaner.unanswered, lambda seconds: access.cinder_for(
                 context, instance, Deadline(seconds, option=boot.SHARE)))
@@ -69,20 +88,21 @@ def take_out(bdms: Any, uuids: Collection[str]) -> None:
 
 
 class Cleaning:
-    """A cleanup put together.
+    """A cleanup put together, with what :func:`clean` is given.
 
-    :param share: of the time that many servers have together, in seconds
+    At the start of nova-compute all servers share the time that it has.
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,
-                 trigger: Trigger, share: float | None = None,
+                 trigger: Trigger,
                  seen: Collection[tuple[str, str]] | None = None) -> None:
         settings = options.settings(CONF)
         limits = [(settings.policy.timeout, 'timeout')]
         if trigger.longest is not None:
             limits.append((trigger.longest, 'timeout'))
-        if share is not None:
-            limits.append((share, boot.SHARE))
+        self._boot = boot.current()
+        if self._boot is not None:
+            limits.append((self._boot.share, boot.SHARE))
         seconds, option = min(limits)
         deadline = Deadline(seconds, option=option)
         self._trigger = trigger
@@ -111,6 +131,7 @@ class Cleaning:
 
     def _ask(self, act: Callable[[Server, Sequence[Bdm]], T],
              bdms: Any) -> T:
-        result = act(self.host.known_server(), self.host.adopt(bdms))
+        with self._boot.spend() if self._boot else contextlib.nullcontext():
+            result = act(self.host.known_server(), self.host.adopt(bdms))
         SINCE_START.looked(self._trigger.name, self.cleaner.asking)
         return result

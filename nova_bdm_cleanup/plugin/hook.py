@@ -27,7 +27,6 @@ from nova_bdm_cleanup.plugin import boot, cleaning, fit, options, presence
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-_lock = threading.Lock()
 _replaced: dict[str, Any] = {}
 #: Of the triggers whose hooks are installed.
 _names: list[str] = []
@@ -43,44 +42,43 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
     :param names: of the triggers
     :param sweeps: servers that are off are to be swept
     """
-    with _lock:
-        if _replaced:
-            return
-        _names[:] = names
-        methods = vars(nova_manager.ComputeManager)
-        # Whether Nova reads the mappings again after the cleanup.
-        reads_again = False
-        if triggers.HARD_REBOOT.name in names:
-            builtin = _replaced[fit.CLEANUP] = methods.get(fit.CLEANUP)
-            if builtin is not None:
-                # Whoever unwraps it finds Nova's.
-                functools.update_wrapper(
-                    _delete_dangling_bdms, builtin, assigned=(), updated=())
-            setattr(nova_manager.ComputeManager, fit.CLEANUP,
-                    _delete_dangling_bdms)
-            if builtin is None:
-                _wrap(fit.REBOOT, functools.partial(
-                    _cleaning_before, triggers.HARD_REBOOT))
-                reads_again = True
-        for trigger, method in ((triggers.START, fit.START),
-                                (triggers.HOST_BOOT, fit.RESUME)):
-            if trigger.name in names:
-                _wrap(method, functools.partial(_cleaning_before, trigger))
-                reads_again = True
-        if (sweeps or triggers.START.name in names) and (
-                not fit.differences_for(triggers.SWEEP.name)):
-            from nova_bdm_cleanup.plugin import sweeping
+    if _replaced:
+        return
+    _names[:] = names
+    methods = vars(nova_manager.ComputeManager)
+    # Whether Nova reads the mappings again after the cleanup.
+    reads_again = False
+    if triggers.HARD_REBOOT.name in names:
+        builtin = _replaced[fit.CLEANUP] = methods.get(fit.CLEANUP)
+        if builtin is not None:
+            # Whoever unwraps it finds Nova's.
+            functools.update_wrapper(
+                _delete_dangling_bdms, builtin, assigned=(), updated=())
+        setattr(nova_manager.ComputeManager, fit.CLEANUP,
+                _delete_dangling_bdms)
+        if builtin is None:
+            _wrap(fit.REBOOT, functools.partial(
+                _cleaning_before, triggers.HARD_REBOOT))
+            reads_again = True
+    for trigger, method in ((triggers.START, fit.START),
+                            (triggers.HOST_BOOT, fit.RESUME)):
+        if trigger.name in names:
+            _wrap(method, functools.partial(_cleaning_before, trigger))
+            reads_again = True
+    if (sweeps or triggers.START.name in names) and (
+            not fit.differences_for(triggers.SWEEP.name)):
+        from nova_bdm_cleanup.plugin import sweeping
 
-            _wrap(fit.START, sweeping.waiting)
-        if set(names) - set(triggers.BRINGS_BACK):
-            from nova_bdm_cleanup.plugin import moves
+        _wrap(fit.START, sweeping.waiting)
+    if set(names) - set(triggers.BRINGS_BACK):
+        from nova_bdm_cleanup.plugin import moves
 
-            for name, wrap in moves.wraps(names):
-                _wrap(name, wrap)
-        if reads_again:
-            _wrap(fit.DISKS, _without_withheld)
-        if fit.BOOT in methods:
-            _wrap(fit.BOOT, _booting)
+        for name, wrap in moves.wraps(names):
+            _wrap(name, wrap)
+    if reads_again:
+        _wrap(fit.DISKS, _without_withheld)
+    if fit.BOOT in methods:
+        _wrap(fit.BOOT, _booting)
 
 
 def _wrap(name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
@@ -97,13 +95,12 @@ def can_sweep() -> bool:
 
 def uninstall() -> None:
     """Give the class its own methods back."""
-    with _lock:
-        for name, original in _replaced.items():
-            if original is None:
-                delattr(nova_manager.ComputeManager, name)
-            else:
-                setattr(nova_manager.ComputeManager, name, original)
-        _replaced.clear()
+    for name, original in _replaced.items():
+        if original is None:
+            delattr(nova_manager.ComputeManager, name)
+        else:
+            setattr(nova_manager.ComputeManager, name, original)
+    _replaced.clear()
 
 
 # Reboots
@@ -121,16 +118,11 @@ def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
     :param bdms: its BlockDeviceMappingList; what the driver must not connect
         is taken out
     """
-    try:
-        # A soft reboot keeps the domain: the guest would go on with the disk.
-        is_hard = instance.task_state in triggers.HARD_REBOOT.states
-        cleaning.take_out(bdms, cleaning.clean(
-            self, context, instance, bdms,
-            triggers.HARD_REBOOT if is_hard else triggers.SOFT_REBOOT))
-    except Exception:
-        # Whatever is wrong with the cleanup, the user asked for a reboot.
-        LOG.exception('bdm-cleanup failed; the reboot goes on',
-                      instance=instance)
+    # A soft reboot keeps the domain: the guest would go on with the disk.
+    is_hard = instance.task_state in triggers.HARD_REBOOT.states
+    cleaning.withhold(
+        self, context, instance, bdms,
+        triggers.HARD_REBOOT if is_hard else triggers.SOFT_REBOOT)
 
 
 # Where Nova reads the mappings by itself, after the cleanup
@@ -144,11 +136,8 @@ def _cleaning_before(trigger: Trigger, original: Callable[..., Any]
     @functools.wraps(original)
     def bring_back(self: Any, context: Any, instance: Any,
                    *args: Any, **kwargs: Any) -> Any:
-        try:
+        with cleaning.harmless(trigger, instance):
             _clean_before(self, context.elevated(), instance, trigger)
-        except Exception:
-            LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
-                          instance=instance)
         try:
             return original(self, context, instance, *args, **kwargs)
         finally:

@@ -19,6 +19,7 @@ from nova.virt import block_device
 from nova.virt.libvirt.driver import LibvirtDriver
 from os_brick import encryptors
 from os_brick.initiator import utils as brick_utils
+from oslo_concurrency import lockutils
 from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
@@ -33,19 +34,10 @@ from nova_bdm_cleanup.plugin import (
     begun,
     devices,
     guests,
-    locks,
     sessions,
 )
 from nova_bdm_cleanup.plugin.neighbours import Neighbours
-from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Bdm,
-    Finding,
-    Reason,
-    Server,
-    Swap,
-)
+from nova_bdm_cleanup.rules import facts, spelling
 
 LOG = logging.getLogger(__name__)
 
@@ -76,21 +68,21 @@ class NovaHost:
         self._rows: dict[str, Any] = {}
         self._disconnected: set[str] = set()
 
-    def known_server(self) -> Server:
+    def known_server(self) -> facts.Server:
         """The server as the request brought it along."""
-        return Server(uuid=spelling.identifier(self._instance.uuid),
-                      host=self._manager.host,
-                      project=self._instance.project_id,
-                      is_offloaded=self._trigger.is_hostless)
+        return facts.Server(
+            uuid=spelling.identifier(self._instance.uuid),
+            host=self._manager.host, project=self._instance.project_id,
+            is_offloaded=self._trigger.is_hostless)
 
-    def adopt(self, bdms: Any) -> tuple[Bdm, ...]:
+    def adopt(self, bdms: Any) -> tuple[facts.Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
         self._rows = {bdm.uuid: bdm for bdm in bdms}
         return tuple(mapping_of(bdm) for bdm in bdms)
 
     # What is so
 
-    def server(self) -> Server | None:
+    def server(self) -> facts.Server | None:
         try:
             instance = objects.Instance.get_by_uuid(
                 self._context, self._instance.uuid,
@@ -113,11 +105,11 @@ class NovaHost:
                 or spelling.host(instance.host)
                 == spelling.host(self._manager.host))
 
-    def bdms(self) -> tuple[Bdm, ...]:
+    def bdms(self) -> tuple[facts.Bdm, ...]:
         return self.adopt(objects.BlockDeviceMappingList.get_by_instance_uuid(
             self._context, self._instance.uuid))
 
-    def former(self, attachment: Attachment) -> Bdm | None:
+    def former(self, attachment: facts.Attachment) -> facts.Bdm | None:
         # Only Nova writes the ids of attachments into its rows, and as long
         # as Cinder has the attachment, the back end keeps its address.
         rows = [row for row in
@@ -137,13 +129,13 @@ class NovaHost:
     def witnesses(self) -> Iterable[str]:
         return self._neighbours.volumes()
 
-    def swaps(self) -> tuple[Swap, ...]:
+    def swaps(self) -> tuple[facts.Swap, ...]:
         return begun.swaps(self._context, self._instance.uuid)
 
     def used_by_others(self, volume_id: str) -> bool:
         return self._neighbours.have_volume(volume_id)
 
-    def is_reused(self, bdm: Bdm,
+    def is_reused(self, bdm: facts.Bdm,
                   is_attached: Callable[[Claim], bool]) -> bool:
         return self._neighbours.have_address(
             bdm.volume_id, addresses.named_by(self._connection_info(bdm)),
@@ -154,10 +146,8 @@ class NovaHost:
 
     # What is done
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        with locks.hold(self._instance.uuid, self._deadline):
-            yield
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        return hold_lock(self._instance.uuid, self._deadline)
 
     def prepare(self) -> None:
         # The first thing that Nova asks others for in its own reboot.  Should
@@ -196,7 +186,7 @@ class NovaHost:
         with brick_utils.guard_connection(self._sharing(volume_id)):
             yield
 
-    def disconnect(self, bdm: Bdm) -> bool:
+    def disconnect(self, bdm: facts.Bdm) -> bool:
         connection_info = self._connection_info(bdm)
         if not connection_info:
             raise ValueError('the connection information of mapping %s cannot '
@@ -215,28 +205,27 @@ class NovaHost:
         self._disconnected.add(bdm.uuid)
         return here is not None
 
-    def _disconnect_all(self, bdm: Bdm, connection_info: dict[str, Any],
+    def _disconnect_all(self, bdm: facts.Bdm, connection_info: dict[str, Any],
                         before: Mapping[str, str]) -> None:
+        error: Exception | None = None
         try:
             self._disconnect(bdm, connection_info)
         except Exception as exc:
-            left = devices.left(before)
-            if left:
-                raise StillConnected('%s (%s)' % (
-                    devices.advice(left, before), exc)) from exc
-            if not before:
-                raise
+            error = exc
+        left = devices.left(before)
+        if left:
+            raise StillConnected('%s (%s)' % (
+                devices.advice(left, before),
+                error or 'no error was reported')) from error
+        if error and not before:
+            raise error
+        if error:
             LOG.info('bdm-cleanup: %s is gone all the same, although '
                      'disconnecting it failed: %s',
                      ', '.join('/dev/' + name for name in sorted(before)),
-                     loglines.masked(exc), instance=self._instance)
-        else:
-            left = devices.left(before)
-            if left:
-                raise StillConnected('%s (no error was reported)'
-                                     % devices.advice(left, before))
+                     loglines.masked(error), instance=self._instance)
 
-    def undefine(self, bdm: Bdm) -> None:
+    def undefine(self, bdm: facts.Bdm) -> None:
         others = [row for row in
                   objects.BlockDeviceMappingList.get_by_instance_uuid(
                       self._context, self._instance.uuid)
@@ -251,10 +240,10 @@ class NovaHost:
                 self._connection_info(bdm).get('data', {}).get('device_path'),
                 {spelling.device(row.device_name) for row in others})
 
-    def destroy(self, bdm: Bdm) -> None:
+    def destroy(self, bdm: facts.Bdm) -> None:
         self._rows[bdm.uuid].destroy()
 
-    def tidy(self, bdm: Bdm) -> None:
+    def tidy(self, bdm: facts.Bdm) -> None:
         row = self._rows[bdm.uuid]
         try:
             self._delete_secret(bdm)
@@ -269,7 +258,7 @@ class NovaHost:
 
     # What is told
 
-    def row(self, bdm: Bdm) -> Mapping[str, Any]:
+    def row(self, bdm: facts.Bdm) -> Mapping[str, Any]:
         row = self._rows[bdm.uuid]
         return {name: _plain(getattr(row, name)) for name in row.fields
                 if name not in ('connection_info', 'instance')
@@ -283,12 +272,12 @@ class NovaHost:
                 'plugin': VERSION,
                 'nova': nova_version.version_string()}
 
-    def report(self, finding: Finding) -> None:
+    def report(self, finding: facts.Finding) -> None:
         # The name is the only part of an event that every microversion and
         # every user is shown.
         event = 'bdm_cleanup removed %s (%s)' % (
             'mapping %s of volume %s' % (finding.bdm.uuid, finding.volume_id)
-            if finding.bdm and finding.reason is Reason.DUPLICATE_MAPPING
+            if finding.bdm and finding.reason is facts.Reason.DUPLICATE_MAPPING
             else 'volume %s' % finding.volume_id if finding.bdm
             else 'attachment %s' % finding.attachment_id, finding.reason)
         self.show(event)
@@ -301,10 +290,11 @@ class NovaHost:
         objects.InstanceActionEvent.event_finish(
             self._context, self._instance.uuid, event, want_result=False)
 
-    def _connection_info(self, bdm: Bdm) -> dict[str, Any]:
+    def _connection_info(self, bdm: facts.Bdm) -> dict[str, Any]:
         return addresses.parse(self._rows[bdm.uuid].connection_info)
 
-    def _disconnect(self, bdm: Bdm, connection_info: dict[str, Any]) -> None:
+    def _disconnect(self, bdm: facts.Bdm,
+                    connection_info: dict[str, Any]) -> None:
         driver = self._manager.driver
         encryption = self._encryption(connection_info, bdm.volume_id)
         if _is_libvirt(driver):
@@ -335,7 +325,7 @@ class NovaHost:
             return {'shared_targets': False}
         return volume
 
-    def _delete_secret(self, bdm: Bdm) -> None:
+    def _delete_secret(self, bdm: facts.Bdm) -> None:
         driver = self._manager.driver
         usage_id = block_device.get_volume_id(self._connection_info(bdm))
         if usage_id and _is_libvirt(driver) and (
@@ -377,9 +367,27 @@ class NovaHost:
         return metadata
 
 
-def server_of(instance: Any, host: str) -> Server:
+@contextlib.contextmanager
+def hold_lock(name: str, deadline: Deadline) -> Iterator[None]:
+    """Hold the lock that ``nova.utils.synchronized(name)`` takes.
+
+    :raises TimedOut: when somebody else holds it for longer than there is
+        time
+    """
+    what = "waiting for Nova's lock of the server"
+    deadline.check(what)
+    lock = lockutils.internal_lock(name)
+    if not lock.acquire(timeout=deadline.remaining):
+        raise deadline.exceeded(what)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def server_of(instance: Any, host: str) -> facts.Server:
     """A Nova instance, read with its metadata, as the rules take it."""
-    return Server(
+    return facts.Server(
         uuid=spelling.identifier(instance.uuid),
         project=instance.project_id,
         host=host,
@@ -388,9 +396,9 @@ def server_of(instance: Any, host: str) -> Server:
         locked_by_admin=instance.locked_by == 'admin')
 
 
-def mapping_of(row: Any) -> Bdm:
+def mapping_of(row: Any) -> facts.Bdm:
     """A row of Nova's block device mappings as the rules take it."""
-    return Bdm(
+    return facts.Bdm(
         uuid=row.uuid,
         source_type=row.source_type,
         destination_type=row.destination_type,

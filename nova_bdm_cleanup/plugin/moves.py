@@ -13,7 +13,6 @@ the other disks stay attached.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-import contextlib
 import functools
 import inspect
 import threading
@@ -26,13 +25,8 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup.cleanup import actions, loglines, move_triggers
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.plugin import boot
-from nova_bdm_cleanup.plugin.cleaning import (
-    clean,
-    Cleaning,
-    mappings,
-    take_out,
-)
+from nova_bdm_cleanup.plugin import boot, cleaning
+from nova_bdm_cleanup.plugin.cleaning import Cleaning
 from nova_bdm_cleanup.plugin.fit import DISKS, DISKS_TAKEN, Needs
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.rules import spelling
@@ -165,14 +159,15 @@ def _before_the_driver(triggers: Mapping[str | None, Trigger],
                 refresh_conn_info
                 or instance.task_state == task_states.MIGRATING):
             trigger = move_triggers.EVACUATE
-            bdms = mappings(context, instance)
+            bdms = cleaning.mappings(context, instance)
         if trigger is None or refresh_conn_info:
             pass
         elif bdms is None and instance.task_state == _FIRST:
             # nova-compute died in a move and takes it back at its start: it
             # starts the guest by the addresses that are stored.
-            bdms = mappings(context, instance)
-            _withhold(self, context, instance, bdms, trigger)
+            bdms = cleaning.mappings(context, instance)
+            cleaning.withhold(
+                self, context.elevated(), instance, bdms, trigger)
         elif bdms is not None:
             kept = _neighbours_disks(self, context, instance, bdms, trigger)
             if kept:
@@ -197,41 +192,35 @@ def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
     booting = boot.current()
     if booting is not None and not booting.allows():
         return frozenset()
-    try:
-        cleaning = Cleaning(manager, context.elevated(), instance, trigger,
-                            booting.share if booting else None)
-        if cleaning.observes:
+    with cleaning.harmless(trigger, instance):
+        cleanup = Cleaning(manager, context.elevated(), instance, trigger)
+        if cleanup.observes:
             return frozenset()
-        with booting.spend() if booting else contextlib.nullcontext():
-            plan = cleaning.foresee(bdms)
-        dangling = list(filter(_dangles, plan.findings))
-        _foreseen.last = instance.uuid, cleaning, dangling
+        dangling = list(filter(_dangles, cleanup.foresee(bdms).findings))
+        _foreseen.last = instance.uuid, cleanup, dangling
         is_first = instance.task_state == _FIRST
         for finding in dangling:
-            obstacle = _not_to_disconnect(cleaning, finding)
+            obstacle = _not_to_disconnect(cleanup, finding)
             if is_first and (obstacle or not finding.is_due):
                 obstacles.append((finding, obstacle))
             elif obstacle and finding.bdm:
-                cleaning.lines.left(finding, obstacle)
+                cleanup.lines.left(finding, obstacle)
                 kept.add(finding.bdm.uuid)
-    except Exception:
-        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
-                      instance=instance)
     if obstacles:
         # The guest still runs, and nothing has been changed.
         raise exception.InstanceFaultRollback(
-            _refusal(cleaning, instance, obstacles))
+            _refusal(cleanup, instance, obstacles))
     return frozenset(kept)
 
 
-def _not_to_disconnect(cleaning: Cleaning, finding: Finding) -> str:
+def _not_to_disconnect(cleanup: Cleaning, finding: Finding) -> str:
     """Why the driver must not disconnect a disk; empty: it may."""
     bdm = finding.bdm
     if bdm is None or not bdm.has_connection_info:
         return ''
     try:
         return actions.obstacle_to_disconnect(
-            cleaning.host, cleaning.cinder, bdm)
+            cleanup.host, cleanup.cinder, bdm)
     except Exception as exc:
         # Undecided.  A disk too many on a host is less harm than one too few.
         return loglines.masked(exc)
@@ -242,44 +231,41 @@ def _after_the_driver(triggers: Mapping[str | None, Trigger],
     """The guest is off and its disks are disconnected; Cinder is next."""
     trigger = triggers.get(given['instance'].task_state)
     if trigger is not None:
-        _remove(given['self'], given['context'], given['instance'],
-                given['bdms'], trigger)
+        _remove(given, trigger)
 
 
-def _remove(manager: Any, context: Any, instance: Any, bdms: Any,
-            trigger: Trigger) -> None:
+def _remove(given: Mapping[str, Any], trigger: Trigger) -> None:
     """Remove what dangles.
 
     :raises InstanceUnacceptable: when some of it is still there
     """
+    instance, bdms = given['instance'], given['bdms']
     before: tuple[Any, Any, Sequence[Finding]] = getattr(
         _foreseen, 'last', None) or (None, None, ())
-    server, cleaning, foreseen = before
+    server, cleanup, foreseen = before
     _foreseen.last = None
     looked_at: set[str] = set()
     left = []
-    try:
-        cleaning = Cleaning(manager, context.elevated(), instance, trigger)
-        cleaning.run(bdms)
-        removed = cleaning.cleaner.removed
+    with cleaning.harmless(trigger, instance):
+        cleanup = Cleaning(
+            given['self'], given['context'].elevated(), instance, trigger)
+        cleanup.run(bdms)
+        removed = cleanup.cleaner.removed
         # Whoever comes next reads the rows anew.
-        take_out(bdms, removed)
-        for finding in cleaning.cleaner.plan.findings:
+        cleaning.take_out(bdms, removed)
+        for finding in cleanup.cleaner.plan.findings:
             if finding.bdm:
                 looked_at.add(finding.bdm.uuid)
-                if (_dangles(finding) and not cleaning.observes
+                if (_dangles(finding) and not cleanup.observes
                         and finding.bdm.uuid not in removed):
                     left.append((finding, ''))
-    except Exception:
-        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
-                      instance=instance)
     if server == instance.uuid:
         # No answer takes back what was seen a moment ago.
         left += [(finding, 'it could not be looked at again')
                  for finding in foreseen
                  if finding.bdm and finding.bdm.uuid not in looked_at]
     if left:
-        raise _refusal(cleaning, instance, left)
+        raise _refusal(cleanup, instance, left)
 
 
 # On the host that the server comes to
@@ -289,25 +275,18 @@ def _before_an_unshelve(given: Mapping[str, Any]) -> None:
     """The volumes of a server that is on no host are about to be connected."""
     # Builds and rebuilds come here, too.
     if given['instance'].vm_state == vm_states.SHELVED_OFFLOADED:
-        _withhold(given['self'], given['context'], given['instance'],
-                  given['bdms'], move_triggers.UNSHELVE)
+        _withhold(given, move_triggers.UNSHELVE)
 
 
 def _before_an_evacuation(given: Mapping[str, Any]) -> None:
     """A server is about to be made anew, whose host is dead."""
     if given.get('evacuate'):
-        _withhold(given['self'], given['context'], given['instance'],
-                  given['bdms'], move_triggers.EVACUATE)
+        _withhold(given, move_triggers.EVACUATE)
 
 
-def _withhold(manager: Any, context: Any, instance: Any, bdms: Any,
-              trigger: Trigger) -> None:
-    try:
-        take_out(bdms, clean(
-            manager, context.elevated(), instance, bdms, trigger))
-    except Exception:
-        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
-                      instance=instance)
+def _withhold(given: Mapping[str, Any], trigger: Trigger) -> None:
+    cleaning.withhold(given['self'], given['context'].elevated(),
+                      given['instance'], given['bdms'], trigger)
 
 
 # Where the guest goes on
@@ -322,30 +301,27 @@ def _refuse_to_migrate(given: Mapping[str, Any]) -> None:
     """
     context, instance = given['ctxt'], given['instance']
     obstacles = []
-    try:
+    with cleaning.harmless(move_triggers.LIVE_MIGRATION, instance):
         refuses_all = CONF[GROUP].live_migration_refuse == 'all'
-        cleaning = Cleaning(given['self'], context.elevated(), instance,
-                            move_triggers.LIVE_MIGRATION)
-        bdms = mappings(context, instance)
-        if cleaning.observes:
-            cleaning.run(bdms)
+        cleanup = Cleaning(given['self'], context.elevated(), instance,
+                           move_triggers.LIVE_MIGRATION)
+        bdms = cleaning.mappings(context, instance)
+        if cleanup.observes:
+            cleanup.run(bdms)
             return
-        plan = cleaning.foresee(bdms)
-        dangling = [(finding, _whose(cleaning, finding, instance))
-                    for finding in plan.findings if _dangles(finding)]
+        dangling = [(finding, _whose(cleanup, finding, instance))
+                    for finding in cleanup.foresee(bdms).findings
+                    if _dangles(finding)]
         obstacles = [(finding, whose) for finding, whose in dangling
                      if refuses_all or whose]
-    except Exception:
-        LOG.exception('bdm-cleanup failed; %s',
-                      move_triggers.LIVE_MIGRATION.goes_on, instance=instance)
     if obstacles:
         raise exception.MigrationPreCheckError(reason=_told(
-            cleaning, instance, obstacles))
+            cleanup, instance, obstacles))
 
 
-def _whose(cleaning: Cleaning, finding: Finding, instance: Any) -> str:
+def _whose(cleanup: Cleaning, finding: Finding, instance: Any) -> str:
     """That a disk is another project's, or not free; empty: it is neither."""
-    volume = cleaning.cleaner.volumes.get(finding.volume_id or '')
+    volume = cleanup.cleaner.volumes.get(finding.volume_id or '')
     if volume is None:
         return ''
     if not spelling.is_same(volume.project or '', instance.project_id):
@@ -365,15 +341,15 @@ def _dangles(finding: Finding) -> bool:
         finding.withheld not in _TOLERATED)
 
 
-def _refusal(cleaning: Cleaning, instance: Any,
+def _refusal(cleanup: Cleaning, instance: Any,
              obstacles: Sequence[tuple[Finding, str]]) -> Exception:
     error: Exception = exception.InstanceUnacceptable(
         instance_id=instance.uuid,
-        reason=_told(cleaning, instance, obstacles))
+        reason=_told(cleanup, instance, obstacles))
     return error
 
 
-def _told(cleaning: Cleaning, instance: Any,
+def _told(cleanup: Cleaning, instance: Any,
           obstacles: Sequence[tuple[Finding, str]]) -> str:
     """Say in the log and in an event what is in the way, and in a text what
     to do.
@@ -382,11 +358,11 @@ def _told(cleaning: Cleaning, instance: Any,
     for finding, obstacle in obstacles:
         why = '; '.join(filter(None, (
             finding.explanation, finding.obstacle, obstacle)))
-        cleaning.lines.refused(finding, why)
+        cleanup.lines.refused(finding, why)
         reasons.append('volume %s is in the way (%s: %s)' % (
             finding.volume_id, finding.reason, why))
         try:
-            cleaning.host.show('bdm_cleanup refused: volume %s (%s)' % (
+            cleanup.host.show('bdm_cleanup refused: volume %s (%s)' % (
                 finding.volume_id, finding.reason))
         except Exception:
             LOG.debug('no instance action event', exc_info=True)

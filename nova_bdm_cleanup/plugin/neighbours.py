@@ -14,7 +14,7 @@ import datetime
 from typing import Any, Callable
 
 from nova import exception, objects
-from nova.compute import task_states
+from nova.compute import instance_actions, task_states
 from oslo_utils import timeutils
 
 from nova_bdm_cleanup.cleanup.ports import Claim, Undecided
@@ -108,7 +108,9 @@ class Neighbours:
         here, moving = self._here()
         # Its own disks are here, or were: it is who asks.
         moving.discard(self._instance.uuid)
-        moving |= set(self._swapping(here - moving))
+        moving |= {uuid for uuid in here - moving - {self._instance.uuid}
+                   if begun.may_hide(
+                       self._context, instance_actions.SWAP_VOLUME, uuid)}
         rows = [row for row in
                 objects.BlockDeviceMappingList.get_by_instance_uuids(
                     self._context, sorted(here | moving))
@@ -161,13 +163,6 @@ class Neighbours:
                 return
             marker = page[-1].uuid
 
-    def _swapping(self, servers: Iterable[str]) -> Iterator[str]:
-        """Servers with a swap of volumes that has not ended."""
-        for uuid in servers:
-            if uuid != self._instance.uuid and begun.may_hide_a_swap(
-                    self._context, uuid):
-                yield uuid
-
     def _check_attaches(self, rows: Iterable[Any]) -> None:
         """Nova connects a volume before it writes down where.
 
@@ -179,8 +174,9 @@ class Neighbours:
             if row.connection_info is None and row.attachment_id and (
                     _is_young(row)
                     or row.instance_uuid != self._instance.uuid
-                    and begun.may_hide_an_attach(
-                        self._context, row.instance_uuid)):
+                    and begun.may_hide(
+                        self._context, instance_actions.ATTACH_VOLUME,
+                        row.instance_uuid)):
                 raise Undecided(
                     'volume %s is being attached to server %s on this host, '
                     'and has no address yet' % (row.volume_id,

@@ -76,16 +76,13 @@ class NovaNode:
               seen: Collection[tuple[str, str]]) -> None:
         instance = self._instances[server]
         begun = time.monotonic()
-        try:
-            with sweeping.going_on(instance.uuid):
-                cleaning.clean(
-                    self._manager, self._context, instance,
-                    cleaning.mappings(self._context, instance),
-                    triggers.SWEEP, seen)
-        except Exception:
-            # Others are waiting for their turn.
-            LOG.exception('bdm-cleanup failed; %s', triggers.SWEEP.goes_on,
-                          instance=instance)
+        # Others are waiting for their turn.
+        with cleaning.harmless(triggers.SWEEP, instance), \
+                sweeping.going_on(instance.uuid):
+            cleaning.clean(
+                self._manager, self._context, instance,
+                cleaning.mappings(self._context, instance),
+                triggers.SWEEP, seen)
         seconds = time.monotonic() - begun
         if seconds > (triggers.SWEEP.longest or seconds):
             LOG.warning(

@@ -10,7 +10,7 @@ from nova import utils
 import testtools
 
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
-from nova_bdm_cleanup.plugin import locks
+from nova_bdm_cleanup.plugin import host
 from nova_bdm_cleanup.tests.cloud import fixture, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -20,14 +20,14 @@ class LockTest(testtools.TestCase):
 
     def test_taken_and_given_back(self):
         for _ in range(2):
-            with locks.hold('a-server', Deadline(1)):
+            with host.hold_lock('a-server', Deadline(1)):
                 self.assertFalse(self._is_free('a-server'))
                 self.assertTrue(self._is_free('another-server'))
         self.assertTrue(self._is_free('a-server'))
 
     def test_given_back_when_something_fails(self):
         def fail():
-            with locks.hold('a-server', Deadline(1)):
+            with host.hold_lock('a-server', Deadline(1)):
                 raise KeyError('a bug')
 
         self.assertRaises(KeyError, fail)
@@ -47,7 +47,7 @@ class LockTest(testtools.TestCase):
         held.wait(30)
         begun = time.monotonic()
         with testtools.ExpectedException(TimedOut, '.*0.2 s of .* timeout'):
-            with locks.hold('a-server', Deadline(0.2)):
+            with host.hold_lock('a-server', Deadline(0.2)):
                 self.fail('it has got it')
         self.assertLess(time.monotonic() - begun, 20)
 
@@ -150,14 +150,14 @@ class AtTheSameTimeTest(_StartTestCase):
 
     def wait_for_the_lock(self):
         """Let go as soon as the start asks for the lock."""
-        take = locks.hold
+        take = host.hold_lock
 
         def hold(*args, **kwargs):
             self.enough.set()
             return take(*args, **kwargs)
 
         self.useFixture(scenario.fixtures.MockPatchObject(
-            locks, 'hold', hold))
+            host, 'hold_lock', hold))
 
     def test_detach(self):
         volume = self.cloud.volume()

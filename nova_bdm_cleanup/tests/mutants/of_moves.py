@@ -16,7 +16,7 @@ MUTANTS = (
            'A migration takes a disk from another guest of the host.',
            _MOVES, (
                ('        return actions.obstacle_to_disconnect(\n'
-                '            cleaning.host, cleaning.cinder, bdm)\n',
+                '            cleanup.host, cleanup.cinder, bdm)\n',
                 "        return ''\n"),)),
 
     Mutant('disk-of-another-guest-disconnected-in-a-shelve',
@@ -48,10 +48,7 @@ MUTANTS = (
     Mutant('move-removes-nothing',
            'A migration goes on with what dangles, and ends half done.',
            _MOVES, (
-               ("        _remove(given['self'], given['context'], "
-                "given['instance'],\n"
-                "                given['bdms'], trigger)",
-                '        pass'),)),
+               ('        _remove(given, trigger)', '        pass'),)),
 
     Mutant('what-could-not-be-removed-moves-along',
            'A step failed, and the migration attaches a stranger\'s disk.',
@@ -68,8 +65,8 @@ MUTANTS = (
     Mutant('healthy-disks-left-out-of-a-move',
            'The old host stays let in to all volumes of the server.',
            _MOVES, (
-               ('        take_out(bdms, removed)\n',
-                '        take_out(bdms, frozenset(b.uuid for b in bdms))\n'
+               ('        cleaning.take_out(bdms, removed)\n',
+                '        cleaning.take_out(bdms, {b.uuid for b in bdms})\n'
                 ),)),
 
     Mutant('way-back-not-looked-at',
@@ -97,11 +94,8 @@ MUTANTS = (
     Mutant('removed-mapping-handed-to-nova',
            'A mapping is gone, and Nova fails to connect its disk.',
            _MOVES, (
-               ('        take_out(bdms, clean(\n'
-                '            manager, context.elevated(), instance, bdms, '
-                'trigger))\n',
-                '        clean(manager, context.elevated(), instance, bdms, '
-                'trigger)\n'),)),
+               ("    cleaning.withhold(given['self'],",
+                "    cleaning.clean(given['self'],"),)),
 
     Mutant('evacuation-not-looked-at',
            'An evacuation attaches another project\'s volume.',

@@ -106,16 +106,15 @@ MUTANTS = (
     Mutant('silent-disconnect-believed',
            'os-brick leaves a device behind, says nothing, and is believed.',
            _HOST, (
-               ("                raise StillConnected('%s (no error was "
-                "reported)'\n"
-                '                                     % devices.advice('
-                'left, before))\n',
-                '                pass\n'),)),
+               ('        if left:\n            raise StillConnected(',
+                '        if left and error:\n            raise StillConnected('
+                ),)),
 
     Mutant('error-of-a-disconnect-swallowed',
            'Nothing was disconnected, and Cinder gives the volume away.',
            _HOST, (
-               ('            if not before:\n                raise\n', ''),)),
+               ('        if error and not before:\n            raise error\n',
+                ''),)),
 
     # The other servers of the host
 
@@ -141,8 +140,8 @@ MUTANTS = (
     Mutant('address-check-without-swaps',
            'The new disk of a swap goes, which no row names before its end.',
            _NEIGHBOURS, (
-               ('        moving |= set(self._swapping(here - moving))\n',
-                ''),)),
+               ('        moving |= {uuid for uuid in here - moving - ',
+                '        moving |= {uuid for uuid in set() - '),)),
 
     Mutant('address-of-an-attach-ignored',
            'The disk goes that is just being connected for another server.',
@@ -171,14 +170,7 @@ MUTANTS = (
     Mutant('withheld-disks-left-in-a-reboot',
            'The driver connects a disk again of which the removal failed.',
            _HOOK, (
-               ('        cleaning.take_out(bdms, cleaning.clean(\n'
-                '            self, context, instance, bdms,\n'
-                '            triggers.HARD_REBOOT if is_hard else '
-                'triggers.SOFT_REBOOT))\n',
-                '        cleaning.clean(\n'
-                '            self, context, instance, bdms,\n'
-                '            triggers.HARD_REBOOT if is_hard else '
-                'triggers.SOFT_REBOOT)\n'),)),
+               ('    cleaning.withhold(\n', '    cleaning.clean(\n'),)),
 
     Mutant('withheld-disks-left-in-a-start',
            'A start connects a disk again of which the removal failed.',

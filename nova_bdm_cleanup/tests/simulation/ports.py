@@ -34,7 +34,6 @@ from nova_bdm_cleanup.plugin import (
     cleaning,
     hook,
     host,
-    locks,
     moves,
     neighbours,
     node,
@@ -467,11 +466,10 @@ def plugged_in() -> Iterator[Stage]:
         (presence, 'record', lambda *_: None),
         (loglines, 'masked', _suspect(loglines.masked)),
         (hook.LOG, 'exception', _complain),
-        (node.LOG, 'exception', _complain),
-        (moves.LOG, 'exception', _complain),
+        (cleaning.LOG, 'exception', _complain),
         (cleaning, 'clean', _marked(stage, cleaning.clean)),
         *((moves, name, _marked(stage, getattr(moves, name))) for name in (
-            '_neighbours_disks', '_withhold', '_refuse_to_migrate')),
+            '_neighbours_disks', '_refuse_to_migrate')),
         (moves, '_remove', _marked(stage, moves._remove, goes_on=True)),
         (loglines.LogLines, 'left', _noting(stage, loglines.LogLines.left)),
         (cleaning, 'Deadline', Deadline),
@@ -484,7 +482,7 @@ def plugged_in() -> Iterator[Stage]:
             watches=False)),
         (host, 'brick_utils', Guard(stage)), (host, 'devices', Devices(stage)),
         (host, 'sessions', Sessions()),
-        (locks, 'hold', _hold(stage)), (sweeping, '_sweeps', {}),
+        (host, 'hold_lock', _hold(stage)), (sweeping, '_sweeps', {}),
         (sweeping, 'threading', mock.Mock(Event=lambda: Event(stage))))
     with contextlib.ExitStack() as stack:
         for module, name, value in seen:
