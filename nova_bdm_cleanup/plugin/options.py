@@ -12,31 +12,16 @@ from oslo_config import cfg, types
 from nova_bdm_cleanup.plugin.loader import enabled_option, GROUP
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 
-#: Each word, what it lets be removed, and that in words.
-_REMOVE_WHEN = (
-    ('missing', Reason.VOLUME_MISSING,
-     'the volume does not exist (``volume-missing``)'),
-    ('available', Reason.VOLUME_AVAILABLE,
-     'Cinder offers the volume to everybody (``volume-available``)'),
-    ('attached-elsewhere', Reason.ATTACHED_ELSEWHERE,
-     'Cinder attaches the volume to other servers only '
-     '(``attached-elsewhere``)'),
-    ('duplicate', Reason.DUPLICATE_MAPPING,
-     'another mapping has the same disk, and this one was never connected '
-     '(``duplicate-mapping``)'),
-)
+#: Each word, and what it lets be removed.
+_REMOVE_WHEN = {
+    'missing': Reason.VOLUME_MISSING,
+    'available': Reason.VOLUME_AVAILABLE,
+    'attached-elsewhere': Reason.ATTACHED_ELSEWHERE,
+    'duplicate': Reason.DUPLICATE_MAPPING,
+}
 
-_TRIGGERS = (
-    ('hard_reboot', 'hard reboots'),
-    ('start', 'starts of servers that are off, undelete included'),
-    ('host_boot', 'servers that nova-compute resumes when the host boots'),
-    ('move', 'resizes and cold migrations, and taking them back'),
-    ('shelve', 'shelved servers that leave their host'),
-    ('unshelve', 'shelved servers that come back'),
-    ('evacuate', 'servers that are made anew because their host is dead'),
-    ('live_migration', 'live migrations'),
-    ('delete', 'deletes of servers'),
-)
+_TRIGGERS = ('hard_reboot', 'start', 'host_boot', 'move', 'shelve', 'unshelve',
+             'evacuate', 'live_migration', 'delete')
 
 #: What counts where the options cannot be read any more, too.
 HOST_BOOT_TIMEOUT = 60
@@ -49,33 +34,33 @@ OPTS: list[cfg.Opt] = [
     cfg.ListOpt(
         'triggers',
         default=['hard_reboot'],
-        item_type=types.String(choices=(
-            *_TRIGGERS, ('all', 'all of these'))),
+        item_type=types.String(choices=(*_TRIGGERS, 'all')),
         help="""
 At which moments a server is cleaned up.
 
-* ``hard_reboot``: %s. A soft reboot only reports. Without this word Nova is
-  left alone in its reboots, and Nova 28 and later then use their own function.
-* ``start``: %s. The same starts are taken up again by a nova-compute that was
-  interrupted in one. A guest that runs all the same is left alone.
-* ``host_boot``: %s, which it does only where ``[DEFAULT]
-  resume_guests_state_on_host_boot`` is set.
-* ``move``: %s. What dangles is removed when the guest is off, before Nova
-  takes the attachments anew. Where it may not be, the move is refused.
-* ``shelve``: %s. The same.
-* ``unshelve``: %s. What dangles is removed, and nothing is disconnected.
-* ``evacuate``: %s. What dangles is not connected; its mapping stays.
-* ``live_migration``: %s. Nothing is ever taken from a guest that runs: they
-  are refused, see ``live_migration_refuse``.
-* ``delete``: %s. A disk that another guest of this host uses by now is not
-  disconnected.
+* ``hard_reboot``: hard reboots. A soft reboot only reports. Without this word
+  Nova is left alone in its reboots, and Nova 28 and later then use their own
+  function.
+* ``start``: starts of servers that are off, undelete included. The same starts
+  are taken up again by a nova-compute that was interrupted in one. A guest
+  that runs all the same is left alone.
+* ``host_boot``: servers that nova-compute resumes when the host boots, which
+  it does only where ``[DEFAULT] resume_guests_state_on_host_boot`` is set. See
+  ``host_boot_timeout``.
+* ``move``: resizes and cold migrations, and taking them back. What dangles is
+  removed when the guest is off, before Nova takes the attachments anew. Where
+  it may not be, the move is refused.
+* ``shelve``: shelved servers that leave their host. The same.
+* ``unshelve``: shelved servers that come back. What dangles is removed, and
+  nothing is disconnected.
+* ``evacuate``: servers that are made anew because their host is dead. What
+  dangles is not connected; its mapping stays.
+* ``live_migration``: live migrations. Nothing is ever taken from a guest that
+  runs: they are refused, see ``live_migration_refuse``.
+* ``delete``: deletes of servers. A disk that another guest of this host uses
+  by now is not disconnected.
 * ``all``: all of these.
-
-Related options:
-
-* ``[bdm_cleanup] host_boot_timeout``
-* ``[bdm_cleanup] live_migration_refuse``
-""" % tuple(text for _, text in _TRIGGERS)),
+"""),
     cfg.StrOpt(
         'live_migration_refuse',
         default='foreign',
@@ -92,10 +77,6 @@ refused that would attach a volume which is not this server's. A volume of the
 same project that nobody uses does no harm to others, and draining a host must
 not stop for it. With ``all`` that is refused, too; Nova itself fails where the
 volume does not exist.
-
-Related options:
-
-* ``[bdm_cleanup] triggers``
 """),
     cfg.BoolOpt(
         'required',
@@ -107,10 +88,6 @@ The plugin installs itself only into a Nova whose methods and signatures it
 knows, and only with valid options. Otherwise it logs one CRITICAL line, leaves
 Nova as it is, and nova-compute starts without it. Set this to ``true`` where a
 compute node without the cleanup must not go into service.
-
-Related options:
-
-* ``[bdm_cleanup] enabled``
 """),
     cfg.StrOpt(
         'mode',
@@ -127,19 +104,20 @@ Start with ``observe`` to read in the log what would be removed, then change to
 """),
     cfg.ListOpt(
         'remove_when',
-        default=[word for word, _, _ in _REMOVE_WHEN],
-        item_type=types.String(choices=[
-            (word, text) for word, _, text in _REMOVE_WHEN]),
+        default=list(_REMOVE_WHEN),
+        item_type=types.String(choices=tuple(_REMOVE_WHEN)),
         help="""
 In which situations a block device mapping is removed.
 
 Take a word out to have that situation reported only.
 
-* ``missing``: %s
-* ``available``: %s
-* ``attached-elsewhere``: %s
-* ``duplicate``: %s
-""" % tuple(text for _, _, text in _REMOVE_WHEN)),
+* ``missing``: the volume does not exist (``volume-missing``)
+* ``available``: Cinder offers the volume to everybody (``volume-available``)
+* ``attached-elsewhere``: Cinder attaches the volume to other servers only
+  (``attached-elsewhere``)
+* ``duplicate``: another mapping has the same disk, and this one was never
+  connected (``duplicate-mapping``)
+"""),
     cfg.BoolOpt(
         'stale_attachments',
         default=Policy.stale_attachments,
@@ -180,11 +158,6 @@ progress. It is kept in both cases.
 How many block device mappings one reboot may remove. With more than that to
 remove, no mapping is removed (``over-limit``): so many at once more likely
 means that Cinder or Nova's database is wrong than that the server is.
-
-Related options:
-
-* ``[bdm_cleanup] max_attachments``
-* ``[bdm_cleanup] max_removals_per_hour``
 """),
     cfg.IntOpt(
         'max_attachments',
@@ -197,11 +170,6 @@ later reboots (``over-limit``). Anybody in the server's project can make any
 number of attachments, and while they are deleted the reboot waits, up to
 ``timeout``. Raise it where servers collect many of them and their reboots may
 take longer.
-
-Related options:
-
-* ``[bdm_cleanup] max_removals``
-* ``[bdm_cleanup] timeout``
 """),
     cfg.IntOpt(
         'max_removals_per_hour',
@@ -213,10 +181,6 @@ hour, and how many stale attachments those of the servers of one project. It is
 counted in the store and therefore across restarts of nova-compute. A reboot
 that would exceed one of the limits removes nothing of that kind
 (``over-limit``). Raise it for the time of a planned clean-up of many servers.
-
-Related options:
-
-* ``[bdm_cleanup] max_removals``
 """),
     cfg.IntOpt(
         'timeout',
@@ -243,11 +207,6 @@ left. When Cinder does not answer at all, the other servers come back without a
 cleanup, and one line in the log says how many these are. Servers wait for each
 other then, so raise it only where many of them need a cleanup after a power
 failure, or where one cleanup takes longer than a quarter of this.
-
-Related options:
-
-* ``[bdm_cleanup] triggers``
-* ``[bdm_cleanup] timeout``
 """),
     cfg.IntOpt(
         'audit_interval',
@@ -262,11 +221,6 @@ this host name, 60 in a request, and once more for each disk that looks wrong.
 What it sees twice, this long apart, it logs once, and once again when it is
 gone. Each host starts at its own second, so that not all ask at once. It needs
 the credentials in ``[cinder]``.
-
-Related options:
-
-* ``[bdm_cleanup] sweep_stopped``
-* ``[bdm_cleanup] metrics_file``
 """),
     cfg.BoolOpt(
         'sweep_stopped',
@@ -280,12 +234,6 @@ same guards and limits, so that the next start finds nothing to do. What the
 audit finds at more than ``max_removals`` mappings of this host at once is left
 alone. The servers stay off. Without ``audit_interval`` nothing is found and
 nothing is done.
-
-Related options:
-
-* ``[bdm_cleanup] audit_interval``
-* ``[bdm_cleanup] max_removals``
-* ``[bdm_cleanup] max_removals_per_hour``
 """),
     cfg.StrOpt(
         'metrics_file',
@@ -295,10 +243,6 @@ File into which nova-compute writes its metrics every minute, for the textfile
 collector of Prometheus' node_exporter; empty: none. Its name must end in
 ``.prom``, and its directory must be writable for the user of nova-compute.
 Everybody on this host may read it.
-
-Related options:
-
-* ``[bdm_cleanup] audit_interval``
 """),
     cfg.StrOpt(
         'store',
@@ -308,10 +252,6 @@ File in which this host keeps every plan and every step. ``nova-bdm-cleanup
 journal`` reads them from there, and prints the commands that undo a removal.
 It is an SQLite database; its directory is made when missing. What cannot be
 recorded is not done.
-
-Related options:
-
-* ``[bdm_cleanup] store_max_size``
 """),
     cfg.IntOpt(
         'store_max_size',
@@ -321,10 +261,6 @@ Related options:
         help="""
 Size in MiB that the store may have. The oldest entries make room for new ones.
 Raise it to be able to undo removals that were made longer ago.
-
-Related options:
-
-* ``[bdm_cleanup] store``
 """),
 ]
 
@@ -411,7 +347,7 @@ def store(conf: cfg.ConfigOpts) -> tuple[str, int]:
 def triggers_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
     """The words of the triggers, each once."""
     given = conf[GROUP].triggers
-    return tuple(word for word, _ in _TRIGGERS
+    return tuple(word for word in _TRIGGERS
                  if word in given or 'all' in given)
 
 
@@ -427,15 +363,10 @@ class Settings:
     #: Seconds from one round of the audit to the next; 0: there is none.
     audit_interval: int
     sweep_stopped: bool
-    #: Where the metrics are written; empty: nowhere.
-    metrics_file: str
+    #: Anything is done by the clock.
+    watches: bool
     #: The path of the store, and its greatest size in bytes.
     store: tuple[str, int]
-
-    @property
-    def watches(self) -> bool:
-        """Whether anything is done by the clock."""
-        return bool(self.audit_interval or self.metrics_file)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
@@ -445,8 +376,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         policy=Policy(
             observe=group.mode == 'observe',
             remove_when=frozenset(
-                reason for word, reason, _ in _REMOVE_WHEN
-                if word in group.remove_when),
+                _REMOVE_WHEN[word] for word in group.remove_when),
             stale_attachments=group.stale_attachments,
             grace_period=datetime.timedelta(seconds=group.grace_period),
             stuck_after=datetime.timedelta(seconds=group.stuck_after),
@@ -458,5 +388,5 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         host_boot_timeout=float(group.host_boot_timeout),
         audit_interval=group.audit_interval,
         sweep_stopped=group.sweep_stopped,
-        metrics_file=group.metrics_file,
+        watches=bool(group.audit_interval or group.metrics_file),
         store=store(conf))

@@ -50,218 +50,157 @@ class OptionTest(base.TestCase):
         self.assertRegex(text, r'^[A-Z]')
         self.assertNotIn('%', text)
 
-    def test_related_options_exist(self):
-        _, _, related = self.opt.help.partition('Related options:')
-        names = {o.name for o in options.OPTS}
-        for line in related.split('\n* ')[1:]:
-            self.assertIn(line.strip().strip('`').split()[-1], names)
 
+class SettingsTest(ConfTestCase):
 
-class DefaultsTest(ConfTestCase):
+    def settings(self, *lines):
+        return options.settings(self.conf(*lines))
 
-    def test_disabled_and_nothing_is_wrong(self):
+    def test_defaults(self):
         conf = self.conf()
         self.assertEqual([], options.problems(conf))
+        self.assertEqual([], options.without_effect(conf))
         self.assertIs(False, conf.bdm_cleanup.enabled)
         self.assertIs(False, conf.bdm_cleanup.required)
-
-    def test_the_policy_is_that_of_the_rules(self):
-        self.assertEqual(Policy(), options.settings(self.conf()).policy)
-
-    def test_the_store_is_under_the_state_path_of_nova(self):
-        self.assertEqual(
-            '/var/lib/nova/bdm-cleanup/store.sqlite',
-            options.store(self.conf())[0])
-
-    def test_registered_twice(self):
-        conf = self.conf('mode = observe')
-        before = options.effective(conf)
+        self.assertEqual(options.Settings(
+            policy=Policy(), triggers=('hard_reboot',), host_boot_timeout=60,
+            audit_interval=0, sweep_stopped=False, watches=False,
+            # Under the state path of Nova.
+            store=('/var/lib/nova/bdm-cleanup/store.sqlite', 16 * 1024 ** 2)),
+            options.settings(conf))
+        effective = options.effective(conf)
+        self.assertEqual([opt.name for opt in options.OPTS], list(effective))
         options.register_opts(conf)
-        self.assertEqual(before, options.effective(conf))
-
-    def test_every_option_is_effective(self):
-        self.assertEqual(
-            [opt.name for opt in options.OPTS],
-            list(options.effective(self.conf())))
-
-
-class TriggersTest(ConfTestCase):
-
-    def test_hard_reboots_only(self):
-        conf = self.conf()
-        self.assertEqual(('hard_reboot',), options.settings(conf).triggers)
-        self.assertEqual([], options.without_effect(conf))
-        self.assertEqual(60, options.settings(conf).host_boot_timeout)
-
-    def test_each_word_counts_once(self):
-        self.assertEqual(('hard_reboot', 'start'), options.settings(
-            self.conf('triggers = start, hard_reboot,start')).triggers)
-
-    def test_all(self):
-        self.assertEqual(
-            ('hard_reboot', 'start', 'host_boot', 'move', 'shelve',
-             'unshelve', 'evacuate', 'live_migration', 'delete'),
-            options.settings(self.conf('triggers = all,start')).triggers)
-
-    def test_unknown_word(self):
-        problem, = options.problems(self.conf('triggers = start,live'))
-        for word in ('[bdm_cleanup] triggers', 'live', 'hard_reboot',
-                     'start', 'host_boot', self.path):
-            self.assertIn(word, problem)
-
-    def test_none(self):
-        problem, = options.problems(self.conf('triggers ='))
-        self.assertIn('[bdm_cleanup] triggers is empty', problem)
-        # What is wrong already is not said twice.
-        self.assertEqual(1, len(options.problems(
-            self.conf('triggers =', 'mode = x'))))
-
-    def test_host_boot_where_nova_resumes_nothing(self):
-        conf = self.conf('triggers = host_boot')
-        self.assertEqual([], options.problems(conf))
-        found, = options.without_effect(conf)
-        self.assertIn('resume_guests_state_on_host_boot', found)
-        conf.set_override('resume_guests_state_on_host_boot', True)
-        self.assertEqual([], options.without_effect(conf))
-
-
-class WatchTest(ConfTestCase):
-    """What nova-compute does by the clock."""
-
-    def test_nothing_by_default(self):
-        settings = options.settings(self.conf())
-        self.assertEqual((0, False, '', False), (
-            settings.audit_interval, settings.sweep_stopped,
-            settings.metrics_file, settings.watches))
-
-    def test_a_minute_is_the_shortest_interval(self):
-        for interval in (1, 59):
-            problem, = options.problems(
-                self.conf('audit_interval = %d' % interval))
-            for word in ('[bdm_cleanup] audit_interval', str(interval), '60'):
-                self.assertIn(word, problem)
-        for interval in (0, 60, 86400):
-            conf = self.conf('audit_interval = %d' % interval)
-            self.assertEqual([], options.problems(conf))
-            self.assertEqual(interval, options.settings(conf).audit_interval)
-
-    def test_negative_and_odd_intervals(self):
-        for value in ('-1', '-3600', '1.5', 'hourly'):
-            problem, = options.problems(
-                self.conf('audit_interval = ' + value))
-            self.assertIn('[bdm_cleanup] audit_interval', problem)
-
-    def test_a_number_that_is_empty(self):
-        numbers = [opt.name for opt in options.OPTS
-                   if isinstance(opt, cfg.IntOpt)]
-        self.assertIn('audit_interval', numbers)
-        for name in numbers:
-            problem, = options.problems(self.conf(name + ' ='))
-            self.assertIn('[bdm_cleanup] %s has no value' % name, problem)
-
-    def test_a_sweep_needs_an_audit(self):
-        conf = self.conf('sweep_stopped = true')
-        self.assertEqual([], options.problems(conf))
-        found, = options.without_effect(conf)
-        self.assertIn('sweep_stopped has no effect', found)
-        self.assertIn('audit_interval', found)
-        self.assertEqual([], options.without_effect(
-            self.conf('sweep_stopped = true', 'audit_interval = 3600')))
-
-    def test_an_audit_needs_periodic_tasks(self):
-        conf = self.conf('audit_interval = 3600', 'metrics_file = x.prom')
-        self.assertEqual([], options.without_effect(conf))
-        conf.set_override('periodic_enable', False)
-        audit, metrics = options.without_effect(conf)
-        self.assertIn('audit_interval has no effect: [DEFAULT] '
-                      'periodic_enable is false', audit)
-        self.assertIn('metrics_file is written at the start only', metrics)
-
-    def test_all_that_has_no_effect_is_told(self):
-        conf = self.conf('triggers = host_boot', 'sweep_stopped = true')
-        self.assertEqual(2, len(options.without_effect(conf)))
-
-
-class PolicyTest(ConfTestCase):
+        self.assertEqual(effective, options.effective(conf))
 
     def test_every_value_arrives(self):
-        policy = options.settings(self.conf(
-            'mode = observe', 'remove_when = missing,attached-elsewhere',
-            'stale_attachments = false', 'grace_period = 0',
-            'stuck_after = 60', 'max_removals = 1',
-            'max_attachments = 4', 'max_removals_per_hour = 2',
-            'timeout = 3')).policy
-        self.assertEqual(Policy(
-            observe=True,
-            remove_when=frozenset([Reason.VOLUME_MISSING,
-                                   Reason.ATTACHED_ELSEWHERE]),
-            stale_attachments=False,
-            grace_period=datetime.timedelta(0),
-            stuck_after=datetime.timedelta(seconds=60),
-            max_removals=1, max_attachments=4, max_removals_per_hour=2,
-            timeout=3), policy)
+        self.assertEqual(options.Settings(
+            policy=Policy(
+                observe=True,
+                remove_when=frozenset([Reason.VOLUME_MISSING,
+                                       Reason.ATTACHED_ELSEWHERE]),
+                stale_attachments=False,
+                grace_period=datetime.timedelta(0),
+                stuck_after=datetime.timedelta(seconds=60),
+                max_removals=1, max_attachments=4, max_removals_per_hour=2,
+                timeout=3),
+            triggers=('start',), host_boot_timeout=7, audit_interval=3600,
+            sweep_stopped=True, watches=True, store=('/x/s', 5 * 1024 ** 2)),
+            self.settings(
+                'mode = observe', 'remove_when = missing,attached-elsewhere',
+                'stale_attachments = false', 'grace_period = 0',
+                'stuck_after = 60', 'max_removals = 1',
+                'max_attachments = 4', 'max_removals_per_hour = 2',
+                'timeout = 3', 'triggers = start', 'host_boot_timeout = 7',
+                'audit_interval = 3600', 'sweep_stopped = true',
+                'store = /x/s', 'store_max_size = 5'))
+        self.assertTrue(self.settings('metrics_file = x.prom').watches)
 
-    def test_each_word_of_remove_when(self):
-        for word, reason in (('missing', Reason.VOLUME_MISSING),
-                             ('available', Reason.VOLUME_AVAILABLE),
-                             ('attached-elsewhere',
-                              Reason.ATTACHED_ELSEWHERE),
-                             ('duplicate', Reason.DUPLICATE_MAPPING)):
+    def test_words_of_triggers(self):
+        for words, expected in (
+                # Each counts once.
+                ('start, hard_reboot,start', ('hard_reboot', 'start')),
+                ('all,start', (
+                    'hard_reboot', 'start', 'host_boot', 'move', 'shelve',
+                    'unshelve', 'evacuate', 'live_migration', 'delete'))):
             self.assertEqual(
-                frozenset([reason]),
-                options.settings(self.conf('remove_when = ' + word))
-                .policy.remove_when)
+                expected, self.settings('triggers = ' + words).triggers)
 
-    def test_no_word_at_all(self):
-        conf = self.conf('remove_when =')
-        self.assertEqual([], options.problems(conf))
-        self.assertEqual(
-            frozenset(), options.settings(conf).policy.remove_when)
-
-    def test_the_store(self):
-        self.assertEqual(('/x/s', 5 * 1024 ** 2), options.store(self.conf(
-            'store = /x/s', 'store_max_size = 5')))
-
-
-#: Values that are not understood.
-BAD = (
-    ('enabled', 'perhaps'), ('required', '2'),
-    ('mode', 'Enforce!'), ('mode', ''),
-    ('remove_when', 'gone'), ('remove_when', 'missing,gone'),
-    ('stale_attachments', 'x'),
-    ('grace_period', '-1'), ('grace_period', '5 min'),
-    ('stuck_after', '59'), ('stuck_after', '-3600'),
-    ('max_removals', '0'), ('max_removals', '-1'), ('max_removals', 'all'),
-    ('max_attachments', '0'), ('max_attachments', 'all'),
-    ('max_removals_per_hour', '0'), ('max_removals_per_hour', '-1'),
-    ('timeout', '0'), ('timeout', '-60'), ('timeout', '1.5'),
-    ('store', '$nowhere/store'),
-    ('store_max_size', '3'), ('store_max_size', '1025'),
-    ('store_max_size', '10 MiB'),
-)
+    def test_words_of_remove_when(self):
+        for word, expected in (
+                ('missing', {Reason.VOLUME_MISSING}),
+                ('available', {Reason.VOLUME_AVAILABLE}),
+                ('attached-elsewhere', {Reason.ATTACHED_ELSEWHERE}),
+                ('duplicate', {Reason.DUPLICATE_MAPPING}),
+                ('', set())):
+            conf = self.conf('remove_when = ' + word)
+            self.assertEqual([], options.problems(conf))
+            self.assertEqual(
+                expected, options.settings(conf).policy.remove_when)
 
 
-class BadValueTest(ConfTestCase):
+class ProblemsTest(ConfTestCase):
     """A wrong value is a clear error."""
 
-    scenarios = [('%s = %s' % bad, {'option': bad[0], 'value': bad[1]})
-                 for bad in BAD]
+    #: What is wrong, and what the one sentence about it has.
+    scenarios = [(line, {'line': line, 'words': words}) for line, *words in (
+        ('triggers = start,live', 'live', 'hard_reboot', 'start', 'host_boot'),
+        ('triggers =', 'triggers is empty'),
+        ('audit_interval = 1', 'audit_interval is 1; set it to 60 or more'),
+        ('audit_interval = 59', 'audit_interval is 59; set it to 60 or more'),
+        *(('%s =' % opt.name, opt.name + ' has no value')
+          for opt in options.OPTS if isinstance(opt, cfg.IntOpt)),
+        # Whatever oslo.config does not understand.
+        *(('%s = %s' % (name, value), '[bdm_cleanup] %s: ' % name)
+          for name, values in (
+              ('enabled', ('perhaps',)), ('required', ('2',)),
+              ('mode', ('Enforce!', '')),
+              ('remove_when', ('gone', 'missing,gone')),
+              ('stale_attachments', ('x',)),
+              ('grace_period', ('-1', '5 min')),
+              ('stuck_after', ('59', '-3600')),
+              ('max_removals', ('0', '-1', 'all')),
+              ('max_attachments', ('0', 'all')),
+              ('max_removals_per_hour', ('0', '-1')),
+              ('timeout', ('0', '-60', '1.5')),
+              ('audit_interval', ('-1', '-3600', '1.5', 'hourly')),
+              ('store', ('$nowhere/store',)),
+              ('store_max_size', ('3', '1025', '10 MiB')))
+          for value in values))]
 
-    def test_group_option_and_file_are_named(self):
-        conf = self.conf('%s = %s' % (self.option, self.value))
-        [problem] = options.problems(conf)
+    def test_option_and_file_are_named(self):
+        problem, = options.problems(self.conf(self.line))
         self.assertTrue(problem.startswith(
-            '[bdm_cleanup] %s: ' % self.option), problem)
-        if not self.value.startswith('$'):
+            '[bdm_cleanup] ' + self.line.split()[0]), problem)
+        for word in self.words:
+            self.assertIn(word, problem)
+        # oslo.config names it.
+        if ': ' in problem and '$' not in self.line:
             self.assertIn(self.path, problem)
 
 
-class SeveralBadValuesTest(ConfTestCase):
+class SeveralTest(ConfTestCase):
 
-    def test_all_are_named_at_once(self):
-        problems = options.problems(self.conf(
-            'mode = x', 'timeout = y', 'max_removals = 3'))
-        self.assertEqual(2, len(problems))
+    def test_each_option_is_named_once(self):
+        for lines in (('mode = x', 'timeout = y', 'max_removals = 3'),
+                      ('mode = x', 'max_removals = 0', 'triggers =')):
+            self.assertEqual(2, len(options.problems(self.conf(*lines))))
+
+    def test_intervals_that_are_long_enough(self):
+        for interval in ('0', '60', '86400'):
+            self.assertEqual([], options.problems(
+                self.conf('audit_interval = ' + interval)))
+
+
+class WithoutEffectTest(ConfTestCase):
+    """What is valid and does nothing."""
+
+    def told(self, *lines, **nova):
+        conf = self.conf(*lines)
+        for name, value in nova.items():
+            conf.set_override(name, value)
+        self.assertEqual([], options.problems(conf))
+        return options.without_effect(conf)
+
+    def test_host_boot_where_nova_resumes_nothing(self):
+        found, = self.told('triggers = host_boot')
+        self.assertIn('resume_guests_state_on_host_boot', found)
+        self.assertEqual([], self.told('triggers = host_boot',
+                                       resume_guests_state_on_host_boot=True))
+
+    def test_a_sweep_needs_an_audit(self):
+        found, = self.told('sweep_stopped = true')
+        self.assertIn('sweep_stopped has no effect: audit_interval', found)
+        self.assertEqual([], self.told('sweep_stopped = true',
+                                       'audit_interval = 3600'))
+
+    def test_an_audit_needs_periodic_tasks(self):
+        lines = 'audit_interval = 3600', 'metrics_file = x.prom'
+        self.assertEqual([], self.told(*lines))
+        audit, metrics = self.told(*lines, periodic_enable=False)
+        self.assertIn('audit_interval has no effect: [DEFAULT] '
+                      'periodic_enable is false', audit)
+        self.assertIn('metrics_file is written at the start only', metrics)
 
 
 #: What oslo-config-generator does.
