@@ -11,6 +11,7 @@ import socket
 import fixtures
 
 from nova_bdm_cleanup import VERSION
+from nova_bdm_cleanup.cli.status_command import State, status_of
 from nova_bdm_cleanup.store.journal import Charge, Journal, REMOVALS
 from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 from nova_bdm_cleanup.terminal import ExitCode
@@ -26,9 +27,59 @@ FACTS = {'version': VERSION, 'nova_version': '34.0.0-1',
          'max_removals_per_hour': 32}
 
 
+HOUR = 3600
+
+
 def sighting(number=1, server=base.SERVER, reason='volume-available'):
     return Sighting(server, 'bdm-%d' % number, reason, base.volume(number),
                     None, '/dev/vd%c' % (97 + number), 'because')
+
+
+class StateTest(base.CommandTest):
+    """What the store and the kernel say, by the clock."""
+
+    def test_when_it_is_stale(self):
+        for number, (since, succeeded, interval, now, words) in enumerate((
+                # The audit.
+                (0, 0, HOUR, 3 * HOUR, ()),
+                (0, 0, HOUR, 3 * HOUR + 1, ('10801 s', 'no answer')),
+                # There was no round yet.
+                (0, None, HOUR, 2 * HOUR, ()),
+                (0, None, HOUR, 4 * HOUR, ('14400 s', 'no answer')),
+                # An old round of a process that is new.
+                (100 * HOUR, 0, HOUR, 100 * HOUR, ()),
+                # There is no audit.
+                (0, 0, 0, 1000 * HOUR, ()),
+                # The clock was set back.
+                (0, None, HOUR, -1000 * HOUR, ()))):
+            path = os.path.join(self.home, str(number))
+            running.start(path, since=base.NOON + since,
+                          audit_interval=interval)
+            Watch(path, base.MIB4, 'compute1').failed(Round(
+                succeeded=None if succeeded is None else base.NOON,
+                failed=3, problem='no answer'))
+            found = status_of('compute1', path, base.NOON + now)
+            row = since, succeeded, interval, now
+            self.assertEqual(State.STALE if words else State.ACTIVE,
+                             found.state, row)
+            self.assertEqual(bool(words), bool(found.why), row)
+            for word in words:
+                self.assertIn(word, found.why, row)
+
+    def test_several_nova_computes(self):
+        for host in ('compute1', 'compute2'):
+            running.start(self.path, host)
+        running.end(self.path, 'compute2')
+        for host, state, why in (
+                ('compute1', State.ACTIVE, ''),
+                ('compute2', State.NOT_ACTIVE, 'ended'),
+                ('compute3', State.NOT_ACTIVE,
+                 'not running in any nova-compute named compute3; for '
+                 'compute1 or compute2 give its --config-file')):
+            found = status_of(host, self.path, base.NOON)
+            self.assertEqual(state, found.state, host)
+            self.assertIn(why, found.why)
+        self.assertEqual(('compute1', 'compute2'), found.others)
 
 
 class StatusCommandTest(base.CommandTest):
@@ -103,7 +154,9 @@ class StatusCommandTest(base.CommandTest):
                           '= 3600 and restart nova-compute'),
                          (table['Audit'], table['Open findings']))
         self.assertNotIn('Last round', table)
-        self.assertIsNone(self.json()[1]['open'])
+        found = self.json()[1]
+        # What was known when there was an audit is old by now.
+        self.assertEqual((None, {}), (found['open'], found['findings']))
 
     def test_before_the_first_round(self):
         self.start(facts={**FACTS, 'sweep_stopped': False})
@@ -153,6 +206,9 @@ class StatusCommandTest(base.CommandTest):
         ], [re.split('  +', line) for line in shown.splitlines()])
         self.assertEqual('3, 1 marked bdm_cleanup=keep',
                          self.table()[1]['Open findings'])
+        self.assertEqual(
+            {'opted-out': 1, 'stuck': 1, 'volume-available': 2},
+            self.json()[1]['findings'])
         # 200 columns hold it, and 80 hold each id and command.
         self.assertEqual(shown, self.open('200'))
         narrow = self.open('80')
@@ -164,11 +220,18 @@ class StatusCommandTest(base.CommandTest):
              'What to do   openstack bdm clean ' + base.SERVER],
             narrow.partition('\n\n')[0].splitlines())
 
+    def test_the_worst_comes_first(self):
+        self.start()
+        self.audited(sighting(1), sighting(2, reason='root-volume-dangling'))
+        self.assertEqual([base.volume(2), base.volume(1)], [
+            line.split()[1] for line in self.open().splitlines()[1:]])
+
     def test_what_was_seen_once(self):
         self.start()
         self.audited(sighting(), rounds=1)
         self.assertEqual('none, 1 seen once so far',
                          self.table()[1]['Open findings'])
+        self.assertEqual({}, self.json()[1]['findings'])
 
     def test_what_is_not_removed_by_now(self):
         for number, mode, most, code in (
@@ -183,7 +246,10 @@ class StatusCommandTest(base.CommandTest):
     def test_never_started(self):
         code, table = self.table()
         self.assertEqual((1, {'Host', 'State'}), (code, set(table)))
-        self.assertTrue(table['State'].startswith('not-active: '))
+        self.assertIn(
+            'not-active: not running in any nova-compute named compute1; it '
+            'needs [bdm_cleanup] enabled = true and a restart',
+            table['State'])
         self.assertFalse(os.path.exists(self.path))
 
     def test_ended(self):
