@@ -11,12 +11,13 @@ the lists were read does not look orphaned.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import functools
 import itertools
 from typing import Callable, TypeVar
 
-from nova_bdm_cleanup.fleet import crosscheck, inspection
+from nova_bdm_cleanup.fleet import crosscheck, inspection, release_rules
 from nova_bdm_cleanup.fleet.issues import (
     advised,
     AnyReason,
@@ -26,10 +27,21 @@ from nova_bdm_cleanup.fleet.issues import (
     Remedy,
     sides_of,
 )
+from nova_bdm_cleanup.fleet.release_facts import (
+    HeldVolume,
+    Holder,
+    NO_CONNECTOR,
+)
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.nova import ComputeServer
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Attachment, Reason, TAKEN, Volume
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Reason,
+    TAKEN,
+    Volume,
+    WitnessAnswer,
+)
 
 #: Of one volume as many attachments that name servers which Nova did not list
 #: are looked at: whoever owns a volume can make thousands.
@@ -166,14 +178,13 @@ class FleetAudit:
         self.size = books.size
         try:
             # If none of them is in use, it may know one of them at all.
-            self._inspector.knows_witness = (
-                books.knows_claim or self._cinder.knows_any(
-                    books.some_claims(inspection.WITNESSES))
-                if books.size[1] else None)
+            self._inspector.witness = (
+                WitnessAnswer.KNOWN if books.knows_claim
+                else inspection.witness_of(books.claims(), self._cinder))
         except (errors.Unanswered, errors.Refused) as exc:
             self.gaps.append(str(exc))
             return
-        if self._inspector.knows_witness is False:
+        if self._inspector.witness is WitnessAnswer.UNKNOWN:
             # Everything would look dangling, and nothing would be.
             self.gaps.append(
                 'this Cinder knows none of the volumes that Nova names: is '
@@ -301,32 +312,50 @@ class FleetAudit:
             found.update((a.id, a) for a in page if a.volume_id == volume_id)
             if found.keys() >= set(wanted):
                 break
-        unfinished = {a.id for a in found.values()
-                      if a.status != 'attached' and a.server_id not in gone}
-        for attachment_id in wanted:
-            if attachment_id in found:
-                yield self._gone_issue(found[attachment_id], volume,
-                                       bool(unfinished - {attachment_id}))
+        left = [found[a] for a in wanted if a in found]
+        # Of those whose server may exist one is enough to be in the way.
+        others = [a for a in found.values()
+                  if a.status != 'attached' and a.server_id not in gone][:1]
+        holders = {a.server_id or '': self._holder(a, volume) for a in left}
+        freed = {s.attachment_id for s in release_rules.decide(
+            self._held(volume, (*left, *others), holders))
+            if s.call and not s.needs_look} if volume else ()
+        for attachment in left:
+            yield self._gone_issue(
+                attachment, volume,
+                holders[attachment.server_id or ''].is_deleted,
+                attachment.id not in freed)
 
-    def _is_deleted(self, server_id: str) -> bool:
-        """Whether Nova remembers that it has deleted a server."""
-        try:
-            return self._has_deleted(server_id)
-        except (errors.Unanswered, errors.Refused):
-            return False
+    def _holder(self, attachment: Attachment,
+                volume: Volume | None) -> Holder:
+        """The server of an attachment, which Nova does not know."""
+        is_deleted = False
+        with contextlib.suppress(errors.Unanswered, errors.Refused):
+            # Nova tells administrators only.
+            is_deleted = self._cinder.sees_all and self._has_deleted(
+                attachment.server_id or '')
+        host = volume.host_of(attachment.id) if volume else None
+        return Holder(
+            None, is_deleted, host if host is not None
+            and not spelling.is_among(host, self.hosts) else None)
+
+    def _held(self, volume: Volume, attachments: tuple[Attachment, ...],
+              holders: Mapping[str, Holder]) -> HeldVolume:
+        """What "bdm release" would be asked about."""
+        return HeldVolume(volume, attachments, holders, (), NO_CONNECTOR,
+                          self._cloud.policy, self._cloud.now())
 
     def _gone_issue(self, attachment: Attachment, volume: Volume | None,
-                    is_disturbed: bool) -> Issue:
+                    is_deleted: bool, needs_look: bool) -> Issue:
         """One attachment of a server that Nova does not know.
 
-        :param is_disturbed: another attachment of the volume is not attached
+        :param is_deleted: Nova says that it has deleted the server
+        :param needs_look: "bdm release" would not free it without more
         """
-        is_deleted = False
         if not self._cinder.sees_all:
             explanation = ('server %s is not visible to you: it is gone, or '
                            'of another project' % attachment.server_id)
-        elif self._is_deleted(attachment.server_id or ''):
-            is_deleted = True
+        elif is_deleted:
             explanation = 'Nova has deleted server %s' % attachment.server_id
         else:
             explanation = ('Nova never knew server %s, or has purged it; '
@@ -344,23 +373,15 @@ class FleetAudit:
             explanation = ('attachment %s is too new; its server may still '
                            'be building' % attachment.id)
             wait = self._cloud.policy.grace_period
-        host = volume.host_of(attachment.id) if volume else None
         return Issue(
             reason=reason, explanation=explanation,
             server=attachment.server_id, volume=attachment.volume_id,
-            attachment=attachment.id, host=host, since=since, wait=wait,
+            attachment=attachment.id,
+            host=volume.host_of(attachment.id) if volume else None,
+            since=since, wait=wait, needs_look=needs_look,
             is_kept=volume is not None and volume.keep,
             sides=sides_of(['the server does not exist, or is not visible'],
-                           volume, [attachment]),
-            needs_look=(
-                # What "bdm release" does not free without being told more.
-                attachment.is_legacy or is_disturbed or not is_deleted
-                or attachment.status == 'attaching'
-                and not attachment.connected
-                or host is not None
-                and not spelling.is_among(host, self.hosts)
-                or volume is None or volume.keep or volume.is_migrating
-                or volume.status not in (*TAKEN, 'available')))
+                           volume, [attachment]))
 
     def _nobodys(self, volume_id: str) -> Iterable[Issue]:
         """A volume that is taken, if nobody has it."""
@@ -378,8 +399,7 @@ class FleetAudit:
             ) else Reason.OPERATION_IN_FLIGHT
         yield Issue(
             reason=reason,
-            explanation='the volume is %s, and neither Nova nor an '
-            'attachment says by whom' % volume.status,
+            explanation=self._held(volume, attachments, {}).why_unused,
             volume=volume_id, since=volume.updated_at,
             wait=self._cloud.policy.stuck_after, is_kept=volume.keep,
             sides=sides_of(['no server has a mapping of it'], volume,

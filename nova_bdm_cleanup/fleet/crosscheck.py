@@ -7,8 +7,7 @@ It is only the sieve: it names suspects, and judges nothing.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable
-import itertools
+from collections.abc import Iterable, Iterator
 from typing import Optional
 
 from nova_bdm_cleanup.openstack.nova import ComputeServer
@@ -57,10 +56,9 @@ class CrossCheck:
 
     # Reading
 
-    def some_claims(self, count: int) -> list[str]:
-        """A few of the volumes that Nova names."""
-        return [volume for volume, _ in itertools.islice(
-            self._claims, count)]
+    def claims(self) -> Iterator[str]:
+        """The volumes that Nova names."""
+        return (volume for volume, _ in self._claims)
 
     def suspects(self, thorough: bool) -> dict[str, list[str]]:
         """Servers to look at, each with the attachments that name it.
@@ -103,7 +101,7 @@ class CrossCheck:
 
     def nobodys_volumes(self) -> list[str]:
         """Volumes that are taken, and nobody has them."""
-        held = {v for v, _ in self._claims}
+        held = set(self.claims())
         held.update(v for v, server in self._records.values()
                     if server is not None
                     or self._volumes.get(v) == 'in-use')
@@ -117,4 +115,4 @@ class CrossCheck:
     @property
     def knows_claim(self) -> bool:
         """Whether one of the volumes that Nova names is taken in Cinder."""
-        return any(volume in self._volumes for volume, _ in self._claims)
+        return any(volume in self._volumes for volume in self.claims())

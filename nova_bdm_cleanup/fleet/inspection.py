@@ -10,10 +10,11 @@ When Nova's answers differ, the server is looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import datetime
 import functools
+import itertools
 from typing import Callable
 
 from nova_bdm_cleanup import rules
@@ -25,12 +26,6 @@ from nova_bdm_cleanup.rules import facts, spelling
 
 #: How often a server is looked at that changes meanwhile.
 _LOOKS = 3
-
-#: Whether Cinder knows a volume of Nova's; None: Nova names none.
-_WITNESS = {
-    True: facts.WitnessAnswer.KNOWN,
-    False: facts.WitnessAnswer.UNKNOWN,
-    None: facts.WitnessAnswer.NONE_EXISTS}
 
 #: Volumes that are asked for to see whether Nova and Cinder belong together.
 WITNESSES = 60
@@ -81,21 +76,17 @@ class Inspector:
         self._cloud = cloud
 
     @functools.cached_property
-    def knows_witness(self) -> bool | None:
-        """Whether this Cinder knows a volume that this Nova names; None: it
-        names none.
+    def witness(self) -> facts.WitnessAnswer:
+        """Whether this Cinder knows a volume that this Nova names.
 
         A Cinder of another region, or one restored from an old database,
         politely answers that everything is gone.  Asked for once, and only
         where nobody has set the answer, or Cinder knows no volume of a server.
         """
-        claims: list[str] = []
         cinder = self._cloud.cinder
-        for page in self._cloud.nova.servers(cinder.sees_all):
-            claims += [v for s in page for v in s.volumes]
-            if len(claims) >= WITNESSES:
-                break
-        return cinder.knows_any(claims[:WITNESSES]) if claims else None
+        return witness_of((
+            volume for page in self._cloud.nova.servers(cinder.sees_all)
+            for server in page for volume in server.volumes), cinder)
 
     def inspect(self, server_id: str,
                 named: Sequence[str] = ()) -> Inspection | None:
@@ -134,7 +125,7 @@ class Inspector:
             sees_all=cinder.sees_all)
         witness = facts.WitnessAnswer.KNOWN
         if rules.needs_witness(snapshot):
-            witness = _WITNESS[self.knows_witness]
+            witness = self.witness
         snapshot = dataclasses.replace(snapshot, witness=witness)
         policy, now = self._cloud.policy, self._cloud.now()
         plan = rules.decide(snapshot, policy, now)
@@ -159,6 +150,16 @@ class Inspector:
             raise errors.ProjectHidden(
                 'server %s belongs to another project; give --all-projects '
                 'and the credentials of an administrator' % server.id)
+
+
+def witness_of(claims: Iterable[str],
+               cinder: FleetCinder) -> facts.WitnessAnswer:
+    """The same of some volumes; only the first few are asked for."""
+    asked = list(itertools.islice(claims, WITNESSES))
+    if not asked:
+        return facts.WitnessAnswer.NONE_EXISTS
+    return (facts.WitnessAnswer.KNOWN if cinder.knows_any(asked)
+            else facts.WitnessAnswer.UNKNOWN)
 
 
 def _with_legacy(bdm: facts.Bdm, server: ComputeServer,

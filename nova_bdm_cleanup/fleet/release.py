@@ -14,13 +14,18 @@ from nova_bdm_cleanup.fleet.release_facts import (
     Call,
     Connector,
     HeldVolume,
+    Holder,
     ReleaseStep,
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
-from nova_bdm_cleanup.openstack.nova import Disk
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Attachment, Reason
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Reason,
+    Volume,
+    WitnessAnswer,
+)
 
 #: By what back ends know a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
@@ -47,9 +52,8 @@ class Releaser:
         self._claims: dict[str, set[str]] = {}
         #: The compute hosts of this Nova.
         self._hosts: frozenset[str] = frozenset()
-        #: Of servers that Nova does not know: whether it has deleted them, and
-        #: a host that has a volume of them and is none of these.
-        self._gone: dict[str, tuple[bool, str | None]] = {}
+        #: Those that Nova does not know.
+        self._gone: dict[str, Holder] = {}
 
     def check(self) -> None:
         """Make sure that "Nova does not know it" can be believed at all.
@@ -65,7 +69,7 @@ class Releaser:
                 'the cells of these compute hosts do not answer, so no '
                 'server is known to be gone: %s' % ', '.join(hosts.silent))
         self._hosts = hosts.known
-        if self._inspector.knows_witness is not True:
+        if self._inspector.witness is not WitnessAnswer.KNOWN:
             raise errors.Refused(
                 'Cinder knows no volume that Nova names: nothing shows that '
                 'this Nova and this Cinder belong to the same region')
@@ -134,59 +138,57 @@ class Releaser:
             return (ReleaseStep(volume_id, 'the volume does not exist',
                                 is_settled=True),)
         attachments = self.cinder.attachments_of(volume_id)
-        servers = {s: self._nova.server(s) for s in sorted({
+        holders = {s: self._holder(s, volume, attachments) for s in sorted({
             a.server_id for a in attachments if a.server_id})}
         claims = set(self._claims[volume_id])
-        stale: set[str] = set()
-        disks: dict[str, Disk] = {}
-        guests: dict[str, frozenset[str] | None] = {}
-        for server in filter(None, servers.values()):
+        for server in filter(None, (h.server for h in holders.values())):
             claims.discard(server.id)
-            if volume_id not in server.volumes:
-                stale |= self._stale(server.id, [
-                    a.id for a in attachments if a.server_id == server.id])
-                continue
-            claims.add(server.id)
-            if volume.status in ('attaching', 'reserved'):
-                # How far did the attach get?
-                found = [d for d in self._nova.disks(server) or ()
-                         if d.volume_id == volume_id]
-                if len(found) == 1:
-                    disks[server.id] = found[0]
-                guests[server.id] = (
-                    frozenset() if server.status == 'SHUTOFF'
-                    else self._nova.guest_disks(server.id))
-        gone = {s: self._see_gone(s) for s in servers if servers[s] is None}
+            if volume_id in server.volumes:
+                claims.add(server.id)
         return release_rules.decide(HeldVolume(
-            volume, attachments, servers, tuple(sorted(claims)),
-            frozenset(s for s in gone if gone[s][0]),
-            {s: host for s, (_, host) in gone.items() if host},
-            frozenset(stale), disks, guests, self._connector,
-            self._cloud.policy, self._cloud.now()))
+            volume, attachments, holders, tuple(sorted(claims)),
+            self._connector, self._cloud.policy, self._cloud.now()))
 
-    def _see_gone(self, server_id: str) -> tuple[bool, str | None]:
+    def _holder(self, server_id: str, volume: Volume,
+                attachments: Iterable[Attachment]) -> Holder:
+        server = self._nova.server(server_id)
+        if server is None:
+            if server_id not in self._gone:
+                self._gone[server_id] = self._see_gone(server_id)
+            return self._gone[server_id]
+        if volume.id not in server.volumes:
+            return Holder(server, stale=self._stale(server_id, [
+                a.id for a in attachments if a.server_id == server_id]))
+        if volume.status not in ('attaching', 'reserved'):
+            return Holder(server)
+        # How far did the attach get?
+        disks = [d for d in self._nova.disks(server) or ()
+                 if d.volume_id == volume.id]
+        return Holder(
+            server, disk=disks[0] if len(disks) == 1 else None,
+            guest=frozenset() if server.status == 'SHUTOFF'
+            else self._nova.guest_disks(server_id))
+
+    def _see_gone(self, server_id: str) -> Holder:
         """What there is to know of a server that Nova does not know."""
-        if server_id not in self._gone:
-            volumes, attachments, _ = self.cinder.look(server_id, ())
-            elsewhere = None
-            for attachment in attachments:
-                volume = volumes.get(attachment.volume_id)
-                host = volume.host_of(attachment.id) if volume else None
-                if (host and attachment.server_id == server_id
-                        and not spelling.is_among(host, self._hosts)):
-                    elsewhere = host
-            self._gone[server_id] = (
-                self._nova.has_deleted(server_id), elsewhere)
-        return self._gone[server_id]
+        volumes, attachments, _ = self.cinder.look(server_id, ())
+        elsewhere = None
+        for attachment in attachments:
+            volume = volumes.get(attachment.volume_id)
+            host = volume.host_of(attachment.id) if volume else None
+            if (host and attachment.server_id == server_id
+                    and not spelling.is_among(host, self._hosts)):
+                elsewhere = host
+        return Holder(None, self._nova.has_deleted(server_id), elsewhere)
 
-    def _stale(self, server_id: str, named: list[str]) -> set[str]:
+    def _stale(self, server_id: str, named: list[str]) -> frozenset[str]:
         """What the rules call stale at a server that exists."""
         seen = self._inspector.inspect(server_id, named)
-        return {f.attachment.id for f in seen.plan.findings
-                if f.reason is Reason.STALE_ATTACHMENT and f.attachment
-                # How many a reboot may delete is no matter here.
-                and f.withheld in (None, Reason.OVER_LIMIT)} \
-            if seen else set()
+        return frozenset(
+            f.attachment.id for f in (seen.plan.findings if seen else ())
+            if f.reason is Reason.STALE_ATTACHMENT and f.attachment
+            # How many a reboot may delete is no matter here.
+            and f.withheld in (None, Reason.OVER_LIMIT))
 
 
 class Release(Act):

@@ -85,28 +85,44 @@ NO_CONNECTOR = Connector()
 
 
 @dataclasses.dataclass(frozen=True)
+class Holder:
+    """A server that attachments of a volume name."""
+
+    #: None: Nova does not know it.
+    server: ComputeServer | None = None
+    #: This Nova says that it has deleted it.
+    is_deleted: bool = False
+    #: A host that has a volume of it, and is no compute host of this Nova,
+    #: which does not know the server.
+    elsewhere: str | None = None
+    #: Its attachments that the rules of a reboot call stale.
+    stale: frozenset[str] = frozenset()
+    #: What the API shows of its mapping, where an attach may hang.
+    disk: Disk | None = None
+    #: The devices of its guest then; None: Nova does not tell.
+    guest: frozenset[str] | None = None
+
+    @property
+    def guest_has_it(self) -> bool | None:
+        """Whether its guest has the disk; None: it is not known."""
+        if not self.guest:
+            # One that is off has none.
+            return None if self.guest is None else False
+        if self.disk is None or not self.disk.device:
+            return None
+        return spelling.device(self.disk.device) in self.guest
+
+
+@dataclasses.dataclass(frozen=True)
 class HeldVolume:
     """All that is known about one volume."""
 
     volume: Volume
     attachments: tuple[Attachment, ...]
-    #: The servers that attachments name; None: Nova does not know it.
-    servers: Mapping[str, ComputeServer | None]
+    #: The servers that attachments name, by id.
+    holders: Mapping[str, Holder]
     #: The servers that have a mapping of the volume, in order.
     claimed_by: tuple[str, ...]
-    #: Of the servers that attachments name, those that this Nova says it has
-    #: deleted.
-    deleted: frozenset[str]
-    #: Where servers that Nova does not know have a volume attached: a host
-    #: that is no compute host of this Nova.
-    elsewhere: Mapping[str, str]
-    #: Attachments of existing servers that the rules of a reboot call stale.
-    stale: frozenset[str]
-    #: What the API shows of the mappings of the volume, by server, where an
-    #: attach may hang.
-    disks: Mapping[str, Disk]
-    #: The devices of the guests of these servers; None: Nova does not tell.
-    guests: Mapping[str, frozenset[str] | None]
     connector: Connector
     #: What is young and what is stuck.
     policy: Policy
@@ -182,9 +198,14 @@ class HeldAttachment(HeldVolume):
     attachment: Attachment
 
     @property
+    def holder(self) -> Holder:
+        """The server that it names."""
+        return self.holders.get(self.attachment.server_id or '', Holder())
+
+    @property
     def server(self) -> ComputeServer | None:
-        """The server that it names, if Nova knows it."""
-        return self.servers.get(self.attachment.server_id or '')
+        """The same, if Nova knows it."""
+        return self.holder.server
 
     @property
     def is_attached(self) -> bool:
@@ -198,15 +219,10 @@ class HeldAttachment(HeldVolume):
         return self.connector.is_none and self.attachment.is_legacy
 
     @property
-    def host_elsewhere(self) -> str | None:
-        """A host with a volume of its server, and of no Nova that is known."""
-        return self.elsewhere.get(self.attachment.server_id or '')
-
-    @property
     def needs_look(self) -> bool:
         return (self.attachment.server_id is not None and self.server is None
-                and (self.host_elsewhere is not None
-                     or self.attachment.server_id not in self.deleted))
+                and (self.holder.elsewhere is not None
+                     or not self.holder.is_deleted))
 
     @property
     def server_has_mapping(self) -> bool:
@@ -229,28 +245,13 @@ class HeldAttachment(HeldVolume):
                 and self.volume.status in ('attaching', 'reserved'))
 
     @property
-    def disk(self) -> Disk | None:
-        """The mapping of its server, as the API shows it."""
-        return self.disks.get(self.attachment.server_id or '')
-
-    @property
     def is_unfinished(self) -> bool:
         """An attach that got as far as the host; the mapping names it."""
+        disk = self.holder.disk
         return (self.is_half_attached and self.attachment.connected
-                and self.disk is not None
-                and self.disk.attachment_id == self.attachment.id
+                and disk is not None
+                and disk.attachment_id == self.attachment.id
                 and not self.unfinished_neighbours)
-
-    @property
-    def guest_has_it(self) -> bool | None:
-        """Whether its guest has the disk; None: it is not known."""
-        devices = self.guests.get(self.attachment.server_id or '')
-        if not devices:
-            # One that is off has none.
-            return None if devices is None else False
-        if self.disk is None or not self.disk.device:
-            return None
-        return spelling.device(self.disk.device) in devices
 
     @property
     def server_is_served(self) -> bool:
@@ -275,9 +276,13 @@ class HeldAttachment(HeldVolume):
 
     @property
     def unfinished_neighbours(self) -> list[Attachment]:
-        """Operations of others: Cinder would compute a state below them."""
-        return [a for a in self.neighbours if a.status != 'attached' and (
-            not a.server_id or self.servers[a.server_id] is not None)]
+        """Operations of others: Cinder would compute a state below them.
+
+        What a server left that Nova does not know is none.
+        """
+        gone = {s for s, h in self.holders.items() if h.server is None}
+        return [a for a in self.neighbours
+                if a.status != 'attached' and a.server_id not in gone]
 
     @property
     def other_claims(self) -> list[str]:
@@ -320,9 +325,8 @@ class HeldAttachment(HeldVolume):
     @property
     def why_unused(self) -> str:
         if self.server is None:
-            return ('Nova has deleted server %s' if self.attachment.server_id
-                    in self.deleted else
-                    'Nova never knew server %s, or has purged it'
+            return ('Nova has deleted server %s' if self.holder.is_deleted
+                    else 'Nova never knew server %s, or has purged it'
                     ) % self.attachment.server_id
         return 'server %s has no mapping of the volume' % self.server.id
 

@@ -50,11 +50,6 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
 
     *VOLUME_ROWS,
 
-    Row('is, read again, of another volume',
-        lambda a: a.attachment.volume_id != a.volume.id,
-        REFUSED,
-        'the attachment is of volume {it.attachment.volume_id}'),
-
     Row('names no server: an image store\'s or a backup\'s',
         lambda a: not a.attachment.server_id,
         REFUSED,
@@ -65,10 +60,10 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('names a server that does not exist, of which this or another '
         'attachment is ``attached`` on a host that is none of this Nova\'s '
         'compute hosts',
-        lambda a: a.host_elsewhere,
+        lambda a: a.holder.elsewhere,
         REFUSED,
-        'host {it.host_elsewhere} is no compute host of this Nova, and has a '
-        'volume of server {it.attachment.server_id}: another Nova that uses '
+        'host {it.holder.elsewhere} is no compute host of this Nova, and has '
+        'a volume of server {it.attachment.server_id}: another Nova that uses '
         'the same Cinder may have the server'),
 
     # Nova reserves the volumes of a server before the server exists.
@@ -110,16 +105,16 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     # Cinder after that.  Which of the two was not done, the guest shows.
     Row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the guest has the disk',
-        lambda a: a.is_unfinished and a.guest_has_it,
+        lambda a: a.is_unfinished and a.holder.guest_has_it,
         Outcome(Call.COMPLETE),
-        'server {it.server.id} runs with the disk as {it.disk.device}, and '
-        'its mapping names this attachment: only the last word to Cinder is '
-        'missing'),
+        'server {it.server.id} runs with the disk as '
+        '{it.holder.disk.device}, and its mapping names this attachment: '
+        'only the last word to Cinder is missing'),
 
     Row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the server is stopped or its guest does not have the '
         'disk. Once the volume is ``in-use``, Nova can take it back',
-        lambda a: a.is_unfinished and a.guest_has_it is False,
+        lambda a: a.is_unfinished and a.holder.guest_has_it is False,
         Outcome(Call.COMPLETE),
         'the mapping of server {it.server.id} names this attachment, but no '
         'guest has the disk. Once the volume is in use, Nova can take it '
@@ -163,8 +158,8 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('is ``attached``, its server has a mapping that names it or none, '
         'and the volume is ``attaching`` or ``reserved``: only its state is '
         'put right',
-        lambda a: a.is_out_of_step and a.disk and a.disk.attachment_id in (
-            None, a.attachment.id),
+        lambda a: a.is_out_of_step and a.holder.disk
+        and a.holder.disk.attachment_id in (None, a.attachment.id),
         Outcome(Call.COMPLETE),
         'server {it.server.id} has the volume, and nothing is under way, but '
         'the volume is {it.volume.status}'),
@@ -205,7 +200,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         'stale, and {it.way_out}'),
 
     Row('names a server that exists, and it is not certain that it is stale',
-        lambda a: a.server and a.attachment.id not in a.stale,
+        lambda a: a.server and a.attachment.id not in a.holder.stale,
         REFUSED,
         'server {it.server.id} exists, and it is not certain that the '
         'attachment is stale: openstack bdm show {it.server.id}'),
@@ -259,19 +254,18 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         '{it.why_unused}, but Cinder kept the connection of the attachment, '
         'so --connector none is not believed; leave it out'),
 
-    Row('is used by nobody, and is connected with a connector that Cinder '
-        'kept: the back end unmaps the volume',
-        lambda a: (a.attachment.connected
-                   and not a.attachment.is_half_connected),
-        Outcome(Call.DELETE),
-        '{it.why_unused}'),
-
     Row('is used by nobody, and is connected, but only ``reserved``: Cinder '
         'is told that it is attached, and the back end unmaps the volume',
         lambda a: a.attachment.is_half_connected,
         Outcome(Call.COMPLETE_AND_DELETE),
         '{it.why_unused}, and a host was let in, although the attachment is '
         'only reserved'),
+
+    Row('is used by nobody, and is connected with a connector that Cinder '
+        'kept: the back end unmaps the volume',
+        lambda a: a.attachment.connected,
+        Outcome(Call.DELETE),
+        '{it.why_unused}'),
 
     # Nothing shows whether a host was let in by a call that left no trace.
     Row('is used by nobody, only reserves the volume, and ``--connector '
@@ -285,8 +279,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
 
     Row('is used by nobody, and neither ``reserved`` nor ``attached`` nor '
         'connected',
-        lambda a: not (a.attachment.is_legacy
-                       or a.attachment.status == 'reserved'),
+        lambda a: a.attachment.status not in ('reserved', 'attached'),
         REFUSED,
         '{it.why_unused}, but the attachment is {it.attachment.status} '
         'without a connection: what that means is not known'),

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Callable
 
 from nova_bdm_cleanup.fleet import inspection, issues
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.facts import Reason, WitnessAnswer
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.fleet import base
 
@@ -17,46 +18,37 @@ MINUTE = datetime.timedelta(minutes=1)
 
 class InspectorCase(base.FleetCase):
 
-    def inspect(self, server: str, user: str = 'admin',
-                project: str | None = 'own',
-                witness: Any = None) -> Any:
+    def inspector(self, user: str = 'admin',
+                  project: str | None = 'own') -> inspection.Inspector:
         cloud = self.seen_by(user, project)
         cloud.cinder.prove_admin()
-        inspector = inspection.Inspector(cloud)
-        inspector.knows_witness = witness
-        return inspector.inspect(server)
+        return inspection.Inspector(cloud)
 
-    def reasons(self, server: str, **options: Any) -> list[str]:
+    def inspect(self) -> Any:
+        return self.inspector().inspect(self.alpha)
+
+    def reasons(self, **options: Any) -> list[str]:
         """What is not as it should be."""
-        return [str(f.reason)
-                for f in self.inspect(server, **options).findings]
+        seen = self.inspector(**options).inspect(self.alpha)
+        assert seen is not None
+        return [str(f.reason) for f in seen.findings]
 
 
 class InspectorTest(InspectorCase):
-
-    def test_in_order(self) -> None:
-        self.assertEqual([], self.reasons(self.alpha))
-
-    def test_dangling(self) -> None:
-        self.cloud.lose_attachment(self.disk)
-        seen = self.inspect(self.alpha)
-        finding, = seen.plan.due
-        self.assertEqual(('volume-available', self.disk),
-                         (str(finding.reason), finding.volume_id))
 
     def test_swap_that_has_not_ended(self) -> None:
         self.cloud.lose_attachment(self.disk)
         self.cloud.attachment(
             'by the swap', self.alpha, self.cloud.volume('new', 'in-use'))
         self.assertEqual({'volume-available', 'stale-attachment'},
-                         set(self.reasons(self.alpha)))
+                         set(self.reasons()))
         self.cloud.swaps[self.alpha] = [[]]
-        self.assertEqual(['swap-interrupted'] * 2, self.reasons(self.alpha))
+        self.assertEqual(['swap-interrupted'] * 2, self.reasons())
 
     def test_two_mappings_of_one_disk(self) -> None:
         self.cloud.mappings[self.alpha].append(dict(
             self.cloud.mappings[self.alpha][0], bdm_uuid='another'))
-        seen = self.inspect(self.alpha)
+        seen = self.inspect()
         self.assertEqual(['duplicate-mapping'] * 2,
                          [str(f.reason) for f in seen.findings])
         self.assertEqual((), seen.plan.due)
@@ -65,20 +57,17 @@ class InspectorTest(InspectorCase):
         self.assertEqual({'look'}, {
             str(i.remedy) for i in issues.issues_of(seen)})
 
-    def test_unknown_server(self) -> None:
-        self.assertIsNone(self.inspect(loopback.uid('nothing')))
-
-    def test_server_that_is_deleted_between_two_questions(self) -> None:
-        self.cloud.on('os-volume_attachments', lambda: (404, {
-            'itemNotFound': {'message': 'Instance'}}))
-        self.assertIsNone(self.inspect(self.alpha))
-
     def test_server_that_is_deleted_meanwhile(self) -> None:
-        def delete() -> None:
-            self.cloud.servers.pop(self.alpha, None)
-
-        self.cloud.on('attachments.*instance_id', delete)
-        self.assertIsNone(self.inspect(self.alpha))
+        """Between two questions to Nova, and while Cinder is asked."""
+        gone = 404, {'itemNotFound': {'message': 'Instance'}}
+        answers: tuple[tuple[str, Callable[[], Any]], ...] = (
+            ('os-volume_attachments', lambda: gone),
+            ('attachments.*instance_id', lambda: self.cloud.servers.pop(
+                self.alpha, None) and None))
+        for pattern, answer in answers:
+            self.cloud.calm()
+            self.cloud.on(pattern, answer)
+            self.assertIsNone(self.inspect(), pattern)
 
     def test_busy_server(self) -> None:
         self.cloud.lose_attachment(self.disk)
@@ -86,10 +75,9 @@ class InspectorTest(InspectorCase):
                        {'status': 'VERIFY_RESIZE'}):
             before = dict(self.cloud.servers[self.alpha])
             self.cloud.servers[self.alpha].update(fields)
-            seen = self.inspect(self.alpha)
-            finding, = seen.findings
+            finding, = self.inspect().findings
             self.assertEqual(('operation-in-flight', False),
-                             (str(finding.reason), finding.goes))
+                             (str(finding.reason), finding.goes), fields)
             self.cloud.servers[self.alpha] = before
 
     def test_server_that_changes_is_looked_at_again(self) -> None:
@@ -102,128 +90,119 @@ class InspectorTest(InspectorCase):
                 self.cloud.servers[self.alpha]['name'] = 'changed'
 
         self.cloud.on('attachments.*instance_id', rename)
-        self.assertEqual(['volume-available'], self.reasons(self.alpha))
+        self.assertEqual(['volume-available'], self.reasons())
         # Before the first look, after it, and after the second.
         self.assertEqual(3, self.cloud.asked('/servers/[^/]+$'))
 
+    def at(self, status: str, age: datetime.timedelta) -> list[str]:
+        """What is said of a volume that got into a state so long ago."""
+        self.cloud.volumes[self.disk].update(
+            status=status, updated_at=loopback._stamp(age))
+        return self.reasons()
+
     def test_old_detach_is_stuck(self) -> None:
-        self.cloud.volumes[self.disk]['status'] = 'detaching'
-        self.assertEqual(['stuck'], self.reasons(self.alpha))
-        self.cloud.volumes[self.disk]['updated_at'] = loopback._stamp(MINUTE)
-        self.assertEqual(['operation-in-flight'], self.reasons(self.alpha))
+        self.assertEqual(['stuck'], self.at('detaching', 120 * MINUTE))
+        self.assertEqual(['operation-in-flight'],
+                         self.at('detaching', MINUTE))
 
     def test_old_attach_without_a_record_is_stuck(self) -> None:
         self.cloud.lose_attachment(self.disk)
         self.cloud.mappings[self.alpha][0]['attachment_id'] = None
-        self.assertEqual(['attach-in-flight'], self.reasons(self.alpha))
-        for age, expected in ((MINUTE, 'attach-in-flight'),
-                              (120 * MINUTE, 'stuck')):
-            self.cloud.volumes[self.disk].update(
-                status='attaching', updated_at=loopback._stamp(age))
-            self.assertEqual([expected], self.reasons(self.alpha))
+        for status, age, expected in (
+                ('available', 120 * MINUTE, 'attach-in-flight'),
+                ('attaching', MINUTE, 'attach-in-flight'),
+                ('attaching', 120 * MINUTE, 'stuck')):
+            self.assertEqual([expected], self.at(status, age), status)
 
     def test_reserved_is_in_order_while_a_server_is_shelved(self) -> None:
-        self.cloud.volumes[self.disk]['status'] = 'reserved'
         self.cloud.attachments[loopback.uid('attachment of disk')].update(
             status='reserved', connection_info={})
-        self.assertEqual(['reserved-only'], self.reasons(self.alpha))
+        self.assertEqual(['reserved-only'], self.at('reserved', 120 * MINUTE))
         # The API does not tell it from an attach that is in progress.
-        self.cloud.volumes[self.disk]['updated_at'] = loopback._stamp(MINUTE)
-        self.assertEqual(['operation-in-flight'], self.reasons(self.alpha))
+        self.assertEqual(['operation-in-flight'], self.at('reserved', MINUTE))
         self.cloud.servers[self.alpha].update(
             {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
-        self.assertEqual([], self.reasons(self.alpha))
+        self.assertEqual([], self.reasons())
 
     def test_mapping_from_before_queens(self) -> None:
         self.cloud.mappings[self.alpha][0]['attachment_id'] = None
-        self.assertEqual([], self.reasons(self.alpha))
+        self.assertEqual([], self.reasons())
 
     def test_second_mapping_without_an_attachment(self) -> None:
         self.cloud.mapping(self.alpha, self.disk)
-        self.assertEqual(['duplicate-mapping'], self.reasons(self.alpha))
+        self.assertEqual(['duplicate-mapping'], self.reasons())
 
     def test_any_gap_ends_it(self) -> None:
         for pattern in ('GET .*/servers/[^/]*$', 'os-volume_attachments',
                         'GET .*/attachments', 'GET .*/volumes'):
-            self.cloud._rules[:] = []
+            self.cloud.calm()
             self.cloud.on(pattern, lambda: (500, None))
-            self.assertRaises(errors.Unanswered, self.inspect, self.alpha)
-
-
-class MissingTest(InspectorCase):
-    """Whether a Cinder that knows no volume is believed."""
-
-    def test_witness(self) -> None:
-        self.cloud.lose_volume(self.disk)
-        self.cloud.on('GET .*/volumes/' + self.disk, lambda: (404, {
-            'itemNotFound': {'message': 'volume'}}))
-        for witness, withheld in ((True, None),
-                                  (False, Reason.CINDER_SUSPECT)):
-            [finding] = self.inspect(self.alpha, witness=witness).findings
-            self.assertEqual((Reason.VOLUME_MISSING, withheld),
-                             (finding.reason, finding.withheld))
+            self.assertRaises(errors.Unanswered, self.inspect)
 
 
 class ProjectTest(InspectorCase):
     """To the wrong project Cinder shows no attachment, without a word."""
 
     def test_own(self) -> None:
-        self.assertEqual([], self.reasons(self.alpha, user='member'))
+        self.assertEqual([], self.reasons(user='member'))
 
     def test_another_or_unknown(self) -> None:
         for project in ('other', None):
-            exc = self.assertRaises(errors.Refused, self.inspect, self.alpha,
+            exc = self.assertRaises(errors.Refused, self.reasons,
                                     user='member', project=project)
             self.assertIn('belongs to another project', str(exc))
         self.assertEqual(0, self.cloud.asked('attachments'))
 
     def test_none_is_needed_where_all_are_seen(self) -> None:
         for project in ('other', None):
-            self.assertEqual([], self.reasons(self.alpha, project=project))
+            self.assertEqual([], self.reasons(project=project))
 
 
-class WitnessTest(base.FleetCase):
+class WitnessTest(InspectorCase):
+    """Whether a Cinder that knows no volume is believed."""
 
-    def inspector(self) -> inspection.Inspector:
-        cloud = self.seen_by()
-        cloud.cinder.prove_admin()
-        return inspection.Inspector(cloud)
+    def test_what_is_withheld(self) -> None:
+        self.cloud.lose_volume(self.disk)
+        for witness, withheld in (
+                (WitnessAnswer.KNOWN, None),
+                (WitnessAnswer.UNKNOWN, Reason.CINDER_SUSPECT)):
+            inspector = self.inspector()
+            inspector.witness = witness
+            seen = inspector.inspect(self.alpha)
+            assert seen is not None
+            [finding] = seen.findings
+            self.assertEqual((Reason.VOLUME_MISSING, withheld),
+                             (finding.reason, finding.withheld))
+        self.assertEqual(0, self.cloud.asked('/servers/detail'))
 
     def test_known_volume(self) -> None:
         self.cloud.lose_volume(self.disk)
-        self.assertIs(True, self.inspector().knows_witness)
+        inspector = self.inspector()
+        for _ in range(2):
+            self.assertIs(WitnessAnswer.KNOWN, inspector.witness)
+        # Asked once.
+        self.assertEqual(1, self.cloud.asked('/servers/detail'))
 
-    def test_known_to_nobody(self) -> None:
-        self.cloud.lose_volume(self.disk)
-        self.cloud.lose_volume(self.other)
-        self.assertIs(False, self.inspector().knows_witness)
+    def test_some_are_enough(self) -> None:
+        asked: list[int] = []
+        cinder: Any = SimpleNamespace(
+            knows_any=lambda volumes: asked.append(len(volumes)))
+        inspection.witness_of(map(str, range(1000)), cinder)
+        self.assertEqual([inspection.WITNESSES], asked)
 
     def test_nova_names_no_volume(self) -> None:
         for server in (self.alpha, self.beta):
             self.cloud.mappings[server].clear()
-        self.assertIsNone(self.inspector().knows_witness)
+        self.assertIs(WitnessAnswer.NONE_EXISTS, self.inspector().witness)
         self.assertEqual(1, self.cloud.asked('volume'))
 
-    def test_first_page_names_no_volume(self) -> None:
+    def test_known_to_nobody(self) -> None:
+        """Also where a page names no volume."""
         self.cloud.page = 1
         self.cloud.lose_volume(self.disk)
         self.cloud.lose_volume(self.other)
         for bare in (self.alpha, self.beta):
             kept = self.cloud.mappings[bare]
             self.cloud.mappings[bare] = []
-            self.assertIs(False, self.inspector().knows_witness)
+            self.assertIs(WitnessAnswer.UNKNOWN, self.inspector().witness)
             self.cloud.mappings[bare] = kept
-
-    def test_asked_once(self) -> None:
-        inspector = self.inspector()
-        self.assertIs(True, inspector.knows_witness)
-        before = len(self.cloud.requests)
-        self.assertIs(True, inspector.knows_witness)
-        self.assertEqual(before, len(self.cloud.requests))
-
-    def test_known_already(self) -> None:
-        inspector = self.inspector()
-        inspector.knows_witness = None
-        before = len(self.cloud.requests)
-        self.assertIsNone(inspector.knows_witness)
-        self.assertEqual(before, len(self.cloud.requests))

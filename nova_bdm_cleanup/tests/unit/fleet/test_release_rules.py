@@ -11,7 +11,7 @@ from typing import Any
 import testscenarios
 
 from nova_bdm_cleanup.fleet import release_facts, release_rules
-from nova_bdm_cleanup.fleet.release_facts import Call
+from nova_bdm_cleanup.fleet.release_facts import Call, Holder
 from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk
 from nova_bdm_cleanup.rules.facts import (
     AttachedServer,
@@ -37,16 +37,17 @@ SHELVED = ComputeServer('alive', 'alive', 'SHELVED_OFFLOADED')
 
 
 def attachment(status: str = 'attached', connected: bool = True,
-               server: str | None = 'gone', name: str = 'record',
-               volume: str = 'volume') -> Attachment:
-    return Attachment(id=name, volume_id=volume, server_id=server,
+               server: str | None = 'gone',
+               name: str = 'record') -> Attachment:
+    return Attachment(id=name, volume_id='volume', server_id=server,
                       status=status, connected=connected)
 
 
 #: How far an attach got, and what the guest has.
 CARRIED = Disk('volume', 'bdm', 'record', '/dev/vdb')
+OTHERS = dataclasses.replace(CARRIED, attachment_id='other')
 HANGS = {'claimed_by': ('alive',), 'status': 'attaching',
-         'disks': {'alive': CARRIED}}
+         'disk': CARRIED}
 UNFINISHED = attachment('attaching', True, 'alive')
 HALF = {'claimed_by': ('alive',), 'status': 'reserved'}
 ALIVES = attachment(server='alive')
@@ -74,12 +75,10 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
        'the volume is ' + status)
       for status in ('error', 'maintenance', 'retyping', 'uploading',
                      'deleting', 'error_deleting', 'creating', 'odd')),
-    ('an attachment of another volume', (attachment(volume='other'),), {},
-     'of volume other'),
     ('an attachment that is not Nova\'s', (attachment(server=None),), {},
      'something else than Nova'),
     ('a host of another Nova', (RESERVED,),
-     {'elsewhere': {'gone': 'elsewhere'}},
+     {'elsewhere': 'elsewhere'},
      'host elsewhere is no compute host of this Nova'),
     ('a reservation for a server that may still be building', (RESERVED,),
      {'status': 'reserved', 'age': MINUTE},
@@ -106,21 +105,18 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
     ('connected, and nobody knows what the guest has', (UNFINISHED,), HANGS,
      'virsh domblklist'),
     ('connected, and the mapping names another', (UNFINISHED,),
-     {**HANGS, 'guests': {'alive': {'vdb'}}, 'disks': {
-         'alive': dataclasses.replace(CARRIED, attachment_id='other')}},
+     {**HANGS, 'guest': {'vdb'}, 'disk': OTHERS},
      'volume_attachment refresh'),
     ('connected, with an unfinished neighbour',
      (UNFINISHED, attachment('reserved', False, 'alive', 'neighbour')),
-     {**HANGS, 'guests': {'alive': {'vdb'}}}, 'volume_attachment refresh'),
+     {**HANGS, 'guest': {'vdb'}}, 'volume_attachment refresh'),
     ('only the state of the volume is wrong, and not for long', (ALIVES,),
      {**HANGS, 'age': MINUTE}, 'is being attached'),
     ('only the state of the volume is wrong, and another is attached',
      (ALIVES, attachment('reserved', False, None, 'neighbour')),
      {**HANGS, 'multiattach': True}, 'is being attached'),
     ('only the state of the volume is wrong, and the mapping names another',
-     (ALIVES,), {**HANGS, 'disks': {
-         'alive': dataclasses.replace(CARRIED, attachment_id='other')}},
-     'nothing to release'),
+     (ALIVES,), {**HANGS, 'disk': OTHERS}, 'nothing to release'),
     ('a server that has the volume', (ALIVES,), {'claimed_by': ('alive',)},
      'nothing to release'),
     ('reserved for a server that is shelved', (HALF_ATTACHED,),
@@ -291,18 +287,18 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
     ('detached in Nova', (attachment('detaching'),),
      {'status': 'detaching'}, Call.DELETE, 'available'),
     ('attaching, and the guest has it', (UNFINISHED,),
-     {**HANGS, 'guests': {'alive': {'vda', 'vdb'}}}, Call.COMPLETE,
+     {**HANGS, 'guest': {'vda', 'vdb'}}, Call.COMPLETE,
      'in-use'),
     ('attaching, and the guest does not have it', (UNFINISHED,),
-     {**HANGS, 'guests': {'alive': {'vda'}}}, Call.COMPLETE, 'in-use'),
+     {**HANGS, 'guest': {'vda'}}, Call.COMPLETE, 'in-use'),
     ('attaching, and the server is stopped', (UNFINISHED,),
-     {**HANGS, 'guests': {'alive': frozenset()},
-      'alive': but(status='SHUTOFF')}, Call.COMPLETE, 'in-use'),
+     {**HANGS, 'guest': frozenset(), 'alive': but(status='SHUTOFF')},
+     Call.COMPLETE, 'in-use'),
     ('attaching, although it is attached', (ALIVES,), HANGS, Call.COMPLETE,
      'in-use'),
     ('reserved, although it is attached', (LEGACY_OF_ALIVE,),
-     {**HANGS, 'status': 'reserved',
-      'disks': {'alive': Disk('volume')}}, Call.COMPLETE, 'in-use'),
+     {**HANGS, 'status': 'reserved', 'disk': Disk('volume')},
+     Call.COMPLETE, 'in-use'),
     # And others
     ('in use by a server that is gone', (attachment(),), {}, Call.DELETE,
      'available'),
@@ -348,18 +344,20 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           claimed_by: tuple[str, ...] = (), stale: tuple[str, ...] = (),
           age: datetime.timedelta = DAY,
           connector: release_facts.Connector = release_facts.NO_CONNECTOR,
-          disks: Any = None, guests: Any = None,
-          deleted: tuple[str, ...] = ('gone', 'also gone', 'gone too'),
-          elsewhere: Any = None, **fields: Any) -> release_facts.HeldVolume:
-    """What the tables are put to."""
-    volume = Volume(id='volume', status=status, updated_at=NOW - age,
-                    **fields)
-    servers = {a.server_id: alive if a.server_id == 'alive' else None
-               for a in attachments if a.server_id}
+          disk: Disk | None = None, guest: Any = None,
+          elsewhere: str | None = None,
+          **fields: Any) -> release_facts.HeldVolume:
+    """What the tables are put to; all servers but one are gone."""
+    holders = dict.fromkeys(
+        (a.server_id for a in attachments if a.server_id), Holder(
+            is_deleted=True, elsewhere=elsewhere))
+    if 'alive' in holders:
+        holders['alive'] = Holder(
+            alive, stale=frozenset(stale), disk=disk, guest=guest)
     return release_facts.HeldVolume(
-        volume, attachments, servers, tuple(sorted(claimed_by)),
-        frozenset(deleted), elsewhere or {}, frozenset(stale),
-        disks or {}, guests or {}, connector, Policy(), NOW)
+        Volume(id='volume', status=status, updated_at=NOW - age, **fields),
+        attachments, holders, tuple(sorted(claimed_by)), connector, Policy(),
+        NOW)
 
 
 class RefusalsTest(base.TestCase):
