@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable
 from unittest import mock
+
+import testscenarios
 
 from nova_bdm_cleanup.fleet.reboot import Rebooter, RebootPlan
 from nova_bdm_cleanup.openstack.nova import Nova
@@ -13,24 +14,34 @@ from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.osc import commandcase
 
+load_tests = testscenarios.load_tests_apply_scenarios
 
-class CleanBdmTest(commandcase.CommandCase):
+
+class CleanCase(commandcase.CommandCase):
 
     def reboot(self, *, heals: bool = True, status: str = 'ACTIVE') -> None:
         """Have a hard reboot do what the plugin does."""
         def reboot() -> None:
-            self.cloud.servers[self.alpha]['status'] = status
+            server = self.cloud.requests[-1].path.split('/')[2]
+            self.cloud.servers[server]['status'] = status
             if heals:
-                self.cloud.mappings[self.alpha] = []
+                self.cloud.mappings[server] = []
 
         self.cloud.on('POST .*/action', reboot)
 
-    def test_dry_run(self) -> None:
-        self.break_volume()
-        code, (row,) = self.bdm('clean', 'alpha', '--dry-run')
-        self.assertEqual((ExitCode.FINDINGS, 'planned'),
-                         (code, row['Result']))
-        self.assertEqual(0, self.cloud.asked('POST'))
+    def mend(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'in-use'
+        self.cloud.attachment('attachment of disk', self.alpha, self.disk)
+
+    def alter(self, **fields: Any) -> None:
+        """Change the server; the host and the task have longer names."""
+        self.cloud.servers[self.alpha].update({
+            {'host': 'OS-EXT-SRV-ATTR:host',
+             'task': 'OS-EXT-STS:task_state'}.get(name, name): value
+            for name, value in fields.items()})
+
+
+class CleanBdmTest(CleanCase):
 
     def test_yes(self) -> None:
         self.break_volume()
@@ -123,66 +134,6 @@ class CleanBdmTest(commandcase.CommandCase):
                       'the memory of its guest' % self.alpha):
             self.assertIn(words, shown)
 
-    def meanwhile(self, change: Callable[[], object],
-                  *arguments: str) -> tuple[int, str]:
-        """What comes of it if something happens before the operator's yes."""
-        self.break_volume()
-        self.reboot()
-        code, (row,) = self.bdm('clean', 'alpha', *arguments,
-                                stdin=commandcase.Terminal('y\n', change))
-        return code, row['Result']
-
-    def mend(self) -> None:
-        self.cloud.volumes[self.disk]['status'] = 'in-use'
-        self.cloud.attachment('attachment of disk', self.alpha, self.disk)
-
-    def test_healthy_by_now(self) -> None:
-        self.assertEqual((ExitCode.OK, 'skipped: it is healthy now'),
-                         self.meanwhile(self.mend))
-        self.assertEqual(0, self.cloud.asked('POST'))
-
-    def assert_skipped(self, words: str,
-                       change: Callable[[], object]) -> None:
-        code, result = self.meanwhile(change)
-        self.assertEqual((ExitCode.PARTLY, 'skipped: ' + words),
-                         (code, result))
-        self.assertEqual(0, self.cloud.asked('POST'))
-
-    def test_another_reason_by_now(self) -> None:
-        self.assert_skipped('volume %s is volume-missing now' % self.disk,
-                            lambda: self.cloud.lose_volume(self.disk))
-
-    def test_another_server_by_now(self) -> None:
-        server = self.cloud.servers[self.alpha]
-        for words, fields in (
-                ('the server is PAUSED now, and its memory would be lost',
-                 {'status': 'PAUSED'}),
-                ('the server is on host compute2 now',
-                 {'status': 'ACTIVE', 'OS-EXT-SRV-ATTR:host': 'compute2'}),
-                ('it is changing (deleting)',
-                 {'OS-EXT-STS:task_state': 'deleting'})):
-            self.assert_skipped(words, functools.partial(
-                server.update, fields))
-            server.update({'OS-EXT-SRV-ATTR:host': 'compute1'})
-
-    def test_more_by_now(self) -> None:
-        volume = self.cloud.volume('more', 'in-use')
-        self.assert_skipped(
-            'a reboot would also remove volume %s (stale-attachment)' % volume,
-            lambda: self.cloud.attachment('stale', self.alpha, volume))
-
-    def test_gone_by_now(self) -> None:
-        self.assert_skipped('server %s does not exist' % self.alpha,
-                            lambda: self.cloud.lose_server(self.alpha))
-
-    def test_started_by_now(self) -> None:
-        """Its owner wants it to run."""
-        server = self.cloud.servers[self.alpha]
-        server['status'] = 'SHUTOFF'
-        self.assertEqual((ExitCode.OK, 'removed'), self.meanwhile(
-            lambda: server.update(status='ACTIVE'), '--stop-again'))
-        self.assertEqual(1, self.cloud.asked('POST'))
-
     def test_refused_by_nova(self) -> None:
         self.break_volume()
         for status in (403, 409):
@@ -233,14 +184,6 @@ class CleanBdmTest(commandcase.CommandCase):
         self.assertEqual((ExitCode.INTERRUPTED, 'skipped: not begun'),
                          (code, row['Result']))
         self.assertIn('1 skipped; nothing was changed', self.log.output)
-
-    def test_without_the_plugin(self) -> None:
-        self.break_volume()
-        self.reboot(heals=False, status='ERROR')
-        code, (row,) = self.bdm('clean', 'alpha', '--yes')
-        self.assertEqual(
-            (ExitCode.PARTLY, 'failed: it is still there (volume-available)'),
-            (code, row['Result']))
 
     def test_what_is_healthy_afterwards_was_not_removed(self) -> None:
         self.break_volume()
@@ -366,23 +309,71 @@ class CleanBdmTest(commandcase.CommandCase):
         self.assertIn('openstack bdm release', self.log.output)
 
 
-class PlanTest(commandcase.CommandCase):
+#: What happens before the operator's yes, and what comes of it.
+MEANWHILE: tuple[tuple[str, Callable[[Any], object], str], ...] = (
+    ('healthy', lambda t: t.mend(), 'it is healthy now'),
+    ('another reason', lambda t: t.cloud.lose_volume(t.disk),
+     'volume %(disk)s is volume-missing now'),
+    ('paused', lambda t: t.alter(status='PAUSED'),
+     'the server is PAUSED now, and its memory would be lost'),
+    ('moved', lambda t: t.alter(host='compute2'),
+     'the server is on host compute2 now'),
+    ('changing', lambda t: t.alter(task='deleting'),
+     'it is changing (deleting)'),
+    ('more to remove', lambda t: t.cloud.attachment(
+        'stale', t.alpha, t.cloud.volume('more', 'in-use')),
+     'a reboot would also remove volume %(more)s (stale-attachment)'),
+    ('gone', lambda t: t.cloud.lose_server(t.alpha),
+     'server %(alpha)s does not exist'),
+)
+
+
+class MeanwhileTest(CleanCase):
+
+    scenarios = [(name, {'change': change, 'words': words})
+                 for name, change, words in MEANWHILE]
+
+    def test_skipped(self) -> None:
+        self.break_volume()
+        self.reboot()
+        code, (row,) = self.bdm('clean', 'alpha', stdin=commandcase.Terminal(
+            'y\n', lambda: self.change(self)))
+        self.assertEqual('skipped: ' + self.words % {
+            'disk': self.disk, 'alpha': self.alpha,
+            'more': loopback.uid('more')}, row['Result'])
+        self.assertEqual(ExitCode.OK if 'healthy' in self.words
+                         else ExitCode.PARTLY, code)
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+
+class StartedMeanwhileTest(CleanCase):
+
+    def test_its_owner_wants_it_to_run(self) -> None:
+        self.alter(status='SHUTOFF')
+        self.break_volume()
+        self.reboot()
+        code, (row,) = self.bdm(
+            'clean', 'alpha', '--stop-again', stdin=commandcase.Terminal(
+                'y\n', lambda: self.alter(status='ACTIVE')))
+        self.assertEqual((ExitCode.OK, 'removed'), (code, row['Result']))
+        self.assertEqual(1, self.cloud.asked('POST'))
+
+
+class PlanTest(CleanCase):
     """What an audit has written into a file."""
 
     def test_as_planned(self) -> None:
+        """Also from standard input."""
         self.break_volume()
         path = self.plan()
-        code, rows = self.bdm('clean', '--plan', path, '--dry-run')
-        self.assertEqual((ExitCode.FINDINGS, [self.disk]),
-                         (code, [r['Volume'] for r in rows]))
-
-    def test_standard_input(self) -> None:
-        self.break_volume()
-        with open(self.plan()) as file:
-            code, rows = self.bdm('clean', '--plan', '-', '--dry-run',
-                                  stdin=file)
-        self.assertEqual((ExitCode.FINDINGS, [self.disk]),
-                         (code, [r['Volume'] for r in rows]))
+        with open(path) as file:
+            for source, stdin in ((path, None), ('-', file)):
+                code, (row,) = self.bdm('clean', '--plan', source,
+                                        '--dry-run', stdin=stdin)
+                self.assertEqual(
+                    (ExitCode.FINDINGS, self.disk, 'planned'),
+                    (code, row['Volume'], row['Result']))
+        self.assertEqual(0, self.cloud.asked('POST'))
 
     def test_nothing_of_it_is_for_a_reboot(self) -> None:
         self.orphan()
@@ -392,11 +383,7 @@ class PlanTest(commandcase.CommandCase):
 
     def again(self, path: str, *expected: str) -> None:
         """Do the rest of a plan."""
-        def reboot() -> None:
-            server = self.cloud.requests[-1].path.split('/')[2]
-            self.cloud.mappings[server].clear()
-
-        self.cloud.on('POST .*/action', reboot)
+        self.reboot()
         code, rows = self.bdm('clean', '--plan', path, '--yes')
         self.assertEqual(list(expected), [r['Result'] for r in rows])
         self.assertEqual(
@@ -413,25 +400,17 @@ class PlanTest(commandcase.CommandCase):
         self.assertEqual(1, self.cloud.asked('POST'))
 
     def test_changed_since(self) -> None:
-        self.break_volume()
-        self.cloud.lose_attachment(self.other)
-        path = self.plan()
-        self.cloud.volumes[self.other]['updated_at'] = (
-            '2026-01-02T00:00:00.000000')
-        self.again(path, 'skipped: volume %s has changed since the audit'
-                   % self.other, 'removed')
-
-    def test_two_volumes_changed_since(self) -> None:
-        self.break_volume()
+        """Another server is none the worse."""
         second = self.cloud.attach(self.alpha, 'second')
-        self.cloud.lose_attachment(second)
+        for volume in (self.disk, second, self.other):
+            self.cloud.lose_attachment(volume)
         path = self.plan()
         for volume in (self.disk, second):
             self.cloud.volumes[volume]['updated_at'] = (
                 '2026-01-02T00:00:00.000000')
         self.again(path, *['skipped: ' + '; '.join(
             'volume %s has changed since the audit' % volume
-            for volume in (self.disk, second))] * 2)
+            for volume in (self.disk, second))] * 2, 'removed')
 
     def test_what_the_plan_does_not_have(self) -> None:
         """A reboot removes all there is, so it must all be in the plan."""
