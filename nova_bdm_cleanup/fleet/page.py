@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 import datetime
 import html
 from typing import Callable
@@ -79,8 +79,6 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 %(cut)s
 <form>
 <input id="text" type="search" placeholder="Any word" aria-label="Any word">
-<select id="reason" aria-label="Reason">%(reason_options)s</select>
-<select id="host" aria-label="Host">%(host_options)s</select>
 <span id="shown" role="status"></span>
 </form>
 <table id="findings">
@@ -90,23 +88,19 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 <script>
 'use strict';
 const table = document.getElementById('findings');
-const fields = ['text', 'reason', 'host'].map(
-    id => document.getElementById(id));
+const field = document.getElementById('text');
 function filter() {
-  const [text, reason, host] = fields.map(f => f.value);
-  const words = text.toLowerCase().split(/\\s+/).filter(Boolean);
+  const words = field.value.toLowerCase().split(/\\s+/).filter(Boolean);
   let count = 0;
   for (const body of table.tBodies) {
     const all = body.textContent.toLowerCase();
-    body.hidden = !(words.every(w => all.includes(w))
-        && (!reason || body.dataset.reason === reason)
-        && (!host || body.dataset.host === host));
+    body.hidden = !words.every(w => all.includes(w));
     count += !body.hidden;
   }
   document.getElementById('shown').textContent =
       count + ' of ' + table.tBodies.length + ' are shown';
 }
-for (const field of fields) field.addEventListener('input', filter);
+field.addEventListener('input', filter);
 document.querySelector('form').addEventListener(
     'submit', event => event.preventDefault());
 const heads = [...table.tHead.rows[0].cells];
@@ -157,8 +151,6 @@ def render(issues: Sequence[Issue], total: str, cloud: str, scope: str,
                         % _text(g) for g in gaps),
         'reasons': _sums(reasons, runbook.meaning),
         'hosts': _sums(hosts),
-        'reason_options': _options('Any reason', reasons),
-        'host_options': _options('Any host', hosts),
         'headings': ''.join(
             '<th scope="col"><button type="button">%s</button></th>' % h
             for h in _HEADINGS),
@@ -179,11 +171,6 @@ def _sums(counts: Counter[str],
         for name, count in counts.most_common())
 
 
-def _options(any_of_them: str, names: Iterable[str]) -> str:
-    return '<option value="">%s</option>%s' % (any_of_them, ''.join(
-        '<option>%s</option>' % _text(name) for name in sorted(names)))
-
-
 def _row(issue: Issue) -> str:
     cells = (
         _text(str(issue.reason)),
@@ -193,10 +180,9 @@ def _row(issue: Issue) -> str:
         _text(issue.since.strftime('%Y-%m-%d %H:%M') if issue.since
               else None))
     return (
-        '<tbody data-reason="%s" data-host="%s"><tr>%s</tr>'
+        '<tbody><tr>%s</tr>'
         '<tr><td colspan="%d">%s<br><code class="action">%s</code>'
         '<div class="sides">%s</div></td></tr></tbody>' % (
-            _text(str(issue.reason)), _text(issue.host or 'none'),
             ''.join('<td data-name="%s">%s</td>' % cell
                     for cell in zip(_HEADINGS, cells)),
             len(_HEADINGS), _text(issue.explanation),
