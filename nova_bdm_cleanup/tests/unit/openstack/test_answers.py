@@ -17,9 +17,7 @@ class RecordsTest(base.TestCase):
             {'volume': {'id': 'a'}}, 'volume'))
         for body in (None, [], 'volume', {}, {'volume': None},
                      {'volume': []}, {'volume': 'a'}):
-            error = self.assertRaises(
-                BadAnswer, answers.record, body, 'volume')
-            self.assertIn('volume', str(error))
+            self.assertRaises(BadAnswer, answers.record, body, 'volume')
 
     def test_records(self):
         self.assertEqual([], answers.records({'volumes': []}, 'volumes'))

@@ -721,7 +721,8 @@ class FalseAnswerTest(CinderTestCase):
                            ('attachments', [{'server_id': 7}]),
                            ('attachments', [{'attachment_id': 7}]),
                            ('status', None)):
-            self.cloud.put_volume('volume-1', **{key: value})
+            self.cloud.put_volume('volume-1')
+            self.cloud.volumes['volume-1'][key] = value
             self.assertRaises(errors.BadAnswer, self.look,
                               [make.bdm(attachment_id=None)])
 
@@ -729,10 +730,11 @@ class FalseAnswerTest(CinderTestCase):
         self.cloud.put_volume('volume-1')
         for key, value in (('connection_info', 'rbd'), ('instance', 5),
                            ('volume_id', None), ('status', None)):
+            def spoil(body, key=key, value=value):
+                body['attachments'][0][key] = value
+
             self.cloud.put_attachment('attachment-1', make.SERVER, 'volume-1')
-            self.cloud.trouble('GET', LIST, wire.edit(
-                lambda body, wrong={key: value}:
-                body['attachments'][0].update(wrong)))
+            self.cloud.trouble('GET', LIST, wire.edit(spoil))
             self.assertRaises(errors.BadAnswer, self.look, [])
 
     def test_ids_are_not_taken_for_more(self):
@@ -972,11 +974,6 @@ class KnownTest(CinderTestCase):
                 errors.ApiError, self.known, 'volume-1')
             self.assertIn('admin role', str(error))
         self.assertIsInstance(error, errors.ProjectHidden)
-
-    def test_no_answer(self):
-        for trouble in (wire.page(503), wire.raw(200, b'{}')):
-            self.cloud.trouble('GET', MANY, trouble)
-            self.assertRaises(errors.BadAnswer, self.known, 'volume-1')
 
 
 class LookSparinglyTest(CinderTestCase):

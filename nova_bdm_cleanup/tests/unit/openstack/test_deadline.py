@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
 from nova_bdm_cleanup.openstack.deadline import Allowance, Deadline, TimedOut
 from nova_bdm_cleanup.tests.unit import base
@@ -39,18 +40,13 @@ class DeadlineTest(base.TestCase):
 
     def test_a_call_raises_what_the_function_raises(self):
         for exc in (KeyError('a bug'), SystemExit(3)):
-            def fail(exc=exc):
-                raise exc
-
             self.assertIs(exc, self.assertRaises(
-                type(exc), self.deadline.call, 'it', fail))
+                type(exc), self.deadline.call, 'it',
+                mock.Mock(side_effect=exc)))
 
     def test_nothing_is_called_when_the_time_is_over(self):
         self.time = 160.0
-        called = []
-        self.assertRaises(TimedOut, self.deadline.call, 'it',
-                          lambda: called.append(1))
-        self.assertEqual([], called)
+        self.assertRaises(TimedOut, self.deadline.call, 'it', self.fail)
 
     def test_a_call_that_takes_too_long_is_left_behind(self):
         free = threading.Event()
@@ -83,17 +79,11 @@ class AllowanceTest(base.TestCase):
         self.allowance = Allowance(10, lambda: self.time)
 
     def test_only_what_is_done_with_it_takes_time_from_it(self):
-        with self.allowance.spend():
-            self.time += 3
-        self.time += 100
-        with self.allowance.spend():
-            self.time += 4
-        self.assertEqual(3, self.allowance.left)
-
-    def test_there_is_never_less_than_nothing(self):
-        with self.allowance.spend():
-            self.time += 30
-        self.assertEqual(0, self.allowance.left)
+        for seconds, left in ((3, 7), (4, 3), (30, 0)):
+            self.time += 100
+            with self.allowance.spend():
+                self.time += seconds
+            self.assertEqual(left, self.allowance.left)
 
     def test_no_number_of_things_uses_all_of_it(self):
         shares = []
