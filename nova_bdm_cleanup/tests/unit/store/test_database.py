@@ -330,18 +330,6 @@ class ChangesTest(StoreTest):
         self.add(3)
         self.assertEqual([1, 3], self.things())
 
-    def test_never_larger_than_allowed(self):
-        sizes = [10, 100, 5000, 70000, MIB]
-        for number in range(1, 151):
-            self.add(number, 'x' * sizes[number % 5])
-            self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
-        kept = self.things()
-        self.assertEqual(list(range(kept[0], 151)), kept)
-        self.assertGreater(len(kept), 10)
-        self.assertRefused('no room', 'raise [bdm_cleanup] store_max_size',
-                           func=lambda _: self.add(0, 'x' * 4 * MIB))
-        self.assertEqual(kept, self.things())
-
     def test_a_limit_that_was_lowered(self):
         for number in range(1, 8):
             self.add(number, 'x' * MIB, max_bytes=8 * MIB)
