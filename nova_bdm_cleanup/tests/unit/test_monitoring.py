@@ -178,17 +178,3 @@ class DashboardTest(base.TestCase):
         for panel in panels():
             for place in (panel, *panel['targets']):
                 self.assertEqual('${datasource}', place['datasource']['uid'])
-
-    def test_panels_do_not_overlap(self) -> None:
-        dashboard = json.loads(DASHBOARD.read_text(encoding='utf-8'))
-        taken: set[tuple[int, int]] = set()
-        for panel in dashboard['panels']:
-            place = panel['gridPos']
-            cells = {(x, y)
-                     for x in range(place['x'], place['x'] + place['w'])
-                     for y in range(place['y'], place['y'] + place['h'])}
-            self.assertEqual(set(), cells & taken, panel['title'])
-            self.assertLessEqual(place['x'] + place['w'], 24)
-            taken |= cells
-        ids = [panel['id'] for panel in dashboard['panels']]
-        self.assertEqual(sorted(set(ids)), sorted(ids))
