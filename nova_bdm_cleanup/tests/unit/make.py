@@ -99,6 +99,12 @@ def decide(seen: facts.Snapshot, **policy: Any) -> Any:
     return rules.decide(seen, facts.Policy(**policy), NOW)
 
 
+def told(plan: facts.Plan) -> str:
+    """The reasons of all findings, with "!" after those that are due."""
+    return ' '.join('%s%s' % (f.reason, '!' * f.is_due)
+                    for f in plan.findings)
+
+
 def deletions(plan: facts.Plan) -> int:
     """How many attachments go, besides those that the mappings name."""
     own = {f.bdm.attachment_id for f in plan.due if f.bdm}

@@ -35,17 +35,6 @@ class PlanTest(base.TestCase):
             self.assertEqual(left, [f.reason for f in plan.withhold(
                 Reason.OVER_LIMIT, of_mappings=of_mappings).due])
 
-    def test_a_finding_names_its_subject(self):
-        of_bdm = facts.Finding(Reason.HEALTHY, '', make.bdm())
-        of_attachment = facts.Finding(Reason.CROSS_WIRED, '',
-                                      attachment=STALE)
-        of_nothing = facts.Finding(Reason.HEALTHY, '')
-        self.assertEqual(
-            [('volume-1', 'attachment-1', '/dev/vdb'),
-             ('volume-9', 'attachment-9', None), (None, None, None)],
-            [(f.volume_id, f.attachment_id, f.device)
-             for f in (of_bdm, of_attachment, of_nothing)])
-
     def test_connection_information_is_not_shown(self):
         secret = make.attachment(connection_info={'auth_password': 'hush'})
         self.assertNotIn('hush', repr(secret))
