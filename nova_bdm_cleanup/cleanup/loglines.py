@@ -10,6 +10,7 @@ No line carries connection information.
 from __future__ import annotations
 
 from collections.abc import Iterable
+import dataclasses
 import logging as levels
 import re
 from typing import Any
@@ -47,21 +48,18 @@ _TRACEBACK = re.compile(r'^([ \t]*)Traceback \(most recent call last\):\n'
                         r'(?:\1 .*\n)*', re.MULTILINE)
 
 
+@dataclasses.dataclass
 class LogLines:
-    """The log lines about one server in one request.
+    """The log lines about one server in one request."""
 
-    :param instance: what oslo.log takes as ``instance``
-    :param request_id: the request that brought the cleanup about
-    :param trigger: what the request is for
-    :param tally: where it is counted what is logged
-    """
-
-    def __init__(self, instance: Any, request_id: str | None,
-                 trigger: Trigger, tally: Tally | None = None) -> None:
-        self._instance = instance
-        self._request_id = request_id
-        self._trigger = trigger
-        self._tally = tally or Tally()
+    #: What oslo.log takes as ``instance``.
+    instance: Any
+    #: The request that brought the cleanup about.
+    request_id: str | None
+    #: What the request is for.
+    trigger: Trigger
+    #: Where it is counted what is logged.
+    tally: Tally = dataclasses.field(default_factory=Tally)
 
     def plan(self, plan: facts.Plan) -> None:
         """Every finding that is not acted on; healthy disks at DEBUG.
@@ -119,7 +117,7 @@ class LogLines:
         else:
             text = ('the block device mapping is gone; to undo: '
                     'nova-bdm-cleanup journal undo %s' % entry)
-        self._tally.removed(finding.reason, self._trigger.name)
+        self.tally.removed(finding.reason, self.trigger.name)
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
 
     def left_out_of_guest(self, findings: Iterable[facts.Finding]) -> None:
@@ -139,14 +137,14 @@ class LogLines:
         self._count(reason)
         self._line(levels.WARNING, 'failed', reason,
                    '%s: %s; left as it is, %s'
-                   % (step, masked(error), self._trigger.next_try), finding)
+                   % (step, masked(error), self.trigger.next_try), finding)
 
     def unknown(self, reason: Reason, error: object) -> None:
         """Nothing could be decided, so nothing changes."""
         self._count(reason)
         self._line(levels.WARNING, 'skipped', reason,
                    '%s; nothing is changed, %s'
-                   % (masked(error), self._trigger.goes_on))
+                   % (masked(error), self.trigger.goes_on))
 
     def left_out(self, reason: Reason, why: str, number: int) -> None:
         """How many servers of a host are not cleaned up after all."""
@@ -193,7 +191,7 @@ class LogLines:
                    % (completed, completed + left, seconds, entry))
 
     def _count(self, reason: Reason, number: int = 1) -> None:
-        self._tally.refused(reason, self._trigger.name, number)
+        self.tally.refused(reason, self.trigger.name, number)
 
     def _line(self, level: int, event: str, reason: Reason | None,
               text: str, finding: facts.Finding | None = None) -> None:
@@ -207,9 +205,9 @@ class LogLines:
              'volume': (finding and finding.volume_id) or '-',
              'attachment': (finding and finding.attachment_id) or '-',
              'device': (finding and finding.device) or '-',
-             'request_id': self._request_id or '-',
+             'request_id': self.request_id or '-',
              'text': text},
-            instance=self._instance)
+            instance=self.instance)
 
 
 def level_of(reason: Reason) -> int:

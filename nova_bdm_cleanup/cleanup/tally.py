@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections import Counter
 import threading
 
@@ -16,10 +15,9 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._removals: Counter[Key] = collections.Counter()
-        self._refusals: Counter[Key] = collections.Counter()
-        self._looks: Counter[str] = collections.Counter()
-        self._seconds: dict[str, float] = collections.defaultdict(float)
+        self._removals: Counter[Key] = Counter()
+        self._refusals: Counter[Key] = Counter()
+        self._looks: dict[str, tuple[int, float]] = {}
 
     def removed(self, reason: str, trigger: str) -> None:
         """A mapping or an attachment is gone."""
@@ -34,8 +32,8 @@ class Tally:
     def looked(self, trigger: str, seconds: float) -> None:
         """Cinder was asked about a server, or about all of a host."""
         with self._lock:
-            self._looks[trigger] += 1
-            self._seconds[trigger] += seconds
+            number, spent = self._looks.get(trigger, (0, 0.0))
+            self._looks[trigger] = number + 1, spent + seconds
 
     # Copies, which do not change while they are read.
 
@@ -53,8 +51,7 @@ class Tally:
     def looks(self) -> dict[str, tuple[int, float]]:
         """By trigger, how many there were and how long they took."""
         with self._lock:
-            return {trigger: (number, self._seconds[trigger])
-                    for trigger, number in self._looks.items()}
+            return dict(self._looks)
 
 
 #: Of this process.

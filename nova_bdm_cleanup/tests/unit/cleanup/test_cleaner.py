@@ -16,7 +16,6 @@ import stat
 from unittest import mock
 
 import hypothesis
-from hypothesis import strategies as st
 import testscenarios
 
 from nova_bdm_cleanup.cleanup import cleaner, loglines, move_triggers, triggers
@@ -958,14 +957,6 @@ class FailureTest(CleanerTestCase):
             self.assertEqual(wanted, world.state(), (moment, story))
 
 
-#: Which of two attachments is deleted first decides what the status is then,
-#: and the neighbour's legacy attachment stays.
-TWO_LEFT_OVER_AND_A_NEIGHBOUR = fakes.World(
-    [disk(1), disk(2, attachment_id=None)], [free(1), free(2)],
-    [record(1), record(1, id='attachment-4'), record(2, connected=False)],
-    neighbours=['volume-2'])
-
-
 class PropertiesTest(CleanerTestCase):
     """In every world, however unsound.
 
@@ -990,31 +981,6 @@ class PropertiesTest(CleanerTestCase):
         if not world.neighbours and policy.max_attachments > 1:
             # A second reboot has nothing to do.
             self.assertEqual([], world.changes)
-
-    @worlds.profile(share=0.5)
-    @hypothesis.given(worlds.worlds(), st.integers(1, 120), st.booleans())
-    @hypothesis.example(TWO_LEFT_OVER_AND_A_NEIGHBOUR, 1, False)
-    def test_crash_or_failure_and_again(self, world, moment, crash):
-        untouched, world = copy.deepcopy(world), copy.deepcopy(world)
-        policy = {'max_removals': 99, 'max_removals_per_hour': 999}
-        self.clean(untouched, **policy)
-        hypothesis.assume(moment <= untouched.moments)
-        world.strike_at = moment
-        if not crash:
-            world.strike = RuntimeError('no luck')
-        try:
-            self.clean(world, **policy)
-        except fakes.Crash:
-            pass
-        world.restart()
-        self.clean(world, store=self.path, **policy)
-        # Nova connected again what a crash left; so it does here.
-        world.reboot()
-        untouched.reboot()
-        # What a failure left in Cinder may have to wait for better times.
-        rows, *_, connected = world.state()
-        wanted, *_, still_connected = untouched.state()
-        self.assertEqual((wanted, still_connected), (rows, connected))
 
 
 class LimitTest(CleanerTestCase):
