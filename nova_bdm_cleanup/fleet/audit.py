@@ -112,8 +112,7 @@ class FleetAudit:
                     self._these(scope.servers) if scope.servers
                     else self._host(scope.host) if scope.host
                     else self._books(crosscheck.CrossCheck())):
-                yield advised(issue, self._cloud.policy, self._cloud.now(),
-                              self._cinder.sees_all)
+                yield advised(issue, self._cloud)
         except (errors.OverBudget, _Over) as exc:
             self.gaps.append(str(exc))
         if self._unknown:

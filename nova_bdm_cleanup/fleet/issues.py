@@ -11,7 +11,7 @@ import datetime
 import enum
 from typing import Union
 
-from nova_bdm_cleanup.fleet.inspection import Inspection
+from nova_bdm_cleanup.fleet.inspection import Cloud, Inspection
 from nova_bdm_cleanup.rules.facts import (
     Attachment,
     Finding,
@@ -289,14 +289,11 @@ def _on(host: str | None) -> str:
     return ' on host %s' % host if host else ''
 
 
-def advised(issue: Issue, policy: Policy, now: datetime.datetime,
-            sees_all: bool) -> Issue:
-    """The same for the one who asks, and at that time.
-
-    :param sees_all: it is an administrator
-    """
+def advised(issue: Issue, cloud: Cloud) -> Issue:
+    """The same for the one who asks, and now."""
+    policy = cloud.policy
     issue = dataclasses.replace(
-        issue, is_for_member=not sees_all, options=''.join(
+        issue, is_for_member=not cloud.cinder.sees_all, options=''.join(
             ' %s %d' % (name, period.total_seconds())
             for name, period, usual in (
                 ('--grace-period', policy.grace_period, Policy.grace_period),
@@ -304,7 +301,7 @@ def advised(issue: Issue, policy: Policy, now: datetime.datetime,
             if period != usual))
     if (issue.reason is Reason.STALE_ATTACHMENT
             and issue.remedy is Remedy.RELEASE
-            and policy.is_young(issue.since, now)):
+            and policy.is_young(issue.since, cloud.now())):
         return dataclasses.replace(
             issue, instead=Remedy.WAIT, wait=policy.grace_period)
     return issue

@@ -58,9 +58,8 @@ class ShowBdm(base.BdmCommand):
         if seen.left_out or any(
                 f.reason not in issues.QUIET for f in seen.findings):
             self.exit_code = ExitCode.FINDINGS
-        actions = (_action(issues.advised(
-            issue, cloud.policy, cloud.now(), cloud.cinder.sees_all))
-            for issue in issues.issues_of(seen))
+        actions = (_action(issues.advised(issue, cloud))
+                   for issue in issues.issues_of(seen))
         return _COLUMNS, [
             _row(f, seen, 'none' if f.reason is facts.Reason.HEALTHY
                  else next(actions)) for f in seen.plan.findings]

@@ -6,9 +6,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from typing import Any
+from unittest import mock
 
 from nova_bdm_cleanup.fleet import issues
-from nova_bdm_cleanup.fleet.inspection import Inspection
+from nova_bdm_cleanup.fleet.inspection import Cloud, Inspection
 from nova_bdm_cleanup.fleet.issues import FleetReason, Issue, Remedy
 from nova_bdm_cleanup.openstack.nova import ComputeServer
 from nova_bdm_cleanup.rules import facts
@@ -123,7 +124,9 @@ class AdvisedTest(base.TestCase):
                  ' --grace-period 60')):
             self.assertEqual(
                 'openstack bdm release attachment-1' + options,
-                issues.advised(issue, policy, make.NOW, True).what_to_do)
+                issues.advised(issue, Cloud(
+                    mock.Mock(), mock.Mock(), policy, None, mock.Mock())
+                    ).what_to_do)
 
     def test_total(self) -> None:
         for reasons, words in (
