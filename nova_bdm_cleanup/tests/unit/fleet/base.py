@@ -59,17 +59,7 @@ class FleetCase(base.TestCase):
                 project: str | None = 'own',
                 **policy: Any) -> inspection.Cloud:
         """The cloud as a command sees it, with this policy."""
-        self.progress = Progress()
+        self.told: list[tuple[str, int]] = []
         return inspection.Cloud(
             self.nova(user), self.cinder(user), Policy(**policy),
-            project, self.progress)
-
-
-class Progress:
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
-
-    def __call__(self, what: str, count: int) -> None:
-        self.told.append((what, count))
+            project, lambda *told: self.told.append(told))

@@ -394,15 +394,6 @@ class RightsTest(AuditCase):
                                 Scope(host='nowhere'))
         self.assertIn('no compute host nowhere', str(exc))
 
-    def test_one_project(self) -> None:
-        foreign = self.cloud.attach(
-            self.cloud.server('foreign', 'other'), 'foreign')
-        self.cloud.attach(self.cloud.server('second', 'other'), 'second')
-        self.cloud.lose_attachment(foreign)
-        self.cloud.lose_attachment(self.disk)
-        self.assertEqual([('volume-available', foreign)],
-                         self.reasons(Scope(project='other')))
-
     def test_what_a_member_cannot_know(self) -> None:
         """No administrator's command, and no word that a server is gone."""
         shared = self.cloud.volume('shared', 'in-use')
@@ -580,7 +571,7 @@ class SizeTest(AuditCase):
         for what, count in (('servers', 2), ('attachments', 1),
                             ('volumes that are in-use', 1)):
             self.assertEqual(list(range(1, count + 1)), [
-                n for w, n in self.progress.told if w == what])
+                n for w, n in self.told if w == what])
 
     def test_requests_grow_with_pages(self) -> None:
         self.cloud.populate(1998, 5)

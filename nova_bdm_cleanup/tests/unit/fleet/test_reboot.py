@@ -124,7 +124,7 @@ class RunTest(RebootCase):
             'reboot_pending_hard', 'reboot_started_hard', None))
         self.assertEqual(
             [('hard reboot of %s, seconds' % self.alpha, 0)],
-            self.progress.told[:1])
+            self.told[:1])
         self.assertEqual(1, self.cloud.asked('POST'))
 
     def test_not_over_in_time(self) -> None:

@@ -108,27 +108,6 @@ class ReleaseBdmTest(commandcase.CommandCase):
                                'available']),
             (code, [r['Result'] for r in rows]))
 
-    def test_refused_by_cinder(self) -> None:
-        self.cloud.on('DELETE', lambda: (409, {
-            'conflictingRequest': {'message': 'ConflictNovaUsing'}}))
-        code, (row,) = self.bdm('release', self.orphan(), '--yes')
-        self.assertEqual(ExitCode.PARTLY, code)
-        self.assertIn('failed: ', row['Result'])
-        self.assertIn('409 (ConflictNovaUsing)', row['Result'])
-
-    def test_stops_at_the_first_that_fails(self) -> None:
-        volumes = [self.orphan('one'), self.orphan('two')]
-        self.cloud.on('DELETE .*' + loopback.uid('attachment of one'),
-                      lambda: (500, {'computeFault': {'message': 'oops'}}))
-        for arguments, last in (((), 'skipped: not begun'), (
-                ('--keep-going',), 'released: the volume is available')):
-            code, (first, second) = self.bdm('release', *volumes, '--yes',
-                                             *arguments)
-            self.assertEqual((ExitCode.PARTLY, last),
-                             (code, second['Result']))
-            self.assertIn('unknown: ', first['Result'])
-            self.assertIn('500 (oops)', first['Result'])
-
     def test_interrupted(self) -> None:
         volumes = [self.orphan(name) for name in ('one', 'two', 'three')]
         count = []
