@@ -34,14 +34,8 @@ from nova_bdm_cleanup.fleet.release_facts import (
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.nova import ComputeServer
-from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Reason,
-    TAKEN,
-    Volume,
-    WitnessAnswer,
-)
+from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules.facts import Attachment, Reason, Volume
 
 #: Of one volume as many attachments that name servers which Nova did not list
 #: are looked at: whoever owns a volume can make thousands.
@@ -173,17 +167,17 @@ class FleetAudit:
             self._read('volumes that are ' + status,
                        self._cinder.volume_ids(status, self._project),
                        functools.partial(books.add_volumes, status))
-            for status in TAKEN)
+            for status in facts.TAKEN)
         self.size = books.size
         try:
             # If none of them is in use, it may know one of them at all.
             self._inspector.witness = (
-                WitnessAnswer.KNOWN if books.knows_claim
+                facts.WitnessAnswer.KNOWN if books.knows_claim
                 else inspection.witness_of(books.claims(), self._cinder))
         except (errors.Unanswered, errors.Refused) as exc:
             self.gaps.append(str(exc))
             return
-        if self._inspector.witness is WitnessAnswer.UNKNOWN:
+        if self._inspector.witness is facts.WitnessAnswer.UNKNOWN:
             # Everything would look dangling, and nothing would be.
             self.gaps.append(
                 'this Cinder knows none of the volumes that Nova names: is '
@@ -385,7 +379,7 @@ class FleetAudit:
     def _nobodys(self, volume_id: str) -> Iterable[Issue]:
         """A volume that is taken, if nobody has it."""
         volume = self._cinder.volume(volume_id)
-        if volume is None or volume.status not in TAKEN:
+        if volume is None or volume.status not in facts.TAKEN:
             return
         attachments = self._cinder.attachments_of(volume_id)
         if any(a.server_id for a in attachments) or (

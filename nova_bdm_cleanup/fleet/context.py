@@ -11,13 +11,8 @@ import dataclasses
 import datetime
 
 from nova_bdm_cleanup.openstack.nova import ComputeServer
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Finding,
-    Policy,
-    Reason,
-    Volume,
-)
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Finding, Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
 
 
@@ -124,11 +119,11 @@ class ContextFacts:
     server: ComputeServer
     #: Nova said the same before Cinder was asked and after it.
     is_settled: bool
-    volume: Volume | None
-    attachment: Attachment | None
+    volume: facts.Volume | None
+    attachment: facts.Attachment | None
     #: Whoever asks is an administrator.
     sees_all: bool
-    policy: Policy
+    policy: facts.Policy
     now: datetime.datetime
 
     @property

@@ -12,14 +12,8 @@ import enum
 from typing import Union
 
 from nova_bdm_cleanup.fleet.inspection import Cloud, Inspection
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Finding,
-    Policy,
-    Reason,
-    Volume,
-    WITHOUT_DISK,
-)
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Finding, Reason, Volume
 
 
 class FleetReason(str, enum.Enum):
@@ -199,7 +193,7 @@ def _issue(finding: Finding, seen: Inspection) -> Issue:
     volume = seen.volumes.get(finding.volume_id or '')
     explanation = finding.explanation
     if finding in seen.left_out:
-        explanation += '; a hard reboot keeps it, and ' + WITHOUT_DISK
+        explanation += '; a hard reboot keeps it, and ' + facts.WITHOUT_DISK
     nova = ['server is %s' % server.status]
     if server.task_state:
         nova.append('task: %s' % server.task_state)
@@ -263,7 +257,8 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
 
 
 def sides_of(nova: Sequence[str], volume: Volume | None,
-             attachments: Iterable[Attachment]) -> dict[str, Sequence[str]]:
+             attachments: Iterable[facts.Attachment]
+             ) -> dict[str, Sequence[str]]:
     """What each side says, in words.
 
     :param nova: what Nova says
@@ -291,14 +286,14 @@ def _on(host: str | None) -> str:
 
 def advised(issue: Issue, cloud: Cloud) -> Issue:
     """The same for the one who asks, and now."""
-    policy = cloud.policy
+    policy, usual = cloud.policy, facts.Policy()
     issue = dataclasses.replace(
         issue, is_for_member=not cloud.cinder.sees_all, options=''.join(
             ' %s %d' % (name, period.total_seconds())
-            for name, period, usual in (
-                ('--grace-period', policy.grace_period, Policy.grace_period),
-                ('--stuck-after', policy.stuck_after, Policy.stuck_after))
-            if period != usual))
+            for name, period, default in (
+                ('--grace-period', policy.grace_period, usual.grace_period),
+                ('--stuck-after', policy.stuck_after, usual.stuck_after))
+            if period != default))
     if (issue.reason is Reason.STALE_ATTACHMENT
             and issue.remedy is Remedy.RELEASE
             and policy.is_young(issue.since, cloud.now())):

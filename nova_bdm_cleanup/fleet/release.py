@@ -19,13 +19,7 @@ from nova_bdm_cleanup.fleet.release_facts import (
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
-from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Reason,
-    Volume,
-    WitnessAnswer,
-)
+from nova_bdm_cleanup.rules import facts, spelling
 
 #: By what back ends know a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
@@ -69,7 +63,7 @@ class Releaser:
                 'the cells of these compute hosts do not answer, so no '
                 'server is known to be gone: %s' % ', '.join(hosts.silent))
         self._hosts = hosts.known
-        if self._inspector.witness is not WitnessAnswer.KNOWN:
+        if self._inspector.witness is not facts.WitnessAnswer.KNOWN:
             raise errors.Refused(
                 'Cinder knows no volume that Nova names: nothing shows that '
                 'this Nova and this Cinder belong to the same region')
@@ -149,8 +143,8 @@ class Releaser:
             volume, attachments, holders, tuple(sorted(claims)),
             self._connector, self._cloud.policy, self._cloud.now()))
 
-    def _holder(self, server_id: str, volume: Volume,
-                attachments: Iterable[Attachment]) -> Holder:
+    def _holder(self, server_id: str, volume: facts.Volume,
+                attachments: Iterable[facts.Attachment]) -> Holder:
         server = self._nova.server(server_id)
         if server is None:
             if server_id not in self._gone:
@@ -186,9 +180,9 @@ class Releaser:
         seen = self._inspector.inspect(server_id, named)
         return frozenset(
             f.attachment.id for f in (seen.plan.findings if seen else ())
-            if f.reason is Reason.STALE_ATTACHMENT and f.attachment
+            if f.reason is facts.Reason.STALE_ATTACHMENT and f.attachment
             # How many a reboot may delete is no matter here.
-            and f.withheld in (None, Reason.OVER_LIMIT))
+            and f.withheld in (None, facts.Reason.OVER_LIMIT))
 
 
 class Release(Act):
@@ -200,7 +194,7 @@ class Release(Act):
         self._cinder = releaser.cinder
         self._step = step
         #: What the call must not change.
-        self._neighbours: set[Attachment] = set()
+        self._neighbours: set[facts.Attachment] = set()
         self.doubt = '; see openstack bdm release --dry-run %s' % (
             step.attachment_id or step.volume)
         if step.call is Call.TERMINATE:
@@ -259,7 +253,7 @@ class Release(Act):
                 volume.status, step.expected)
         return ''
 
-    def _others(self) -> set[Attachment]:
+    def _others(self) -> set[facts.Attachment]:
         """The other attachments of the volume."""
         return {a for a in self._cinder.attachments_of(self._step.volume)
                 if a.id != self._step.attachment_id}
