@@ -64,17 +64,10 @@ def next_reboot_finishes(t: Trial, server: str) -> None:
 
 # -- nova-compute is killed ------------------------------------------------
 
-def _die(t: Trial, server: str, name: str) -> None:
-    """A hard reboot, in which nova-compute is killed at a point."""
-    t.stop_at(PLACES[name], 'kill')
-    t.cloud.press_reboot(server)
-    t.wait_killed()
-
-
 def _killed(name: str, t: Trial) -> str:
     server = damaged(t)
     attachment = t.attachment_of(server, 'B')
-    _die(t, server, name)
+    t.killed_in_reboot(server, PLACES[name])
     _nothing_out_of_order(t, server, attachment)
     t.compute.start()
     if name != 'plan-recorded':
@@ -112,7 +105,7 @@ def _killed_in_error(name: str, t: Trial) -> str:
     """
     server = damaged(t)
     t.cloud.action(server, {'os-resetState': {'state': 'error'}}, api.ADMIN)
-    _die(t, server, name)
+    t.killed_in_reboot(server, PLACES[name])
     t.compute.start()
     next_reboot_finishes(t, server)
     return 'its owner presses reboot again, which finishes'
@@ -124,7 +117,7 @@ def _switched_off(name: str, disks: str, t: Trial) -> str:
     :param disks: what stock Nova then gives the guest
     """
     server = damaged(t)
-    _die(t, server, name)
+    t.killed_in_reboot(server, PLACES[name])
     t.compute.configure(plugin=False)
     t.compute.start()
     t.equal('status', t.cloud.wait_server(server), 'ACTIVE')
@@ -196,9 +189,7 @@ def cinder_hangs(t: Trial) -> str:
 @FAULTS.add('cinder-api killed during the cleanup')
 def cinder_killed(t: Trial) -> str:
     server = damaged(t)
-    t.stop_at(PLACES['host-disconnected'], 'pause')
-    t.cloud.press_reboot(server)
-    t.wait_paused()
+    t.paused_in_reboot(server, PLACES['host-disconnected'])
     with t.without_cinder():
         t.go_on()
         t.cloud.wait_server(server)
@@ -248,9 +239,7 @@ def empty_cinder(t: Trial) -> str:
 @FAULTS.add('RabbitMQ restarted during the cleanup')
 def rabbitmq_restarted(t: Trial) -> str:
     server = damaged(t)
-    t.stop_at(PLACES['guest-off'], 'pause')
-    t.cloud.press_reboot(server)
-    t.wait_paused()
+    t.paused_in_reboot(server, PLACES['guest-off'])
     t.stack.restart_rabbitmq()
     t.go_on()
     try:

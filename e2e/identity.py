@@ -68,7 +68,7 @@ def fill_keystone() -> None:
                 'interface': interface, 'region_id': lab_mod.REGION}})
 
 
-def wait_for_services(seconds: float = 150) -> None:
+def wait_for_services() -> None:
     def all_up() -> bool:
         up = {one['binary'] for service in ('compute', 'volumev3')
               for one in _admin(service, 'GET', '/os-services')['services']
@@ -80,7 +80,7 @@ def wait_for_services(seconds: float = 150) -> None:
         _admin('image', 'GET', '/v2/images')
         return NEEDED <= up and bool(hypervisors['hypervisors'])
 
-    processes.wait_until(all_up, 'the services of the cloud', seconds, 1)
+    processes.wait_until(all_up, 'the services of the cloud', 150, 1)
 
 
 def fill_cloud() -> None:

@@ -8,8 +8,6 @@ and the sweep switched on, and ``openstack bdm audit``, each with its file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-import contextlib
 import dataclasses
 import datetime
 import json
@@ -107,7 +105,6 @@ def _refuse(prometheus: Prometheus) -> None:
 
 def alerts(prometheus: Prometheus) -> str:
     """Every alert that can be had from files, and its end."""
-    prometheus.start()
     _tell(prometheus, bad=False)
     processes.wait_until(
         lambda: prometheus.query('nova_bdm_cleanup_active')
@@ -145,24 +142,15 @@ def alone() -> str:
     with tempfile.TemporaryDirectory(prefix='bdm-alerts-') as directory:
         lab = lab_mod.Lab(pathlib.Path(directory), lab_mod.BACKENDS[0])
         lab.make_directories()
-        with _running(lab) as prometheus:
+        with Prometheus(lab).running() as prometheus:
             return alerts(prometheus)
-
-
-@contextlib.contextmanager
-def _running(lab: lab_mod.Lab) -> Iterator[Prometheus]:
-    prometheus = Prometheus(lab)
-    try:
-        yield prometheus
-    finally:
-        prometheus.stop()
 
 
 # -- with one --------------------------------------------------------------
 
 @MONITORING.add('Files with everything that there is an alert for')
 def shipped_alerts(t: Trial) -> str:
-    with _running(t.lab) as prometheus:
+    with Prometheus(t.lab).running() as prometheus:
         return alerts(prometheus)
 
 
@@ -170,8 +158,7 @@ def shipped_alerts(t: Trial) -> str:
                 '--prometheus``')
 def node_and_cloud(t: Trial) -> str:
     """A root that dangles fires; a disk that dangles is swept away."""
-    with _running(t.lab) as prometheus:
-        prometheus.start()
+    with Prometheus(t.lab).running() as prometheus:
         path = prometheus.textfiles / 'bdm-cleanup.prom'
         t.restart(bdm_cleanup={
             'audit_interval': str(_INTERVAL), 'sweep_stopped': 'true',

@@ -93,12 +93,12 @@ class Processes:
         self._record(name).write_text(
             json.dumps([child.pid, _start_time(child.pid)]))
 
-    def stop(self, name: str, seconds: float = 10) -> None:
+    def stop(self, name: str) -> None:
         """TERM to its process group, KILL to what is left of it."""
         pid = self.pid(name)
         if pid is not None:
             self._signal_group(pid, signal.SIGTERM)
-            end = time.monotonic() + seconds
+            end = time.monotonic() + 10
             while self._group_lives(pid) and time.monotonic() < end:
                 time.sleep(0.1)
             self._signal_group(pid, signal.SIGKILL)

@@ -7,7 +7,8 @@ may anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import json
 import pathlib
 import shutil
@@ -58,9 +59,7 @@ class Prometheus:
         #: Where the textfiles go.
         self.textfiles = self._directory / 'textfiles'
 
-    def start(self) -> None:
-        """Begin with no data and no textfile."""
-        self.stop()
+    def _start(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
         self.textfiles.mkdir(parents=True)
         data = self._directory / 'data'
@@ -81,7 +80,17 @@ class Prometheus:
         processes.wait_until(
             lambda: self.query('up{job="node"} == 1'), 'the first scrape')
 
-    def stop(self) -> None:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Prometheus]:
+        """Begin with no data and no textfile."""
+        self._stop()
+        try:
+            self._start()
+            yield self
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
         for name in ('prometheus', 'node-exporter'):
             self._procs.stop(name)
 

@@ -193,10 +193,9 @@ def resumed(t: Trial) -> str:
     with everything healthy; what dangles is broken while it is down.
     """
     server = t.server('A', 'B')
-    t.stop_at('nova.virt.libvirt.driver:LibvirtDriver._get_guest_xml:before',
-              'kill')
-    t.cloud.press_reboot(server)
-    t.wait_killed()
+    t.killed_in_reboot(
+        server,
+        'nova.virt.libvirt.driver:LibvirtDriver._get_guest_xml:before')
     t.lose_attachment(server, 'B')
     t.logs.mark()
     if t.backend == 'loop' and not t.plugin:

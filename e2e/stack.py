@@ -91,9 +91,9 @@ class Stack:
         _log(f'cloud ({self.lab.backend}) up in '
              f'{time.monotonic() - began:.0f} s')
 
-    def _wait_for_port(self, name: str, seconds: float = 90) -> None:
-        processes.wait_until(lambda: listening(lab_mod.PORTS[name]), name,
-                             seconds)
+    @staticmethod
+    def _wait_for_port(name: str) -> None:
+        processes.wait_until(lambda: listening(lab_mod.PORTS[name]), name, 90)
 
     def _rabbitmq(self) -> None:
         home = self.lab.directory / 'rabbitmq'

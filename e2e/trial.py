@@ -251,21 +251,30 @@ class Trial:
         self.compute.restart(self.plugin, self.compute.extra, environment)
         self.logs.mark()
 
-    def wait_killed(self, seconds: float = 60) -> None:
+    def wait_killed(self) -> None:
         """Wait until nova-compute has killed itself at its point."""
         processes.wait_until(
             lambda: not self.stack.procs.is_running('nova-compute'),
-            'SIGKILL of nova-compute', seconds, 0.1)
+            'SIGKILL of nova-compute', pause=0.1)
+
+    def killed_in_reboot(self, server: str, point: str) -> None:
+        """A hard reboot, in which nova-compute is killed at a point."""
+        self.stop_at(point, 'kill')
+        self.cloud.press_reboot(server)
+        self.wait_killed()
+
+    def paused_in_reboot(self, server: str, point: str) -> None:
+        """A hard reboot, in which nova-compute waits until :meth:`go_on`."""
+        self.stop_at(point, 'pause')
+        self.cloud.press_reboot(server)
+        processes.wait_until((self.lab.run / 'reached').exists,
+                             'nova-compute to pause', pause=0.1)
 
     def expect_no_start(self, complaint: str) -> None:
         """nova-compute must fail at its start, and say this."""
         self.stack.start('nova-compute')
         processes.wait_until(
             lambda: self.logs.lines('nova-compute', complaint), complaint)
-
-    def wait_paused(self, seconds: float = 60) -> None:
-        processes.wait_until((self.lab.run / 'reached').exists,
-                             'nova-compute to pause', seconds, 0.1)
 
     def go_on(self) -> None:
         (self.lab.run / 'go').touch()
