@@ -20,12 +20,8 @@ from __future__ import annotations
 import functools
 from importlib import machinery
 import os
-import sys
 import types
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from typing import Any
 
 
 def _reached(action: str, signals: str) -> None:
@@ -64,33 +60,6 @@ def _wrap(module: object, path: str, when: str, action: str,
     setattr(owner, name, wrapper)
 
 
-class _Finder:
-    """Wraps the method as soon as its module has been imported."""
-
-    def __init__(self, wanted: str,
-                 then: Callable[[types.ModuleType], None]) -> None:
-        self.wanted = wanted
-        self.then = then
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None,
-                  target: types.ModuleType | None = None
-                  ) -> machinery.ModuleSpec | None:
-        if name != self.wanted:
-            return None
-        sys.meta_path.remove(self)
-        spec = machinery.PathFinder.find_spec(name, path)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def exec_module(module: types.ModuleType) -> None:
-            execute(module)
-            self.then(module)
-
-        vars(spec.loader)['exec_module'] = exec_module
-        return spec
-
-
 def _command_line() -> str:
     # sys.argv does not exist yet when Python imports this module.
     with open('/proc/self/cmdline') as stream:
@@ -102,11 +71,18 @@ def _install() -> None:
     # The privileged helpers of nova-compute inherit its environment.
     if not point or 'bin/nova-compute' not in _command_line():
         return
-    module, path, when = point.split(':')
+    wanted, path, when = point.split(':')
     action = os.environ['E2E_ACTION']
     signals = os.environ.get('E2E_SIGNALS', '')
-    sys.meta_path.insert(0, _Finder(
-        module, lambda loaded: _wrap(loaded, path, when, action, signals)))
+    execute = machinery.SourceFileLoader.exec_module
+
+    def exec_module(loader: Any, module: types.ModuleType) -> None:
+        execute(loader, module)
+        if module.__name__ == wanted:
+            _wrap(module, path, when, action, signals)
+
+    loader_type: Any = machinery.SourceFileLoader
+    loader_type.exec_module = exec_module
 
 
 _install()
