@@ -273,7 +273,7 @@ class Api:
     def _error(self, exc: Exception) -> errors.ApiError:
         """What keystoneauth raised, which then got no answer."""
         if isinstance(exc, ksa_exceptions.CatalogException):
-            return errors.Unusable(
+            return errors.Refused(
                 '%s is not in the service catalogue: %s; %s'
                 % (self.name, exc, self.advice.catalogue))
         if isinstance(exc, ksa_exceptions.ConnectionError):
@@ -314,7 +314,7 @@ class Api:
         elif status == 403:
             kind, advice = errors.Forbidden, self.advice.role
         elif status == 406:
-            kind = errors.Unusable
+            kind = errors.Refused
             advice = 'version %s of the API is needed' % self._microversion
         elif method != 'GET' and status in (400, 409):
             kind = errors.Conflict

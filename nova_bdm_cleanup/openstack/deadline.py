@@ -16,10 +16,6 @@ class TimedOut(Exception):
     """The time is over."""
 
 
-class NotBegun(TimedOut):
-    """The time was over before anything was done."""
-
-
 class Deadline:
     """So many seconds from now on.
 
@@ -44,10 +40,10 @@ class Deadline:
     def check(self, what: str) -> None:
         """Stop before something is begun too late.
 
-        :raises NotBegun: when the time is over
+        :raises TimedOut: when the time is over
         """
         if not self.remaining:
-            raise NotBegun('%s was not begun: the %g s of [bdm_cleanup] '
+            raise TimedOut('%s was not begun: the %g s of [bdm_cleanup] '
                            '%s are over' % (what, self._seconds, self._option))
 
     def exceeded(self, what: str) -> TimedOut:

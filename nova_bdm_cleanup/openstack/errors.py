@@ -45,15 +45,13 @@ class BadMarker(BadRequest):
 
 
 class Refused(ApiError):
-    """The credentials are not accepted or not sufficient: nothing was done."""
+    """The credentials are not accepted or not sufficient, or the catalogue or
+    the API version does not fit: nothing was done.
+    """
 
 
 class Forbidden(Refused):
     """The credentials are accepted, but not for this."""
-
-
-class Unusable(Refused):
-    """The catalogue or the API version does not fit."""
 
 
 class ProjectHidden(Refused):

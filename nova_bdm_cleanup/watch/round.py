@@ -22,17 +22,8 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import BATCH
 from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.openstack.sparing import SparingCinder
-from nova_bdm_cleanup.rules.facts import (
-    Bdm,
-    Finding,
-    Plan,
-    Policy,
-    Reason,
-    Server,
-    Snapshot,
-    Volume,
-    WitnessAnswer,
-)
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Plan, Reason, WitnessAnswer
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.watch import Changes, Round, Sighting, Watch
 from nova_bdm_cleanup.watch.lines import RoundLines
@@ -65,8 +56,8 @@ class _Slow(TimedOut):
 class Inhabitant:
     """A server of this host."""
 
-    server: Server
-    bdms: tuple[Bdm, ...]
+    server: facts.Server
+    bdms: tuple[facts.Bdm, ...]
     #: Nova is doing something with it, so that nothing about it is certain.
     is_busy: bool = False
     #: It was stopped, and is not busy either.
@@ -105,7 +96,7 @@ class Audit:
     node: NodePort
     #: What is kept from round to round.
     known: Watch
-    policy: Policy
+    policy: facts.Policy
     #: Seconds from one round to the next.
     interval: int
     #: Whether servers that are stopped are cleaned up.
@@ -184,14 +175,14 @@ class Audit:
                 if not isinstance(exc, _Slow):
                     # Unless that is what Cinder has for everybody.
                     self._prove_it_answers()
-                seen.append(_sighting(uuid, Finding(
+                seen.append(_sighting(uuid, facts.Finding(
                     Reason.NOT_LOOKED_AT, 'the server was not looked at: %s'
                     % masked(exc))))
             _let_others()
         return plans, seen
 
     def _read(self, volume_ids: Sequence[str]
-              ) -> tuple[dict[str, Volume], dict[str | None, _Slow]]:
+              ) -> tuple[dict[str, facts.Volume], dict[str | None, _Slow]]:
         """The volumes that Cinder shows, and those for which it is too slow.
 
         It reads all attachments of a volume with it, and anybody can make
@@ -200,7 +191,7 @@ class Audit:
 
         :raises TimedOut: when it is too slow for all of them
         """
-        known: dict[str, Volume] = {}
+        known: dict[str, facts.Volume] = {}
         slow: dict[str | None, _Slow] = {}
         waiting = [volume_ids[start:start + BATCH]
                    for start in range(0, len(volume_ids), BATCH)]
@@ -222,7 +213,7 @@ class Audit:
             _let_others()
         return known, slow
 
-    def _shown(self, batch: Sequence[str]) -> dict[str, Volume]:
+    def _shown(self, batch: Sequence[str]) -> dict[str, facts.Volume]:
         return self._ask(lambda cinder: cinder.known(batch))
 
     def _ask(self, question: Callable[[SparingCinder], T]) -> T:
@@ -242,14 +233,15 @@ class Audit:
         self.node.cinder(self.patience).prove_it_answers()
 
     def _judge(self, inhabitant: Inhabitant,
-               known: dict[str, Volume]) -> Plan:
+               known: dict[str, facts.Volume]) -> Plan:
         server, bdms = inhabitant.server, inhabitant.bdms
         volumes, attachments, _ = self._ask(
             lambda cinder: cinder.look_sparingly(
                 server.uuid, bdms, known, server.project))
         # A volume of some server here is known, or another one is.
         return rules.decide(
-            Snapshot(server, bdms, volumes, attachments, WitnessAnswer.KNOWN),
+            facts.Snapshot(server, bdms, volumes, attachments,
+                           WitnessAnswer.KNOWN),
             self.policy, datetime.datetime.fromtimestamp(
                 self.now(), datetime.timezone.utc)).of_mappings()
 
@@ -351,7 +343,7 @@ def _let_others() -> None:
     time.sleep(0)
 
 
-def _sighting(server: str, finding: Finding) -> Sighting:
+def _sighting(server: str, finding: facts.Finding) -> Sighting:
     # What its owner wants to be kept is no damage, whatever else it is.
     reason = (Reason.OPTED_OUT if finding.withheld is Reason.OPTED_OUT
               else finding.reason)
@@ -362,8 +354,9 @@ def _sighting(server: str, finding: Finding) -> Sighting:
         explanation=finding.explanation)
 
 
-def _finding(sighting: Sighting) -> Finding:
+def _finding(sighting: Sighting) -> facts.Finding:
     """As the log lines take it."""
-    return Finding(Reason(sighting.reason), sighting.explanation, Bdm(
-        uuid=sighting.subject, volume_id=sighting.volume,
-        attachment_id=sighting.attachment, device_name=sighting.device))
+    bdm = facts.Bdm(uuid=sighting.subject, volume_id=sighting.volume,
+                    attachment_id=sighting.attachment,
+                    device_name=sighting.device)
+    return facts.Finding(Reason(sighting.reason), sighting.explanation, bdm)

@@ -26,7 +26,7 @@ from nova.compute import manager as nova_manager
 
 from nova_bdm_cleanup.cleanup import loglines
 from nova_bdm_cleanup.openstack import api, cinder, errors
-from nova_bdm_cleanup.openstack.deadline import NotBegun, TimedOut
+from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.plugin import (
     access,
     begun,
@@ -80,7 +80,7 @@ class Deadline:
 
     def check(self, what: str) -> None:
         if not self.remaining:
-            raise NotBegun(what)
+            raise TimedOut(what)
 
     def exceeded(self, what: str) -> TimedOut:
         self.expire()

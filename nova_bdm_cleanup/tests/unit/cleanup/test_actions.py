@@ -36,7 +36,6 @@ class ReasonTest(base.TestCase):
         (errors.ServiceTokenRequired(), Reason.SERVICE_TOKEN_REQUIRED),
         (errors.Unreachable(), Reason.CINDER_UNKNOWN),
         (errors.Refused(), Reason.CINDER_UNKNOWN),
-        (errors.Unusable(), Reason.CINDER_UNKNOWN),
         (errors.BadAnswer(), Reason.CINDER_UNKNOWN),
         (actions.NotBegun(), Reason.STEP_FAILED),
         (KeyError('a bug'), Reason.STEP_FAILED))]

@@ -17,7 +17,7 @@ from keystoneauth1 import (
 
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Advice, Api, Budget
-from nova_bdm_cleanup.openstack.deadline import Deadline, NotBegun, TimedOut
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.tests.unit import base, wire
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud
 
@@ -117,7 +117,7 @@ class AnswersTest(ApiCase):
                 (wire.page(401), errors.Refused, ['401']),
                 (wire.fault(403, 'forbidden'), errors.Forbidden,
                  ['403', 'be an admin']),
-                (wire.page(406), errors.Unusable, ['3.44']),
+                (wire.page(406), errors.Refused, ['3.44']),
                 (wire.fault(409, 'conflict'), errors.BadAnswer, ['409']),
                 (wire.fault(413, 'overLimit'), errors.BadAnswer, ['413']),
                 (wire.fault(500, 'computeFault', 'oops'), errors.BadAnswer,
@@ -133,7 +133,7 @@ class AnswersTest(ApiCase):
     def test_refused_changes(self):
         for status, error in ((400, errors.Conflict), (409, errors.Conflict),
                               (403, errors.Forbidden), (401, errors.Refused),
-                              (406, errors.Unusable),
+                              (406, errors.Refused),
                               (413, errors.BadAnswer),
                               (429, errors.BadAnswer),
                               (500, errors.BadAnswer),
@@ -316,7 +316,7 @@ class ConnectingTest(ApiCase):
                     connect=functools.partial(connect, token=exc))
         for endpoint in (None, ksa_exceptions.EmptyCatalog('empty')):
             self.assert_raises(
-                errors.Unusable, 'check the catalogue',
+                errors.Refused, 'check the catalogue',
                 connect=functools.partial(connect, endpoint=endpoint))
 
     def test_a_client_that_cannot_be_made(self):
@@ -383,7 +383,8 @@ class DeadlineTest(ApiCase):
             auth, api = self.with_keystone(Deadline(20, lambda: self.now))
             ask = functools.partial(self.ask, api, method)
             self.server.before_token = lambda: setattr(self, 'now', 30.0)
-            self.assertRaises(NotBegun, ask)
+            self.assertIn('was not begun',
+                          str(self.assertRaises(TimedOut, ask)))
             self.assertEqual([], self.cloud.requests)
             # It is not for want of the token.
             self.now = 0.0
@@ -403,7 +404,8 @@ class DeadlineTest(ApiCase):
             self.now = 30.0 if len(tokens) == 2 else 0.0
 
         self.server.before_token = second_is_late
-        self.assertRaises(NotBegun, self.change, api, 'DELETE')
+        error = self.assertRaises(TimedOut, self.change, api, 'DELETE')
+        self.assertIn('was not begun', str(error))
         self.assertEqual(2, len(tokens))
         self.assertEqual(1, len(self.cloud.requests))
 

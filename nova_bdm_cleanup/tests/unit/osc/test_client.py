@@ -50,7 +50,7 @@ class RequestsTest(ClientCase):
             configured = self.configured(**values)
             for ask in (lambda c=configured: c.nova(Budget()).server('x'),
                         lambda c=configured: c.cinder(Budget()).volume('x')):
-                error = self.assertRaises(errors.Unusable, ask)
+                error = self.assertRaises(errors.Refused, ask)
                 self.assertIn('--os-region-name', str(error))
         self.assertEqual([], self.cloud.requests)
 

@@ -50,7 +50,7 @@ class BootTest(base.TestCase):
 
     def test_what_is_the_same_for_all(self) -> None:
         for why in (errors.Unreachable(), errors.ProjectHidden(),
-                    errors.Refused(), errors.Unusable()):
+                    errors.Refused()):
             self.assertTrue(self.is_left_out(why))
             self.assertEqual([], self.asked)
 
