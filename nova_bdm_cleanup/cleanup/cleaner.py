@@ -11,7 +11,7 @@ import time
 from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.cleanup import actions, loglines, witness
+from nova_bdm_cleanup.cleanup import actions, loglines
 from nova_bdm_cleanup.cleanup.ports import HostPort
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.openstack import errors
@@ -220,7 +220,7 @@ class Cleaner:
     def _witness(self, snapshot: facts.Snapshot) -> WitnessAnswer:
         if not rules.needs_witness(snapshot):
             return WitnessAnswer.KNOWN
-        return witness.ask(self.host.witnesses(), self.cinder.knows_any)
+        return self.cinder.witness(self.host.witnesses())
 
     def _look_again(self, first: Plan, server: facts.Server) -> Plan:
         """The first plan, less every action that is no longer called for."""

@@ -9,6 +9,7 @@ list does not show is asked for by its id, since no answer is not "gone".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
 from typing import Any, Callable
 
 from nova_bdm_cleanup.openstack import answers, errors
@@ -21,6 +22,7 @@ from nova_bdm_cleanup.rules.facts import (
     Attachment,
     Bdm,
     Volume,
+    WitnessAnswer,
 )
 
 #: The microversion that Nova speaks for attachments since Queens.  From 3.31
@@ -57,8 +59,9 @@ _MOST_PAGES = 4
 #: Cinder shows it to administrators only, and lists all projects to them only.
 _ADMINS_FIELD = 'migration_status'
 
-#: So many volumes are asked for one by one, before all together.
-_FEW = 8
+#: Of the volumes of other servers so many are asked for at most, and so many
+#: one by one before all together.
+_WITNESSES, _FEW = 180, 8
 
 _NOBODY = '00000000-0000-0000-0000-000000000000'
 
@@ -122,6 +125,18 @@ class Cinder:
             'asking Cinder for a witness',
             lambda: any(map(self._has_attachment, volume_ids[:_FEW]))
             or any(self._in_batches(volume_ids)))
+
+    def witness(self, volumes: Iterable[str]) -> WitnessAnswer:
+        """Whether this is the Cinder that must know the volumes of a server.
+
+        :param volumes: those of all other servers, those first of which the
+            right Cinder is most likely to know one
+        """
+        asked = list(itertools.islice(volumes, _WITNESSES))
+        if not asked:
+            return WitnessAnswer.NONE_EXISTS
+        return (WitnessAnswer.KNOWN if self.knows_any(asked)
+                else WitnessAnswer.UNKNOWN)
 
     def _has_attachment(self, volume_id: str) -> bool:
         return any(

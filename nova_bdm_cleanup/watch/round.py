@@ -16,7 +16,7 @@ import time
 from typing import Callable, Protocol, TypeVar
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.cleanup import actions, tally, triggers, witness
+from nova_bdm_cleanup.cleanup import actions, tally, triggers
 from nova_bdm_cleanup.cleanup.loglines import masked
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import BATCH
@@ -253,9 +253,8 @@ class Audit:
         :param volumes: how many there are
         :raises SuspectCinder: when none does
         """
-        found = witness.ask(
-            self.node.witnesses(server),
-            self.node.cinder(self.policy.timeout).knows_any)
+        found = self.node.cinder(self.policy.timeout).witness(
+            self.node.witnesses(server))
         # One alone may well be deleted, where there is no other to ask for.
         if found is not WitnessAnswer.KNOWN and not (
                 found is WitnessAnswer.NONE_EXISTS and volumes == 1):

@@ -30,7 +30,6 @@ _UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ('rules.test_attachments', ('rules',)),
     ('rules.test_guards', ('rules',)),
     ('rules.test_decision', ('rules',)),
-    ('cleanup.test_witness', ('cleanup',)),
     ('cleanup.test_actions', ('cleanup',)),
     ('plugin.test_sweeping', ('plugin',)),
     ('plugin.test_addresses', ('plugin',)),

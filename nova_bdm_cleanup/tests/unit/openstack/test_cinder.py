@@ -596,9 +596,21 @@ class WitnessTest(CinderTestCase):
         self.assertEqual(1, len(self.cloud.requests))
         self.assertFalse(self.knows(*range(2, 21)))
 
+    def test_so_many_are_asked_for_at_most(self):
+        self.healthy(1)
+        answer = facts.WitnessAnswer
+        for others, last, expected, requests in (
+                (0, [], answer.NONE_EXISTS, 0),
+                (179, ['volume-1'], answer.KNOWN, 8 + 3),
+                (180, ['volume-1'], answer.UNKNOWN, 8 + 3)):
+            self.cloud.requests.clear()
+            self.assertIs(expected, self.cinder().witness(
+                iter(['gone-%d' % n for n in range(others)] + last)))
+            self.assertEqual(requests, len(self.cloud.requests))
+
     def test_unanswered(self):
         self.cloud.trouble('GET', GLANCE, wire.page(503))
-        self.assertRaises(errors.BadAnswer, self.knows, 1)
+        self.assertRaises(errors.BadAnswer, self.cinder().witness, ['volume'])
 
     def test_no_volume_holds_it_up(self):
         """With a volume Cinder reads all its attachments, however many."""
@@ -796,7 +808,7 @@ class ChangeTest(CinderTestCase):
     def test_a_cleanup_only_takes_attachments_away(self):
         """It deletes no volume, and sets the state of none."""
         room = pathlib.Path(cleanup.__file__).parent
-        asking = {'sees_all', 'look', 'knows_any', 'attaches'}
+        asking = {'sees_all', 'look', 'witness', 'attaches'}
         self.assertEqual(
             {'delete_attachment', 'force_detach'},
             set(re.findall(r'cinder\.([a-z]\w+)', ''.join(

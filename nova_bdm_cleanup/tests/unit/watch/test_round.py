@@ -123,9 +123,13 @@ class Node:
     def prove_it_answers(self) -> None:
         self.call('answers', 1)
 
-    def knows_any(self, volume_ids: Sequence[str]) -> bool:
+    def witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
+        if not volumes:
+            return facts.WitnessAnswer.NONE_EXISTS
         self.call('knows-any', 1)
-        return any(v in self.volumes for v in volume_ids)
+        return (facts.WitnessAnswer.UNKNOWN
+                if set(self.volumes).isdisjoint(volumes)
+                else facts.WitnessAnswer.KNOWN)
 
     # Making things
 
