@@ -179,7 +179,8 @@ class WatchMachine(stateful.RuleBasedStateMachine):
     @stateful.rule(host=st.sampled_from(['compute1', 'compute2']),
                    seen=st.sets(keys, max_size=5),
                    busy=st.sets(st.sampled_from(['server-1', 'server-2'])),
-                   later=st.sampled_from([60, 0.96 * HOUR, HOUR, 5 * HOUR]),
+                   later=st.sampled_from(
+                       [60, 0.9 * HOUR, 0.96 * HOUR, 5 * HOUR]),
                    fate=st.sampled_from(['well', 'well', 'well', 'failure']))
     def round(self, host, seen, busy, later, fate):
         self.now += later
