@@ -52,6 +52,8 @@ class Cleaner:
     trigger: Trigger
     #: Bounds the whole.
     deadline: Deadline
+    #: As it is known without asking anybody.
+    server: facts.Server
     #: Gives the time, with its time zone.
     now: Callable[[], datetime.datetime] = _utcnow
     #: Nothing but these mappings, for these reasons, may go; None: whatever
@@ -78,18 +80,16 @@ class Cleaner:
         #: Seconds spent on asking it.
         self.asking = 0.0
 
-    def clean(self, server: facts.Server,
-              bdms: Sequence[facts.Bdm]) -> frozenset[str]:
+    def clean(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
         """Find what is inconsistent at a server and remove what may be.
 
         Never raises because of Cinder, the host, Nova or the journal.
 
-        :param server: the server as known without asking anybody
-        :param bdms: all its block device mappings
+        :param bdms: all block device mappings of the server
         :returns: the uuids of the mappings that Nova must not connect, whether
             they are removed by now or not
         """
-        plan = self._look(server, bdms)
+        plan = self._look(bdms)
         with contextlib.ExitStack() as locks:
             if plan.due and not self.trigger.switches_off:
                 try:
@@ -100,24 +100,24 @@ class Cleaner:
                                          loglines.masked(exc))
                 else:
                     # Whatever was going on then is over now.
-                    plan = self._look_again(plan, server)
+                    plan = self._look_again(plan)
             self.audit.plan(plan)
             self.plan = plan
             if plan.due:
-                self.removed = self._act(plan, server)
+                self.removed = self._act(plan)
         if not self.trigger.gives_way:
             self.audit.left_out_of_guest(
                 f for uuid, f in self._left_out.items()
                 if uuid not in self.removed)
         return self.removed.union(self._left_out)
 
-    def foresee(self, server: facts.Server, bdms: Sequence[facts.Bdm]) -> Plan:
+    def foresee(self, bdms: Sequence[facts.Bdm]) -> Plan:
         """What is going to be found when the guest is off.
 
         Nothing of it is logged, and nothing is changed.
         """
         self._foresees = True
-        plan = self._look(server, bdms)
+        plan = self._look(bdms)
         try:
             spent = self.journal.spent(REMOVALS) if plan.removals else 0
         except Exception as exc:
@@ -128,8 +128,7 @@ class Cleaner:
                 plan = plan.withhold(Reason.OVER_LIMIT)
         return plan
 
-    def report(self, server: facts.Server,
-               bdms: Sequence[facts.Bdm]) -> frozenset[str]:
+    def report(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
         """Find the same where nothing may be changed.
 
         The virt driver turns the soft reboot of a guest that hangs into a hard
@@ -137,18 +136,18 @@ class Cleaner:
 
         :returns: the uuids of the mappings that the driver must not connect
         """
-        plan = self._look(server, bdms)
-        again = self._look_again(plan, server) if plan.due else plan
+        plan = self._look(bdms)
+        again = self._look_again(plan) if plan.due else plan
         self.audit.plan(again.withhold(
             self.trigger.only_reports or Reason.OBSERVE_MODE))
         if not self.trigger.switches_off:
             self.audit.left_out_of_guest(self._left_out.values())
         return frozenset(self._left_out)
 
-    def _look(self, server: facts.Server, bdms: Sequence[facts.Bdm]) -> Plan:
+    def _look(self, bdms: Sequence[facts.Bdm]) -> Plan:
         """What is to be done for all that is known; nothing when unknown."""
         try:
-            plan = self._plan(server, bdms)
+            plan = self._plan(bdms)
         except Exception as exc:
             self.audit.unknown(self._reason_of(exc), exc)
             return Plan()
@@ -156,10 +155,11 @@ class Cleaner:
             return plan.withhold(Reason.OBSERVE_MODE)
         return plan
 
-    def _plan(self, server: facts.Server, bdms: Sequence[facts.Bdm]) -> Plan:
+    def _plan(self, bdms: Sequence[facts.Bdm]) -> Plan:
         """One look.  What only a plan with something to do is worth asking
         Nova for is asked for only then.
         """
+        server = self.server
         volumes, attachments, is_cut = self._ask(
             lambda: self.cinder.look(server.uuid, bdms, server.project))
         self.volumes = volumes
@@ -222,34 +222,33 @@ class Cleaner:
             return WitnessAnswer.KNOWN
         return self.cinder.witness(self.host.witnesses())
 
-    def _look_again(self, first: Plan, server: facts.Server) -> Plan:
+    def _look_again(self, first: Plan) -> Plan:
         """The first plan, less every action that is no longer called for."""
         try:
-            second = self._plan(server, self.host.bdms())
+            second = self._plan(self.host.bdms())
         except Exception as exc:
             self.audit.unknown(self._reason_of(exc), exc)
             return first.withhold(self._reason_of(exc))
         return rules.confirm(first, second)
 
-    def _act(self, plan: Plan, server: facts.Server) -> frozenset[str]:
+    def _act(self, plan: Plan) -> frozenset[str]:
         """Carry a plan out.
 
         :returns: the uuids of the mappings that are gone
         """
         begun = time.monotonic()
-        deletions = _DELETIONS % server.project
+        deletions = _DELETIONS % self.server.project
         limit = self.policy.max_removals_per_hour
         try:
             entry = self.journal.begin(
                 self._record(plan),
                 [Charge(REMOVALS, plan.removals, limit),
                  Charge(deletions, len(plan.due) - plan.removals, limit)],
-                server=server.uuid)
+                server=self.server.uuid)
         except LimitReached as exc:
             # What is over one limit must not keep the rest from being done.
             return self._act_on_the_rest(plan, plan.withhold(
-                Reason.OVER_LIMIT, of_mappings=exc.account == REMOVALS),
-                server)
+                Reason.OVER_LIMIT, of_mappings=exc.account == REMOVALS))
         except Exception as exc:
             self.audit.unrecorded(exc)
             self.audit.plan(
@@ -258,34 +257,31 @@ class Cleaner:
 
         acting = actions.Actions(self.host, self.cinder, entry,
                                  self.audit, self.trigger, self.deadline)
-        self._act_in_order(acting, plan, server)
+        self._act_in_order(acting, plan)
         left = len(plan.due) - acting.completed
         acting.finish('done' if not left else
                       'partly' if acting.completed or acting.removals else
                       'nothing', {REMOVALS: acting.removals,
                                   deletions: acting.deletions})
-        self.audit.finished(acting.completed, left,
-                             time.monotonic() - begun, entry.id)
+        self.audit.finished(
+            acting.completed, left, time.monotonic() - begun, entry.id)
         return frozenset(acting.removed)
 
-    def _act_on_the_rest(self, plan: Plan, rest: Plan,
-                         server: facts.Server) -> frozenset[str]:
+    def _act_on_the_rest(self, plan: Plan, rest: Plan) -> frozenset[str]:
         """Act, but on nothing of a kind of which an hour has had enough."""
         stopped = plan.stopped_in(rest)
         self._over_limit = [f.bdm.uuid for f in stopped.findings if f.bdm]
         self._whole(rest)
         self.audit.plan(stopped)
-        return self._act(rest, server) if rest.due else frozenset()
+        return self._act(rest) if rest.due else frozenset()
 
-    def _act_in_order(self, acting: actions.Actions, plan: Plan,
-                      server: facts.Server) -> None:
+    def _act_in_order(self, acting: actions.Actions, plan: Plan) -> None:
         try:
             acting.power_off()
         except actions.StepFailed:
             return
         # Where the guest was off, both looks have been taken.
-        again = (self._look_again(plan, server)
-                 if self.trigger.switches_off else plan)
+        again = self._look_again(plan) if self.trigger.switches_off else plan
         acting.record('second-look', 'done', agreed=len(again.due))
         self.audit.plan(plan.stopped_in(again))
         for finding in again.findings:
@@ -299,8 +295,7 @@ class Cleaner:
         return dict(
             self.host.describe(), trigger=self.trigger.name,
             actions=[self._action_record(f) for f in plan.due],
-            findings=[_finding_record(f)
-                      for f in plan.summed_up().findings])
+            findings=[_finding_record(f) for f in plan.summed_up().findings])
 
     def _action_record(self, finding: facts.Finding) -> dict[str, Any]:
         record: dict[str, Any] = {'reason': str(finding.reason),

@@ -17,7 +17,7 @@ from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.plugin import access, boot, options
 from nova_bdm_cleanup.plugin.host import NovaHost
-from nova_bdm_cleanup.rules.facts import Bdm, Plan, Server
+from nova_bdm_cleanup.rules.facts import Bdm, Plan
 from nova_bdm_cleanup.store.journal import Journal
 
 CONF = nova.conf.CONF
@@ -115,7 +115,8 @@ class Cleaning:
             instance, context.request_id, trigger, SINCE_START)
         self.cleaner = cleaner.Cleaner(
             self.host, self.cinder, Journal(*settings.store), self.lines,
-            settings.policy, trigger, deadline, seen=seen)
+            settings.policy, trigger, deadline, self.host.known_server(),
+            seen=seen)
 
     def run(self, bdms: Any) -> frozenset[str]:
         """Clean up, or report where nothing is ever removed.
@@ -129,9 +130,8 @@ class Cleaning:
         """What would be found now; nothing is changed."""
         return self._ask(self.cleaner.foresee, bdms)
 
-    def _ask(self, act: Callable[[Server, Sequence[Bdm]], T],
-             bdms: Any) -> T:
+    def _ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
         with self._boot.spend() if self._boot else contextlib.nullcontext():
-            result = act(self.host.known_server(), self.host.adopt(bdms))
+            result = act(self.host.adopt(bdms))
         SINCE_START.looked(self._trigger.name, self.cleaner.asking)
         return result

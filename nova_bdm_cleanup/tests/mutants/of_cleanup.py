@@ -21,14 +21,14 @@ MUTANTS = (
     Mutant('no-second-look',
            'What changed while the guest was switched off is not noticed.',
            _CLEANER, (
-               ('        again = (self._look_again(plan, server)\n'
-                '                 if self.trigger.switches_off else plan)\n',
+               ('        again = self._look_again(plan) if '
+                'self.trigger.switches_off else plan\n',
                 '        again = plan\n'),)),
 
     Mutant('no-look-under-the-lock',
            'What somebody did while the lock was waited for is not noticed.',
            _CLEANER, (
-               ('                    plan = self._look_again(plan, server)\n',
+               ('                    plan = self._look_again(plan)\n',
                 '                    pass\n'),)),
 
     Mutant('lock-that-is-not-had-ignored',
@@ -37,7 +37,7 @@ MUTANTS = (
                ('plan = plan.withhold(self._reason_of(exc),\n'
                 '                                         '
                 'loglines.masked(exc))',
-                'plan = self._look(server, bdms)'),)),
+                'plan = self._look(bdms)'),)),
 
     Mutant('errors-taken-for-gone',
            'While Cinder is in trouble, every volume counts as deleted.',
@@ -84,7 +84,7 @@ MUTANTS = (
                 'self.audit,\n'
                 '            self.trigger, self.deadline)\n'
                 '        record = self._record(plan)\n'
-                '        self._act_in_order(acting, plan, server)\n'
+                '        self._act_in_order(acting, plan)\n'
                 '        begun = time.monotonic()\n'
                 '        deletions = '),
                ('                self._record(plan),\n',
@@ -93,7 +93,7 @@ MUTANTS = (
                 'entry,\n'
                 '                                 self.audit, '
                 'self.trigger, self.deadline)\n'
-                '        self._act_in_order(acting, plan, server)\n',
+                '        self._act_in_order(acting, plan)\n',
                 '        acting.entry = entry\n'),)),
 
     Mutant('removals-of-an-hour-without-limit',

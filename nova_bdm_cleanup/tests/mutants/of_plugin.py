@@ -188,7 +188,8 @@ MUTANTS = (
     Mutant('sweep-removes-what-was-not-told',
            'A sweep removes what the round before did not see and tell.',
            _CLEANING, (
-               ('deadline, seen=seen)', 'deadline)'),)),
+               ('self.host.known_server(),\n            seen=seen)',
+                'self.host.known_server())'),)),
 
     Mutant('start-does-not-wait-for-a-sweep',
            'A start connects a disk while a sweep disconnects it.',

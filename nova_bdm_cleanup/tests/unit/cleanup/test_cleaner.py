@@ -135,7 +135,8 @@ class CleanerTestCase(base.TestCase):
             fakes.Host(world), fakes.Cinder(world, service_token, sees_all),
             world.journal(self.path),
             loglines.LogLines(None, 'req-1', trigger), policy, trigger,
-            Deadline(policy.timeout, lambda: self.time), lambda: make.NOW)
+            Deadline(policy.timeout, lambda: self.time), make.server(),
+            lambda: make.NOW)
 
     def clean(self, world, trigger=None, **arguments):
         """The cleanup of one reboot, or of something else."""
@@ -143,7 +144,7 @@ class CleanerTestCase(base.TestCase):
         act = (self.cleaning.report if self.cleaning.trigger.only_reports
                else self.cleaning.clean)
         try:
-            return act(make.server(), tuple(world.rows.values()))
+            return act(tuple(world.rows.values()))
         finally:
             self.assertEqual([], world.violations)
 
@@ -510,7 +511,7 @@ class MoveTest(CleanerTestCase):
 
     def foresee(self, world, **options):
         plan = self.cleaner_of(world, **options).foresee(
-            make.server(), tuple(world.rows.values()))
+            tuple(world.rows.values()))
         self.assert_untouched(world)
         self.assertEqual('', self.log.output)
         return plan
@@ -529,7 +530,7 @@ class MoveTest(CleanerTestCase):
                 for f in self.foresee(broken(), **options).findings
                 if f.goes})
         plan = self.cleaner_of(broken(), store=self.unusable()).foresee(
-            make.server(), tuple(broken().rows.values()))
+            tuple(broken().rows.values()))
         self.assertEqual({'journal-unwritable'}, {
             str(f.withheld) for f in plan.findings if f.goes})
 
