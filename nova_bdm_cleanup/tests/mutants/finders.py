@@ -24,7 +24,8 @@ _TESTS = 'nova_bdm_cleanup.tests.'
 _SEARCH = 'nova_bdm_cleanup/tests/simulation/__main__.py'
 
 #: The unit tests of each part of the package, those first that take no time:
-#: of a module that takes long also some of its classes alone.
+#: of a module that takes long also some of its classes alone, which cannot be
+#: those with scenarios.
 _UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ('rules.test_mappings', ('rules',)),
     ('rules.test_attachments', ('rules',)),
@@ -35,13 +36,11 @@ _UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ('plugin.test_addresses', ('plugin',)),
     ('plugin.test_sessions', ('plugin',)),
     ('openstack.test_cinder', ('openstack',)),
-    ('cleanup.test_cleaner.ActTest', ('cleanup',)),
+    ('cleanup.test_cleaner.WholeTest', ('cleanup',)),
     ('cleanup.test_cleaner.JournalTest', ('cleanup',)),
     ('cleanup.test_cleaner.LimitTest', ('cleanup',)),
-    ('cleanup.test_cleaner.LookTest', ('cleanup',)),
-    ('cleanup.test_cleaner.SecondLookTest', ('cleanup', 'rules')),
+    ('cleanup.test_cleaner.LookTest', ('cleanup', 'rules')),
     ('cleanup.test_cleaner.SweepTest', ('cleanup',)),
-    ('cleanup.test_cleaner.WitnessTest', ('cleanup',)),
     ('cleanup.test_cleaner.StartTest', ('cleanup',)),
     ('cleanup.test_cleaner', ('cleanup', 'rules')),
     ('rules.test_properties', ('rules',)),

@@ -853,7 +853,11 @@ class FailingStepTest(CleanerTestCase):
         self.assertEqual(is_general, 'bdm-2' in world.rows)
         self.assertEqual(self.call[0] in ('prepare', 'claim'),
                          'power-off' not in world.calls)
-        self.assertIn('no luck', self.lines(event=self.event)[0])
+        self.assertIn(
+            '%s: no luck; ' % {'used-by-others': 'neighbours', 'is-reused':
+                               'neighbours'}.get(self.call[0], self.call[0])
+            if self.event == 'failed' else 'no luck',
+            self.lines(event=self.event)[0])
         [entry] = self.entries()
         self.assertEqual(
             'nothing' if is_general else

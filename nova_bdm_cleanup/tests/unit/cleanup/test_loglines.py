@@ -82,19 +82,19 @@ class LevelTest(AuditTestCase):
         for reason in Reason if reason not in (
             Reason.OPTED_OUT, Reason.NOT_SELECTED)]
 
-    def test_kept(self):
-        self.audit.plan(facts.Plan((finding(self.reason, action=False),)))
+    def assert_told(self, event):
         line = self.line()
         self.assertEqual(
-            (self.level, 'kept', self.reason.value, 'a sentence'),
+            (self.level, event, self.reason.value, 'a sentence'),
             (line['level'], line['event'], line['reason'], line['text']))
+
+    def test_kept(self):
+        self.audit.plan(facts.Plan((finding(self.reason, action=False),)))
+        self.assert_told('kept')
 
     def test_found(self):
         self.audit.found(finding(self.reason, action=False))
-        line = self.line()
-        self.assertEqual(
-            (self.level, 'found', self.reason.value, 'a sentence'),
-            (line['level'], line['event'], line['reason'], line['text']))
+        self.assert_told('found')
 
 
 class WithheldTest(AuditTestCase):
