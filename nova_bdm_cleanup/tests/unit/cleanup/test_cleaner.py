@@ -16,6 +16,7 @@ import stat
 from unittest import mock
 
 import hypothesis
+from hypothesis import strategies as st
 import testscenarios
 
 from nova_bdm_cleanup.cleanup import cleaner, loglines, move_triggers, triggers
@@ -60,7 +61,9 @@ def world_of(mappings=(), volumes=(), attachments=(), neighbours=(),
     """A server with a root disk of its own, and what else is so."""
     world = fakes.World([make.root(), *mappings], volumes, attachments,
                         neighbours, hosts)
-    vars(world).update(others)
+    for name, value in others.items():
+        getattr(world, name)  # A misspelt one would change nothing.
+        setattr(world, name, value)
     return world
 
 
@@ -971,18 +974,19 @@ class PropertiesTest(CleanerTestCase):
     """
 
     @worlds.profile(share=0.5)
-    @hypothesis.given(worlds.worlds(), worlds.policies)
-    def test_nothing_forbidden_happens(self, world, policy):
+    @hypothesis.given(worlds.worlds(), worlds.policies, st.booleans())
+    def test_nothing_forbidden_happens(self, world, policy, sees_all):
         roots = {b.volume_id for b in world.rows.values() if b.is_root}
         strangers = {a.id for a in world.attachments.values()
                      if a.server_id != world.server.uuid}
-        self.clean(world, **vars(policy))
+        options = {**vars(policy), 'sees_all': sees_all}
+        self.clean(world, **options)
         self.assertLessEqual(roots, {
             b.volume_id for b in world.rows.values() if b.is_root})
         self.assertLessEqual(strangers, set(world.attachments))
         world.reboot()
         world.timeline.clear()
-        self.clean(world, **vars(policy))
+        self.clean(world, **options)
         if not world.neighbours and policy.max_attachments > 1:
             # A second reboot has nothing to do.
             self.assertEqual([], world.changes)

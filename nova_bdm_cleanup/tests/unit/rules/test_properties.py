@@ -426,30 +426,8 @@ class ConfirmPropertiesTest(base.TestCase):
         self.assertNotIn(finding, again.due)
 
 
-class IdempotenceTest(base.TestCase):
-    """Of a plan that was carried out."""
-
-    @worlds.profile()
-    @hypothesis.given(worlds.worlds(), worlds.policies, st.booleans())
-    def test_after_a_plan_nothing_is_left_to_do(
-            self, world, policy, as_service):
-        hidden = None if as_service else ()
-        policy = dataclasses.replace(policy, max_attachments=99)
-        plan = decide(worlds.look(world, hidden=hidden), policy)
-        host, cinder = fakes.Host(world), fakes.Cinder(world)
-        host.power_off()
-        for finding in plan.due:
-            if finding.disconnect or not finding.bdm:
-                world.connected.discard(finding.volume_id)
-            if finding.bdm:
-                host.destroy(finding.bdm)
-            for attachment in finding.left_over or [finding.attachment]:
-                if attachment:
-                    cinder.delete_attachment(attachment.id)
-
-        self.assertEqual([], world.violations)
-        self.assertEqual(
-            (), decide(worlds.look(world, hidden=hidden), policy).due)
+class DeletedTest(base.TestCase):
+    """Of a plan of which only Cinder is told."""
 
     @worlds.profile()
     @hypothesis.given(worlds.worlds())
