@@ -118,26 +118,22 @@ class Machine:
 
     def _build(self, release: str) -> None:
         """Lay out the kernel and the archive that it starts with."""
-        modules = self.layer / 'usr/lib/modules' / release
-        if not modules.exists():
-            modules = self.layer / 'lib/modules' / release
-        kmod = self.layer / 'usr/bin/kmod'
-        self._call_as('depmod', kmod if kmod.exists() else 'kmod',
-                      '-b', self.layer, release)
+        self._kmod('depmod', '-b', self.layer, release)
         shutil.copyfile(self.layer / f'boot/vmlinuz-{release}', self.kernel)
         tree = self.directory / 'initramfs'
         shutil.rmtree(tree, ignore_errors=True)
         for name in ('bin', 'dev', 'proc', 'modules', 'host', 'layer',
                      'memory', 'root'):
             (tree / name).mkdir(parents=True)
-        paths = _in_order(modules / 'modules.dep', _BOOT_MODULES)
-        for path in paths:
-            shutil.copy(modules / path, tree / 'modules')
+        # "insmod" and a file, each after all that it needs.
+        shown = self._kmod('modprobe', '-d', self.layer, '-S', release,
+                           '--show-depends', '--all', *_BOOT_MODULES)
+        files = dict.fromkeys(shown.split()[1::2])
+        for file in files:
+            shutil.copy(file, tree / 'modules')
         (tree / 'modules/order').write_text(''.join(
-            f'{pathlib.Path(path).name}\n' for path in paths))
-        busybox = next(path for path in (
-            self.layer / 'usr/bin/busybox', self.layer / 'bin/busybox',
-            pathlib.Path('/bin/busybox')) if path.exists())
+            f'{pathlib.Path(file).name}\n' for file in files))
+        busybox = self._program('busybox')
         shutil.copy(busybox, tree / 'bin/busybox')
         shutil.copy(HERE / 'machine/init', tree / 'init')
         (tree / 'init').chmod(0o755)
@@ -148,12 +144,17 @@ class Machine:
                            input=names, stdout=archive, check=True,
                            stderr=subprocess.PIPE)
 
-    def _call_as(self, name: str, program: pathlib.Path | str,
-                 *arguments: pathlib.Path | str) -> None:
-        """Call a program that looks at what it was called."""
-        subprocess.run([name, *map(str, arguments)], check=True,
-                       executable=shutil.which(str(program)),
-                       capture_output=True)
+    def _kmod(self, name: str, *arguments: pathlib.Path | str) -> str:
+        """Call kmod, which looks at what it was called; what it prints."""
+        return subprocess.run(
+            [name, *map(str, arguments)], executable=self._program('kmod'),
+            check=True, capture_output=True, text=True).stdout
+
+    def _program(self, name: str) -> pathlib.Path:
+        """One of the layer, or this host's own."""
+        return next(path for path in (
+            self.layer / 'usr/bin' / name, self.layer / 'bin' / name,
+            pathlib.Path('/bin', name)) if path.exists())
 
 
 def _say(text: str) -> None:
@@ -207,19 +208,3 @@ def _download(kernel: str, directory: pathlib.Path) -> list[pathlib.Path]:
          '-o', 'APT::Sandbox::User=root', kernel, *PACKAGES],
         check=True, capture_output=True)
     return sorted(directory.glob('*.deb'))
-
-
-def _in_order(dependencies: pathlib.Path, names: tuple[str, ...]
-              ) -> list[str]:
-    """The files of modules, each after all that it needs."""
-    needs: dict[str, list[str]] = {}
-    for line in dependencies.read_text().splitlines():
-        path, _, rest = line.partition(':')
-        needs[path] = rest.split()
-    paths: dict[str, None] = {}
-    for name in names:
-        path = next(path for path in needs
-                    if pathlib.Path(path).name.partition('.')[0] == name)
-        # The nearest comes first there.
-        paths.update(dict.fromkeys([*reversed(needs[path]), path]))
-    return list(paths)
