@@ -8,7 +8,7 @@ They keep out of each other's way by using projects of their own.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import contextlib
 import datetime
 import json
@@ -65,18 +65,16 @@ class _TextToken(plugin.BaseAuthPlugin):
         return self._caller.user
 
 
-def client(url: str, caller: identity.Caller, service: bool = False,
-           microversion: str = MICROVERSION) -> Any:
+def client(url: str, caller: identity.Caller, service: bool = False) -> Any:
     """Make a python-cinderclient handle.
 
     :param url: of a Cinder, or of a proxy in front of it
     :param caller: whose token to send
     :param service: send Nova's service token along
-    :param microversion: of the requests
     """
     auth = _TextToken(url, caller, identity.NOVA_SERVICE if service else None)
     return cinderclient.Client(
-        microversion, session=session.Session(auth=auth))
+        MICROVERSION, session=session.Session(auth=auth))
 
 
 class StartFailure(Exception):
@@ -88,12 +86,10 @@ class Cinder:
 
     :param state: an empty directory that will be its own
     :param stand_in: what answers for Keystone and Glance
-    :param volume_filters: by what everybody may list volumes, besides what
-        Cinder's own resource_filters.json allows
     """
 
-    def __init__(self, state: pathlib.Path, stand_in: standin.StandIn,
-                 volume_filters: Sequence[str] = ()) -> None:
+    def __init__(self, state: pathlib.Path, stand_in: standin.StandIn
+                 ) -> None:
         self.state = state
         errors = open(state / 'stderr', 'w+')
         # A process group of its own: Ctrl-C is for the parent, which may
@@ -102,8 +98,7 @@ class Cinder:
             [interpreter(), '-m',
              'nova_bdm_cleanup.tests.cloud.cinder_server', str(state),
              '--identity-url', stand_in.identity_url,
-             '--image-url', stand_in.image_url,
-             *(f'--volume-filter={name}' for name in volume_filters)],
+             '--image-url', stand_in.image_url],
             cwd=_CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=errors, start_new_session=True,
             # The interpreter of another environment must not look into this
@@ -136,37 +131,23 @@ class Cinder:
 
     # -- clients -----------------------------------------------------------
 
-    def client(self, caller: identity.Caller, service: bool = False,
-               microversion: str = MICROVERSION, url: str | None = None
-               ) -> Any:
-        """Make a python-cinderclient handle; see :func:`client`.
+    def client(self, caller: identity.Caller, service: bool = False) -> Any:
+        """Make a python-cinderclient handle; see :func:`client`."""
+        return client(self.url, caller, service)
 
-        :param url: where to send requests, if not to this Cinder directly
-        """
-        return client(url or self.url, caller, service, microversion)
-
-    def wait(self, client: Any, volume_id: str, *wanted: str) -> Any:
-        """Wait until a volume has one of some statuses.
+    def wait(self, volume_id: str, wanted: str | None) -> None:
+        """Wait until a volume has a status; None: until it is gone.
 
         :raises AssertionError: when it does not get there
         """
         deadline = time.monotonic() + 30
         status = self._status(volume_id)
-        while status not in wanted:
+        while status != wanted:
             assert time.monotonic() < deadline and \
                 not (status or '').startswith('error'), \
                 f'volume {volume_id} is {status}, not {wanted}'
             time.sleep(0.01)
             status = self._status(volume_id)
-        return client.volumes.get(volume_id)
-
-    def wait_deleted(self, volume_id: str) -> None:
-        """Wait until a volume is gone."""
-        deadline = time.monotonic() + 30
-        while self._status(volume_id) is not None:
-            assert time.monotonic() < deadline, \
-                f'volume {volume_id} is still there'
-            time.sleep(0.01)
 
     def _status(self, volume_id: str) -> str | None:
         """A volume's status, or None when there is none.
@@ -305,15 +286,14 @@ class _Shared:
     def __init__(self) -> None:
         self.root = pathlib.Path(tempfile.mkdtemp(prefix='bdm-cleanup-'))
         self.stand_in = standin.StandIn()
-        self.stand_in.start()
         self.cinders: dict[str, Cinder] = {}
         atexit.register(self.close)
 
-    def cinder(self, name: str, volume_filters: Sequence[str]) -> Cinder:
+    def cinder(self, name: str) -> Cinder:
         if name not in self.cinders:
             state = self.root / name
             state.mkdir()
-            self.cinders[name] = Cinder(state, self.stand_in, volume_filters)
+            self.cinders[name] = Cinder(state, self.stand_in)
         return self.cinders[name]
 
     def close(self) -> None:
@@ -336,15 +316,13 @@ def _the_shared() -> _Shared:
     return _shared
 
 
-def shared(name: str = 'cinder', volume_filters: Sequence[str] = ()
-           ) -> Cinder:
+def shared(name: str = 'cinder') -> Cinder:
     """Return the Cinder of this process, starting it at the first call.
 
     :param name: another name is another Cinder, empty at first: what a
         wrong region or a restored database looks like
-    :param volume_filters: by what everybody may list its volumes besides
     """
-    return _the_shared().cinder(name, volume_filters)
+    return _the_shared().cinder(name)
 
 
 def empty_all() -> None:

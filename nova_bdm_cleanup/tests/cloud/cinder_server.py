@@ -124,12 +124,9 @@ interface = public
 
 
 def write_configuration(state: pathlib.Path, identity_url: str,
-                        image_url: str, volume_filters: list[str]
-                        ) -> pathlib.Path:
+                        image_url: str) -> pathlib.Path:
     share = pathlib.Path(sys.prefix) / 'etc' / 'cinder'
-    filters = json.loads((share / 'resource_filters.json').read_text())
-    filters['volume'] += volume_filters
-    (state / 'resource_filters.json').write_text(json.dumps(filters))
+    shutil.copy(share / 'resource_filters.json', state)
     (state / 'api-paste.ini').write_text(identity.with_text_tokens(
         (share / 'api-paste.ini').read_text()))
     (state / 'policy.yaml').write_text('{}\n')
@@ -229,11 +226,9 @@ def main() -> None:
     parser.add_argument('state', type=pathlib.Path)
     parser.add_argument('--identity-url', required=True)
     parser.add_argument('--image-url', required=True)
-    parser.add_argument('--volume-filter', action='append', default=[],
-                        help='by what else everybody may list volumes')
     arguments = parser.parse_args()
     path = write_configuration(arguments.state, arguments.identity_url,
-                               arguments.image_url, arguments.volume_filter)
+                               arguments.image_url)
     CONF(['--config-file', str(path)], project='cinder',
          version=version.version_string())
     logging.setup(CONF, 'cinder')

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import inspect
 import json
@@ -72,13 +72,10 @@ class Cloud(fixtures.Fixture):
 
     :param plugin: whether the plugin is hooked into nova-compute
     :param plugin_options: values for nova.conf's ``[bdm_cleanup]``
-    :param cinder_credentials: whether nova.conf's ``[cinder]`` has any, or
-        whose they are if not the administrator's that they should be
+    :param cinder_credentials: whether nova.conf's ``[cinder]`` has any
     :param service_token: whether Nova sends service tokens to Cinder
     :param hosts: the nova-computes to start
     :param nova_options: more of nova.conf, by section
-    :param volume_filters: by what everybody may list volumes in Cinder,
-        besides what it allows by itself
     :param casts: whether Nova's services do not wait for each other where
         they do not in a real cloud; otherwise a request to the API is over
         when it is answered
@@ -86,11 +83,10 @@ class Cloud(fixtures.Fixture):
 
     def __init__(self, plugin: bool = False,
                  plugin_options: Mapping[str, Any] | None = None,
-                 cinder_credentials: bool | identity.Caller = True,
+                 cinder_credentials: bool = True,
                  service_token: bool = True,
                  hosts: Sequence[str] = ('compute1',),
                  nova_options: Mapping[str, Mapping[str, Any]] | None = None,
-                 volume_filters: Sequence[str] = (),
                  casts: bool = False) -> None:
         super().__init__()
         self._plugin = plugin
@@ -102,12 +98,10 @@ class Cloud(fixtures.Fixture):
         self._nova_options = {
             section: dict(values)
             for section, values in (nova_options or {}).items()}
-        self._volume_filters = tuple(volume_filters)
         self._casts = casts
         #: Whether Nova's and Cinder's APIs make every server and volume;
         #: otherwise most are copies of those that they made first.
         self.through_api = True
-        self._introduce()
 
     def _introduce(self) -> None:
         """Have users whom nobody has seen before."""
@@ -119,15 +113,14 @@ class Cloud(fixtures.Fixture):
         #: An administrator, at home in another project.
         self.admin = identity.Caller('admin', f'admin-{unique}',
                                      identity.ADMIN)
+        self._cinder_admin = self.cinder.client(self.admin)
 
     def _setUp(self) -> None:
-        self.cinder = cinder_module.shared(
-            '-'.join(('cinder', *self._volume_filters)),
-            self._volume_filters)
+        self.cinder = cinder_module.shared()
         self.addCleanup(self.cinder.mend_driver)
+        self._introduce()
         self.recorder = Recorder()
         self.proxy = Proxy(self.cinder.url)
-        self.proxy.start()
         self.addCleanup(self.proxy.close)
         self.state = pathlib.Path(tempfile.mkdtemp(
             prefix='nova-', dir=cinder_module.shared_directory()))
@@ -160,12 +153,8 @@ class Cloud(fixtures.Fixture):
             self.addCleanup(self.switch_plugin_off)
         for host in self.hosts:
             self.nova.start_compute(host)
-        self._introduce_to_cinder()
         # The service token gets Cinder to do what only Nova should.
         self._cinder_nova = self.cinder.client(identity.NOVA, service=True)
-
-    def _introduce_to_cinder(self) -> None:
-        self._cinder_admin = self.cinder.client(self.admin)
 
     # -- beginning anew ----------------------------------------------------
 
@@ -196,7 +185,6 @@ class Cloud(fixtures.Fixture):
                           self.state / 'stores'):
             shutil.rmtree(directory, ignore_errors=True)
         self._introduce()
-        self._introduce_to_cinder()
         if self._plugin:
             self.switch_plugin_on()
         if restart:
@@ -220,43 +208,31 @@ class Cloud(fixtures.Fixture):
     # -- making things -----------------------------------------------------
 
     def volume(self, name: str = '', owner: identity.Caller | None = None,
-               multiattach: bool = False, image: bool = False,
-               snapshot: str | None = None) -> str:
+               multiattach: bool = False) -> str:
         """Make a volume and wait until it is available.
 
         :param name: a name for it
         :param owner: whose it is, if not the owner's
         :param multiattach: whether several servers may have it
-        :param image: make it from an image, bootable
-        :param snapshot: make it from this snapshot
         :returns: its id
         """
-        if self.through_api or owner or image or snapshot:
-            return self._finish_volume(self._begin_volume(
-                name, owner, multiattach, image, snapshot), owner)
+        if self.through_api or owner:
+            return self._make_volume(name, owner or self.owner, multiattach)
         key = self.cinder.url, multiattach
         if key not in _volume_templates:
-            volume = self._finish_volume(self._begin_volume(
-                multiattach=multiattach))
+            volume = self._make_volume('template', self.owner, multiattach)
             _volume_templates[key] = template.of_volume(self, volume)
             self.cinder.erase(volume)
         return _volume_templates[key].make(self, name)
 
-    def _begin_volume(self, name: str = '',
-                      owner: identity.Caller | None = None,
-                      multiattach: bool = False, image: bool = False,
-                      snapshot: str | None = None) -> str:
-        client = self.cinder.client(owner or self.owner)
-        return client.volumes.create(
+    def _make_volume(self, name: str, owner: identity.Caller,
+                     multiattach: bool = False, image: bool = False) -> str:
+        """Make a volume through the API, perhaps a bootable one."""
+        volume = self.cinder.client(owner).volumes.create(
             1, name=name, imageRef=IMAGE if image else None,
-            snapshot_id=snapshot,
             volume_type=cinder_module.MULTIATTACH_TYPE if multiattach
             else None).id
-
-    def _finish_volume(self, volume: str,
-                       owner: identity.Caller | None = None) -> str:
-        self.cinder.wait(self.cinder.client(owner or self.owner), volume,
-                         'available')
+        self.cinder.wait(volume, 'available')
         return volume
 
     def snapshot_of_volume(self) -> str:
@@ -315,32 +291,25 @@ class Cloud(fixtures.Fixture):
     def _make_server(self, disks: Sequence[Disk], root: str, name: str,
                      host: str | None, owner: identity.Caller) -> Server:
         """Make a server through the API."""
-        mappings: list[dict[str, Any]] = []
-        # All are begun before any is waited for.
-        root_volume = None
-        if root == 'volume':
-            root_volume = self._begin_volume(f'{name}-root', owner,
-                                             image=True)
+        root_volume = self._make_volume(
+            f'{name}-root', owner, image=True) if root == 'volume' else None
         volumes = [
-            disk.volume or self._begin_volume(
+            disk.volume or self._make_volume(
                 disk.name or f'{name}-{number}', owner, disk.multiattach)
             if disk.source == 'volume' else None
             for number, disk in enumerate(disks, 1)]
-        for disk, volume in zip((Disk(), *disks), (root_volume, *volumes)):
-            if volume and not disk.volume:
-                self._finish_volume(volume, owner)
-        mappings.append({
+        mappings = [{
             'boot_index': 0, 'uuid': root_volume or IMAGE,
             'source_type': 'volume' if root_volume else 'image',
             'destination_type': 'volume' if root_volume else 'local',
-            'delete_on_termination': not root_volume})
+            'delete_on_termination': not root_volume}]
         for disk, volume in zip(disks, volumes):
             if disk.at_boot or volume is None:
                 mappings.append(self._mapping(disk, volume))
         request: dict[str, Any] = {
             'name': name, 'networks': 'none', 'flavorRef': '1',
             'block_device_mapping_v2': mappings}
-        if root != 'volume':
+        if not root_volume:
             request['imageRef'] = IMAGE
         if host:
             request['availability_zone'] = f'nova:{host}'
@@ -349,7 +318,7 @@ class Cloud(fixtures.Fixture):
             # Only administrators choose hosts.
             by=dataclasses.replace(self.admin, project=owner.project)
             if host else owner)['server']['id']
-        self._wait_for_status(created, 'ACTIVE')
+        self.wait_for_status(created, 'ACTIVE')
         made = self._made_volumes(created, volumes)
         server = Server(created, name, self.nova.instance(created).host,
                         root_volume, tuple(made))
@@ -386,7 +355,7 @@ class Cloud(fixtures.Fixture):
         request = {'volumeId': volume, **({'tag': tag} if tag else {})}
         self.request('POST', f'/servers/{server.id}/os-volume_attachments',
                      {'volumeAttachment': request}, by=by)
-        self.cinder.wait(self._cinder_admin, volume, 'in-use')
+        self.cinder.wait(volume, 'in-use')
 
     def detach(self, server: Server, volume: str) -> None:
         """Detach a volume through Nova's API."""
@@ -408,8 +377,12 @@ class Cloud(fixtures.Fixture):
     def lose_volume(self, server: Server, volume: str) -> None:
         """Delete a volume behind Nova's back, its attachment first."""
         self.lose_attachment(server, volume)
+        self.delete_volume(volume)
+
+    def delete_volume(self, volume: str) -> None:
+        """Delete a volume, and wait until it is gone."""
         self._cinder_admin.volumes.delete(volume)
-        self.cinder.wait_deleted(volume)
+        self.cinder.wait(volume, None)
 
     def reset_status(self, volume: str, status: str = 'available') -> None:
         """Set the status of a volume by hand; its attachments stay."""
@@ -487,20 +460,29 @@ class Cloud(fixtures.Fixture):
         self.cinder.client(to).transfers.accept(
             transfer.id, transfer.auth_key)
 
-    def pause_guest(self, server: Server) -> None:
-        """Pause a guest below Nova, as an error of its storage does."""
-        self.domain(server).suspend()
+    def change(self, server: Server, **values: Any) -> None:
+        """Change Nova's record of a server, as only Nova does."""
+        instance = self.nova.instance(server.id)
+        for name, value in values.items():
+            setattr(instance, name, value)
+        instance.save()
+
+    def change_row(self, server: Server, volume: str, **values: Any) -> Any:
+        """The same of its row that names a volume; returns the row."""
+        row = self.row(server, volume)
+        for name, value in values.items():
+            setattr(row, name, value)
+        row.save()
+        return row
 
     def set_address(self, server: Server, volume: str, **data: Any) -> None:
         """Change how Nova's row says that a volume is connected.
 
         :param data: of the driver's part, for example ``target_lun``
         """
-        row = self.row(server, volume)
-        info = json.loads(row.connection_info)
+        info = json.loads(self.row(server, volume).connection_info)
         info['data'].update(data)
-        row.connection_info = json.dumps(info)
-        row.save()
+        self.change_row(server, volume, connection_info=json.dumps(info))
         self.nova.kernel.tell(info['data'])
 
     def lose_cinder(self) -> None:
@@ -562,6 +544,11 @@ class Cloud(fixtures.Fixture):
                     "'running')", (server.id, server.id)).fetchall()
             looks = 2 if is_busy or messages.acted_on() else looks - 1
 
+    def delete(self, server: Server) -> None:
+        """Delete a server through Nova's API."""
+        self.request('DELETE', f'/servers/{server.id}')
+        self.settle(server)
+
     def stop(self, server: Server) -> None:
         """Stop a server through Nova's API; its guest is off then."""
         self.act(server, {'os-stop': None})
@@ -584,85 +571,60 @@ class Cloud(fixtures.Fixture):
         if domain.isActive():
             domain.destroy()
 
-    def reboot_until_crash(self, server: Server) -> None:
-        """Hard reboot a server inside a nova-compute that dies.
+    def until_crash(self, server: Server, trigger: str) -> None:
+        """Bring a server back inside a nova-compute that dies.
 
         Set up where with :meth:`Recorder.before` and ``recorder.crash``.
         The request is handed to nova-compute directly, for a messaging
-        server would not let itself be killed.
+        server would not let itself be killed; and the one that runs is told
+        to do what it did at its start, for one that has not started could not
+        be started anew.
 
+        :param trigger: what brings it back, as the plugin's option has it
         :raises AssertionError: when nova-compute survived
         """
-        self._until_crash(
-            server, 'reboot', 'rebooting_hard',
-            lambda manager, context, instance: manager.reboot_instance(
-                context, instance, None, 'HARD'))
-
-    def start_until_crash(self, server: Server) -> None:
-        """The same for the start of a server that is stopped."""
-        self._until_crash(
-            server, 'start', 'powering-on',
-            lambda manager, context, instance: manager.start_instance(
-                context, instance))
-
-    def boot_until_crash(self, host: str = 'compute1') -> None:
-        """Have nova-compute die while it resumes servers at its start.
-
-        The one that runs is told to do what it did then, for one that has not
-        started could not be started anew.
-
-        :raises AssertionError: when it survived
-        """
-        service = self.nova.computes[host]
+        service = self.nova.computes[server.host]
         try:
-            # Nova 27 and later give it.
-            service.manager.init_host(*[
-                service.service_ref for name in
-                inspect.signature(service.manager.init_host).parameters
-                if name == 'service_ref'])
+            if trigger == 'hard_reboot':
+                service.manager.reboot_instance(
+                    *self._asked(server, 'reboot', 'rebooting_hard'), None,
+                    'HARD')
+            elif trigger == 'start':
+                service.manager.start_instance(
+                    *self._asked(server, 'start', 'powering-on'))
+            else:
+                # Nova 27 and later give it.
+                service.manager.init_host(*[
+                    service.service_ref for name in
+                    inspect.signature(service.manager.init_host).parameters
+                    if name == 'service_ref'])
         except Crash:
             return
-        raise AssertionError('nova-compute survived its start')
+        raise AssertionError(f'nova-compute survived the {trigger}')
 
-    def _until_crash(self, server: Server, action: str, task_state: str,
-                     act: Callable[[Any, Any, Any], None]) -> None:
+    def _asked(self, server: Server, action: str, task_state: str
+               ) -> tuple[Any, Any]:
+        """The owner has asked for something: the context, and the server."""
+        self.change(server, task_state=task_state)
         caller = self.owner
-        instance = self.nova.instance(server.id)
-        instance.task_state = task_state
-        instance.save()
         context = self.nova.context(
             user_id=caller.user, project_id=caller.project,
             roles=list(caller.roles), auth_token=caller.token,
             service_catalog=json.loads(
-                identity.catalogue.header(caller.project)),
-            is_admin='admin' in caller.roles)
+                identity.catalogue.header(caller.project)), is_admin=False)
         objects.InstanceAction.action_start(context, server.id, action)
-        try:
-            act(self.nova.computes[server.host].manager, context, instance)
-        except Crash:
-            return
-        raise AssertionError(f'nova-compute survived the {action}')
+        return context, self.nova.instance(server.id)
 
     def restart_compute(self, host: str = 'compute1') -> None:
         """Start nova-compute anew; it resumes what it finds interrupted."""
         self.nova.restart_compute_service(host)
 
-    def interrupt_reboot(self, server: Server,
-                         task_state: str = 'reboot_pending_hard') -> None:
-        """Leave a server as a nova-compute that died in a hard reboot did.
-
-        :meth:`restart_compute` then reboots it, without anybody's token.
-        """
-        instance = self.nova.instance(server.id)
-        instance.task_state = task_state
-        instance.save()
-
     # -- asking ------------------------------------------------------------
 
     def domain(self, server: Server) -> Any:
-        """The guest of a server, as its hypervisor has it."""
-        return next(domain for domain in self.nova.domains(server.host)
-                    if domain.UUIDString() == server.id)
+        """The guest of a server, as its hypervisor has it, if it does."""
+        return next((domain for domain in self.nova.domains(server.host)
+                     if domain.UUIDString() == server.id), None)
 
     def row(self, server: Server, volume: str) -> Any:
         """Nova's row that names a volume, as an object to be changed."""
@@ -685,7 +647,7 @@ class Cloud(fixtures.Fixture):
             raise APIError(response)
         return response.json() if response.content else None
 
-    def _wait_for_status(self, server_id: str, status: str) -> None:
+    def wait_for_status(self, server_id: str, status: str) -> None:
         deadline = time.monotonic() + TIMEOUT
         while True:
             server = self._show(server_id)
@@ -759,8 +721,7 @@ class Cloud(fixtures.Fixture):
             attachment for volume in every.values()
             for attachment in volume.attachments
             if attachment.server_id == server.id)
-        domain = next((domain for domain in self.nova.domains(server.host)
-                       if domain.UUIDString() == server.id), None)
+        domain = self.domain(server)
         named = dict.fromkeys(
             [row.volume_id for row in rows if row.volume_id]
             + [attachment.volume_id for attachment in attachments]

@@ -102,8 +102,7 @@ token = {caller.token}
 
 
 def write_configuration(
-        state: pathlib.Path, cinder_url: str,
-        cinder_credentials: bool | identity.Caller,
+        state: pathlib.Path, cinder_url: str, cinder_credentials: bool,
         service_token: bool, options: dict[str, dict[str, Any]]
         ) -> pathlib.Path:
     """Write nova.conf as an operator would.
@@ -111,8 +110,7 @@ def write_configuration(
     :param state: the directory for it and for Nova's ``state_path``
     :param cinder_url: where Nova finds Cinder
     :param cinder_credentials: whether ``[cinder]`` has credentials for the
-        requests that Nova makes on its own account: the administrator's
-        that they should be, or somebody else's
+        requests that Nova makes on its own account
     :param service_token: whether Nova sends service tokens
     :param options: more of them, by section and name
     :returns: the path of nova.conf
@@ -127,8 +125,7 @@ def write_configuration(
     text = _CONFIGURATION.format(state=state)
     if cinder_credentials:
         text += _CINDER_CREDENTIALS.format(
-            url=cinder_url, caller=identity.NOVA
-            if cinder_credentials is True else cinder_credentials)
+            url=cinder_url, caller=identity.NOVA)
     if service_token:
         text += _SERVICE_USER.format(
             url=cinder_url, caller=identity.NOVA_SERVICE)
@@ -233,7 +230,6 @@ class Harness(base.ServersTestBase):
             'nova.virt.libvirt.LibvirtDriver._get_instance_disk_info',
             lambda *args, **kwargs: []))
         server = web.WSGIServer(loaded[-1])
-        server.start()
         self.addCleanup(server.close)
         self.url = f'{server.url}/v2.1'
 

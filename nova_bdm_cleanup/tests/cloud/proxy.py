@@ -220,9 +220,6 @@ class Proxy:
         self._server = web.Server(handler)
         self.url = self._server.url
 
-    def start(self) -> None:
-        self._server.start()
-
     def close(self) -> None:
         self._closing.set()
         self._server.close()

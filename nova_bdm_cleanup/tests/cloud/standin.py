@@ -49,9 +49,6 @@ class StandIn:
         self._server = web.Server(handler)
         self.identity_url = f'{self._server.url}/identity/v3'
         self.image_url = f'{self._server.url}/image'
-
-    def start(self) -> None:
-        self._server.start()
         # OpenStackClient wants every service that it logs in to there.
         identity.catalogue.set('identity', self.identity_url)
 

@@ -56,6 +56,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         super().__init__(('127.0.0.1', 0), handler)
         self.url = f'http://127.0.0.1:{self.server_address[1]}'
         self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def server_bind(self) -> None:
         # The inherited method looks its own address up in the DNS.
@@ -73,9 +74,6 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass
-
-    def start(self) -> None:
-        self._thread.start()
 
     def _serve(self) -> None:
         # Not serve_forever(): it waits in a selector, and whether eventlet

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 from typing import Any, ClassVar
 
 import testtools
@@ -10,6 +12,23 @@ from testtools import content
 
 from nova_bdm_cleanup.tests.cloud import fixture, recorder, snapshot
 from nova_bdm_cleanup.tests.functional import clouds
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def install_into(site: pathlib.Path) -> dict[str, str]:
+    """Leave what pip leaves of the package: its metadata.
+
+    :param site: a directory
+    :returns: the environment of a process that finds the package with it
+    """
+    info = site / 'nova_bdm_cleanup-1.2.3.dist-info'
+    info.mkdir(parents=True)
+    (info / 'METADATA').write_text(
+        'Metadata-Version: 2.1\nName: nova-bdm-cleanup\nVersion: 1.2.3\n')
+    (info / 'entry_points.txt').write_text(
+        '[os_vif]\nbdm_cleanup = nova_bdm_cleanup.plugin.loader:Loader\n')
+    return dict(os.environ, PYTHONPATH=f'{site}{os.pathsep}{CHECKOUT}')
 
 
 class FunctionalTestCase(testtools.TestCase):
@@ -46,18 +65,19 @@ class FunctionalTestCase(testtools.TestCase):
         self.addDetail('nova.log', content.text_content(
             '\n'.join(self.cloud.log())))
 
-    def assert_healthy(self, view: snapshot.Snapshot, volume: str) -> None:
-        """Check that everybody agrees that a server has a volume."""
-        row = view.block_device(volume)
-        self.assertIsNotNone(row, 'Nova has no row')
-        assert row is not None
-        attachments = view.attachments_of(volume)
-        self.assertEqual([row.attachment_id],
-                         [attachment.id for attachment in attachments])
-        self.assertEqual('attached', attachments[0].status)
-        self.assertEqual('in-use', view.volume_status(volume))
-        self.assertTrue(view.has_disk(volume), 'the guest has no disk')
-        self.assertIn(volume, view.connected)
+    def assert_healthy(self, view: snapshot.Snapshot, *volumes: str) -> None:
+        """Check that everybody agrees that a server has some volumes."""
+        for volume in volumes:
+            row = view.block_device(volume)
+            self.assertIsNotNone(row, 'Nova has no row')
+            assert row is not None
+            self.assertEqual(
+                [(row.attachment_id, 'attached')],
+                [(each.id, each.status)
+                 for each in view.attachments_of(volume)])
+            self.assertEqual('in-use', view.volume_status(volume))
+            self.assertTrue(view.has_disk(volume), 'the guest has no disk')
+            self.assertIn(volume, view.connected)
 
     def assert_gone(self, view: snapshot.Snapshot, volume: str) -> None:
         """Check that everybody agrees that a server has no such volume."""

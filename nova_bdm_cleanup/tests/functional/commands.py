@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -20,8 +21,9 @@ from testtools import content
 
 from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
 from nova_bdm_cleanup.osc.extension import Client
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
-from nova_bdm_cleanup.tests.functional import base
+from nova_bdm_cleanup.tests.functional import scenario
 
 COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
             'release': bdm_release.ReleaseBdm, 'show': bdm_show.ShowBdm}
@@ -30,7 +32,7 @@ COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
 LONG_AGO = ('--grace-period', '0', '--stuck-after', '0')
 
 
-class Commands(base.FunctionalTestCase):
+class Commands(scenario.ScenarioTestCase):
     """Runs them as an operator would, and looks at what they did."""
 
     def bdm(self, name: str, *arguments: str,
@@ -70,6 +72,20 @@ class Commands(base.FunctionalTestCase):
             return code, output
         return code, json.loads(output) if output else None
 
+    def audited(self, *arguments: str, server: fixture.Server | None = None
+                ) -> dict[str, tuple[str, str]]:
+        """Reason and action by volume, of what the audit finds.
+
+        :param server: of it alone, in the owner's project otherwise
+        """
+        where = (('--server', server.id, '--all-projects') if server
+                 else ('--project', self.cloud.owner.project))
+        code, rows = self.bdm('audit', *where, *arguments)
+        self.assertEqual(ExitCode.FINDINGS if rows else ExitCode.OK, code,
+                         self.stderr.getvalue())
+        return {row['Volume']: (row['Reason'], row['Action'])
+                for row in rows}
+
     def streams(self) -> tuple[io.StringIO, io.StringIO]:
         """What a command writes to."""
         return io.StringIO(), io.StringIO()
@@ -82,13 +98,11 @@ class Commands(base.FunctionalTestCase):
     def deleted(self) -> fixture.Server:
         """A server that Nova has deleted, and remembers."""
         server = self.cloud.server(name='deleted')
-        self.cloud.request('DELETE', f'/servers/{server.id}')
-        while True:
-            try:
-                self.cloud.request('GET', f'/servers/{server.id}')
-            except fixture.APIError:
-                return server
-            time.sleep(0.05)
+        self.cloud.delete(server)
+        with contextlib.suppress(fixture.APIError):
+            while self.cloud.request('GET', f'/servers/{server.id}'):
+                time.sleep(0.05)
+        return server
 
     def calls(self, volume: str) -> list[str]:
         """What the back end was told to undo."""
@@ -96,8 +110,11 @@ class Commands(base.FunctionalTestCase):
             volume) if call['call'] in ('terminate_connection',
                                         'remove_export')]
 
-    def status(self, volume: str) -> str:
-        return self.cloud._cinder_admin.volumes.get(volume).status
+    def call_in_use(self, volume: str) -> None:
+        """Have Cinder say so of a volume that nobody has."""
+        self.cloud.reset_status(volume, 'detaching')
+        self.cinder.volumes.roll_detaching(volume)
+        self.assertEqual('in-use', self.volume_status(volume))
 
     def connector(self, host: str = 'compute1') -> str:
         path = os.path.join(self.useFixture(fixtures.TempDir()).path,
@@ -134,6 +151,14 @@ class Commands(base.FunctionalTestCase):
                 'initiator': 'iqn.2026-01.test:initiator'}
 
     def assert_released(self, volume: str, *calls: str) -> None:
-        self.assertEqual('available', self.status(volume))
+        self.assertEqual('available', self.volume_status(volume))
         self.assertEqual((), self.cloud.attachments(volume))
         self.assertEqual(list(calls), self.calls(volume))
+
+
+class FleetCase(Commands):
+
+    def setUp(self) -> None:
+        super().setUp()
+        #: What shows that this Nova and this Cinder belong together.
+        self.witness = self.server(scenario.BOOT_DISK, name='witness')

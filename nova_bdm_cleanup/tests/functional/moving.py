@@ -7,6 +7,7 @@ does not wait for its end.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import dataclasses
 from typing import Any
 
@@ -14,8 +15,6 @@ from nova_bdm_cleanup.tests.cloud import fixture, snapshot
 from nova_bdm_cleanup.tests.functional import scenario
 
 HERE, THERE = 'compute1', 'compute2'
-#: How the volume of a mapping that dangles ended up.
-KINDS = ('missing', 'available', 'elsewhere', 'foreign', 'samehost', 'reset')
 
 
 class MoveTestCase(scenario.ScenarioTestCase):
@@ -44,6 +43,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
         return made, lost
 
     def break_(self, made: fixture.Server, lost: str, kind: str) -> None:
+        """Have the mapping of a volume dangle, in one of these ways."""
         if kind == 'missing':
             self.cloud.lose_volume(made, lost)
         elif kind == 'reset':
@@ -58,7 +58,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
 
     # -- what is done with it ----------------------------------------------
 
-    def act(self, made: fixture.Server, action: dict[str, Any],
+    def act(self, made: fixture.Server, action: dict[str, Any]
             ) -> fixture.APIError | None:
         """Have Nova do something, which it may refuse."""
         self.begin()
@@ -98,12 +98,8 @@ class MoveTestCase(scenario.ScenarioTestCase):
             self._set_down(True)
         return self.act(made, {'evacuate': {'host': THERE}})
 
+    #: The service of the host that is dead.
     _dead: str | None = None
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether the host of the servers is."""
-        return self._dead is not None
 
     def come_back(self, made: fixture.Server | None = None) -> None:
         """The host that died is there again."""
@@ -161,8 +157,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
         self.come_back()
         self.cloud.reboot(made)
         view = self.look_there(made)
-        for volume in self.neighbours(made, lost):
-            self.assert_healthy(view, volume)
+        self.assert_healthy(view, *self.neighbours(made, lost))
         self.assert_gone(view, lost)
         self.assertEqual({THERE}, self.holders(made))
 
@@ -170,9 +165,15 @@ class MoveTestCase(scenario.ScenarioTestCase):
         """The server runs where it did, and no record has changed."""
         self.assertEqual(HERE, self.host_of(made))
         view = self.look(made)
-        for volume in self.neighbours(made, lost):
-            self.assert_healthy(view, volume)
+        self.assert_healthy(view, *self.neighbours(made, lost))
         self.assertIsNotNone(view.block_device(lost))
+
+    def check_attached(self, view: snapshot.Snapshot, volumes: Iterable[str]
+                       ) -> None:
+        """Cinder has one attachment of each, which is complete."""
+        for volume in volumes:
+            self.assertEqual(['attached'], [
+                each.status for each in view.attachments_of(volume)])
 
     def refusals(self, made: fixture.Server) -> list[tuple[str, str]]:
         return [(line.volume, line.reason)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import datetime
 import re
@@ -44,6 +44,9 @@ NO_QUOTAS = {'quota': {'instances': -1, 'cores': -1, 'ram': -1}}
 #: Guests of the fake libvirt do not shut down by themselves.
 _COMING_BACK = {'DEFAULT': {'shutdown_timeout': 0,
                             'resume_guests_state_on_host_boot': True}}
+#: Party and name of a step, what happens just before it, and perhaps whom it
+#: has to be about: see :meth:`recorder.Recorder.before`.
+Moment = tuple[Any, ...]
 #: Like any other volume, but quicker to have than one that is attached later.
 BOOT_DISK = fixture.Disk(at_boot=True)
 
@@ -99,6 +102,9 @@ class ScenarioTestCase(base.FunctionalTestCase):
     TRIGGER: ClassVar[str] = 'hard_reboot'
     #: What Nova calls it in the instance actions.
     ACTION: ClassVar[str | None] = 'reboot'
+    #: The step by which a cleanup has the guest switched off.
+    SWITCHED_OFF: ClassVar[Sequence[tuple[str, str]]] = [
+        (recorder.GUEST, 'power off')]
 
     @classmethod
     def cloud_arguments(cls) -> dict[str, Any]:
@@ -114,25 +120,13 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self._began = time.time()
-        self._log_begins = len(self.cloud.log())
+        self.begin()
         #: Cinder as Nova sees it, not through the proxy.
         self.cinder = self.cloud.cinder.client(identity.NOVA, service=True)
-        self.addCleanup(self._mend)
         self.store_path = (self.cloud.state / 'stores' / uuid.uuid4().hex
                              / 'store.sqlite')
         self.store_path.parent.mkdir(parents=True, mode=0o700)
-        if self.ARGUMENTS.get('plugin', True):
-            self.set_options(store=str(self.store_path))
-
-    def _mend(self) -> None:
-        self.cloud.proxy.clear()
-        self.cloud.proxy.latency = 0.0
-        self.cloud.find_cinder()
-        self.cloud.cinder.mend_driver()
-        self.cloud.recorder.clear()
-        if self.ARGUMENTS.get('plugin', True):
-            self.cloud.switch_plugin_on()
+        self.set_options(store=str(self.store_path))
 
     def _keep_log(self, exc_info: Any) -> None:
         self.addDetail('nova.log', content.text_content(
@@ -160,11 +154,6 @@ class ScenarioTestCase(base.FunctionalTestCase):
                ) -> fixture.Server:
         """Make a server; see :meth:`fixture.Cloud.server`."""
         return self.cloud.server(*disks, **arguments)
-
-    def wait_for_server(self, server: str) -> None:
-        """Wait until a server that was asked for runs."""
-        self.wait_until(lambda: self.cloud.nova.instance(
-            server).vm_state == 'active')
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for what another thread or process is about to do."""
@@ -204,11 +193,9 @@ class ScenarioTestCase(base.FunctionalTestCase):
     def age_mapping(self, mapping: objects.BlockDeviceMapping,
                     age: datetime.timedelta) -> None:
         """Make a mapping older than it is, which Nova has no call for."""
-        if age:
-            created = timeutils.utcnow() - age
-            db.block_device_mapping_update(
-                self.cloud.nova.context(), mapping.id,
-                {'created_at': created}, legacy=False)
+        db.block_device_mapping_update(
+            self.cloud.nova.context(), mapping.id,
+            {'created_at': timeutils.utcnow() - age}, legacy=False)
 
     def begin(self) -> None:
         """What was done so far was preparation."""
@@ -216,15 +203,18 @@ class ScenarioTestCase(base.FunctionalTestCase):
         self._began = time.time()
         self._log_begins = len(self.cloud.log())
 
-    def reboot(self, server: fixture.Server, **arguments: Any
-               ) -> snapshot.Snapshot:
+    def reboot(self, server: fixture.Server, *moments: Moment,
+               **arguments: Any) -> snapshot.Snapshot:
         """Bring a server back in the way of this class, check that it
         succeeded and look at everything.
 
+        :param moments: when something happens, and what
         :param arguments: see :meth:`bring_back`
         """
         self.take_down(server)
         self.begin()
+        for moment in moments:
+            self.cloud.recorder.before(*moment)
         self.bring_back(server, **arguments)
         return self.look(server)
 
@@ -238,14 +228,12 @@ class ScenarioTestCase(base.FunctionalTestCase):
         """
         self.cloud.reboot(server, **arguments)
 
-    def bring_back_until_crash(self, server: fixture.Server) -> None:
-        """The same in a nova-compute that dies."""
-        self.cloud.reboot_until_crash(server)
-
-    @property
-    def switched_off(self) -> list[tuple[str, str]]:
-        """The step by which a cleanup has the guest switched off."""
-        return [(recorder.GUEST, 'power off')]
+    def crash(self, server: fixture.Server, party: str, what: str) -> None:
+        """Bring a server back in a nova-compute that dies before a step."""
+        self.take_down(server)
+        self.begin()
+        self.cloud.recorder.before(party, what, recorder.crash)
+        self.cloud.until_crash(server, self.TRIGGER)
 
     def look(self, server: fixture.Server) -> snapshot.Snapshot:
         """Look at a server, whose reboot must have succeeded."""
@@ -285,6 +273,11 @@ class ScenarioTestCase(base.FunctionalTestCase):
         """The status of a volume that Nova need not know about."""
         status: str = self.cinder.volumes.get(volume).status
         return status
+
+    def changes(self) -> list[str]:
+        """The requests to Cinder that do more than ask."""
+        return [each for each in self.requests()
+                if not each.startswith('GET ')]
 
     def plugin_requests(self) -> list[proxy.Request]:
         """What Nova asked Cinder on its own account, not the user's."""
@@ -421,8 +414,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         self.assertEqual([], self.journal())
         self.assertEqual([], [line for line in self._lines(view)
                               if line.event in ('removing', 'removed')])
-        self.assertEqual([], [each for each in self.requests()
-                              if not each.startswith('GET ')])
+        self.assertEqual([], self.changes())
         self.assertEqual(
             [], [event.event for event in view.actions
                  if event.event.startswith('bdm_cleanup')])
@@ -464,6 +456,30 @@ class TwoDisks(ScenarioTestCase):
         self.assert_healthy(view, self.kept)
 
 
+class ThreeDisks(ScenarioTestCase):
+    """With a server whose disks are to be lost in both ways, but for one."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.made = self.server(*[BOOT_DISK] * 3)
+        self.lost, self.reset, self.kept = self.made.volumes
+        #: What is left over of a volume that is set to available.
+        self.attachment, = self.cloud.attachments(self.reset)
+
+    def break_both(self) -> None:
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.reset_status(self.reset)
+
+    def check_removed(self, view: snapshot.Snapshot, by_api: bool = True
+                      ) -> None:
+        """Check that both are gone everywhere, and the third is not."""
+        self.assert_removed(view, self.lost, 'volume-available',
+                            by_api=by_api)
+        self.assert_removed(view, self.reset, 'volume-available',
+                            (self.attachment.id,), by_api=by_api)
+        self.assert_healthy(view, self.kept)
+
+
 class Started(ScenarioTestCase):
     """The scenarios of the reboot, played by stop and start.
 
@@ -472,6 +488,7 @@ class Started(ScenarioTestCase):
 
     TRIGGER = 'start'
     ACTION = 'start'
+    SWITCHED_OFF = ()
 
     def take_down(self, server: fixture.Server) -> None:
         if self.cloud.nova.instance(server.id).vm_state != 'stopped':
@@ -480,14 +497,6 @@ class Started(ScenarioTestCase):
     def bring_back(self, server: fixture.Server, **arguments: Any) -> None:
         self.take_down(server)
         self.cloud.start(server, **arguments)
-
-    def bring_back_until_crash(self, server: fixture.Server) -> None:
-        self.take_down(server)
-        self.cloud.start_until_crash(server)
-
-    @property
-    def switched_off(self) -> list[tuple[str, str]]:
-        return []
 
 
 class Resumed(ScenarioTestCase):
@@ -498,6 +507,7 @@ class Resumed(ScenarioTestCase):
 
     TRIGGER = 'host_boot'
     ACTION = None
+    SWITCHED_OFF = ()
 
     def take_down(self, server: fixture.Server) -> None:
         self.cloud.lose_power(server)
@@ -505,11 +515,3 @@ class Resumed(ScenarioTestCase):
     def bring_back(self, server: fixture.Server, **arguments: Any) -> None:
         self.take_down(server)
         self.cloud.restart_compute(server.host)
-
-    def bring_back_until_crash(self, server: fixture.Server) -> None:
-        self.take_down(server)
-        self.cloud.boot_until_crash(server.host)
-
-    @property
-    def switched_off(self) -> list[tuple[str, str]]:
-        return []

@@ -9,11 +9,9 @@ a call that makes an attachment returns is known by the name that it is given.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import contextlib
 import dataclasses
 import json
 import random
-import sqlite3
 import uuid
 
 from cinderclient import exceptions as cinder_exceptions
@@ -219,6 +217,11 @@ class Model:
             (names.get(a.id, '?'), a.status, a.server, a.host)
             for a in self._cinder.of_volume(volume)), hosts)
 
+#: The calls that take nothing but the id of one of these.
+_BY_ID: Mapping[str, str] = {
+    'complete': 'attachments', 'delete': 'attachments',
+    'begin_detaching': 'volumes', 'roll_detaching': 'volumes'}
+
 
 class Real:
     """The same calls on a real Cinder."""
@@ -233,10 +236,11 @@ class Real:
             MANY: owner.volumes.create(
                 1, volume_type=cinder.MULTIATTACH_TYPE).id}
         for volume in self._volumes.values():
-            there.wait(owner, volume, 'available')
+            there.wait(volume, 'available')
         self._names = {value: name for name, value in self._volumes.items()}
         self._servers: dict[str, str] = {}
-        self._ids: dict[str, str] = {}
+        #: Of volumes and of attachments.
+        self._ids = dict(self._volumes)
         #: Which volumes are let in to which hosts.
         self._units: set[tuple[str, str]] = set()
         #: How far the log of the back end has been read.
@@ -248,7 +252,11 @@ class Real:
     def call(self, name: str, *arguments: str) -> int | None:
         refusal = None
         try:
-            getattr(self, f'_{name}')(*arguments)
+            if name in _BY_ID:
+                getattr(getattr(self._client, _BY_ID[name]), name)(
+                    self._id(*arguments))
+            else:
+                getattr(self, f'_{name}')(*arguments)
         except cinder_exceptions.ClientException as exc:
             refusal = exc.code
         self._listen()
@@ -276,9 +284,6 @@ class Real:
     def _id(self, name: str) -> str:
         return self._ids.get(name) or str(uuid.uuid4())
 
-    def _volume(self, volume: str) -> str:
-        return self._volumes.get(volume) or str(uuid.uuid4())
-
     def _server(self, server: str) -> str:
         return self._servers.setdefault(server, str(uuid.uuid4()))
 
@@ -287,60 +292,45 @@ class Real:
         return {'host': host, 'ip': '192.0.2.1',
                 'initiator': f'iqn.2026-01.test:{host}'}
 
-    def _reserve(self, name: str, volume: str, server: str) -> None:
-        self._ids[name] = self._client.attachments.create(
-            self._volume(volume), None, self._server(server))['id']
-
     def _create(self, name: str, volume: str, server: str,
-                host: str) -> None:
+                host: str | None = None) -> None:
         self._ids[name] = self._client.attachments.create(
-            self._volume(volume), self._connector(host),
+            self._id(volume), self._connector(host) if host else None,
             self._server(server))['id']
+
+    _reserve = _create
 
     def _connect(self, name: str, host: str) -> None:
         self._client.attachments.update(
             self._id(name), self._connector(host))
 
-    def _complete(self, name: str) -> None:
-        self._client.attachments.complete(self._id(name))
-
-    def _delete(self, name: str) -> None:
-        self._client.attachments.delete(self._id(name))
-
-    def _begin_detaching(self, volume: str) -> None:
-        self._client.volumes.begin_detaching(self._volume(volume))
-
-    def _roll_detaching(self, volume: str) -> None:
-        self._client.volumes.roll_detaching(self._volume(volume))
-
     def _reset(self, volume: str, status: str) -> None:
-        self._client.volumes.reset_state(self._volume(volume), status)
+        self._client.volumes.reset_state(self._id(volume), status)
 
     def _reset_attached(self, volume: str) -> None:
         self._client.volumes.reset_state(
-            self._volume(volume), 'available', attach_status='detached')
+            self._id(volume), 'available', attach_status='detached')
 
     def _transfer(self, volume: str, project: str) -> None:
-        made = self._client.transfers.create(self._volume(volume))
+        made = self._client.transfers.create(self._id(volume))
         caller = dataclasses.replace(self._owner, project=project)
         self._cinder.client(caller).transfers.accept(
             made.id, made.auth_key)
 
     def _force(self, volume: str, name: str, host: str) -> None:
         self._client.volumes._action(
-            'os-force_detach', self._volume(volume), {
+            'os-force_detach', self._id(volume), {
                 'attachment_id': self._id(name),
                 'connector': self._connector(host)})
 
     def _delete_volume(self, volume: str) -> None:
-        self._client.volumes.delete(self._volume(volume))
-        self._cinder.wait_deleted(self._volume(volume))
+        self._client.volumes.delete(self._id(volume))
+        self._cinder.wait(self._id(volume), None)
 
     def state(self, volume: str) -> State:
         hosts = frozenset(h for v, h in self._units if v == volume)
         # Hundreds of looks; by the API, each would take 100 ms.
-        with contextlib.closing(sqlite3.connect(
-                self._cinder.state / 'cinder.sqlite', timeout=30)) as database:
+        with self._cinder.database() as database:
             found = database.execute(
                 'SELECT status, project_id FROM volumes WHERE id = ?'
                 ' AND NOT deleted', (self._volumes[volume],)).fetchone()

@@ -45,7 +45,6 @@ a real Cinder, on a terminal of 100 columns; ids and times are replaced.
 class NightTest(commands.Commands):
     """An alert fires; the operator asks, cleans, releases, and sleeps."""
 
-    CLOUD = {'plugin': True, 'plugin_options': {'grace_period': 0}}
     THROUGH_API = True
 
     def setUp(self) -> None:

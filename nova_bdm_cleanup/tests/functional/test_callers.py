@@ -7,28 +7,14 @@ from nova_bdm_cleanup.tests.cloud import fixture, identity
 from nova_bdm_cleanup.tests.functional import scenario
 
 
-class _CallersTest(scenario.ScenarioTestCase):
+class _CallersTest(scenario.ThreeDisks):
 
-    def setUp(self):
-        super().setUp()
-        self.made = self.server(*[scenario.BOOT_DISK] * 3)
-        self.lost, self.reset, self.kept = self.made.volumes
-        self.attachment, = self.cloud.attachments(self.reset)
+    def check_healthy(self, **arguments):
+        view = self.reboot(self.made, **arguments)
+        self.assert_nothing_done(view)
+        self.assertEqual([], self.audit(self.made))
 
-    def _break(self):
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.cloud.reset_status(self.reset)
-
-    def _check_removed(self, view, by_api=True):
-        self.assert_removed(view, self.lost, 'volume-available',
-                            by_api=by_api)
-        self.assert_removed(view, self.reset, 'volume-available',
-                            (self.attachment.id,), by_api=by_api)
-        self.assert_healthy(view, self.kept)
-        self.assertEqual(('terminate_connection', self.made.host),
-                         self.back_end(self.reset)[0])
-
-    def _check_cannot_see(self, view):
+    def check_cannot_see(self, view):
         skipped, = self.audit(self.made)
         self.assertEqual(('WARNING', 'skipped', 'cannot-see-project'),
                          (skipped.level, skipped.event, skipped.reason))
@@ -38,9 +24,9 @@ class _CallersTest(scenario.ScenarioTestCase):
             self.assertTrue(view.has_disk(volume))
         self.assertEqual(1, len(view.attachments_of(self.reset)))
 
-    def _resume(self):
+    def resume(self):
         """nova-compute was killed in a reboot and starts anew."""
-        self.cloud.interrupt_reboot(self.made)
+        self.cloud.change(self.made, task_state='reboot_pending_hard')
         self.begin()
         self.cloud.restart_compute()
         return self.look(self.made)
@@ -50,21 +36,21 @@ class CallersTest(_CallersTest):
     """With ``[cinder]`` credentials and a service token, as it should be."""
 
     def test_owner(self):
-        self._break()
-        self._check_removed(self.reboot(self.made))
+        self.break_both()
+        self.check_removed(self.reboot(self.made))
+        self.assertEqual(('terminate_connection', self.made.host),
+                         self.back_end(self.reset)[0])
         for request in self.cloud.proxy.requests:
             self.assertEqual(identity.NOVA, request.caller)
             self.assertTrue(request.has_service_token)
 
     def test_administrator_of_another_project(self):
-        view = self.reboot(self.made, by=self.cloud.admin)
-        self.assert_nothing_done(view)
-        self.assertEqual([], self.audit(self.made))
-        self._break()
-        self._check_removed(self.reboot(self.made, by=self.cloud.admin))
+        self.check_healthy(by=self.cloud.admin)
+        self.break_both()
+        self.check_removed(self.reboot(self.made, by=self.cloud.admin))
 
     def test_user_of_another_project(self):
-        self._break()
+        self.break_both()
         error = self.assertRaises(fixture.APIError, self.reboot, self.made,
                                   by=self.cloud.stranger)
         self.assertEqual(404, error.status)
@@ -72,8 +58,8 @@ class CallersTest(_CallersTest):
         self.assertEqual([], self.requests())
 
     def test_nova_compute(self):
-        self._break()
-        self._check_removed(self._resume(), by_api=False)
+        self.break_both()
+        self.check_removed(self.resume(), by_api=False)
         self.assertEqual({identity.NOVA},
                          {each.caller for each in self.plugin_requests()})
 
@@ -84,11 +70,9 @@ class WithoutCredentialsTest(_CallersTest):
     ARGUMENTS = {'cinder_credentials': False}
 
     def test_owner(self):
-        view = self.reboot(self.made)
-        self.assert_nothing_done(view)
-        self.assertEqual([], self.audit(self.made))
-        self._break()
-        self._check_removed(self.reboot(self.made))
+        self.check_healthy()
+        self.break_both()
+        self.check_removed(self.reboot(self.made))
         for request in self.cloud.proxy.requests:
             self.assertEqual(self.cloud.owner, request.caller)
             self.assertTrue(request.has_service_token)
@@ -104,14 +88,11 @@ class WithoutCredentialsTest(_CallersTest):
         self.assert_removed(view, self.reset, 'volume-available',
                             (self.attachment.id,))
 
-    def test_administrator_of_another_project(self):
-        self._break()
-        self._check_cannot_see(self.reboot(self.made, by=self.cloud.admin))
+    def test_nobody_who_sees_the_project(self):
+        self.break_both()
+        self.check_cannot_see(self.reboot(self.made, by=self.cloud.admin))
         self.assertEqual([], self.plugin_requests())
-
-    def test_nova_compute(self):
-        self._break()
-        self._check_cannot_see(self._resume())
+        self.check_cannot_see(self.resume())
         self.assertEqual([], self.requests())
 
 
@@ -122,11 +103,11 @@ class WithoutServiceTokenTest(_CallersTest):
 
     def test_attachment_whose_mapping_is_gone(self):
         """Cinder asks Nova, which has no such mapping by then."""
-        self._break()
+        self.break_both()
         stale = self.cloud.volume()
         attachment = self.cloud.leave_attachment(self.made, stale)
         view = self.reboot(self.made)
-        self._check_removed(view)
+        self.check_removed(view)
         self.assert_deleted(view, attachment, stale)
         for request in self.cloud.proxy.requests:
             self.assertFalse(request.has_service_token)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
 import shlex
@@ -22,9 +21,7 @@ from nova_bdm_cleanup.cli import checks
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.tests.functional import base
 
-_CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
-
-_PAGE = _CHECKOUT / 'doc' / 'source' / 'guide' / 'cli' / 'check.rst'
+_PAGE = base.CHECKOUT / 'doc' / 'source' / 'guide' / 'cli' / 'check.rst'
 
 _CHECK = [sys.executable, '-W', 'ignore', '-m', 'nova_bdm_cleanup.cli.main',
           'check']
@@ -85,46 +82,36 @@ class CommandTest(base.FunctionalTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.site = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.environment = base.install_into(self.site)
         # The cloud, and its configuration, is for all tests.
         self.conf = pathlib.Path(shutil.copy(
             self.cloud.state / 'etc' / 'nova' / 'nova.conf', self.site))
-        # What pip leaves of a package.
-        info = self.site / 'nova_bdm_cleanup-1.2.3.dist-info'
-        info.mkdir()
-        (info / 'METADATA').write_text(
-            'Metadata-Version: 2.1\nName: nova-bdm-cleanup\n'
-            'Version: 1.2.3\n')
-        (info / 'entry_points.txt').write_text(
-            '[os_vif]\nbdm_cleanup = nova_bdm_cleanup.plugin.loader:Loader\n')
-
-    def run_check(self, *arguments: str) -> tuple[int, str]:
-        """Run it; returns the exit code and the output."""
-        return self.run_shell('exec ' + shlex.join([*_CHECK, *arguments]))
+        self.command = shlex.join([*_CHECK, '--config-file', str(self.conf)])
 
     def run_shell(self, script: str) -> tuple[int, str]:
-        """The same of a script."""
+        """Run a script; returns the exit code and the output."""
         done = subprocess.run(
             ['bash', '-c', script], capture_output=True, text=True,
-            cwd=self.site, timeout=120, env=dict(
-                os.environ, PYTHONPATH=os.pathsep.join(
-                    [str(self.site), str(_CHECKOUT)])))
+            cwd=self.site, timeout=120, env=self.environment)
         self.addDetail('stderr', content.text_content(done.stderr))
         self.addDetail('stdout', content.text_content(done.stdout))
         return done.returncode, done.stdout
 
+    def configure(self, text: str) -> None:
+        with self.conf.open('a') as file:
+            file.write(text)
+
     def test_in_order(self):
-        code, output = self.run_check('--json', '--config-file',
-                                      str(self.conf))
+        code, output = self.run_shell(self.command + ' --json')
         self.assertEqual(Code.SUCCESS, code)
         self.assertEqual(
             [(name, Code.SUCCESS) for name in _NAMES],
             [(c['check'], c['result']) for c in json.loads(output)['checks']])
 
     def test_not_in_order(self):
-        with self.conf.open('a') as file:
-            file.write('[bdm_cleanup]\nenabled = false\ntimeout = 0\n'
+        self.configure('[bdm_cleanup]\nenabled = false\ntimeout = 0\n'
                        '[cinder]\ntoken = nova:service:member\n')
-        code, output = self.run_check('--config-file', str(self.conf))
+        code, output = self.run_shell(self.command)
         self.assertEqual(Code.FAILURE, code)
         for words in ('bdm-cleanup Check Results', 'Check: Cinder version',
                       'Result: Warning', 'set [bdm_cleanup] enabled = true',
@@ -135,14 +122,12 @@ class CommandTest(base.FunctionalTestCase):
     def test_in_a_unit_and_in_a_pipe(self):
         line, = re.findall("ExecStartPre=/bin/sh -c '(.*)'",
                            _PAGE.read_text(encoding='utf-8'))
-        command = shlex.join([*_CHECK, '--config-file', str(self.conf)])
         script = line.replace('$$', '$').replace(
-            '/opt/nova/bin/nova-bdm-cleanup check', command)
-        self.assertIn(command, script)
+            '/opt/nova/bin/nova-bdm-cleanup check', self.command)
+        self.assertIn(self.command, script)
         for value, code in (('enabled = false', 0), ('timeout = 0', 1)):
-            with self.conf.open('a') as file:
-                file.write('[bdm_cleanup]\n%s\n' % value)
+            self.configure('[bdm_cleanup]\n%s\n' % value)
             self.assertEqual(code, self.run_shell(script)[0], value)
         code, output = self.run_shell('set -o pipefail; %s | head -n 1'
-                                      % command)
+                                      % self.command)
         self.assertEqual((2, 1), (code, output.count('\n')))

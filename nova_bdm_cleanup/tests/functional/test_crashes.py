@@ -22,7 +22,6 @@ class _CrashTestCase(scenario.TwoDisks):
 
     def setUp(self):
         super().setUp()
-        self.attachment, = self.cloud.attachments(self.lost)
         self.cloud.reset_status(self.lost)
         self.stale = self.cloud.volume()
         if self.FINDS_STALE:
@@ -31,28 +30,19 @@ class _CrashTestCase(scenario.TwoDisks):
         self.row = self.cloud.row(self.made, self.lost)
 
     def set_state(self, state: str) -> None:
-        self.cloud.request('POST', f'/servers/{self.made.id}/action',
-                           {'os-resetState': {'state': state}},
-                           by=self.cloud.admin)
+        self.cloud.act(self.made, {'os-resetState': {'state': state}},
+                       by=self.cloud.admin)
 
-    def crash(self, party: str = recorder.ASK, what: str = 'DELETE') -> None:
+    def die(self, party: str = recorder.ASK, what: str = 'DELETE') -> None:
         """Have nova-compute die before a step of a cleanup."""
-        self.take_down(self.made)
-        self.begin()
-        if party:
-            self.cloud.recorder.before(party, what, recorder.crash)
-        self.bring_back_until_crash(self.made)
+        self.crash(self.made, party, what)
         self.assertEqual('interrupted', self.journal()[-1].outcome)
-        self.assert_order_of_disappearance()
-
-    def assert_order_of_disappearance(self) -> None:
-        """What is gone at the crash: host first, then Nova, then Cinder."""
+        # What is gone at the crash: host first, then Nova, then Cinder.
         view = self.cloud.look(self.made)
-        in_nova = view.block_device(self.lost) is not None
-        in_cinder = bool(view.attachments_of(self.lost))
         on_host = self.lost in view.connected
         self.assertIn(
-            (on_host, in_nova, in_cinder),
+            (on_host, view.block_device(self.lost) is not None,
+             bool(view.attachments_of(self.lost))),
             [(True, True, True), (False, True, True), (False, False, True),
              (False, False, False)])
         if not on_host:
@@ -86,34 +76,23 @@ class CrashTest(_CrashTestCase):
         """Nova had not begun it; later releases also clear the state."""
         with mock.patch.object(host.NovaHost, 'claim', autospec=True,
                                side_effect=recorder.Crash):
-            self.crash('')
+            self.die()
         self.cloud.restart_compute()
         self.cloud.reboot(self.made)
         self.assert_finished()
 
     def test_before_disconnect(self):
         """Somebody resets the state of the server and reboots it again."""
-        self.crash(recorder.HOST, 'disconnect')
+        self.die(recorder.HOST, 'disconnect')
         self.set_state('active')
         self.cloud.reboot(self.made)
         self.assert_finished()
 
     def test_before_cinder_is_told(self):
         """nova-compute starts anew and finishes the reboot by itself."""
-        self.crash()
+        self.die()
         self.cloud.restart_compute()
         self.assert_finished()
-
-    def test_in_novas_own_reboot(self):
-        # By then the entry is complete.
-        self.begin()
-        self.cloud.recorder.before(recorder.GUEST, 'undefine', recorder.crash)
-        self.cloud.reboot_until_crash(self.made)
-        self.assertEqual(['done'],
-                         [entry.outcome for entry in self.journal()])
-        self.cloud.restart_compute()
-        self.check_removed(self.look(self.made))
-        self.assertEqual(1, len(self.journal()))
 
 
 class ErrorCrashTest(_CrashTestCase):
@@ -122,29 +101,25 @@ class ErrorCrashTest(_CrashTestCase):
     Its owner may reboot it again, without an administrator's help.
     """
 
-    def check(self, *step: str, restart: bool) -> None:
+    def test_before_disconnect(self):
         self.set_state('error')
-        self.crash(*step)
-        if restart:
-            self.cloud.restart_compute()
+        self.die(recorder.HOST, 'disconnect')
         self.cloud.reboot(self.made)
         self.assert_finished()
 
-    def test_before_disconnect(self):
-        self.check(recorder.HOST, 'disconnect', restart=False)
-
     def test_before_cinder_is_told(self):
-        self.check(restart=True)
+        self.set_state('error')
+        self.die()
+        self.cloud.restart_compute()
+        self.cloud.reboot(self.made)
+        self.assert_finished()
 
 
 class StartedCrashTest(scenario.Started, _CrashTestCase):
-    """Of a server that is started.
-
-    nova-compute takes the start up again by itself.
-    """
+    """Of a server that is started, which nova-compute takes up by itself."""
 
     def test_before_cinder_is_told(self):
-        self.crash()
+        self.die()
         self.cloud.restart_compute()
         self.assert_finished()
 
@@ -155,7 +130,7 @@ class ResumedCrashTest(scenario.Resumed, _CrashTestCase):
     FINDS_STALE = False
 
     def test_before_cinder_is_told(self):
-        self.crash()
+        self.die()
         self.cloud.restart_compute()
         view = self.look(self.made)
         self.assertFalse(view.has_disk(self.lost))

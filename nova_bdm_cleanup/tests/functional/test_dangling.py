@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from nova import objects
+
 from nova_bdm_cleanup.tests.cloud import fixture, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
 
-class DanglingTest(scenario.ScenarioTestCase):
+class DanglingTest(scenario.TwoDisks):
     """What is the same whatever brings the server back."""
 
     #: What is asked where all is in order.
@@ -18,8 +20,7 @@ class DanglingTest(scenario.ScenarioTestCase):
             fixture.Disk(), fixture.Disk(multiattach=True, tag='data'),
             fixture.Disk(at_boot=True), root='volume')
         view = self.reboot(server)
-        for volume in (server.root, *server.volumes):
-            self.assert_healthy(view, volume)
+        self.assert_healthy(view, server.root, *server.volumes)
         self.assert_nothing_done(view)
         self.assertEqual([], self.audit(server))
         self.assertEqual(
@@ -31,8 +32,7 @@ class DanglingTest(scenario.ScenarioTestCase):
              if not path.startswith('/volumes/') or path in self.GLANCE])
 
     def test_attachment_deleted(self):
-        server = self.server(fixture.Disk(tag='data'), fixture.Disk())
-        lost, kept = server.volumes
+        server, lost, kept = self.made, self.lost, self.kept
         self.cloud.lose_attachment(server, lost)
         view = self.reboot(server)
         self.assert_removed(view, lost, 'volume-available')
@@ -60,29 +60,25 @@ class DanglingTest(scenario.ScenarioTestCase):
         self.assertEqual([], self.audit(server))
 
     def test_volume_deleted(self):
-        server = self.server(fixture.Disk(), fixture.Disk())
-        lost, kept = server.volumes
-        self.cloud.lose_volume(server, lost)
-        view = self.reboot(server)
-        self.assert_removed(view, lost, 'volume-missing')
+        self.cloud.lose_volume(self.made, self.lost)
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.lost, 'volume-missing')
         self.assert_order(
-            self.cloud.timeline(server.id, lost),
-            *self.switched_off, (recorder.HOST, 'disconnect'),
+            self.cloud.timeline(self.made.id, self.lost),
+            *self.SWITCHED_OFF, (recorder.HOST, 'disconnect'),
             (recorder.NOVA, 'remove bdm'), (recorder.GUEST, 'power on'))
-        self.assert_healthy(view, kept)
+        self.assert_healthy(view, self.kept)
 
     def test_status_reset_with_attachment_left(self):
-        server = self.server(fixture.Disk(), fixture.Disk())
-        reset, kept = server.volumes
-        attachment, = self.cloud.attachments(reset)
-        self.cloud.reset_status(reset)
-        view = self.reboot(server)
-        self.assert_removed(view, reset, 'volume-available',
+        attachment, = self.cloud.attachments(self.lost)
+        self.cloud.reset_status(self.lost)
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.lost, 'volume-available',
                             (attachment.id,))
-        self.assertEqual('available', view.volume_status(reset))
-        self.assertEqual([('terminate_connection', server.host),
-                          ('remove_export', None)], self.back_end(reset))
-        self.assert_healthy(view, kept)
+        self.assertEqual('available', view.volume_status(self.lost))
+        self.assertEqual([('terminate_connection', self.made.host),
+                          ('remove_export', None)], self.back_end(self.lost))
+        self.assert_healthy(view, self.kept)
 
 
 class StartedDanglingTest(scenario.Started, DanglingTest):
@@ -95,7 +91,7 @@ class ResumedDanglingTest(scenario.Resumed, DanglingTest):
     GLANCE = ['/volumes/detail']
 
 
-class OneTriggerTest(scenario.ScenarioTestCase):
+class OneTriggerTest(scenario.TwoDisks):
     """What the same code decides whatever the trigger."""
 
     def test_no_volumes(self):
@@ -105,15 +101,40 @@ class OneTriggerTest(scenario.ScenarioTestCase):
         self.assertEqual(1, len(self.plugin_requests()), self.requests())
 
     def test_nothing_secret_is_told(self):
-        server = self.server(fixture.Disk())
-        volume, = server.volumes
-        self.cloud.reset_status(volume)
-        secret = f'secret-of-{volume}'
-        self.assertIn(secret, str(self.look(server).block_devices))
-        self.reboot(server)
+        self.cloud.reset_status(self.lost)
+        secret = f'secret-of-{self.lost}'
+        self.assertIn(secret, str(self.look(self.made).block_devices))
+        self.reboot(self.made)
         self.assertNotIn(secret.encode(), self.store_path.read_bytes())
         self.assertEqual([], self.cloud.log(secret))
         self.assertEqual(0o600, self.store_path.stat().st_mode & 0o777)
+
+
+class DeviceMetadataTest(scenario.ScenarioTestCase):
+    """What a guest is told of its devices leaves with a disk."""
+
+    THROUGH_API = True
+
+    def tags(self, server):
+        """The tags that the metadata service shows to the guest."""
+        instance = objects.Instance.get_by_uuid(
+            self.cloud.nova.context(), server.id,
+            expected_attrs=['device_metadata'])
+        return sorted(tag for device in instance.device_metadata.devices
+                      if 'tags' in device for tag in device.tags)
+
+    def test_tag_of_what_is_removed(self):
+        made = self.server(fixture.Disk(tag='at-boot', at_boot=True),
+                           fixture.Disk(tag='later'), fixture.Disk(tag='kept'))
+        self.assertEqual(['at-boot', 'kept', 'later'], self.tags(made))
+        *lost, kept = made.volumes
+        for volume in lost:
+            self.cloud.lose_attachment(made, volume)
+        view = self.reboot(made)
+        for volume in lost:
+            self.assert_gone(view, volume)
+        self.assert_healthy(view, kept)
+        self.assertEqual(['kept'], self.tags(made))
 
 
 class GivenAwayTest(scenario.ScenarioTestCase):
@@ -122,16 +143,8 @@ class GivenAwayTest(scenario.ScenarioTestCase):
     THROUGH_API = True
     ARGUMENTS = {'hosts': ('compute1', 'compute2')}
 
-    def _check(self, multiattach: bool, other_host: str) -> None:
-        server = self.server(fixture.Disk(multiattach=multiattach),
-                             fixture.Disk(), host='compute1')
+    def check(self, server: fixture.Server, other: fixture.Server) -> None:
         volume, kept = server.volumes
-        if multiattach:
-            other = self.server(name='other', host=other_host)
-            self.cloud.attach(other, volume)
-            self.cloud.lose_attachment(server, volume)
-        else:
-            other = self.cloud.give_away(server, volume, host=other_host)
         shared = server.host == other.host
         before = self.cloud.attachments(volume)
         view = self.reboot(server)
@@ -147,10 +160,17 @@ class GivenAwayTest(scenario.ScenarioTestCase):
                          self.on_host(volume))
 
     def test_single_on_the_same_host(self):
-        self._check(multiattach=False, other_host='compute1')
+        server = self.server(*[fixture.Disk()] * 2, host='compute1')
+        self.check(server, self.cloud.give_away(
+            server, server.volumes[0], host='compute1'))
 
     def test_multiattach_on_another_host(self):
-        self._check(multiattach=True, other_host='compute2')
+        server = self.server(fixture.Disk(multiattach=True), fixture.Disk(),
+                             host='compute1')
+        other = self.server(name='other', host='compute2')
+        self.cloud.attach(other, server.volumes[0])
+        self.cloud.lose_attachment(server, server.volumes[0])
+        self.check(server, other)
 
     def test_attachment_elsewhere_is_being_made(self):
         """The status of a multiattach volume is about all its servers."""
@@ -161,7 +181,7 @@ class GivenAwayTest(scenario.ScenarioTestCase):
         self.cloud.leave_attachment(other, volume, connected=False)
         view = self.reboot(server)
         self.assertEqual('reserved', view.volume_status(volume))
-        self.assert_dangling(view, volume)
+        self.assertIsNotNone(view.block_device(volume))
         self.assertTrue(view.has_disk(volume))
         self.assert_nothing_done(view)
         self.assertEqual([], self.audit(server))

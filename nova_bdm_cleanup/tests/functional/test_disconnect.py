@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import types
+from typing import Any
 import uuid
 
 import fixtures
@@ -21,59 +22,48 @@ class DisconnectTestCase(scenario.TwoDisks):
         super().setUp()
         self.cloud.reset_status(self.lost)
         del self.cloud.nova.disconnects[:]
+        #: What happens when the host is to disconnect the disk.
+        self.busy = (recorder.HOST, 'disconnect',
+                     recorder.fail(OSError('busy')), self.lost)
+
+    def told(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """What os-brick was told about the disk, and how."""
+        return [(told, how) for told, how in self.cloud.nova.disconnects
+                if told['volume_id'] == self.lost]
 
 
 class ForceTest(DisconnectTestCase):
 
     def test_what_cannot_be_flushed_goes_too(self):
-        view = self.reboot(self.made)
-        self.assert_gone(view, self.lost)
-        self.assertEqual([True], [
-            how.get('force') for told, how in self.cloud.nova.disconnects
-            if told['volume_id'] == self.lost])
+        self.assert_gone(self.reboot(self.made), self.lost)
+        (told, how), = self.told()
+        self.assertTrue(how['force'])
+        # Which targets are to be disconnected: its own.
+        self.assertEqual(
+            (['127.0.0.1:3260'], [told['target_iqn']], [1]),
+            tuple(told[name] for name in (
+                'target_portals', 'target_iqns', 'target_luns')))
 
 
 class NotHereTest(DisconnectTestCase):
     """A disk that is not on the host is not disconnected."""
 
-    def lose_power(self):
+    def test_after_a_boot_of_the_host(self):
         for found in self.cloud.nova.connected.values():
             found.clear()
-
-    def disconnected(self):
-        return [told['volume_id'] for told, _ in self.cloud.nova.disconnects]
-
-    def test_after_a_boot_of_the_host(self):
-        self.lose_power()
         row = self.cloud.row(self.made, self.lost)
         view = self.reboot(self.made)
         self.assert_removed(view, self.lost, 'volume-available',
                             (row.attachment_id,), connected=False)
-        self.assertNotIn(self.lost, self.disconnected())
+        self.assertEqual([], self.told())
 
     def test_disconnected_already(self):
-        self.begin()
-        self.cloud.recorder.before(
-            recorder.ASK, 'DELETE', recorder.fail(OSError('no answer')))
-        self.cloud.reboot(self.made)
-        self.assertEqual(1, self.disconnected().count(self.lost))
-        self.cloud.reboot(self.made)
-        self.assertEqual(1, self.disconnected().count(self.lost))
-        self.assertEqual((), self.look(self.made).attachments_of(self.lost))
-
-
-class TargetsTest(DisconnectTestCase):
-    """os-brick is told which targets are to be disconnected."""
-
-    def test_its_own(self):
+        self.reboot(self.made, (recorder.ASK, 'DELETE', recorder.fail(
+            OSError('no answer'))))
+        self.assertEqual(1, len(self.told()))
         view = self.reboot(self.made)
-        self.assert_gone(view, self.lost)
-        [told] = [told for told, _ in self.cloud.nova.disconnects
-                  if told['volume_id'] == self.lost]
-        self.assertEqual(
-            (['127.0.0.1:3260'], [told['target_iqn']], [1]),
-            tuple(told[name] for name in (
-                'target_portals', 'target_iqns', 'target_luns')))
+        self.assertEqual(1, len(self.told()))
+        self.assertEqual((), view.attachments_of(self.lost))
 
 
 class SecretTest(DisconnectTestCase):
@@ -95,34 +85,76 @@ class SecretTest(DisconnectTestCase):
             host, 'delete_secret',
             lambda *usage: self.secrets.pop(usage, None)))
 
-    def has_secret(self):
-        return ('volume', self.lost) in self.secrets
-
     def test_removed(self):
         seen = []
-        self.begin()
-        self.cloud.recorder.before(recorder.NOVA, 'remove bdm',
-                                   lambda: seen.append(self.has_secret()))
-        self.cloud.reboot(self.made)
-        self.assertEqual([True], seen)
-        self.assertFalse(self.has_secret())
-        self.assert_gone(self.look(self.made), self.lost)
+        view = self.reboot(self.made, (
+            recorder.NOVA, 'remove bdm',
+            lambda: seen.append(len(self.secrets))))
+        self.assertEqual([1], seen)
+        self.assertEqual({}, self.secrets)
+        self.assert_gone(view, self.lost)
 
     def test_row_cannot_be_removed(self):
-        self.begin()
-        self.cloud.recorder.before(
+        self.reboot(self.made, (
             recorder.NOVA, 'remove bdm',
-            recorder.fail(exception.NovaException('conductor is away')))
-        self.cloud.reboot(self.made)
-        self.assertTrue(self.has_secret())
+            recorder.fail(exception.NovaException('conductor is away'))))
+        self.assertEqual(1, len(self.secrets))
 
     def test_device_does_not_disconnect(self):
-        self.begin()
-        self.cloud.recorder.before(recorder.HOST, 'disconnect',
-                                   recorder.fail(OSError('busy')),
-                                   subject=self.lost)
-        self.cloud.reboot(self.made)
-        self.assertTrue(self.has_secret())
+        self.reboot(self.made, self.busy)
+        self.assertEqual(1, len(self.secrets))
+
+
+class EncryptedTest(DisconnectTestCase):
+    """For an encrypted volume the driver is told how to close it."""
+
+    def setUp(self):
+        super().setUp()
+        info = self.cloud.row(self.made, self.lost).connection_info
+        self.assertIn('"encrypted": false', info)
+        self.cloud.change_row(
+            self.made, self.lost, connection_info=info.replace(
+                '"encrypted": false', '"encrypted": true'))
+        self.closed: list[Any] = []
+        # There is no such device to open or to close.
+        driver = self.cloud.nova.computes[self.made.host].driver
+        self.useFixture(fixtures.MockPatchObject(
+            driver, '_attach_encryptor'))
+        self.useFixture(fixtures.MockPatchObject(
+            driver, '_detach_encryptor', self._close))
+
+    def _close(self, context: Any, connection_info: Any,
+               encryption: Any = None, destroy_secrets: bool = True) -> None:
+        if connection_info['data']['volume_id'] == self.lost:
+            self.closed.append(encryption)
+            self.assertFalse(destroy_secrets)
+
+    def test_volume_is_there(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.lost, 'volume-available')
+        self.assertEqual(1, len(self.closed))
+        self.assertIn(f'GET /volumes/{self.lost}/encryption',
+                      self.requests())
+
+    def test_volume_is_gone(self):
+        self.cloud.lose_volume(self.made, self.lost)
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.lost, 'volume-missing')
+        self.assertEqual([{'provider': 'luks'}], self.closed)
+
+    def test_cinder_hangs(self):
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.proxy.on('GET', '/encryption',
+                            self.hang_until_time_is_over())
+        view = self.reboot(self.made)
+        failed, = self.audit(self.made, 'failed')
+        self.assertEqual(('timed-out', self.lost),
+                         (failed.reason, failed.volume))
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.cloud.proxy.clear()
+        self.assert_removed(self.reboot(self.made), self.lost,
+                            'volume-available')
 
 
 class LockTest(DisconnectTestCase):
@@ -137,8 +169,7 @@ class LockTest(DisconnectTestCase):
         # Whether this machine's iscsiadm spares the lock does not matter.
         self.useFixture(fixtures.MonkeyPatch(
             'os_brick.initiator.utils.ISCSI_SUPPORTS_MANUAL_SCAN', False))
-        volume = self.cloud.cinder.client(
-            self.cloud.admin).volumes.get(self.lost)
+        volume = self.cinder.volumes.get(self.lost)
         self.assertTrue(volume.shared_targets)
         self.lock = lockutils.internal_lock(volume.service_uuid)
 
@@ -154,22 +185,15 @@ class LockTest(DisconnectTestCase):
         def look(what):
             held[what] = self.is_held()
 
-        self.begin()
-        for party, what in ((recorder.HOST, 'disconnect'),
-                            (recorder.NOVA, 'remove bdm'),
-                            (recorder.ASK, 'DELETE')):
-            self.cloud.recorder.before(
-                party, what, functools.partial(look, what))
-        self.cloud.reboot(self.made)
+        view = self.reboot(self.made, *(
+            (party, what, functools.partial(look, what)) for party, what in (
+                (recorder.HOST, 'disconnect'), (recorder.NOVA, 'remove bdm'),
+                (recorder.ASK, 'DELETE'))))
         self.assertEqual({'disconnect': True, 'remove bdm': True,
                           'DELETE': True}, held)
         self.assertFalse(self.is_held())
-        self.assert_gone(self.look(self.made), self.lost)
+        self.assert_gone(view, self.lost)
 
     def test_given_back_after_a_failure(self):
-        self.begin()
-        self.cloud.recorder.before(recorder.HOST, 'disconnect',
-                                   recorder.fail(OSError('busy')),
-                                   subject=self.lost)
-        self.cloud.reboot(self.made)
+        self.reboot(self.made, self.busy)
         self.assertFalse(self.is_held())

@@ -29,7 +29,7 @@ class _Answering(threading.Event):
         return super().wait(timeout)
 
 
-class HangingKeystoneTest(scenario.ScenarioTestCase):
+class HangingKeystoneTest(scenario.TwoDisks):
     """Nova logs in with a password, and its tokens are short-lived."""
 
     @classmethod
@@ -51,11 +51,10 @@ class HangingKeystoneTest(scenario.ScenarioTestCase):
         self.useFixture(fixtures.MockPatchObject(
             self.keystone, 'answering',
             _Answering(self.useFixture(scenario.TimeLimit()))))
-        self.keystone.expires_at = self.keystone.LONG_AGO
-        self.addCleanup(self._mend_keystone)
+        self.addCleanup(self.keystone.answering.set)
+        self.useFixture(fixtures.MockPatchObject(
+            self.keystone, 'expires_at', self.keystone.LONG_AGO))
         self._others = threading.enumerate()
-        self.made = self.server(*[scenario.BOOT_DISK] * 2)
-        self.lost, self.kept = self.made.volumes
         self.cloud.reset_status(self.lost)
 
     def _left_behind(self) -> list[threading.Thread]:
@@ -64,34 +63,24 @@ class HangingKeystoneTest(scenario.ScenarioTestCase):
                 if thread.name == 'bdm-cleanup'
                 and thread not in self._others]
 
-    def _mend_keystone(self):
-        self.keystone.expires_at = self.keystone.NEVER
-        self.keystone.answering.set()
-
     def test_token_for_a_deletion(self):
-        self.begin()
-        self.cloud.recorder.before(recorder.HOST, 'disconnect',
-                                   self.keystone.answering.clear,
-                                   subject=self.lost)
-        self.cloud.reboot(self.made)
+        view = self.reboot(self.made, (
+            recorder.HOST, 'disconnect', self.keystone.answering.clear,
+            self.lost))
         self.assertFalse(self.keystone.answering.is_set())
         self.assertEqual([], self.requests('DELETE'))
         self.keystone.answering.set()
         # Somebody may still be there who has waited all the time.
         self.wait_until(lambda: not self._left_behind())
         self.assertEqual([], self.requests('DELETE'))
-        view = self.look(self.made)
         self.assertEqual(1, len(view.attachments_of(self.lost)))
         self.assert_healthy(view, self.kept)
-        view = self.reboot(self.made)
-        self.assert_gone(view, self.lost)
+        self.assert_gone(self.reboot(self.made), self.lost)
 
     def test_token_for_the_first_question(self):
         self.keystone.answering.clear()
-        self.begin()
-        self.cloud.reboot(self.made)
+        view = self.reboot(self.made)
         self.keystone.answering.set()
-        view = self.look(self.made)
         skipped, = self.audit(self.made)
         self.assertEqual(('WARNING', 'skipped', 'timed-out'),
                          (skipped.level, skipped.event, skipped.reason))

@@ -14,10 +14,10 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 class _HostBootTestCase(scenario.Resumed):
 
-    def boot(self, host: str = 'compute1') -> None:
+    def boot(self) -> None:
         """Start nova-compute on a host on which nothing runs."""
         self.begin()
-        self.cloud.restart_compute(host)
+        self.cloud.restart_compute()
 
     def left_out(self) -> tuple[str, int]:
         """Reason and number in the one line about those left out."""
@@ -25,6 +25,10 @@ class _HostBootTestCase(scenario.Resumed):
         self.assertEqual('WARNING', line.level)
         return line.reason, int(
             line.text.partition(' more servers')[0].split()[-1])
+
+    def asked(self) -> list[str]:
+        """What was asked for."""
+        return [each.partition('?')[0] for each in self.requests()]
 
 
 class HundredServersTest(_HostBootTestCase):
@@ -45,22 +49,19 @@ class HundredServersTest(_HostBootTestCase):
                 **kwargs: Any) -> None:
         self.resumed.append(instance.uuid)
 
-    def check_all_resumed(self):
-        self.assertEqual({server.id for server in self.servers},
-                         set(self.resumed))
-        self.assertEqual(100, len(self.resumed))
+    def boot(self) -> None:
+        super().boot()
+        self.assertEqual(sorted(server.id for server in self.servers),
+                         sorted(self.resumed))
         self.resumed.clear()
 
     def test_hundred_servers(self):
         self.boot()
-        self.check_all_resumed()
-        self.assertEqual(['GET /volumes/detail'] * 100, [
-            each.partition('?')[0] for each in self.requests()])
+        self.assertEqual(['GET /volumes/detail'] * 100, self.asked())
         self.assertEqual([], self.cloud.log(r'bdm-cleanup: event='))
 
         self.check_only_the_broken_ones_cost_more()
         self.check_cinder_hangs()
-        self.cloud.proxy.clear()
         self.check_cinder_fails_in_the_middle()
 
     def check_only_the_broken_ones_cost_more(self):
@@ -68,37 +69,32 @@ class HundredServersTest(_HostBootTestCase):
         for server in broken:
             self.cloud.lose_attachment(server, server.volumes[1])
         self.boot()
-        self.check_all_resumed()
         self.assertEqual(
             {(server.id, server.volumes[1]) for server in broken},
-            {(line.server, line.volume) for server in broken
-             for line in self.audit(server, 'removed')})
+            {(line.server, line.volume) for line in self.lines('removed')})
         self.assertEqual(2, len(self.lines('removed')))
         self.assertLess(len(self.requests()), 98 + 2 * 16)
 
     def check_cinder_hangs(self):
-        self.begin()
         self.cloud.proxy.on('GET', '', self.hang_until_time_is_over())
-        self.cloud.restart_compute()
-        self.check_all_resumed()
+        self.boot()
         # For the first server, and whether it answers at all.
-        self.assertEqual(['/volumes/detail', '/volumes'], [
-            each.partition('?')[0].split()[1] for each in self.requests()])
+        self.assertEqual(['GET /volumes/detail', 'GET /volumes'],
+                         self.asked())
         skipped, = self.lines('skipped')
         self.assertEqual('timed-out', skipped.reason)
         for words in (' s of [bdm_cleanup] host_boot_timeout',
                       'nothing is changed, the server is resumed'):
             self.assertIn(words, skipped.text)
         self.assertEqual(('timed-out', 99), self.left_out())
+        self.cloud.proxy.clear()
 
     def check_cinder_fails_in_the_middle(self):
         """From then on no server is looked at."""
-        self.begin()
         first = self.cloud.proxy.on('GET', '', proxy.status(503))
         for number in (1, 2):
             self.cloud.proxy.on('GET', '', proxy.pass_on, nth=number)
-        self.cloud.restart_compute()
-        self.check_all_resumed()
+        self.boot()
         self.assertEqual(2, first.matched)
         self.assertEqual(4, len(self.requests()))
         self.assertEqual(('cinder-unknown', 97), self.left_out())
@@ -110,20 +106,17 @@ class SharedTimeTest(_HostBootTestCase):
     def test_a_reboot_a_start_and_a_resume(self):
         made = [self.server(scenario.BOOT_DISK) for _ in range(3)]
         for server in made:
-            self.cloud.lose_attachment(server, server.volumes[0])
+            self.cloud.lose_attachment(server, *server.volumes)
         rebooted, started, resumed = made
-        self.cloud.interrupt_reboot(rebooted)
+        self.cloud.change(rebooted, task_state='reboot_pending_hard')
         self.cloud.stop(started)
-        instance = self.cloud.nova.instance(started.id)
-        instance.task_state = 'powering-on'
-        instance.save()
+        self.cloud.change(started, task_state='powering-on')
         self.cloud.lose_power(resumed)
-        self.begin()
         self.cloud.proxy.on('*', '/v3/', proxy.reset())
-        self.cloud.restart_compute()
+        self.boot()
         self.cloud.proxy.clear()
         for server in made:
-            self.assertTrue(self.look(server).has_disk(server.volumes[0]))
+            self.assertTrue(self.look(server).has_disk(*server.volumes))
         self.assertEqual(('cinder-unknown', 2), self.left_out())
         self.assertEqual(1, len(self.lines('skipped')))
 
@@ -136,61 +129,56 @@ class SlowVolumesTest(_HostBootTestCase):
         made = [self.server(scenario.BOOT_DISK) for _ in range(20)]
         slow = [*made[:2], made[10]]
         for server in made:
-            self.cloud.lose_attachment(server, server.volumes[0])
+            self.cloud.lose_attachment(server, *server.volumes)
             self.cloud.lose_power(server)
         hang = self.hang_until_time_is_over()
         for server in slow:
             self.cloud.proxy.on('GET', server.volumes[0], hang)
-        self.begin()
-        self.cloud.restart_compute()
+        self.boot()
         self.cloud.proxy.clear()
         self.assertEqual([], self.lines('left-out'))
         self.assertEqual(3, len(self.lines('skipped')))
         for server in made:
             view = self.look(server)
+            volume, = server.volumes
             if server in slow:
-                self.assertTrue(view.has_disk(server.volumes[0]))
+                self.assertTrue(view.has_disk(volume))
             else:
-                self.assert_removed(view, server.volumes[0],
-                                    'volume-available')
+                self.assert_removed(view, volume, 'volume-available')
 
 
-class StateTest(_HostBootTestCase):
+class StateTest(_HostBootTestCase, scenario.TwoDisks):
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.lose_attachment(self.made, self.lost)
 
     def test_a_server_that_has_something_else_going_on(self):
-        server = self.server(scenario.BOOT_DISK)
-        volume, = server.volumes
-        self.cloud.lose_attachment(server, volume)
-        self.cloud.lose_power(server)
-        instance = self.cloud.nova.instance(server.id)
-        instance.task_state = 'suspending'
-        instance.save()
+        self.cloud.lose_power(self.made)
+        self.cloud.change(self.made, task_state='suspending')
         self.boot()
-        line, left_out = self.audit(server)
+        line, left_out = self.audit(self.made)
         self.assertEqual(('withheld', 'volume-available'),
                          (line.event, line.reason))
         self.assertIn('(start-lost)', line.text)
         self.assertEqual('not-connected', left_out.event)
-        view = self.cloud.look(server)
-        self.assertIsNotNone(view.block_device(volume))
-        self.assertFalse(view.has_disk(volume))
+        view = self.cloud.look(self.made)
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.assertFalse(view.has_disk(self.lost))
         self.assertEqual([], self.journal())
 
     def test_a_stale_attachment_can_wait(self):
-        server = self.server(*[scenario.BOOT_DISK] * 2)
-        lost, kept = server.volumes
         stale = self.cloud.volume()
-        self.cloud.leave_attachment(server, stale, connected=False)
-        self.cloud.lose_attachment(server, lost)
-        view = self.reboot(server)
-        self.assert_removed(view, lost, 'volume-available')
-        self.assert_healthy(view, kept)
+        self.cloud.leave_attachment(self.made, stale, connected=False)
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.lost, 'volume-available')
+        self.assert_healthy(view, self.kept)
         self.assertEqual(1, len(self.cloud.attachments(stale)))
-        self.assertEqual([], [line for line in self.audit(server)
+        self.assertEqual([], [line for line in self.audit(self.made)
                               if line.volume == stale])
 
 
-class SwitchedOffTest(scenario.ScenarioTestCase):
+class SwitchedOffTest(scenario.TwoDisks):
     """``host_boot`` is not among the triggers: stock Nova."""
 
     ARGUMENTS = {'nova_options': {
@@ -198,13 +186,10 @@ class SwitchedOffTest(scenario.ScenarioTestCase):
         'DEFAULT': {'resume_guests_state_on_host_boot': True}}}
 
     def test_nothing_is_asked(self):
-        server = self.server(scenario.BOOT_DISK)
-        volume, = server.volumes
-        self.cloud.lose_attachment(server, volume)
-        self.cloud.lose_power(server)
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.lose_power(self.made)
         self.begin()
         self.cloud.restart_compute()
-        self.assertTrue(self.look(server).has_disk(volume))
+        self.assertTrue(self.look(self.made).has_disk(self.lost))
         self.assertEqual([], self.plugin_requests())
         self.assertEqual([], self.cloud.log('bdm-cleanup: event='))
-

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -13,18 +12,13 @@ import sys
 import fixtures
 from nova.compute import manager
 import testtools
+from testtools import content
 
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.plugin import fit, hook
-from nova_bdm_cleanup.tests.functional import scenario
+from nova_bdm_cleanup.tests.functional import base
 
-_CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
-_GET_STARTED = _CHECKOUT / 'doc' / 'source' / 'guide' / 'get-started.rst'
-
-_ENTRY_POINTS = """\
-[os_vif]
-bdm_cleanup = nova_bdm_cleanup.plugin.loader:Loader
-"""
+_GET_STARTED = base.CHECKOUT / 'doc' / 'source' / 'guide' / 'get-started.rst'
 
 #: So many lines of the package has a nova-compute with default options.
 MOST_LINES = 7800
@@ -59,14 +53,12 @@ class ProcessTest(testtools.TestCase):
         directory = fixtures.TempDir()
         directory.setUp()
         cls.addClassCleanup(directory.cleanUp)
-        cls._install(pathlib.Path(directory.path, 'site'))
         cls.starter = subprocess.Popen(
             [sys.executable, '-W', 'ignore', '-m',
              'nova_bdm_cleanup.tests.cloud.nova_compute'],
-            env=dict(os.environ, PYTHONPATH=os.pathsep.join(
-                [directory.path + '/site', str(_CHECKOUT)]),
-                # stevedore keeps what it found there.
-                XDG_CACHE_HOME=directory.path + '/cache'),
+            env={**base.install_into(pathlib.Path(directory.path, 'site')),
+                 # stevedore keeps what it found there.
+                 'XDG_CACHE_HOME': directory.path + '/cache'},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         cls.addClassCleanup(cls.starter.communicate)
 
@@ -74,16 +66,6 @@ class ProcessTest(testtools.TestCase):
         super().setUp()
         self.directory = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path)
-
-    @staticmethod
-    def _install(site: pathlib.Path) -> None:
-        """What pip leaves of a package: its metadata on the path."""
-        info = site / 'nova_bdm_cleanup-1.2.3.dist-info'
-        info.mkdir(parents=True)
-        (info / 'METADATA').write_text(
-            'Metadata-Version: 2.1\nName: nova-bdm-cleanup\n'
-            'Version: 1.2.3\n')
-        (info / 'entry_points.txt').write_text(_ENTRY_POINTS)
 
     def _start(self, options='', change=''):
         """Start nova-compute.
@@ -104,7 +86,7 @@ class ProcessTest(testtools.TestCase):
             (self.directory / name).read_text()
             for name in ('stdout', 'stderr', 'nova-compute.log'))
         for name, text in (('stderr', errors), ('log', log)):
-            self.addDetail(name, scenario.content.text_content(text))
+            self.addDetail(name, content.text_content(text))
         told = json.loads(output) if output else None
         return code, told, [
             line for line in log.splitlines() if 'bdm-cleanup' in line
@@ -144,7 +126,7 @@ class ProcessTest(testtools.TestCase):
             self.assertNotIn('nova_bdm_cleanup.' + wing, ours)
         lines = 0
         for name in ours:
-            path = _CHECKOUT.joinpath(*name.split('.'))
+            path = base.CHECKOUT.joinpath(*name.split('.'))
             path = (path / '__init__.py' if path.is_dir()
                     else path.with_suffix('.py'))
             lines += len(path.read_text().splitlines())
@@ -298,13 +280,12 @@ class HookTest(testtools.TestCase):
     def test_only_what_is_wanted(self):
         before = self._methods()
         self.addCleanup(hook.uninstall)
-        for triggers, left in (
-                (['hard_reboot'], ['_power_on', '_resume_guests_state']),
-                (['start'], ['_delete_dangling_bdms', '_reboot_instance',
-                             '_resume_guests_state']),
-                (['host_boot'], ['_delete_dangling_bdms',
-                                 '_reboot_instance', '_power_on'])):
-            hook.install(triggers)
+        reboot = ['_delete_dangling_bdms', '_reboot_instance']
+        for trigger, left in (
+                ('hard_reboot', ['_power_on', '_resume_guests_state']),
+                ('start', [*reboot, '_resume_guests_state']),
+                ('host_boot', [*reboot, '_power_on'])):
+            hook.install([trigger])
             after = self._methods()
             self.assertEqual({name: before[name] for name in left},
                              {name: after[name] for name in left})

@@ -111,8 +111,7 @@ class MoveTableTest(moving.MoveTestCase):
 
     def delete(self, made: fixture.Server) -> None:
         self.begin()
-        self.cloud.request('DELETE', f'/servers/{made.id}')
-        self.cloud.settle(made)
+        self.cloud.delete(made)
 
     def play(self, number: int, before: Step | None, *steps: Step,
              root: str = 'volume') -> None:
@@ -142,7 +141,6 @@ class MoveTableTest(moving.MoveTestCase):
                                      ('Live migration', 'reset')):
                 self.assertNotRegex(ours, _BROKEN, kind)
         if writes:
-            written = _sections(PAGE.read_text()) if PAGE.exists() else {}
             written[title] = _section(title, rows)
             PAGE.write_text('\n'.join([_HEAD, *[
                 written[each] for each in _TITLES if each in written]]))
@@ -229,7 +227,7 @@ class MoveTableTest(moving.MoveTestCase):
         if wrong:
             yield 'healthy disks are ' + ' or '.join(sorted(wrong))
         needed = {host}
-        if view.status == 'VERIFY_RESIZE' or self.is_dead:
+        if view.status == 'VERIFY_RESIZE' or self._dead:
             # Nova itself goes by that.
             needed = {HERE, THERE}
         for each in sorted(self.surplus(made, needed)):

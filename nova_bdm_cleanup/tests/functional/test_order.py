@@ -10,6 +10,10 @@ the volume is of another project by then.
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import fixtures
+from keystoneauth1 import exceptions as ksa_exceptions
 
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import scenario
@@ -30,24 +34,11 @@ class OrderTestCase(scenario.TwoDisks):
                 or event.what == 'DELETE'
                 and self.attachment.id in event.subject]
 
-    def check_row_gone(self, view):
-        """Nova has let go of the disk for good, whatever Cinder says."""
-        self.assertIsNone(view.block_device(self.lost), 'Nova has a row')
-        self.assertFalse(view.has_disk(self.lost), 'the guest has the disk')
-        self.assertNotIn(self.lost, view.connected)
-        self.assertNotIn((recorder.HOST, 'connect'), self.steps())
-        self.assert_healthy(view, self.kept)
-
     def check_finished(self, view):
-        self.check_row_gone(view)
+        self.check_removed(view)
+        self.assertNotIn((recorder.HOST, 'connect'), self.steps())
         self.assertEqual((), self.cloud.attachments(self.lost))
         self.assertEqual('available', view.volume_status(self.lost))
-
-    def check_rows_are_novas(self):
-        """No row is in a state that only the plugin knows how to read."""
-        for row in self.cloud.nova.block_devices(self.made.id):
-            if row.volume_id and not row.deleted:
-                self.assertIn('data', json.loads(row.connection_info))
 
 
 class OrderTest(OrderTestCase):
@@ -71,11 +62,9 @@ class OrderTest(OrderTestCase):
     def test_removed_row_says_how_it_was_connected(self):
         before = json.loads(self.cloud.row(
             self.made, self.lost).connection_info)
-        self.reboot(self.made)
-        removed, = [row for row in
-                    self.cloud.nova.block_devices(self.made.id)
-                    if row.volume_id == self.lost and row.deleted]
-        self.assertEqual(before, json.loads(removed.connection_info))
+        view = self.reboot(self.made)
+        self.assertEqual(before, view.removed_block_device(
+            self.lost).connection_info)
 
     def test_volume_can_be_attached_again_at_once(self):
         self.reboot(self.made)
@@ -91,26 +80,18 @@ class CinderKeepsTheAttachmentTest(OrderTestCase):
         view = self.reboot(self.made)
         self.assertEqual(1, len(self.requests('DELETE')))
         self.cloud.proxy.clear()
-        self.check_row_gone(view)
-        self.assertEqual((), view.attachments_of(self.lost))
         failed, = self.audit(self.made, 'failed')
         self.assertEqual(('WARNING', self.lost),
                          (failed.level, failed.volume))
-        # There is nothing left to be done.
-        self.check_finished(self.reboot(self.made))
-        self.assertEqual([], self.requests('DELETE'))
-        self.assertEqual([], self.audit(self.made))
-
-    def test_somebody_else_gets_the_volume_meanwhile(self):
-        """The answer is lost, the volume is free, and it is given away."""
-        self.cloud.proxy.on('DELETE', '/attachments/', proxy.lose_answer())
-        self.reboot(self.made)
-        self.cloud.proxy.clear()
+        self.check_finished(view)
+        # There is nothing left to be done, whoever gets the volume now.
         other = self.server(
             fixture.Disk(volume=self.lost, at_boot=True), name='other')
         view = self.reboot(self.made)
         self.assertIsNone(view.block_device(self.lost))
         self.assertFalse(view.has_disk(self.lost))
+        self.assertEqual([], self.requests('DELETE'))
+        self.assertEqual([], self.audit(self.made))
         self.assert_healthy(self.look(other), self.lost)
 
 
@@ -125,45 +106,64 @@ class SwitchedOffTest(OrderTestCase):
     ARGUMENTS = {'nova_options': {
         **scenario.NO_QUOTAS, 'DEFAULT': {'shutdown_timeout': 0}}}
 
-    def setUp(self):
-        super().setUp()
-        self.row = self.cloud.row(self.made, self.lost)
-
     def check(self, party: str, what: str, row_gone: bool) -> None:
-        self.begin()
-        self.cloud.recorder.before(party, what, recorder.crash)
-        self.cloud.reboot_until_crash(self.made)
-        view = self.cloud.look(self.made)
-        self.assertEqual(row_gone, view.block_device(self.lost) is None)
-        self.check_rows_are_novas()
+        self.crash(self.made, party, what)
+        self.assertEqual(row_gone, self.cloud.look(
+            self.made).block_device(self.lost) is None)
+        # No row is in a state that only the plugin knows how to read.
+        for row in self.cloud.nova.block_devices(self.made.id):
+            if row.volume_id and not row.deleted:
+                self.assertIn('data', json.loads(row.connection_info))
 
         self.cloud.switch_plugin_off()
         self.cloud.restart_compute()
-        for act in (self.cloud.reboot, self._stop_and_start):
-            act(self.made)
+        for steps in ([self.cloud.reboot],
+                      [self.cloud.stop, self.cloud.start]):
+            for step in steps:
+                step(self.made)
             view = self.look(self.made)
             self.assert_healthy(view, self.kept)
-            self._check_agreement(view, row_gone)
+            # The guest has the disk exactly if Nova has the row.
+            self.assertEqual(
+                [row_gone] + [not row_gone] * 2,
+                [view.block_device(self.lost) is None,
+                 view.has_disk(self.lost), self.lost in view.connected])
+            if not row_gone:
+                # As stock has it: the attachment is there, too.
+                self.assertEqual((self.attachment,),
+                                 view.attachments_of(self.lost))
 
         self.cloud.switch_plugin_on()
         self.check_finished(self.reboot(self.made))
-
-    def _stop_and_start(self, server):
-        self.cloud.stop(server)
-        self.cloud.start(server)
-
-    def _check_agreement(self, view, row_gone):
-        """The guest has the disk exactly if Nova has the row."""
-        self.assertEqual(not row_gone, view.has_disk(self.lost))
-        self.assertEqual(not row_gone, self.lost in view.connected)
-        self.assertEqual(row_gone, view.block_device(self.lost) is None)
-        if not row_gone:
-            # As stock has it: the disk and its attachment are both there.
-            self.assertEqual([self.row.attachment_id], [
-                each.id for each in view.attachments_of(self.lost)])
 
     def test_before_the_row_is_removed(self):
         self.check(recorder.NOVA, 'remove bdm', row_gone=False)
 
     def test_before_cinder_is_told(self):
         self.check(recorder.ASK, 'DELETE', row_gone=True)
+
+
+class NeutronFailsTest(OrderTestCase):
+    """Nova's reboot ends before it has touched the guest; so do we."""
+
+    def test_guest_goes_on_running_and_the_next_reboot_cleans(self):
+        asked = []
+
+        def list_ports(*args: Any, **kwargs: Any) -> Any:
+            asked.append(kwargs)
+            raise ksa_exceptions.ConnectFailure('no Neutron')
+
+        self.begin()
+        with fixtures.MockPatchObject(
+                self.cloud.nova.neutron, 'list_ports', list_ports):
+            self.assertRaises(fixture.APIError, self.cloud.reboot, self.made)
+        self.assertNotEqual([], asked)
+        view = self.look(self.made)
+        self.assertNotIn((recorder.GUEST, 'power off'), self.steps())
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.assertEqual((self.attachment,), view.attachments_of(self.lost))
+        self.assertTrue(view.has_disk(self.lost))
+        self.assert_healthy(view, self.kept)
+        failed, = self.audit(self.made, 'failed')
+        self.assertIn('prepare: no Neutron', failed.text)
+        self.check_removed(self.reboot(self.made))

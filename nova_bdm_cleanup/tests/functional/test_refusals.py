@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import fixtures
@@ -13,18 +12,14 @@ from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
 
-class RefusalTest(scenario.ScenarioTestCase):
+class RefusalTest(scenario.ThreeDisks):
 
     def setUp(self):
         super().setUp()
-        self.made = self.server(*[scenario.BOOT_DISK] * 3)
-        self.lost, self.reset, self.kept = self.made.volumes
-        self.attachment, = self.cloud.attachments(self.reset)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.cloud.reset_status(self.reset)
+        self.break_both()
 
-    def _check_withheld(self, view, why, level='WARNING', entries=0,
-                        is_left_out=False, has_disk=True):
+    def check_withheld(self, view, why, level='WARNING', entries=0,
+                       is_left_out=False, has_disk=True):
         """Nothing is removed.
 
         :param is_left_out: the disk is not connected all the same
@@ -36,37 +31,37 @@ class RefusalTest(scenario.ScenarioTestCase):
         for volume in (self.lost, self.reset):
             line = self.assert_finding(self.made, volume, *told)[0]
             self.assertIn(f'not acted on ({why})', line.text)
-            self.assertIsNotNone(view.block_device(volume))
             self.assertEqual(has_disk, view.has_disk(volume))
-        self.assertEqual([self.attachment],
-                         list(view.attachments_of(self.reset)))
-        self.assertEqual([], self.back_end(self.reset))
-        self.assertEqual([], [each for each in self.requests()
-                              if not each.startswith('GET ')])
-        self.assert_healthy(view, self.kept)
+        self.check_untouched(view)
+        self.assertEqual([], self.changes())
         self.assertEqual(entries, len(self.journal()))
 
-    def _check_removed(self, view):
-        self.assert_removed(view, self.lost, 'volume-available')
-        self.assert_removed(view, self.reset, 'volume-available',
-                            (self.attachment.id,))
+    def check_untouched(self, view, *volumes):
+        """Nova and Cinder have what they had.
+
+        :param volumes: but for the others that dangle
+        """
+        for volume in volumes or (self.lost, self.reset):
+            self.assertIsNotNone(view.block_device(volume))
+        self.assertEqual((self.attachment,), view.attachments_of(self.reset))
+        self.assertEqual([], self.back_end(self.reset))
         self.assert_healthy(view, self.kept)
 
     def test_observe_mode(self):
         self.set_options(mode='observe')
-        self._check_withheld(self.reboot(self.made), 'observe-mode')
+        self.check_withheld(self.reboot(self.made), 'observe-mode')
         self.set_options(mode='enforce')
-        self._check_removed(self.reboot(self.made))
+        self.check_removed(self.reboot(self.made))
 
     def test_situation_not_selected(self):
         self.set_options(remove_when=['missing', 'attached-elsewhere'])
-        self._check_withheld(self.reboot(self.made), 'not-selected', 'INFO')
+        self.check_withheld(self.reboot(self.made), 'not-selected', 'INFO')
 
     def test_too_many_for_one_reboot(self):
         self.set_options(max_removals=1)
-        self._check_withheld(self.reboot(self.made), 'over-limit')
+        self.check_withheld(self.reboot(self.made), 'over-limit')
         self.set_options(max_removals=2)
-        self._check_removed(self.reboot(self.made))
+        self.check_removed(self.reboot(self.made))
 
     def test_too_many_within_an_hour(self):
         other = self.server(fixture.Disk(), name='other')
@@ -74,35 +69,30 @@ class RefusalTest(scenario.ScenarioTestCase):
         self.set_options(max_removals_per_hour=2)
         self.assert_removed(self.reboot(other), other.volumes[0],
                             'volume-available')
-        self._check_withheld(self.reboot(self.made), 'over-limit',
-                             entries=1)
+        self.check_withheld(self.reboot(self.made), 'over-limit', entries=1)
         self.set_options(max_removals_per_hour=3)
-        self._check_removed(self.reboot(self.made))
+        self.check_removed(self.reboot(self.made))
 
     def test_store_that_cannot_be_written(self):
         blocked = self.store_path.parent / 'blocked'
         blocked.touch()
         self.set_options(store=str(blocked / 'store.sqlite'))
-        view = self.reboot(self.made)
-        self._check_withheld(view, 'journal-unwritable', is_left_out=True,
-                             has_disk=False)
+        self.check_withheld(self.reboot(self.made), 'journal-unwritable',
+                            is_left_out=True, has_disk=False)
         unrecorded, = self.audit(self.made, 'unrecorded')
         self.assertIn(str(blocked), unrecorded.text)
         # Once: by Nova's own reboot.
-        self.assertEqual(1, [event.what for event in self.cloud.timeline(
-            self.made.id)].count('power off'))
+        self.assertEqual(1, self.steps_of(self.made.id).count(
+            (recorder.GUEST, 'power off')))
         self.set_options(store=str(self.store_path))
-        self._check_removed(self.reboot(self.made))
+        self.check_removed(self.reboot(self.made))
 
     def test_second_look_differs(self):
         """Somebody takes the volume while the guest is powered off."""
-        self.begin()
-        self.cloud.recorder.before(
+        view = self.reboot(self.made, (
             recorder.GUEST, 'power off',
-            lambda: [self.cinder.attachments.create(volume, None, other)
-                     for volume, other in ((self.lost, self.made.id),)])
-        self.cloud.reboot(self.made)
-        view = self.look(self.made)
+            lambda: self.cinder.attachments.create(
+                self.lost, None, self.made.id)))
         line, = self.assert_finding(
             self.made, self.lost,
             ('WARNING', 'withheld', 'volume-available'))
@@ -114,22 +104,19 @@ class RefusalTest(scenario.ScenarioTestCase):
         entry, = self.journal()
         self.assertEqual('partly', entry.outcome)
 
-    def _change(self, **values):
-        """Somebody else goes on with the server."""
-        instance = self.cloud.nova.instance(self.made.id)
-        for name, value in values.items():
-            setattr(instance, name, value)
-        instance.save()
+    def change_meanwhile(self, **values):
+        """Somebody else goes on with the server while Cinder is asked."""
+        self.begin()
+        self.cloud.proxy.on('GET', '/attachments', proxy.after(
+            lambda: self.cloud.change(self.made, **values)), nth=1)
 
     def test_reboot_that_lost_a_race(self):
         """The server is no longer in the reboot that is asking."""
-        self.begin()
-        self.cloud.proxy.on('GET', '/attachments', proxy.after(
-            lambda: self._change(task_state=None)), nth=1)
+        self.change_meanwhile(task_state=None)
         # Nova finds it out by itself a little later.
         self.assertRaises(fixture.APIError, self.cloud.reboot, self.made)
-        self._check_withheld(self.cloud.look(self.made), 'reboot-lost',
-                             is_left_out=True)
+        self.check_withheld(self.cloud.look(self.made), 'reboot-lost',
+                            is_left_out=True)
 
     def test_reboot_that_loses_a_race(self):
         """It is no longer, when all is planned: the guest stays on."""
@@ -137,7 +124,7 @@ class RefusalTest(scenario.ScenarioTestCase):
 
         def lose(asked):
             prepare(asked)
-            self._change(task_state=None)
+            self.cloud.change(self.made, task_state=None)
 
         self.begin()
         with fixtures.MockPatchObject(host.NovaHost, 'prepare', lose):
@@ -147,107 +134,81 @@ class RefusalTest(scenario.ScenarioTestCase):
                          self.steps_of(self.made.id))
         failed, = self.audit(self.made, 'failed')
         self.assertEqual('reboot-lost', failed.reason)
+        self.check_untouched(view)
         for volume in (self.lost, self.reset):
-            self.assertIsNotNone(view.block_device(volume))
             self.assertTrue(view.has_disk(volume))
-        self.assertEqual([], self.back_end(self.reset))
-        self.assert_healthy(view, self.kept)
 
     def test_server_of_another_host(self):
         """The server is elsewhere by now, and rebooted there."""
-        here = self.made.host
-        self.begin()
-        self.cloud.proxy.on('GET', '/attachments', proxy.after(
-            lambda: self._change(host='elsewhere')), nth=1)
+        self.change_meanwhile(host='elsewhere')
         self.cloud.reboot(self.made)
-        self._change(host=here)
-        self._check_withheld(self.cloud.look(self.made), 'reboot-lost',
-                             is_left_out=True, has_disk=False)
+        self.cloud.change(self.made, host=self.made.host)
+        self.check_withheld(self.cloud.look(self.made), 'reboot-lost',
+                            is_left_out=True, has_disk=False)
 
     def test_time_is_over(self):
         limit = self.useFixture(scenario.TimeLimit())
-        self.begin()
-        self.cloud.recorder.before(recorder.GUEST, 'power off',
-                                   limit.run_out)
-        self.cloud.reboot(self.made)
-        view = self.look(self.made)
-        self._check_withheld(view, 'timed-out', entries=1, is_left_out=True,
-                             has_disk=False)
+        view = self.reboot(self.made, (
+            recorder.GUEST, 'power off', limit.run_out))
+        self.check_withheld(view, 'timed-out', entries=1, is_left_out=True,
+                            has_disk=False)
         entry, = self.journal()
         self.assertEqual('nothing', entry.outcome)
-        self._check_removed(self.reboot(self.made))
+        self.check_removed(self.reboot(self.made))
+
+    def check_failed(self, volume, words):
+        """A step failed, which says this; ``-``: it was about no volume."""
+        failed, = self.audit(self.made, 'failed')
+        self.assertEqual(('WARNING', 'step-failed', volume),
+                         (failed.level, failed.reason, failed.volume))
+        self.assertIn(words, failed.text)
 
     def test_guest_that_does_not_power_off(self):
-        self.begin()
-        self.cloud.recorder.before(recorder.GUEST, 'power off',
-                                   recorder.fail(OSError('no')))
-        self.cloud.reboot(self.made)
-        view = self.look(self.made)
-        failed, = self.audit(self.made, 'failed')
-        self.assertEqual('step-failed', failed.reason)
-        for volume in (self.lost, self.reset):
-            self.assertIsNotNone(view.block_device(volume))
-        self._check_removed(self.reboot(self.made))
+        view = self.reboot(self.made, (
+            recorder.GUEST, 'power off', recorder.fail(OSError('no'))))
+        self.check_failed('-', 'no')
+        self.check_untouched(view)
+        self.check_removed(self.reboot(self.made))
 
     def test_device_that_does_not_disconnect(self):
         """Then Cinder is not told, nor is Nova's row removed."""
-        self.begin()
-        self.cloud.recorder.before(recorder.HOST, 'disconnect',
-                                   recorder.fail(OSError('busy')),
-                                   subject=self.reset)
-        self.cloud.reboot(self.made)
-        view = self.look(self.made)
-        failed, = self.audit(self.made, 'failed')
-        self.assertEqual(('step-failed', self.reset),
-                         (failed.reason, failed.volume))
-        self.assertIn('busy', failed.text)
-        self.assertEqual([self.attachment],
-                         list(view.attachments_of(self.reset)))
-        self.assertEqual([], self.back_end(self.reset))
-        self.assertIsNotNone(view.block_device(self.reset))
+        view = self.reboot(self.made, (
+            recorder.HOST, 'disconnect', recorder.fail(OSError('busy')),
+            self.reset))
+        self.check_failed(self.reset, 'busy')
+        self.check_untouched(view, self.reset)
         self.assert_removed(view, self.lost, 'volume-available')
-        view = self.reboot(self.made)
-        self.assert_removed(view, self.reset, 'volume-available',
-                            (self.attachment.id,))
+        self.assert_removed(self.reboot(self.made), self.reset,
+                            'volume-available', (self.attachment.id,))
 
     def test_device_that_is_still_there(self):
         """Forced, os-brick says nothing of a map that hangs its readers."""
-        row = self.cloud.row(self.made, self.reset)
-        info = json.loads(row.connection_info)
-        info['data']['device_path'] = '/dev/dm-7'
-        row.connection_info = json.dumps(info)
-        row.save()
+        self.cloud.set_address(self.made, self.reset,
+                               device_path='/dev/dm-7')
         kernel = self.cloud.state / 'sys' / 'class' / 'block'
         for path in ('dm-7/dm', 'dm-7/slaves'):
             (kernel / path).mkdir(parents=True)
         (kernel / 'dm-7' / 'dm' / 'uuid').write_text('mpath-3600\n')
         view = self.reboot(self.made)
-        failed, = self.audit(self.made, 'failed')
-        self.assertEqual(('WARNING', 'step-failed', self.reset),
-                         (failed.level, failed.reason, failed.volume))
-        self.assertIn('multipath -f /dev/dm-7', failed.text)
-        self.assertIsNotNone(view.block_device(self.reset))
-        self.assertEqual([self.attachment],
-                         list(view.attachments_of(self.reset)))
-        self.assertEqual([], self.back_end(self.reset))
+        self.check_failed(self.reset, 'multipath -f /dev/dm-7')
+        self.check_untouched(view, self.reset)
         self.assert_removed(view, self.lost, 'volume-available')
-        self.assert_healthy(view, self.kept)
         # An operator has removed it.
         shutil.rmtree(kernel)
-        view = self.reboot(self.made)
-        self.assert_removed(view, self.reset, 'volume-available',
-                            (self.attachment.id,), connected=False)
+        self.assert_removed(self.reboot(self.made), self.reset,
+                            'volume-available', (self.attachment.id,),
+                            connected=False)
 
 
-class WrongCinderTest(scenario.ScenarioTestCase):
+class WrongCinderTest(scenario.TwoDisks):
     """A Cinder that knows too little politely says that the rest is gone."""
 
     def test_partly_restored_database(self):
         """The newest volumes are missing: the cap is what is left."""
         self.set_options(max_removals=1)
-        # Its root disk bears witness.
-        made = self.server(*[scenario.BOOT_DISK] * 2, root='volume')
-        lost = made.volumes
+        # It bears witness.
+        self.server(scenario.BOOT_DISK)
+        lost = self.made.volumes
 
         def without_the_newest(body):
             return {key: [each for each in value if each.get(
@@ -263,14 +224,14 @@ class WrongCinderTest(scenario.ScenarioTestCase):
                 'GET', f'/(attachments/{attachment.id}|volumes/{volume})',
                 proxy.status(404, {'itemNotFound': {
                     'code': 404, 'message': 'not found'}}))
-        view = self.reboot(made)
+        view = self.reboot(self.made)
         for volume in lost:
             line, = self.assert_finding(
-                made, volume, ('WARNING', 'withheld', 'volume-missing'))
+                self.made, volume, ('WARNING', 'withheld', 'volume-missing'))
             self.assertIn('(over-limit)', line.text)
         self.assert_nothing_done(view)
         self.cloud.proxy.clear()
-        view = self.reboot(made)
+        view = self.reboot(self.made)
         for volume in lost:
             self.assert_healthy(view, volume)
 

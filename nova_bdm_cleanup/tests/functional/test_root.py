@@ -9,7 +9,7 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 class RootTest(scenario.ScenarioTestCase):
 
-    def _check_kept(self, server, view, reason='volume'):
+    def check_kept(self, server, view, reason='volume'):
         line, = self.assert_finding(
             server, server.root, ('ERROR', 'kept', 'root-volume-dangling'))
         self.assertIn('the root disk is never removed', line.text)
@@ -23,30 +23,19 @@ class RootTest(scenario.ScenarioTestCase):
         self.cloud.lose_volume(server, server.root)
         view = self.reboot(server)
         self.assert_nothing_done(view)
-        self._check_kept(server, view, 'does not exist')
+        self.check_kept(server, view, 'does not exist')
 
     def test_beside_a_dangling_data_volume(self):
-        server = self.server(fixture.Disk(), fixture.Disk(), root='volume')
+        server = self.server(*[fixture.Disk()] * 2, root='volume')
         lost, kept = server.volumes
         for volume in (server.root, lost):
             self.cloud.lose_attachment(server, volume)
         view = self.reboot(server)
-        self._check_kept(server, view, 'available')
+        self.check_kept(server, view, 'available')
         self.assert_removed(view, lost, 'volume-available')
         self.assert_healthy(view, kept)
 
     def test_root_that_nova_made_from_an_image(self):
-        server = self._boot_from_image()
-        self.assert_healthy(self.reboot(server), server.root)
-        self.assertEqual([], self.audit(server))
-
-        self.cloud.lose_attachment(server, server.root)
-        view = self.reboot(server)
-        self.assert_nothing_done(view)
-        self._check_kept(server, view)
-        self.assertEqual('image', view.block_device(server.root).source_type)
-
-    def _boot_from_image(self) -> fixture.Server:
         """Source image, destination volume: the usual boot from volume."""
         made = self.cloud.request('POST', '/servers', {'server': {
             'name': 'from-image', 'networks': 'none', 'flavorRef': '1',
@@ -54,11 +43,18 @@ class RootTest(scenario.ScenarioTestCase):
                 'boot_index': 0, 'uuid': fixture.IMAGE,
                 'source_type': 'image', 'destination_type': 'volume',
                 'volume_size': 1}]}})['server']['id']
-        self.wait_for_server(made)
+        self.cloud.wait_for_status(made, 'ACTIVE')
         row, = self.cloud.nova.block_devices(made)
-        return fixture.Server(made, 'from-image',
-                              self.cloud.nova.instance(made).host,
-                              row.volume_id, ())
+        server = fixture.Server(made, 'from-image', self.cloud.hosts[0],
+                                row.volume_id, ())
+        self.assert_healthy(self.reboot(server), server.root)
+        self.assertEqual([], self.audit(server))
+
+        self.cloud.lose_attachment(server, server.root)
+        view = self.reboot(server)
+        self.assert_nothing_done(view)
+        self.check_kept(server, view)
+        self.assertEqual('image', view.block_device(server.root).source_type)
 
     def test_other_sources(self):
         """Made from an image, a snapshot or nothing by Nova itself."""
@@ -66,8 +62,7 @@ class RootTest(scenario.ScenarioTestCase):
         server = self.server(*[fixture.Disk(source=source)
                                for source in sources], fixture.Disk())
         view = self.reboot(server)
-        for volume in server.volumes:
-            self.assert_healthy(view, volume)
+        self.assert_healthy(view, *server.volumes)
         self.assertEqual([], self.audit(server))
 
         for volume in server.volumes:

@@ -6,134 +6,110 @@ from __future__ import annotations
 from nova_bdm_cleanup.tests.cloud import fixture, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
+INVENTED = 'iqn.2026-01.test:invented'
 
-class StaleAttachmentTest(scenario.ScenarioTestCase):
+
+class _StaleTestCase(scenario.TwoDisks):
+
+    def setUp(self):
+        super().setUp()
+        #: Attached to no server.
+        self.free = self.cloud.volume()
+
+    def check_deleted(self, view, volume, *attachments):
+        for attachment in attachments:
+            self.assert_deleted(view, attachment, volume)
+        self.assertEqual('available', self.volume_status(volume))
+        self.assert_healthy(view, self.kept)
+
+    def check_left_on_host(self, volume, attachment):
+        """Nothing that Nova has connected says how to disconnect it."""
+        self.assertEqual([], self.on_host(volume))
+        left, = self.audit(self.made, 'left')
+        self.assertEqual((volume, attachment), (left.volume, left.attachment))
+
+
+class StaleAttachmentTest(_StaleTestCase):
 
     def test_reserved(self):
-        server = self.server(fixture.Disk())
-        kept, = server.volumes
-        volume = self.cloud.volume()
-        attachment = self.cloud.leave_attachment(server, volume,
+        attachment = self.cloud.leave_attachment(self.made, self.free,
                                                  connected=False)
-        view = self.reboot(server)
-        self.assert_deleted(view, attachment, volume)
-        self.assertEqual('available', self.volume_status(volume))
+        view = self.reboot(self.made)
+        self.check_deleted(view, self.free, attachment)
         self.assertNotIn('terminate_connection',
-                         [call for call, host in self.back_end(volume)])
-        self.assert_healthy(view, kept)
+                         [call for call, _ in self.back_end(self.free)])
 
     def test_connected(self):
         """Nova has lost the row of a volume that is still connected."""
-        server = self.server(fixture.Disk(), fixture.Disk())
-        volume, kept = server.volumes
-        attachment, = self.cloud.attachments(volume)
-        row = self.cloud.row(server, volume)
-        row.destroy()
-        view = self.reboot(server)
-        self.assert_deleted(view, attachment.id, volume)
-        self.assert_gone(view, volume)
-        self.assertEqual('available', self.volume_status(volume))
-        self.assertEqual([('terminate_connection', server.host),
-                          ('remove_export', None)], self.back_end(volume))
+        attachment, = self.cloud.attachments(self.lost)
+        self.cloud.row(self.made, self.lost).destroy()
+        view = self.reboot(self.made)
+        self.check_deleted(view, self.lost, attachment.id)
+        self.assert_gone(view, self.lost)
+        self.assertEqual([('terminate_connection', self.made.host),
+                          ('remove_export', None)], self.back_end(self.lost))
         self.assert_order(
-            self.cloud.timeline(server.id, volume),
+            self.cloud.timeline(self.made.id, self.lost),
             (recorder.GUEST, 'power off'), (recorder.HOST, 'disconnect'),
             (recorder.CINDER, 'DELETE'),
             (recorder.BACK_END, 'terminate_connection'),
             (recorder.GUEST, 'power on'))
-        self.assert_healthy(view, kept)
-
-    def test_connected_by_nobody_knows_whom(self):
-        """Nova never had a row of it: nothing is disconnected by Cinder's."""
-        server = self.server(fixture.Disk())
-        kept, = server.volumes
-        volume = self.cloud.volume()
-        attachment = self.cloud.leave_attachment(server, volume)
-        view = self.reboot(server)
-        self.assert_deleted(view, attachment, volume)
-        self.assertEqual([], self.on_host(volume))
-        left, = self.audit(server, 'left')
-        self.assertEqual((volume, attachment), (left.volume, left.attachment))
-        self.assertEqual(('terminate_connection', server.host),
-                         self.back_end(volume)[0])
-        self.assert_healthy(view, kept)
 
     def test_connected_after_it_was_detached_once(self):
         """The row of an earlier attachment is no warrant for this one."""
-        server = self.server(fixture.Disk(), fixture.Disk())
-        volume, kept = server.volumes
-        self.cloud.detach(server, volume)
-        attachment = self.cloud.leave_attachment(server, volume)
-        view = self.reboot(server)
-        self.assert_deleted(view, attachment, volume)
-        self.assertEqual([], self.on_host(volume))
-        self.assert_healthy(view, kept)
+        self.cloud.detach(self.made, self.lost)
+        attachment = self.cloud.leave_attachment(self.made, self.lost)
+        view = self.reboot(self.made)
+        self.check_deleted(view, self.lost, attachment)
+        self.check_left_on_host(self.lost, attachment)
 
     def test_connected_as_another_volume(self):
         """A row is no warrant either when it says so of another volume."""
-        server = self.server(fixture.Disk(), fixture.Disk())
-        volume, kept = server.volumes
-        attachment, = self.cloud.attachments(volume)
-        row = self.cloud.row(server, volume)
-        row.volume_id = self.cloud.volume()
-        row.save()
-        row.destroy()
-        view = self.reboot(server)
-        self.assert_deleted(view, attachment.id, volume)
-        left, = self.audit(server, 'left')
-        self.assertEqual((volume, attachment.id),
-                         (left.volume, left.attachment))
-        self.assert_healthy(view, kept)
+        attachment, = self.cloud.attachments(self.lost)
+        self.cloud.change_row(self.made, self.lost,
+                              volume_id=self.free).destroy()
+        view = self.reboot(self.made)
+        self.check_deleted(view, self.lost, attachment.id)
+        self.check_left_on_host(self.lost, attachment.id)
 
     def test_several_of_one_volume(self):
-        server = self.server(fixture.Disk())
-        kept, = server.volumes
-        volume = self.cloud.volume()
         attachments = [
-            self.cloud.leave_attachment(server, volume),
-            self.cloud.leave_attachment(server, volume, connected=False),
-            self.cloud.leave_attachment(server, volume, host='compute9')]
-        view = self.reboot(server)
-        for attachment in attachments:
-            self.assert_deleted(view, attachment, volume)
-        self.assertEqual('available', self.volume_status(volume))
+            self.cloud.leave_attachment(self.made, self.free),
+            self.cloud.leave_attachment(self.made, self.free,
+                                        connected=False),
+            self.cloud.leave_attachment(self.made, self.free,
+                                        host='compute9')]
+        view = self.reboot(self.made)
+        self.check_deleted(view, self.free, *attachments)
         self.assertEqual(
-            {server.host, 'compute9'},
-            {host for call, host in self.back_end(volume)
+            {self.made.host, 'compute9'},
+            {host for call, host in self.back_end(self.free)
              if call == 'terminate_connection'})
-        self.assert_healthy(view, kept)
 
     def test_legacy(self):
         """A plain delete would leave the volume mapped to the host."""
-        server = self.server(fixture.Disk())
-        kept, = server.volumes
-        volume = self.cloud.volume()
-        attachment = self.cloud.leave_legacy_attachment(server, volume)
-        view = self.reboot(server)
-        self.assert_deleted(view, attachment, volume)
-        self.assertEqual('available', self.volume_status(volume))
-        self.assertEqual([f'POST /volumes/{volume}/action'],
-                         self.requests('POST'))
-        self.assertEqual([], self.requests('DELETE'))
-        self.assertEqual(('terminate_connection', server.host),
-                         self.back_end(volume)[0])
+        attachment = self.cloud.leave_legacy_attachment(self.made, self.free)
+        view = self.reboot(self.made)
+        self.check_deleted(view, self.free, attachment)
+        self.assertEqual([f'POST /volumes/{self.free}/action'],
+                         self.changes())
+        self.assertEqual(('terminate_connection', self.made.host),
+                         self.back_end(self.free)[0])
         self.assertNotIn(('terminate_connection', None),
-                         self.back_end(volume))
-        self.assert_healthy(view, kept)
+                         self.back_end(self.free))
 
     def test_legacy_that_a_neighbour_shares(self):
         """The back end would take the volume from the neighbour as well."""
         neighbour = self.server(fixture.Disk(multiattach=True),
                                 name='neighbour')
-        server = self.server()
         volume, = neighbour.volumes
-        attachment = self.cloud.leave_legacy_attachment(server, volume)
-        view = self.reboot(server)
+        attachment = self.cloud.leave_legacy_attachment(self.made, volume)
+        view = self.reboot(self.made)
         self.assertEqual([attachment],
                          [each.id for each in view.attachments_of(volume)])
         self.assertEqual([], self.back_end(volume))
         self.assertIn(volume, view.connected)
-        failed, = self.audit(server, 'failed')
+        failed, = self.audit(self.made, 'failed')
         self.assertEqual(('WARNING', 'step-failed', attachment),
                          (failed.level, failed.reason, failed.attachment))
         self.assert_healthy(self.look(neighbour), volume)
@@ -142,55 +118,99 @@ class StaleAttachmentTest(scenario.ScenarioTestCase):
 
     def test_duplicate_on_this_host(self):
         """Deleting it could disconnect the healthy one."""
-        server = self.server(fixture.Disk())
-        volume, = server.volumes
-        self.cloud.leave_attachment(server, volume)
-        before = self.cloud.attachments(volume)
-        view = self.reboot(server)
+        self.cloud.leave_attachment(self.made, self.kept)
+        before = self.cloud.attachments(self.kept)
+        view = self.reboot(self.made)
         self.assert_nothing_done(view)
-        self.assertEqual(before, view.volumes[volume].attachments)
-        self.assert_finding(
-            server, volume, ('WARNING', 'kept', 'duplicate-attachment'))
-        self.assertTrue(view.has_disk(volume))
-        self.assertIn(volume, view.connected)
+        self.assertEqual(before, view.volumes[self.kept].attachments)
+        self.assert_finding(self.made, self.kept,
+                            ('WARNING', 'kept', 'duplicate-attachment'))
+        self.assertTrue(view.has_disk(self.kept))
+        self.assertIn(self.kept, view.connected)
 
     def test_duplicate_of_another_host(self):
         """What a live migration left; the mapping is this host's."""
-        server = self.server(fixture.Disk())
-        volume, = server.volumes
-        attachment = self.cloud.leave_attachment(server, volume,
+        attachment = self.cloud.leave_attachment(self.made, self.kept,
                                                  host='compute9')
-        view = self.reboot(server)
-        self.assert_deleted(view, attachment, volume)
-        self.assert_healthy(view, volume)
+        view = self.reboot(self.made)
+        self.assert_deleted(view, attachment, self.kept)
+        self.assert_healthy(view, self.kept)
         self.assertEqual([('terminate_connection', 'compute9')],
-                         [call for call in self.back_end(volume)
+                         [call for call in self.back_end(self.kept)
                           if call[0] == 'terminate_connection'])
         # Only Nova's own reboot reconnects the disk.
-        self.assertEqual(['disconnect', 'connect'], self.on_host(volume))
+        self.assertEqual(['disconnect', 'connect'], self.on_host(self.kept))
 
     def test_of_a_dangling_volume(self):
         """They go together with the mapping that they belong to."""
-        server = self.server(fixture.Disk())
-        volume, = server.volumes
-        attachments = [each.id for each in self.cloud.attachments(volume)]
-        attachments.append(self.cloud.leave_attachment(
-            server, volume, connected=False))
-        self.cloud.reset_status(volume)
-        view = self.reboot(server)
-        self.assert_removed(view, volume, 'volume-available',
-                            tuple(attachments))
-        self.assertEqual('available', self.volume_status(volume))
+        own, = self.cloud.attachments(self.lost)
+        another = self.cloud.leave_attachment(self.made, self.lost,
+                                              connected=False)
+        self.cloud.reset_status(self.lost)
+        view = self.reboot(self.made)
+        self.assert_removed(view, self.lost, 'volume-available',
+                            (own.id, another))
+        self.assertEqual('available', self.volume_status(self.lost))
 
     def test_left_alone_when_the_operator_says_so(self):
         self.set_options(stale_attachments=False)
-        server = self.server(fixture.Disk())
-        volume = self.cloud.volume()
-        self.cloud.leave_attachment(server, volume)
-        self.cloud.lose_attachment(server, server.volumes[0])
-        view = self.reboot(server)
-        self.assert_finding(server, volume,
-                            ('INFO', 'withheld', 'stale-attachment'))
-        self.assertIn('(not-selected)', self.audit(server, 'withheld')[0].text)
-        self.assertEqual(1, len(view.attachments_of(volume)))
-        self.assert_removed(view, server.volumes[0], 'volume-available')
+        self.cloud.leave_attachment(self.made, self.free)
+        self.cloud.lose_attachment(self.made, self.lost)
+        view = self.reboot(self.made)
+        line, = self.assert_finding(self.made, self.free, (
+            'INFO', 'withheld', 'stale-attachment'))
+        self.assertIn('(not-selected)', line.text)
+        self.assertEqual(1, len(view.attachments_of(self.free)))
+        self.assert_removed(view, self.lost, 'volume-available')
+
+
+class InventedConnectorTest(_StaleTestCase):
+    """The host disconnects only what Nova itself has connected.
+
+    A member of a project may make attachments in Cinder for any server, with
+    any connector: host and initiator are free text.  The back end numbers its
+    units for that initiator, and on this host the same number is somebody
+    else's disk.
+    """
+
+    def invent(self, volume):
+        """Make an attachment that names the host, as a member."""
+        return self.cloud.leave_attachment(
+            self.made, volume, by=self.cloud.owner, initiator=INVENTED)
+
+    def test_beside_a_disk_that_dangles(self):
+        """The one that Nova connected is disconnected all the same."""
+        self.cloud.lose_attachment(self.made, self.lost)
+        attachment = self.invent(self.free)
+        view = self.reboot(self.made)
+        self.check_deleted(view, self.free, attachment)
+        self.assertEqual(('terminate_connection', self.made.host),
+                         self.back_end(self.free)[0])
+        self.check_left_on_host(self.free, attachment)
+        self.assertEqual(['disconnect'], self.on_host(self.lost))
+        self.assert_gone(view, self.lost)
+
+    def test_second_attachment_of_a_disk_that_dangles(self):
+        """It goes with the mapping, which says where the disk is."""
+        self.cloud.set_address(
+            self.made, self.lost, target_lun=7,
+            target_iqn='iqn.2010-10.org.openstack:array')
+        self.cloud.lose_attachment(self.made, self.lost)
+        self.invent(self.lost)
+        self.cloud.reset_status(self.lost)
+        del self.cloud.nova.disconnects[:]
+        self.assert_gone(self.reboot(self.made), self.lost)
+        self.assertEqual([7], [
+            told['target_lun'] for told, _ in self.cloud.nova.disconnects
+            if told['volume_id'] == self.lost])
+
+    def test_row_of_another_server(self):
+        """What one server has connected is no reason for another's."""
+        volume = self.cloud.volume(multiattach=True)
+        neighbour = self.server(
+            fixture.Disk(volume=volume, at_boot=True), name='neighbour')
+        self.invent(volume)
+        view = self.reboot(self.made)
+        self.assertEqual([], self.on_host(volume))
+        self.assert_healthy(self.look(neighbour), volume)
+        self.assert_healthy(view, *self.made.volumes)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
+import fixtures
 from nova import utils
 import testtools
 
@@ -19,15 +21,10 @@ class LockTest(testtools.TestCase):
     """Nova's own lock, taken from outside."""
 
     def test_taken_and_given_back(self):
-        for _ in range(2):
+        def fail():
             with host.hold_lock('a-server', Deadline(1)):
                 self.assertFalse(self._is_free('a-server'))
                 self.assertTrue(self._is_free('another-server'))
-        self.assertTrue(self._is_free('a-server'))
-
-    def test_given_back_when_something_fails(self):
-        def fail():
-            with host.hold_lock('a-server', Deadline(1)):
                 raise KeyError('a bug')
 
         self.assertRaises(KeyError, fail)
@@ -53,15 +50,9 @@ class LockTest(testtools.TestCase):
 
     def _is_free(self, name: str) -> bool:
         """Whether Nova would get the lock, asked in a thread of its own."""
-        @utils.synchronized(name, blocking=False)
-        def take():
-            got.append(name)
-
         def try_it():
-            try:
-                take()
-            except Exception:
-                return
+            with contextlib.suppress(Exception):
+                utils.synchronized(name, blocking=False)(got.append)(name)
 
         got: list[str] = []
         thread = threading.Thread(target=try_it)
@@ -72,9 +63,8 @@ class LockTest(testtools.TestCase):
 
 class _StartTestCase(scenario.Started, scenario.TwoDisks):
 
-    def check_removed(self, view, connected=True):
-        self.assert_removed(view, self.lost, 'volume-available',
-                            connected=connected)
+    def check_removed(self, view):
+        self.assert_removed(view, self.lost, 'volume-available')
         self.assert_healthy(view, self.kept)
 
 
@@ -103,13 +93,11 @@ class StartTest(_StartTestCase):
         self.assertFalse(view.has_disk(self.lost))
         self.assertEqual([], self.journal())
         # As the line says.
-        self.begin()
         self.cloud.reboot(self.made)
         self.assertIsNone(self.look(self.made).block_device(self.lost))
 
     def test_a_reboot_cannot_be_asked_for_while_a_start_cleans_up(self):
         self.cloud.lose_attachment(self.made, self.lost)
-        self.cloud.stop(self.made)
         refused = []
 
         def press():
@@ -117,65 +105,55 @@ class StartTest(_StartTestCase):
                 refused.append(self.assertRaises(
                     fixture.APIError, act, self.made).status)
 
-        self.begin()
-        self.cloud.recorder.before(recorder.HOST, 'disconnect', press,
-                                   subject=self.lost)
-        self.cloud.start(self.made)
+        view = self.reboot(self.made, (
+            recorder.HOST, 'disconnect', press, self.lost))
         self.assertEqual([409, 409], refused)
-        self.check_removed(self.look(self.made))
+        self.check_removed(view)
 
 
 class AtTheSameTimeTest(_StartTestCase):
     """Another operation holds Nova's lock when the start has work to do."""
 
-    def setUp(self):
-        super().setUp()
-        self.held, self.enough = threading.Event(), threading.Event()
+    def start_during(self, what, operation, volume):
+        """Start the server while an operation is in the middle of it.
 
-    def hold(self):
-        self.held.set()
-        self.enough.wait(fixture.TIMEOUT)
+        Once the start asks for the lock, the operation goes on.
+        """
+        held, self.enough = threading.Event(), threading.Event()
 
-    def during(self, what, subject, operation, *arguments):
-        """Begin an operation and stop in the middle of it."""
-        self.cloud.stop(self.made)
-        self.begin()
-        self.cloud.recorder.before(recorder.HOST, what, self.hold,
-                                   subject=subject)
-        self.operation = threading.Thread(target=operation, args=arguments)
-        self.operation.start()
-        self.addCleanup(self.operation.join)
-        self.addCleanup(self.enough.set)
-        self.assertTrue(self.held.wait(fixture.TIMEOUT))
+        def stay():
+            held.set()
+            self.enough.wait(fixture.TIMEOUT)
 
-    def wait_for_the_lock(self):
-        """Let go as soon as the start asks for the lock."""
         take = host.hold_lock
 
         def hold(*args, **kwargs):
             self.enough.set()
             return take(*args, **kwargs)
 
-        self.useFixture(scenario.fixtures.MockPatchObject(
-            host, 'hold_lock', hold))
+        self.cloud.stop(self.made)
+        self.begin()
+        self.cloud.recorder.before(recorder.HOST, what, stay, volume)
+        thread = threading.Thread(target=operation, args=(self.made, volume))
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(self.enough.set)
+        self.assertTrue(held.wait(fixture.TIMEOUT))
+        with fixtures.MockPatchObject(host, 'hold_lock', hold):
+            self.cloud.start(self.made)
+        return thread
 
     def test_detach(self):
         volume = self.cloud.volume()
         self.cloud.attach(self.made, volume)
         self.cloud.lose_attachment(self.made, self.lost)
-        self.during('disconnect', volume, self.cloud.detach, self.made,
-                    volume)
-        self.wait_for_the_lock()
-        self.cloud.start(self.made)
-        self.operation.join()
+        self.start_during('disconnect', self.cloud.detach, volume).join()
         view = self.look(self.made)
         self.check_removed(view)
         self.assert_gone(view, volume)
 
     def test_a_healthy_server_does_not_wait(self):
-        volume = self.cloud.volume()
-        self.during('connect', volume, self.cloud.attach, self.made, volume)
-        self.cloud.start(self.made)
+        self.start_during('connect', self.cloud.attach, self.cloud.volume())
         self.assertEqual('ACTIVE', self.cloud.look(self.made).status)
         self.assertFalse(self.enough.is_set())
         self.assertEqual([], self.journal())
@@ -191,16 +169,14 @@ class UndeleteTest(_StartTestCase):
                     'shutdown_timeout': 0}}}
 
     def take_down(self, server):
-        self.cloud.request('DELETE', f'/servers/{server.id}')
+        self.cloud.delete(server)
 
     def bring_back(self, server, **arguments):
-        self.cloud.request('POST', f'/servers/{server.id}/action',
-                           {'restore': None}, by=self.cloud.admin)
+        self.cloud.act(server, {'restore': None}, by=self.cloud.admin)
 
     def test_healthy(self):
         view = self.reboot(self.made)
-        for volume in self.made.volumes:
-            self.assert_healthy(view, volume)
+        self.assert_healthy(view, *self.made.volumes)
         self.assert_nothing_done(view)
 
     def test_dangling(self):

@@ -14,7 +14,6 @@ import os
 from typing import Any
 
 import fixtures
-from nova.cmd import manage
 from oslo_utils import uuidutils
 
 from nova_bdm_cleanup.fleet.issues import REMEDIES
@@ -24,13 +23,7 @@ from nova_bdm_cleanup.tests.functional import commands, scenario
 from nova_bdm_cleanup.tests.functional.commands import LONG_AGO
 
 
-class StuckCase(scenario.ScenarioTestCase, commands.Commands):
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.volumes = self.cloud._cinder_nova.volumes
-        # What shows that this Nova and this Cinder belong together.
-        self.witness = self.server(scenario.BOOT_DISK, name='witness')
+class StuckCase(commands.FleetCase):
 
     def release(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         code, (row,) = self.bdm('release', *arguments, *LONG_AGO, '--yes')
@@ -53,8 +46,9 @@ class AttachedByHandTest(StuckCase):
 
     def attach_by_hand(self, server: fixture.Server, volume: str,
                        host: str | None = None) -> str:
-        self.volumes.attach(volume, server.id, '/dev/vdb', host_name=host)
-        self.assertEqual('in-use', self.status(volume))
+        self.cinder.volumes.attach(volume, server.id, '/dev/vdb',
+                                   host_name=host)
+        self.assertEqual('in-use', self.volume_status(volume))
         attachment, = self.cloud.attachments(volume)
         self.assertEqual(('attached', False),
                          (attachment.status, attachment.is_connected))
@@ -72,9 +66,8 @@ class AttachedByHandTest(StuckCase):
         server = self.server()
         volume = self.cloud.volume()
         attachment = self.attach_by_hand(server, volume)
-        code, (row,) = self.bdm('audit', '--server', server.id,
-                                '--all-projects')
-        self.assertEqual('stale-attachment', row['Reason'])
+        self.assertEqual('stale-attachment', self.audited(
+            server=server)[volume][0])
         self.assert_refused('openstack bdm release --connector none '
                             + attachment, attachment)
         self.assert_freed('attachment delete', attachment, '--connector',
@@ -93,8 +86,8 @@ class AttachedByHandTest(StuckCase):
         attachment = self.attach_by_hand(self.ghost(), ghosts, 'compute1')
         self.assert_refused('Cinder says that host compute1 had the volume',
                             attachment, '--connector', 'none')
-        self.assertEqual(['in-use', 'in-use'],
-                         [self.status(v) for v in (volume, ghosts)])
+        for each in (volume, ghosts):
+            self.assertEqual('in-use', self.volume_status(each))
         self.assert_freed('os-force_detach', attachment, '--connector',
                           self.connector())
         self.assert_released(ghosts, 'terminate_connection', 'remove_export')
@@ -108,14 +101,14 @@ class MappedWithoutATraceTest(StuckCase):
     """
 
     def let_in(self, volume: str) -> None:
-        self.volumes.initialize_connection(volume, self.connection())
+        self.cinder.volumes.initialize_connection(volume, self.connection())
 
     def test_reserved(self):
         volume = self.cloud.volume()
         attachment = self.cloud.leave_attachment(
             self.ghost(), volume, connected=False)
         self.let_in(volume)
-        self.assertEqual('reserved', self.status(volume))
+        self.assertEqual('reserved', self.volume_status(volume))
         self.assert_freed('os-force_detach', attachment, '--connector',
                           self.connector())
         self.assert_released(volume, 'terminate_connection', 'remove_export')
@@ -126,7 +119,7 @@ class MappedWithoutATraceTest(StuckCase):
         self.cloud.cinder.unattach(volume, attachment)
         found, = self.cloud.attachments(volume)
         self.assertEqual(('reserved', True, 'reserved'), (
-            found.status, found.is_connected, self.status(volume)))
+            found.status, found.is_connected, self.volume_status(volume)))
         return attachment
 
     def test_half_connected(self):
@@ -153,11 +146,11 @@ class MappedWithoutATraceTest(StuckCase):
         self.assertEqual(ExitCode.PARTLY, code)
         self.assertIn('if the volume is attaching now: openstack bdm release '
                       '--stuck-after 0', row['Result'])
-        self.assertEqual('attaching', self.status(volume))
+        self.assertEqual('attaching', self.volume_status(volume))
         self.cloud.cinder.mend_driver()
         self.assert_freed('os-force_detach', volume, '--connector',
                           self.connector())
-        self.assertEqual('available', self.status(volume))
+        self.assertEqual('available', self.volume_status(volume))
 
 
 class AttachDiedTest(StuckCase):
@@ -166,24 +159,22 @@ class AttachDiedTest(StuckCase):
     The second case of Cinder's force_detach specification.
     """
 
-    def audited(self, server: fixture.Server) -> str:
-        """The action that the audit prints, without the command's name."""
-        _, (row,) = self.bdm('audit', '--server', server.id,
-                             '--all-projects', *LONG_AGO)
-        self.assertEqual('stuck', row['Reason'])
-        *command, target = row['Action'].split()[:4]
+    def target(self, server: fixture.Server) -> str:
+        """What the action is about that the audit prints."""
+        (reason, action), = self.audited(*LONG_AGO, server=server).values()
+        self.assertEqual('stuck', reason)
+        *command, target = action.split()[:4]
         self.assertEqual('openstack bdm release', ' '.join(command))
         return target
 
     def test_guest_has_the_disk(self):
-        for multiattach in (False, True):
-            server = self.server(fixture.Disk(multiattach=multiattach))
-            volume, = server.volumes
-            attachment, = self.cloud.attachments(volume)
-            self.cloud.cinder.unattach(volume, attachment.id, 'attaching')
-            self.assert_freed('os-complete', self.audited(server))
-            self.assert_healthy(self.cloud.look(server), volume)
-            self.assertEqual([], self.calls(volume))
+        server = self.server(scenario.BOOT_DISK)
+        volume, = server.volumes
+        attachment, = self.cloud.attachments(volume)
+        self.cloud.cinder.unattach(volume, attachment.id, 'attaching')
+        self.assert_freed('os-complete', self.target(server))
+        self.assert_healthy(self.cloud.look(server), volume)
+        self.assertEqual([], self.calls(volume))
 
     def begin_attach(self, server: fixture.Server, volume: str,
                      saved: bool) -> None:
@@ -191,9 +182,9 @@ class AttachDiedTest(StuckCase):
 
         :param saved: after Nova has saved the connection information
         """
-        attachments = self.cloud._cinder_nova.attachments
+        attachments = self.cinder.attachments
         made = attachments.create(volume, self.connection(), server.id)
-        self.assertEqual('attaching', self.status(volume))
+        self.assertEqual('attaching', self.volume_status(volume))
         # As Nova's client of Cinder turns it.
         data = made['connection_info']
         info = {'driver_volume_type': data.pop('driver_volume_type'),
@@ -207,7 +198,7 @@ class AttachDiedTest(StuckCase):
         for saved in (True, False):
             server, volume = self.server(), self.cloud.volume()
             self.begin_attach(server, volume, saved)
-            code, row = self.release(self.audited(server))
+            code, row = self.release(self.target(server))
             self.assertEqual((ExitCode.OK, 'os-complete'),
                              (code, row['Call']), row)
             self.assertIn('openstack server remove volume %s %s' % (
@@ -218,13 +209,12 @@ class AttachDiedTest(StuckCase):
                 self.assertRaises(fixture.APIError, self.cloud.detach,
                                   server, volume)
                 self.cloud.stop(server)
-                self.cloud._cinder_nova.attachments.delete(
+                self.cinder.attachments.delete(
                     self.cloud.attachments(volume)[0].id)
                 self.reboot(server)
             else:
                 self.cloud.detach(server, volume)
-            self.cloud.cinder.wait(self.cloud._cinder_admin, volume,
-                                   'available')
+            self.cloud.cinder.wait(volume, 'available')
             self.assertEqual((), self.cloud.attachments(volume))
             self.assertEqual('terminate_connection', self.calls(volume)[0])
             self.assert_gone(self.cloud.look(server), volume)
@@ -232,16 +222,15 @@ class AttachDiedTest(StuckCase):
     def test_attach_from_before_queens(self):
         """Its calls leave no record in Cinder, and no id in Nova."""
         server, volume = self.server(), self.cloud.volume()
-        self.volumes.reserve(volume)
-        info = self.volumes.initialize_connection(volume, self.connection())
+        self.cinder.volumes.reserve(volume)
+        info = self.cinder.volumes.initialize_connection(
+            volume, self.connection())
         self.leave_mapping(server, volume, datetime.timedelta(days=1),
                            connection_info=json.dumps(
                                {**info, 'serial': volume}))
-        _, (found,) = self.bdm('audit', '--server', server.id,
-                               '--all-projects', *LONG_AGO)
         self.assertEqual(
-            ('stuck', 'look: openstack bdm show ' + server.id),
-            (found['Reason'], found['Action']))
+            {volume: ('stuck', 'look: openstack bdm show ' + server.id)},
+            self.audited(*LONG_AGO, server=server))
         self.assert_refused('see "stuck" in the runbook', volume,
                             '--connector', self.connector())
         # What the runbook says.
@@ -252,20 +241,11 @@ class AttachDiedTest(StuckCase):
         self.assert_freed('os-terminate_connection', volume, '--connector',
                           self.connector())
         self.assert_released(volume, 'terminate_connection')
-        code, rows = self.bdm('audit', '--server', server.id,
-                              '--all-projects', *LONG_AGO)
-        self.assertEqual((ExitCode.OK, []), (code, rows))
+        self.assertEqual({}, self.audited(*LONG_AGO, server=server))
 
 
 class HalfShelvedTest(StuckCase):
     """A shelve that a dangling mapping stopped half way."""
-
-    def actions(self, server: fixture.Server) -> dict[str, tuple[str, str]]:
-        """Reason and action, by volume."""
-        _, rows = self.bdm('audit', '--server', server.id, '--all-projects',
-                           *LONG_AGO)
-        return {row['Volume']: (row['Reason'], row['Action'])
-                for row in rows}
 
     def test_the_printed_actions_end_it(self):
         for lose, reason in ((self.cloud.lose_volume, 'volume-missing'),
@@ -277,23 +257,17 @@ class HalfShelvedTest(StuckCase):
                   for v in (data, lost)], root='volume')
             lose(server, lost)
             # nova-compute fails within the request here.
-            self.assertRaises(
-                fixture.APIError, self.cloud.request, 'POST',
-                '/servers/%s/action' % server.id, {'shelve': None})
+            self.assertRaises(fixture.APIError, self.cloud.act, server,
+                              {'shelve': None})
             reserved = [v for v in (server.root, data)
-                        if self.status(v) == 'reserved']
+                        if self.volume_status(v) == 'reserved']
             self.assertIn(data, reserved)
             self.assertFalse(self.cloud.look(server).is_running)
-            found = self.actions(server)
+            found = self.audited(*LONG_AGO, server=server)
             self.assertEqual({
                 lost: (reason, 'openstack bdm clean ' + server.id),
                 **{v: ('reserved-only', found[v][1]) for v in reserved}},
                 found)
-            for volume in reserved:
-                self.assertIn(
-                    'nova-manage volume_attachment refresh %s %s '
-                    'connector.json; openstack server start %s' % (
-                        server.id, volume, server.id), found[volume][1])
 
             # The plugin takes the mapping that dangles, and nothing else.
             self.begin()
@@ -305,18 +279,13 @@ class HalfShelvedTest(StuckCase):
                 self.assertTrue(view.has_disk(volume))
                 self.assert_finding(server, volume,
                                     ('WARNING', 'kept', 'reserved-only'))
-            self.assertEqual(set(reserved), set(self.actions(server)))
-
-            self.cloud.stop(server)
-            for volume in reserved:
-                self.assertEqual(0, manage.VolumeAttachmentCommands().refresh(
-                    instance_uuid=server.id, volume_id=volume,
-                    connector_path=self.connector(server.host)))
-            self.cloud.start(server)
-            view = self.look(server)
-            for volume in (server.root, data):
-                self.assert_healthy(view, volume)
-            self.assertEqual({}, self.actions(server))
+            found = self.audited(*LONG_AGO, server=server)
+            self.assertEqual(set(reserved), set(found))
+            for _, action in found.values():
+                self.assertIn('nova-manage volume_attachment refresh', action)
+                self.follow(action)
+            self.assert_healthy(self.look(server), server.root, data)
+            self.assertEqual({}, self.audited(*LONG_AGO, server=server))
 
 
 class MappingTooManyTest(StuckCase):
@@ -332,10 +301,8 @@ class MappingTooManyTest(StuckCase):
                 attachment_id=uuidutils.generate_uuid(),
                 connection_info=self.cloud.row(
                     server, volume).connection_info if connected else None)
-            _, rows = self.bdm('audit', '--server', server.id,
-                               '--all-projects', '--thorough')
-            self.assertEqual(['duplicate-mapping'],
-                             [row['Reason'] for row in rows])
+            (reason, _), = self.audited('--thorough', server=server).values()
+            self.assertEqual('duplicate-mapping', reason)
             self.begin()
             code, _ = self.bdm('clean', server.id, '--yes')
             self.assertEqual(expected, code, self.stderr.getvalue())
@@ -348,30 +315,18 @@ class PrintedActionsTest(StuckCase):
     """The action that the audit prints ends it, or begins with a look."""
 
     def test_every_reason(self):
+        tried = {'cannot-see-project', 'reserved-only', 'swap-interrupted'}
         for build in (self.to_clean, self.to_release, self.to_look_at,
                       self.to_wait_for):
             #: The volume, by reason; it may be one of several.
-            self.built = {}
+            self.built: dict[str, str] = {}
             build()
-            self.tried.update(self.built)
-        self.assertEqual({str(r) for r in REMEDIES}, self.tried
-                         | {'cannot-see-project', 'reserved-only',
-                            'swap-interrupted'})
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.tried = set()
-
-    def found(self, *arguments: str) -> dict[str, tuple[str, str]]:
-        """Reason and action, by volume."""
-        _, rows = self.bdm('audit', '--project', self.cloud.owner.project,
-                           *arguments)
-        return {row['Volume']: (row['Reason'], row['Action'])
-                for row in rows}
+            tried.update(self.built)
+        self.assertEqual({str(r) for r in REMEDIES}, tried)
 
     def actions(self, *arguments: str) -> dict[str, str]:
         """The action for what was built, by its reason."""
-        found = self.found(*arguments)
+        found = self.audited(*arguments)
         self.assertEqual(self.built, {
             found[v][0]: v for v in self.built.values() if v in found})
         return {reason: found[v][1] for reason, v in self.built.items()}
@@ -396,7 +351,7 @@ class PrintedActionsTest(StuckCase):
             [(r['Reason'], r['Action']) for r in rows if r['Volume'] == gone])
         code, _ = self.bdm('clean', server.id, '--yes')
         self.assertEqual(ExitCode.OK, code, self.stderr.getvalue())
-        self.assertEqual({}, self.found())
+        self.assertEqual({}, self.audited())
 
     def to_release(self) -> None:
         server = self.server(scenario.BOOT_DISK)
@@ -406,10 +361,10 @@ class PrintedActionsTest(StuckCase):
         self.built.update({'stale-attachment': reserved,
                            'server-gone': orphan})
         self.carry_out()
-        self.volumes.begin_detaching(server.volumes[0])
+        self.cinder.volumes.begin_detaching(server.volumes[0])
         self.built['stuck'] = server.volumes[0]
         self.carry_out('stuck')
-        self.assertEqual({}, self.found(*LONG_AGO))
+        self.assertEqual({}, self.audited(*LONG_AGO))
         self.assertEqual([], self.cloud.log(
             'Rebooting instance.*' + server.id))
 
@@ -426,19 +381,11 @@ class PrintedActionsTest(StuckCase):
     def test_a_root_disk_gets_its_attachment_back(self):
         server = self.server(scenario.BOOT_DISK, root='volume')
         self.cloud.lose_attachment(server, server.root)
-        (reason, action), = self.found().values()
+        (reason, action), = self.audited().values()
         self.assertEqual('root-volume-dangling', reason)
         self.follow(action)
-        view = self.look(server)
-        for volume in (server.root, *server.volumes):
-            self.assert_healthy(view, volume)
-        self.assertEqual({}, self.found())
-
-    def call_in_use(self, volume: str) -> None:
-        """Have Cinder say so of a volume that nobody has."""
-        self.cloud.reset_status(volume, 'detaching')
-        self.volumes.roll_detaching(volume)
-        self.assertEqual('in-use', self.status(volume))
+        self.assert_healthy(self.look(server), server.root, *server.volumes)
+        self.assertEqual({}, self.audited())
 
     def to_look_at(self) -> None:
         server = self.server(*[scenario.BOOT_DISK] * 5, root='volume')
@@ -447,17 +394,15 @@ class PrintedActionsTest(StuckCase):
             server, twice, datetime.timedelta(days=1),
             attachment_id=self.cloud.row(server, twice).attachment_id)
         self.cloud.lose_attachment(server, server.root)
-        row = self.cloud.row(server, mismatch)
-        row.attachment_id = self.cloud.leave_attachment(
-            server, mismatch, connected=False)
-        row.save()
+        self.cloud.change_row(
+            server, mismatch, attachment_id=self.cloud.leave_attachment(
+                server, mismatch, connected=False))
         self.cloud.lose_attachment(server, contradiction)
         self.call_in_use(contradiction)
         self.cloud.leave_attachment(server, duplicate)
-        row = self.cloud.row(server, crossed)
-        row.attachment_id = self.cloud.row(
-            self.witness, self.witness.volumes[0]).attachment_id
-        row.save()
+        self.cloud.change_row(
+            server, crossed, attachment_id=self.cloud.row(
+                self.witness, *self.witness.volumes).attachment_id)
         nobodys = self.cloud.volume()
         self.call_in_use(nobodys)
         legacy = self.cloud.volume()
@@ -491,7 +436,7 @@ class PrintedActionsTest(StuckCase):
         server = self.server(*[scenario.BOOT_DISK] * 2)
         busy, moving = server.volumes
         self.cloud.reset_status(busy, 'maintenance')
-        self.volumes.begin_detaching(moving)
+        self.cinder.volumes.begin_detaching(moving)
         young = self.cloud.volume()
         self.leave_mapping(server, young)
         self.built.update({'volume-busy': busy, 'attach-in-flight': young,

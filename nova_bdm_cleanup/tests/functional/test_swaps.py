@@ -20,7 +20,7 @@ from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import commands, scenario
 
 
-class InterruptedSwapTest(scenario.ScenarioTestCase, commands.Commands):
+class InterruptedSwapTest(commands.Commands):
 
     seen: object = None
 
@@ -194,12 +194,12 @@ class InterruptedSwapTest(scenario.ScenarioTestCase, commands.Commands):
 
     def assert_told(self, server: fixture.Server, new: str) -> None:
         """Check that the commands say and do the same as the plugin."""
-        _, rows = self.bdm('audit', '--server', server.id, '--all-projects')
+        found = self.audited(server=server)
         # The API shows little of a mapping that names no attachment.
         self.assertEqual(
             {('swap-interrupted', 'look: openstack bdm show ' + server.id)},
-            {(row['Reason'], row['Action']) for row in rows})
-        self.assertIn(new, [row['Volume'] for row in rows])
+            set(found.values()))
+        self.assertIn(new, found)
         attachment, = self.cloud.attachments(new)
         code, (row,) = self.bdm('release', attachment.id, '--yes',
                                 '--grace-period', '0')

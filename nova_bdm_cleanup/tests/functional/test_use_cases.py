@@ -63,7 +63,7 @@ class Case:
     flow: str
     server: str
     multiattach: bool
-    volume: str = ''
+    volume: str
     #: What is given to the release.
     target: str = ''
     #: The record of somebody else, who has the volume as well.
@@ -78,7 +78,6 @@ class UseCasesTest(test_stuck.StuckCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.attachments = self.cloud._cinder_nova.attachments
         self.servers = {RUNS: self.server(), STOPPED: self.server(),
                         GONE: self.ghost()}
         self.cloud.stop(self.servers[STOPPED])
@@ -92,25 +91,25 @@ class UseCasesTest(test_stuck.StuckCase):
             if case.multiattach:
                 case.neighbour = self.cloud.leave_attachment(
                     self.ghost(), volume, host='compute2')
-            made = self.attachments.create(
+            made = self.cinder.attachments.create(
                 volume, self.connection() if case.number > 1 else None,
                 server.id)
             case.target = attachment = made['id']
             info = made.get('connection_info')
             if case.number > 2:
-                self.attachments.complete(attachment)
+                self.cinder.attachments.complete(attachment)
         else:
             if case.number < 5:
-                self.volumes.reserve(volume)
+                self.cinder.volumes.reserve(volume)
             if case.number > 1:
-                info = self.volumes.initialize_connection(
+                info = self.cinder.volumes.initialize_connection(
                     volume, self.connection())
             if case.number in (3, 4):
-                self.volumes.attach(volume, server.id, '/dev/vdb',
-                                    host_name='compute1')
+                self.cinder.volumes.attach(volume, server.id, '/dev/vdb',
+                                           host_name='compute1')
                 case.target = self.cloud.attachments(volume)[0].id
         if case.number in (3, 4):
-            self.volumes.begin_detaching(volume)
+            self.cinder.volumes.begin_detaching(volume)
         if case.number in (2, 4) and case.server != GONE:
             self.map(server, volume, attachment, info)
 
@@ -139,13 +138,10 @@ class UseCasesTest(test_stuck.StuckCase):
             self.assertEqual(case.expected[0], call, case)
 
     def test_all(self):
-        cases = [Case(*key, multiattach) for key, multiattach in
-                 itertools.product(EXPECTED, (False, True))]
+        cases = [Case(*key, multiattach, self.cloud.volume(
+            multiattach=multiattach)) for key, multiattach in
+            itertools.product(EXPECTED, (False, True))]
         for case in cases:
-            case.volume = self.cloud._begin_volume(
-                multiattach=case.multiattach)
-        for case in cases:
-            self.cloud._finish_volume(case.volume)
             self.build(case)
 
         def some(*numbers: int, **wanted: str) -> list[Case]:
@@ -153,7 +149,7 @@ class UseCasesTest(test_stuck.StuckCase):
                 getattr(case, name) == value
                 for name, value in wanted.items())]
 
-        for_host = [case for case in some(2, 3, 5, flow=BEFORE, server=GONE)]
+        for_host = some(2, 3, 5, flow=BEFORE, server=GONE)
         # While anything is detached, nothing is known to be stale.
         self.release_all([c for c in some(3, 4) if c not in for_host])
         self.release_all([c for c in (*some(1, flow=SINCE), *some(2))
@@ -172,7 +168,7 @@ class UseCasesTest(test_stuck.StuckCase):
             status = 'in-use'
         left = self.cloud.attachments(case.volume)
         self.assertEqual(
-            (status, told), (self.status(case.volume),
+            (status, told), (self.volume_status(case.volume),
                              tuple(self.calls(case.volume))), case)
         # Nobody's connection but this one, and never that of every host.
         self.assertLessEqual({

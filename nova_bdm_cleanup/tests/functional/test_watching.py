@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from unittest import mock
 
 import fixtures
-from nova import context as nova_context, objects
+from nova import context as nova_context
 from nova.tests.fixtures import libvirt as fake_libvirt
 
 from nova_bdm_cleanup.plugin import presence, watching
@@ -87,19 +87,15 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
                   if line.rpartition(' ')[0] == series]
         return float(value)
 
-    def remove_all(self) -> None:
-        """No other test's server is to be looked at."""
-        for host in self.cloud.hosts:
-            for server in objects.InstanceList.get_by_host(
-                    self.cloud.nova.context(), host):
-                server.destroy()
+    def begin_to_watch(self) -> watching.Watcher:
+        """What nova-compute itself calls."""
+        self.begin()
+        watching.begin(self.manager, presence.record(
+            scenario.CONF, ['hard_reboot']), False)
+        return watching._watchers[self.manager]
 
 
 class RoundTest(_WatchingTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.addCleanup(self.remove_all)
 
     def test_each_finding_is_told_once_and_so_is_its_end(self):
         server = self.server(*[scenario.BOOT_DISK] * 3)
@@ -121,9 +117,9 @@ class RoundTest(_WatchingTestCase):
         self.assertEqual([], self.requests('DELETE') + self.requests('POST'))
 
         self.reboot(server)
-        gone = [('gone', 'volume-available', server.id, lost)]
         self.restart()
-        self.assertEqual(gone, self.round())
+        self.assertEqual([('gone', 'volume-available', server.id, lost)],
+                         self.round())
         self.assertEqual([], self.round())
         self.assertIn('open: 0,', self.sums[0])
 
@@ -150,10 +146,7 @@ class RoundTest(_WatchingTestCase):
     def test_metrics_that_cannot_be_written(self):
         complaint = r'ERROR .* \[bdm_cleanup\] metrics_file: .*symbolic link'
         self.metrics.symlink_to(self.store_path)
-        self.begin()
-        watching.begin(self.manager, presence.record(
-            scenario.CONF, ['hard_reboot']), False)
-        watcher = watching._watchers[self.manager]
+        watcher = self.begin_to_watch()
         for _ in range(3):
             self.assertEqual(1, len(self.cloud.log(complaint)))
             watcher.tick()
@@ -196,22 +189,11 @@ class RoundTest(_WatchingTestCase):
         self.server(scenario.BOOT_DISK)
         is_over = threading.Event()
         self.addCleanup(is_over.set)
-
-        def hang(request: proxy.Request, forward: proxy.Forward
-                 ) -> proxy.Answer:
-            is_over.wait()
-            return forward()
-
-        self.begin()
-        self.cloud.proxy.on('*', '', hang)
-        watching.begin(self.manager, presence.record(
-            scenario.CONF, ['hard_reboot']), False)
-        watcher = watching._watchers[self.manager]
+        self.cloud.proxy.on('*', '', proxy.when(is_over))
+        watcher = self.begin_to_watch()
         # It is due now.
         watcher._next = time.time()
-        name, task = next(
-            each for each in self.manager._periodic_tasks
-            if each[0] == 'bdm_cleanup')
+        task = dict(self.manager._periodic_tasks)['bdm_cleanup']
         for _ in range(3):
             task(self.manager, nova_context.get_admin_context())
         self.wait_until(lambda: bool(self.requests()))
@@ -221,7 +203,6 @@ class RoundTest(_WatchingTestCase):
         is_over.set()
         assert watcher._waiting is not None
         watcher._waiting.join(fixture.TIMEOUT)
-        self.assertEqual('bdm_cleanup', name)
 
 
 class HundredServersTest(_WatchingTestCase):
@@ -258,7 +239,6 @@ class _SweepTestCase(_WatchingTestCase, scenario.TwoDisks):
 
     def setUp(self):
         super().setUp()
-        self.addCleanup(self.remove_all)
         self.found = ('found', 'volume-available', self.made.id, self.lost)
 
     def press(self, act: Callable[[], Any], state: str) -> None:
@@ -273,9 +253,10 @@ class _SweepTestCase(_WatchingTestCase, scenario.TwoDisks):
         self.wait_until(lambda: self.cloud.nova.instance(
             self.made.id).task_state == state)
 
-    def begin_with_two(self) -> None:
+    def dangle(self, *volumes: str) -> None:
+        """Have disks of the server dangle, which is off; seen once."""
         self.cloud.stop(self.made)
-        for volume in self.made.volumes:
+        for volume in volumes:
             self.cloud.lose_attachment(self.made, volume)
         self.assertEqual([], self.round())
 
@@ -284,16 +265,7 @@ class SweepTest(_SweepTestCase):
     """Servers that are off are cleaned up, and stay off."""
 
     def swept(self) -> bool:
-        return not [row for row in self.cloud.nova.block_devices(self.made.id)
-                    if row.volume_id == self.lost and not row.deleted]
-
-    def start_without_the_plugin(self):
-        self.cloud.switch_plugin_off()
-        self.cloud.start(self.made)
-        self.cloud.switch_plugin_on()
-        view = self.look(self.made)
-        self.assert_healthy(view, self.kept)
-        return view
+        return self.cloud.look(self.made).block_device(self.lost) is None
 
     def test_the_next_start_just_works(self):
         server = self.server(*[scenario.BOOT_DISK] * 4)
@@ -318,14 +290,15 @@ class SweepTest(_SweepTestCase):
             'removals_total', reason='volume-missing', trigger='sweep'))
         self.assertEqual(3, self.metric('removals_last_hour'))
         self.assertEqual(3, len(self.round()))
-        self.made, self.kept = server, kept
-        self.start_without_the_plugin()
+        self.cloud.switch_plugin_off()
+        self.cloud.start(server)
+        self.cloud.switch_plugin_on()
+        self.assert_healthy(self.look(server), kept)
 
     def test_nothing_of_it_is_left_in_the_definition(self):
         """Else Nova could not give its name to another disk, or resize."""
-        self.cloud.stop(self.made)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.assertEqual([self.found], self.see_twice()[:1])
+        self.dangle(self.lost)
+        self.assertEqual([self.found], self.round()[:1])
         view = self.cloud.look(self.made)
         self.assertEqual('SHUTOFF', view.status)
         self.assertFalse(view.has_disk(self.lost))
@@ -334,25 +307,21 @@ class SweepTest(_SweepTestCase):
         self.cloud.attach(self.made, added)
         self.cloud.start(self.made)
         view = self.look(self.made)
-        for volume in (added, self.kept):
-            self.assert_healthy(view, volume)
+        self.assert_healthy(view, added, self.kept)
 
     def test_one_that_takes_longer_than_it_may(self):
-        self.cloud.stop(self.made)
-        self.cloud.lose_attachment(self.made, self.lost)
+        self.dangle(self.lost)
         clock = mock.Mock(monotonic=mock.Mock(side_effect=[0.0, 26.0]))
         self.useFixture(fixtures.MockPatch(
             'nova_bdm_cleanup.plugin.node.time', clock))
-        self.see_twice()
+        self.round()
         self.assertTrue(self.swept())
         self.assertEqual(1, len(self.cloud.log(
             'WARNING .*the sweep took 26.0 s, .*had to wait')))
 
     def test_a_definition_with_another_serial(self):
         """As a swap of volumes leaves it."""
-        self.cloud.stop(self.made)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.assertEqual([], self.round())
+        self.dangle(self.lost)
         describe = fake_libvirt.Domain.XMLDesc
         with mock.patch.object(
                 fake_libvirt.Domain, 'XMLDesc',
@@ -366,9 +335,7 @@ class SweepTest(_SweepTestCase):
 
     def test_what_was_seen_once_is_left(self):
         """Another disk dangles only since the round has looked."""
-        self.cloud.stop(self.made)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.assertEqual([], self.round())
+        self.dangle(self.lost)
         # It is looked at once in the round, and now by the sweep.
         told = self.round(lambda: self.cloud.proxy.on(
             'GET', '/volumes/detail', proxy.before(
@@ -401,10 +368,9 @@ class SweepTest(_SweepTestCase):
         other = self.server(scenario.BOOT_DISK)
         self.cloud.lose_attachment(other, *other.volumes)
         self.reboot(other)
-        self.cloud.stop(self.made)
-        self.cloud.lose_attachment(self.made, self.lost)
+        self.dangle(self.lost)
         self.assertEqual(
-            ['found', 'withheld'], [t.event for t in self.see_twice()])
+            ['found', 'withheld'], [t.event for t in self.round()])
         self.assertFalse(self.swept())
         self.assertEqual(1, self.metric(
             'refusals_total', reason='over-limit', trigger='sweep'))
@@ -414,9 +380,7 @@ class SweepTest(_SweepTestCase):
 
     def test_a_start_that_comes_while_libvirt_hangs(self):
         """It waits no longer than ten seconds, and then has the disk."""
-        self.cloud.stop(self.made)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.assertEqual([], self.round())
+        self.dangle(self.lost)
 
         def hang() -> None:
             self.press_start()
@@ -435,7 +399,7 @@ class SweepTest(_SweepTestCase):
 
     def test_a_start_that_comes_while_a_row_goes(self):
         """It waits for that one disk, and no other is begun with."""
-        self.begin_with_two()
+        self.dangle(*self.made.volumes)
         told = self.round(lambda: self.cloud.recorder.before(
             recorder.NOVA, 'remove bdm', self.press_start))
         self.pressed.join(fixture.TIMEOUT)
@@ -452,9 +416,8 @@ class SweepDuringMigrationTest(_SweepTestCase):
 
     def press_migrate(self) -> None:
         """As a resize does, without another size."""
-        self.press(lambda: self.cloud.request(
-            'POST', f'/servers/{self.made.id}/action', {'migrate': None},
-            by=self.cloud.admin), 'resize_prep')
+        self.press(lambda: self.cloud.act(
+            self.made, {'migrate': None}, by=self.cloud.admin), 'resize_prep')
 
     def migrate_during_a_sweep(self, begin: Callable[[], Any]) -> None:
         """What Nova takes along it attaches anew where it arrives.
@@ -464,7 +427,7 @@ class SweepDuringMigrationTest(_SweepTestCase):
         # Its root is on no host: to copy that, qemu-img is needed.
         self.made = self.server(*[scenario.BOOT_DISK] * 2, root='volume')
         self.restart(self.made.host)
-        self.begin_with_two()
+        self.dangle(*self.made.volumes)
         told = self.round(begin)
         self.pressed.join(fixture.TIMEOUT)
         self.assertNotIn('removed', [t.event for t in told])

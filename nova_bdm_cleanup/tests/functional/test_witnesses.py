@@ -20,37 +20,25 @@ class WitnessTestCase(scenario.ScenarioTestCase):
 
     ARGUMENTS = {'hosts': ('compute1', 'compute2')}
 
-    def bare_servers(self, count=MANY, host='compute1'):
+    def bare_servers(self, host):
         """Servers without volumes; for these Nova's record is enough."""
-        for number in range(count):
-            instance = objects.Instance(
+        for number in range(MANY):
+            objects.Instance(
                 self.cloud.nova.context(), host=host,
                 project_id=self.cloud.owner.project, user_id='owner',
                 display_name=f'bare-{number}', vm_state='active',
-                image_ref='')
-            instance.create()
-            # The servers of one test bear no witness in another.
-            self.addCleanup(instance.destroy)
+                image_ref='').create()
 
     def volume_server(self, host='compute1'):
-        """A server with a volume, for this test only."""
-        made = self.server(scenario.BOOT_DISK, host=host, name='other')
-        self.addCleanup(self.forget_server, made)
-        return made
+        return self.server(scenario.BOOT_DISK, host=host)
 
-    def forget_server(self, made):
-        self.cloud.find_cinder()
-        self.cloud.request('DELETE', f'/servers/{made.id}')
 
-    def in_the_wrong_region(self, made):
-        self.begin()
+class WrongRegionTest(WitnessTestCase):
+
+    def check_kept(self, made):
         self.cloud.lose_cinder()
-        self.cloud.reboot(made)
-        self.asked = self.requests()
-        self.cloud.find_cinder()
-        return self.look(made)
-
-    def check_kept(self, made, view):
+        view = self.reboot(made)
+        asked = self.requests()
         volume, = made.volumes
         self.assertIsNotNone(view.block_device(volume), 'the row is gone')
         self.assertTrue(view.has_disk(volume))
@@ -58,37 +46,27 @@ class WitnessTestCase(scenario.ScenarioTestCase):
         line, = self.assert_finding(
             made, volume, ('WARNING', 'withheld', 'volume-missing'))
         self.assertIn('(cinder-suspect)', line.text)
-
-    def check_healthy_in_the_right_region(self, made):
-        self.assert_healthy(self.reboot(made), made.volumes[0])
-
-
-class WrongRegionTest(WitnessTestCase):
+        self.cloud.find_cinder()
+        self.assert_healthy(self.reboot(made), volume)
+        return asked
 
     def test_witness_behind_many_servers_of_the_cell(self):
         """Another host has it, and not in its newest servers."""
         made = self.volume_server()
         self.volume_server('compute2')
-        self.bare_servers(host='compute2')
-        self.check_kept(made, self.in_the_wrong_region(made))
-        self.check_healthy_in_the_right_region(made)
+        self.bare_servers('compute2')
+        self.check_kept(made)
 
     def test_so_many_volumes_are_not_all_asked_for(self):
         """What is limited is the number of volumes, not that of servers."""
         made = self.volume_server()
         others = [self.volume_server() for _ in range(2)]
-        self.bare_servers()
-        context = self.cloud.nova.context()
+        self.bare_servers('compute1')
         for number in range(100):
-            row = objects.BlockDeviceMapping(
-                context, instance_uuid=others[number % 2].id,
-                volume_id=f'00000000-0000-4000-8000-{number:012d}',
-                source_type='volume', destination_type='volume',
-                device_name='/dev/vdy', connection_info='{"data": {}}')
-            row.create()
-            self.addCleanup(row.destroy)
-        self.check_kept(made, self.in_the_wrong_region(made))
-        self.assertLess(len(self.asked), 20)
+            self.leave_mapping(
+                others[number % 2], f'00000000-0000-4000-8000-{number:012d}',
+                connection_info='{"data": {}}')
+        self.assertLess(len(self.check_kept(made)), 20)
 
 
 class RightRegionTest(WitnessTestCase):
@@ -97,8 +75,7 @@ class RightRegionTest(WitnessTestCase):
         """Somebody else made thousands of attachments of his volume, which
         is older than all others.
         """
-        slow = self.volume_server()
-        made, _ = (self.volume_server() for _ in range(2))
+        slow, made, _ = (self.volume_server() for _ in range(3))
         volume, = made.volumes
         self.cloud.lose_volume(made, volume)
         # Of an attachment Cinder reads only that one.
