@@ -62,7 +62,6 @@ class Volumes:
             do_GET = do_POST = do_PUT = do_DELETE = _handle
 
         self._server = web.Server(Handler)
-        self._server.start()
         self.url = f'{self._server.url}/v3/{SERVICE}'
         #: Answer no more.
         self.stop = self._server.close

@@ -12,9 +12,11 @@ import dataclasses
 from typing import Any
 
 from nova_bdm_cleanup.tests.cloud import fixture, snapshot
+from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import scenario
 
 HERE, THERE = 'compute1', 'compute2'
+SAME_HOST = 'given-away-on-the-same-host'
 
 
 class MoveTestCase(scenario.ScenarioTestCase):
@@ -43,18 +45,14 @@ class MoveTestCase(scenario.ScenarioTestCase):
         return made, lost
 
     def break_(self, made: fixture.Server, lost: str, kind: str) -> None:
-        """Have the mapping of a volume dangle, in one of these ways."""
-        if kind == 'missing':
-            self.cloud.lose_volume(made, lost)
-        elif kind == 'reset':
-            self.cloud.reset_status(lost)
-        elif kind in ('elsewhere', 'samehost'):
-            self.cloud.give_away(
-                made, lost, host=HERE if kind == 'samehost' else THERE)
+        """Have the mapping of a volume dangle.
+
+        :param kind: a damage, or that it is given to a server of this host
+        """
+        if kind == SAME_HOST:
+            self.cloud.give_away(made, lost, host=HERE)
         else:
-            self.cloud.lose_attachment(made, lost)
-            if kind == 'foreign':
-                self.cloud.give_to_project(lost, self.cloud.stranger)
+            DAMAGE[kind].break_it(self.cloud, made, lost)
 
     # -- what is done with it ----------------------------------------------
 

@@ -47,12 +47,12 @@ The end of the :doc:`runbook </guide/runbook>` has the way out.
 """
 
 _KINDS = {
-    'missing': 'does not exist',
-    'available': 'available',
-    'elsewhere': 'attached to a server of another host',
-    'foreign': "available, and another project's",
-    'samehost': 'attached to a server of the old host',
-    'reset': 'available, with its attachment left over'}
+    'volume-deleted': 'does not exist',
+    'attachment-deleted': 'available',
+    'given-away': 'attached to a server of another host',
+    'transferred': "available, and another project's",
+    moving.SAME_HOST: 'attached to a server of the old host',
+    'status-reset': 'available, with its attachment left over'}
 _HOSTS = {HERE: 'the old host', THERE: 'the new host', None: 'no host'}
 
 #: In the order of the page.
@@ -137,8 +137,8 @@ class MoveTableTest(moving.MoveTestCase):
             name = _KINDS[kind]
             ours = self.end_of(kind, before, steps, root)
             rows.append((name, stock.get(name, ''), ours))
-            if (title, kind) not in (('Live migration', 'available'),
-                                     ('Live migration', 'reset')):
+            if (title, kind) not in (('Live migration', 'attachment-deleted'),
+                                     ('Live migration', 'status-reset')):
                 self.assertNotRegex(ours, _BROKEN, kind)
         if writes:
             written[title] = _section(title, rows)
@@ -162,7 +162,7 @@ class MoveTableTest(moving.MoveTestCase):
         if before:
             before(made)
         self.break_(made, lost, kind)
-        self.is_shared = kind == 'samehost'
+        self.is_shared = kind == moving.SAME_HOST
         known = {each.id for each in self.cloud.attachments(lost)}
         ends: list[str] = []
         said: set[str] = set()

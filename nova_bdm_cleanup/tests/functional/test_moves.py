@@ -22,7 +22,7 @@ from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
 class ColdMigrationTest(moving.MoveTestCase):
 
     def test_recorded(self):
-        made, lost = self.broken('available')
+        made, lost = self.broken('attachment-deleted')
         self.migrate(made)
         view = self.check_moved(made, lost)
         self.assertEqual('VERIFY_RESIZE', view.status)
@@ -33,7 +33,7 @@ class ColdMigrationTest(moving.MoveTestCase):
 
     def test_another_guest_has_it(self):
         """The driver would take it from that guest."""
-        made, lost = self.broken('samehost')
+        made, lost = self.broken(moving.SAME_HOST)
         self.migrate(made)
         self.check_untouched(made, lost)
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
@@ -50,7 +50,7 @@ class ColdMigrationTest(moving.MoveTestCase):
 
         The runbook's way out, where the root disk is a file.
         """
-        made, lost = self.broken('available', root='image')
+        made, lost = self.broken('attachment-deleted', root='image')
 
         def fail(*args):
             raise OSError('no')
@@ -73,7 +73,7 @@ class ColdMigrationTest(moving.MoveTestCase):
         """Nova takes the move back at its next start, and starts the guest
         by the addresses that are stored.
         """
-        made, lost = self.broken('available', root='image')
+        made, lost = self.broken('attachment-deleted', root='image')
         self.cloud.stop(made)
         self.cloud.change(made, task_state='resize_migrating')
         given = []
@@ -109,14 +109,14 @@ class ColdMigrationTest(moving.MoveTestCase):
     def test_what_the_operator_wants_to_keep(self):
         """Be it a root disk."""
         self.set_options(mode='observe')
-        made, lost = self.broken('available')
+        made, lost = self.broken('attachment-deleted')
         self.cloud.lose_attachment(made, made.root)
         self.migrate(made)
         self.check_as_without(made, lost, made.root)
 
     def test_cinder_does_not_answer_us(self):
         """But Nova, to which it is told in somebody's name."""
-        made, lost = self.broken('available')
+        made, lost = self.broken('attachment-deleted')
 
         def refuse(request, forward):
             if request.caller == identity.NOVA:
@@ -150,7 +150,7 @@ class ShelveTest(moving.MoveTestCase):
         made = self.healthy()
         lost = made.volumes[1]
         self.shelve(made)
-        self.break_(made, lost, 'elsewhere')
+        self.break_(made, lost, 'given-away')
         self.unshelve(made)
         self.check_moved(made, lost, self.host_of(made))
         self.assertEqual([], self.on_host(lost))
@@ -168,7 +168,7 @@ class ShelveTest(moving.MoveTestCase):
 class EvacuationTest(moving.MoveTestCase):
 
     def test_withheld(self):
-        made, lost = self.broken('available')
+        made, lost = self.broken('attachment-deleted')
         self.evacuate(made)
         self.assertEqual(THERE, self.host_of(made))
         view = self.look_there(made)
@@ -184,7 +184,7 @@ class EvacuationTest(moving.MoveTestCase):
 
     def test_another_guest_has_it(self):
         """The old host was only cut off, and that guest still runs on it."""
-        made, lost = self.broken('samehost')
+        made, lost = self.broken(moving.SAME_HOST)
         self.evacuate(made)
         self.come_back()
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
@@ -194,7 +194,7 @@ class EvacuationTest(moving.MoveTestCase):
     def test_cinder_hangs_when_the_host_returns(self):
         """Then Nova does as it always did, and nova-compute starts."""
         self.set_options(host_boot_timeout=4)
-        made, lost = self.broken('available')
+        made, lost = self.broken('attachment-deleted')
         self.evacuate(made)
         self.cloud.proxy.on('GET', '/volumes/detail', self.cloud.proxy.hang)
         begun = time.monotonic()
@@ -212,18 +212,18 @@ class LiveMigrationTest(moving.MoveTestCase):
         self.assertEqual([lost], [volume for volume, _ in self.refusals(made)])
 
     def test_refused(self):
-        made, lost = self.broken('foreign')
+        made, lost = self.broken('transferred')
         self.check_refused(made, lost)
         line, = self.audit(made, 'refused')
         self.assertIn("the volume is another project's", line.text)
 
     def test_all_are_refused(self):
         self.set_options(live_migration_refuse='all')
-        self.check_refused(*self.broken('available'))
+        self.check_refused(*self.broken('attachment-deleted'))
 
     def test_only_observed(self):
         self.set_options(mode='observe')
-        made, lost = self.broken('elsewhere')
+        made, lost = self.broken('given-away')
         self.migrate_live(made)
         self.assertEqual(['withheld'], [
             line.event for line in self.audit(made) if line.volume == lost])
@@ -232,7 +232,7 @@ class LiveMigrationTest(moving.MoveTestCase):
 class DeleteTest(moving.MoveTestCase):
 
     def test_another_guest_has_it(self):
-        made, lost = self.broken('samehost')
+        made, lost = self.broken(moving.SAME_HOST)
         self.begin()
         self.cloud.delete(made)
         self.assertEqual([], self.on_host(lost))
@@ -245,7 +245,7 @@ class HalfDoneTest(moving.MoveTestCase, commands.Commands):
     def break_and(self, act, made, status):
         """Lose a volume, and have Nova do something without the plugin."""
         lost = max(made.volumes)
-        self.break_(made, lost, 'missing')
+        self.break_(made, lost, 'volume-deleted')
         self.cloud.switch_plugin_off()
         act(made)
         self.cloud.switch_plugin_on()
