@@ -240,16 +240,13 @@ class Cinder:
         return [call for call in calls
                 if not volume_ids or call['volume'] in volume_ids]
 
-    def break_driver(self, call: str, volume_id: str | None = None,
-                     error: str = 'injected') -> None:
+    def break_driver(self, call: str, volume_id: str | None = None) -> None:
         """Make a call of the back end fail, until it is mended.
 
         :param call: a driver method such as ``terminate_connection``
         :param volume_id: for this volume only
-        :param error: what to fail with
         """
-        self._faults.append({'call': call, 'volume': volume_id,
-                             'error': error})
+        self._faults.append({'call': call, 'volume': volume_id})
         self._write_faults()
 
     def mend_driver(self) -> None:

@@ -34,27 +34,25 @@ class RecordingDriver(driver.VolumeDriver):
 
     def _call(self, call: str, volume: Any, connector: Any = None) -> None:
         """Write a call down, after an injected fault had its way."""
-        error = self._fault(call, volume.id)
+        fails = self._fails(call, volume.id)
         line = json.dumps({
             'time': time.time(), 'call': call, 'volume': volume.id,
-            'host': (connector or {}).get('host'), 'failed': bool(error)})
+            'host': (connector or {}).get('host'), 'failed': fails})
         with _lock, open(os.path.join(CONF.state_path, LOG_FILE), 'a') as log:
             log.write(line + '\n')
-        if error:
-            raise exception.VolumeBackendAPIException(data=error)
+        if fails:
+            raise exception.VolumeBackendAPIException(data='injected')
 
     @staticmethod
-    def _fault(call: str, volume_id: str) -> str | None:
+    def _fails(call: str, volume_id: str) -> bool:
         try:
             with open(os.path.join(CONF.state_path, FAULTS_FILE)) as file:
                 faults = json.load(file)
         except OSError:
-            return None
-        for fault in faults:
-            if fault['call'] == call and fault['volume'] in (None, volume_id):
-                error: str = fault['error']
-                return error
-        return None
+            return False
+        return any(fault['call'] == call
+                   and fault['volume'] in (None, volume_id)
+                   for fault in faults)
 
     def do_setup(self, context: Any) -> None:
         pass

@@ -276,11 +276,13 @@ class Harness(base.ServersTestBase):
         domain = fake_libvirt.Domain
         self._patch(domain, 'detachDeviceFlags',
                     self._telling(domain.detachDeviceFlags))
-        self._record_domain(domain, 'createWithFlags', 'power on')
-        self._record_domain(domain, 'destroy', 'power off')
-        self._record_domain(domain, 'undefine', 'undefine')
-        for name in ('attachDevice', 'detachDevice'):
-            self._record_domain(domain, name, f'{name[:6]} device')
+        for name, what in (
+                ('createWithFlags', 'power on'), ('destroy', 'power off'),
+                ('undefine', 'undefine'), ('attachDevice', 'attach device'),
+                ('detachDevice', 'detach device')):
+            self._record(domain, name, GUEST, what, domain.UUIDString)
+        self._record(objects.BlockDeviceMapping, 'destroy', NOVA,
+                     'remove bdm', lambda row: row.volume_id or '')
         self._patch(domain, 'XMLDesc', _with_serials(domain.XMLDesc))
         self._patch(domain, 'migrateToURI3', self._migrate)
         self._patch(iscsi.ISCSIConnector, 'connect_volume',
@@ -291,7 +293,6 @@ class Harness(base.ServersTestBase):
         # Asked for by a periodic task, and of no disk that is really there.
         self.useFixture(fixtures.MonkeyPatch(
             'nova.privsep.fs.blockdev_size', _no_such_device))
-        self._record_bdm_destroy()
         self._announce_requests()
 
     def _patch(self, owner: Any, name: str, value: Any) -> None:
@@ -324,16 +325,20 @@ class Harness(base.ServersTestBase):
         self.connection(there).createXML(params['destination_xml'], 0)
         domain.complete_job()
 
-    def _record_domain(self, domain: Any, name: str, what: str) -> None:
-        original: Callable[..., Any] = getattr(domain, name)
+    def _record(self, owner: Any, name: str, party: str, what: str,
+                subject: Callable[[Any], str]) -> None:
+        """Have a method of something be a step of somebody.
+
+        :param subject: whom or what it is about
+        """
+        original: Callable[..., Any] = getattr(owner, name)
         recorder = self._recorder
 
         def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with recorder.step(GUEST, what,
-                               self.UUIDString()):
+            with recorder.step(party, what, subject(self)):
                 return original(self, *args, **kwargs)
 
-        self._patch(domain, name, recording)
+        self._patch(owner, name, recording)
 
     def _connect_volume(self, connection_properties: dict[str, Any]
                         ) -> dict[str, str]:
@@ -351,18 +356,6 @@ class Harness(base.ServersTestBase):
             # One logout takes a device away however often it was connected.
             del self.connected[connection_properties['initiator_host']][
                 volume]
-
-    def _record_bdm_destroy(self) -> None:
-        original = objects.BlockDeviceMapping.destroy
-        recorder = self._recorder
-
-        def destroy(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with recorder.step(NOVA, 'remove bdm',
-                               self.volume_id or ''):
-                return original(self, *args, **kwargs)
-
-        self.useFixture(fixtures.MockPatchObject(
-            objects.BlockDeviceMapping, 'destroy', destroy))
 
     def _announce_requests(self) -> None:
         original = cinderclient.SessionClient.request

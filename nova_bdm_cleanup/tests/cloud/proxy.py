@@ -73,27 +73,35 @@ def pass_on(request: Request, forward: Forward) -> Answer:
     return forward()
 
 
-def when(told: threading.Event) -> Action:
-    """Hear the request only when told, and then answer truthfully."""
+def before(callback: Callable[[], Any]) -> Action:
+    """Run something just before the request reaches Cinder."""
     def action(request: Request, forward: Forward) -> Answer:
-        told.wait()
+        callback()
         return forward()
     return action
 
 
+def after(callback: Callable[[], Any]) -> Action:
+    """Run something after Cinder has answered, before the client knows."""
+    def action(request: Request, forward: Forward) -> Answer:
+        answer = forward()
+        callback()
+        return answer
+    return action
+
+
+def _cut() -> None:
+    raise Reset()
+
+
 def reset() -> Action:
     """Cut the connection before Cinder has heard anything."""
-    def action(request: Request, forward: Forward) -> Answer:
-        raise Reset()
-    return action
+    return before(_cut)
 
 
 def lose_answer() -> Action:
     """Let Cinder do it, then cut the connection."""
-    def action(request: Request, forward: Forward) -> Answer:
-        forward()
-        raise Reset()
-    return action
+    return after(_cut)
 
 
 def status(code: int, body: Any = None,
@@ -155,23 +163,6 @@ def limit_pages(size: int) -> Action:
             r'\blimit=(\d+)',
             lambda match: f'limit={min(int(match[1]), size)}', request.path)
         return forward()
-    return action
-
-
-def before(callback: Callable[[], Any]) -> Action:
-    """Run something just before the request reaches Cinder."""
-    def action(request: Request, forward: Forward) -> Answer:
-        callback()
-        return forward()
-    return action
-
-
-def after(callback: Callable[[], Any]) -> Action:
-    """Run something after Cinder has answered, before the client knows."""
-    def action(request: Request, forward: Forward) -> Answer:
-        answer = forward()
-        callback()
-        return answer
     return action
 
 

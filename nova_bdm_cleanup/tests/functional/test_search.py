@@ -6,8 +6,6 @@ No cloud is needed, but Nova's modules are.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
 import re
 from unittest import mock
@@ -19,7 +17,6 @@ from oslo_config import cfg
 
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.tests.simulation import (
-    __main__ as command,
     movers,
     ports,
     scenarios,
@@ -114,14 +111,3 @@ class SearchTest(base.FunctionalTestCase):
             self.assertEqual('planted', name)
             self.assertEqual(told, story.tell(stage, PLANTED,
                                               story.read(choices)))
-
-    def test_wrong_input(self):
-        for choices, expected in (
-                ('0:99', '0:99 is no schedule'),
-                ('nonsense', 'nonsense is no schedule')):
-            errors = io.StringIO()
-            with contextlib.redirect_stderr(errors):
-                self.assertEqual(2, command._replay(
-                    'reboot-missing', choices))
-            line, = errors.getvalue().splitlines()
-            self.assertIn(expected, line)

@@ -95,7 +95,8 @@ class HangingCinderTest(SoftRebootTestCase):
         self.cloud.lose_attachment(self.made, self.lost)
         self.set_options(timeout=600)
         told = threading.Event()
-        self.cloud.proxy.on('*', '/(attachments|volumes)', proxy.when(told))
+        self.cloud.proxy.on('*', '/(attachments|volumes)',
+                            proxy.before(told.wait))
         self.begin()
         reboot = threading.Thread(target=self.cloud.reboot,
                                   args=(self.made,), kwargs={'hard': False})

@@ -7,7 +7,9 @@ names, nor the new one, with which the guest runs perhaps.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from typing import Any
 
 import fixtures
 from nova import objects
@@ -22,14 +24,13 @@ from nova_bdm_cleanup.tests.functional import commands, scenario
 
 class InterruptedSwapTest(commands.Commands):
 
-    seen: object = None
-
     def swap(self, server: fixture.Server, old: str, new: str,
-             owner: object = None, name: str = '', nth: int = 0) -> None:
+             *before: Any, nth: int = 0) -> None:
         """Swap two volumes in a nova-compute that dies.
 
-        :param owner: of the function before which it dies; None: before its
-            nth request to Cinder
+        :param before: the function before which it does, by its owner and
+            its name
+        :param nth: else the request to Cinder that changes something
         """
         self._dead = False
         self._asked = 0
@@ -54,10 +55,10 @@ class InterruptedSwapTest(commands.Commands):
         def swap_volume(api: object, context: object, instance: object,
                         **values: str) -> None:
             self._asked = 0
-            with fixtures.MockPatchObject(
-                    self.cloud.recorder, 'reach', ask), \
-                fixtures.MockPatchObject(*(
-                    (owner, name, die) if owner else (self, 'seen', None))):
+            with contextlib.ExitStack() as patches:
+                for patch in ((self.cloud.recorder, 'reach', ask),
+                              *([(*before, die)] if before else [])):
+                    patches.enter_context(fixtures.MockPatchObject(*patch))
                 self.assertRaises(
                     recorder.Crash, compute.swap_volume, context,
                     instance=instance, **values)
@@ -86,21 +87,20 @@ class InterruptedSwapTest(commands.Commands):
                                    project=self.cloud.owner.project))
         self.cloud.proxy.clear()
 
-    def records(self, *volumes: str) -> list[object]:
-        return [self.cloud.attachments(volume) for volume in volumes]
-
     def assert_kept(self, server: fixture.Server, old: str, new: str,
                     *expected: str) -> None:
         """Reboot, and check that neither side of either disk has changed.
 
         :param expected: the reasons, but for disks in order
         """
-        before, entries = self.records(old, new), self.journal()
+        def records() -> list[object]:
+            return [self.cloud.attachments(volume) for volume in (old, new)]
+
+        before, entries = records(), self.journal()
         self.begin()
         self.cloud.reboot(server)
-        self.assertEqual(before, self.records(old, new))
-        view = self.cloud.look(server)
-        self.assertIsNotNone(view.block_device(old))
+        self.assertEqual(before, records())
+        self.assertIsNotNone(self.cloud.row(server, old))
         self.assertEqual(entries, self.journal())
         self.assertEqual(sorted(expected), sorted(
             line.reason for line in self.audit(server)
@@ -108,40 +108,36 @@ class InterruptedSwapTest(commands.Commands):
 
     def test_at_every_step(self):
         moving = 'operation-in-flight'
-        for values, left, after in (
+        for before, nth in (
                 # Before Cinder lets the host in, which deletes nothing of
                 # anybody; before the guest changes over; before Cinder is
                 # told of that; before it is told to forget the old volume.
-                ({'nth': 1}, [moving] * 2, None),
-                ({'owner': driver.LibvirtDriver, 'name': 'swap_volume'},
-                 [moving] * 2, ['swap-interrupted']),
-                ({'nth': 2}, [moving] * 2, ['swap-interrupted']),
-                ({'nth': 3}, [moving] * 2, ['swap-interrupted'])):
+                ((), 1), ((driver.LibvirtDriver, 'swap_volume'), 0), ((), 2),
+                ((), 3)):
             server = self.server(scenario.BOOT_DISK)
             old, new = server.volumes[0], self.cloud.volume()
-            self.swap(server, old, new, **values)
+            self.swap(server, old, new, *before, nth=nth)
             self.assertEqual('detaching', self.volume_status(old))
-            self.assert_kept(server, old, new, *left)
-            if after:
-                # What the audit says of the state that is left behind.
-                code, (row,) = self.bdm('release', old, '--yes',
-                                        '--stuck-after', '0')
-                self.assertEqual((ExitCode.OK, 'os-roll_detaching'),
-                                 (code, row['Call']), row)
-                self.assert_kept(server, old, new, *after)
-                self.free(server, new)
-                # Either direction, as the runbook has it.
-                if 'owner' in values:
-                    self.cloud.start(server)
-                    kept, gone = old, new
-                else:
-                    self.cloud.detach(server, old)
-                    self.cloud.attach(server, new)
-                    self.cloud.start(server)
-                    kept, gone = new, old
-                view = self.look(server)
-                self.assert_healthy(view, kept)
-                self.assert_gone(view, gone)
+            self.assert_kept(server, old, new, moving, moving)
+            if nth == 1:
+                continue
+            # What the audit says of the state that is left behind.
+            code, (row,) = self.bdm('release', old, '--yes',
+                                    '--stuck-after', '0')
+            self.assertEqual((ExitCode.OK, 'os-roll_detaching'),
+                             (code, row['Call']), row)
+            self.assert_kept(server, old, new, 'swap-interrupted')
+            self.free(server, new)
+            # Either direction, as the runbook has it.
+            kept, gone = old, new
+            if not before:
+                self.cloud.detach(server, old)
+                self.cloud.attach(server, new)
+                kept, gone = new, old
+            self.cloud.start(server)
+            view = self.look(server)
+            self.assert_healthy(view, kept)
+            self.assert_gone(view, gone)
 
     def test_only_novas_row_is_missing(self):
         for end in (self.forward, self.back):

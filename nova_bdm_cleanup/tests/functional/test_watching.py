@@ -189,7 +189,7 @@ class RoundTest(_WatchingTestCase):
         self.server(scenario.BOOT_DISK)
         is_over = threading.Event()
         self.addCleanup(is_over.set)
-        self.cloud.proxy.on('*', '', proxy.when(is_over))
+        self.cloud.proxy.on('*', '', proxy.before(is_over.wait))
         watcher = self.begin_to_watch()
         # It is due now.
         watcher._next = time.time()
