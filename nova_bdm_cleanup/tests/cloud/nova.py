@@ -76,6 +76,8 @@ block_device_allocate_retries = 1000
 service_down_time = 2000000000
 # The API waits in here until a reboot is over.
 rpc_response_timeout = 600
+# Guests of the fake libvirt do not shut down by themselves.
+shutdown_timeout = 0
 [libvirt]
 # Old releases do not name the device so that the fake libvirt could tell.
 device_detach_timeout = 1
@@ -83,6 +85,11 @@ device_detach_timeout = 1
 # names no attachment.
 [api]
 response_validation = warn
+# Many servers of one project.
+[quota]
+instances = -1
+cores = -1
+ram = -1
 """
 
 _CINDER_CREDENTIALS = """\

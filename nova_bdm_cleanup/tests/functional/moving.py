@@ -25,8 +25,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
     ARGUMENTS = {
         'hosts': (HERE, THERE), 'casts': True,
         'plugin_options': {'triggers': 'all'},
-        'nova_options': {**scenario.NO_QUOTAS, 'DEFAULT': {
-            'shutdown_timeout': 0, 'shelved_offload_time': 0}}}
+        'nova_options': {'DEFAULT': {'shelved_offload_time': 0}}}
 
     def healthy(self, root: str = 'volume', disks: int = 3
                 ) -> fixture.Server:

@@ -39,11 +39,8 @@ _AUDIT = re.compile(
     r'attachment=(?P<attachment>\S+) device=(?P<device>\S+) '
     r'request_id=(?P<request_id>\S+): (?P<text>.*)')
 
-#: Many servers of one project.
-NO_QUOTAS = {'quota': {'instances': -1, 'cores': -1, 'ram': -1}}
-#: Guests of the fake libvirt do not shut down by themselves.
-_COMING_BACK = {'DEFAULT': {'shutdown_timeout': 0,
-                            'resume_guests_state_on_host_boot': True}}
+#: More of nova.conf where a host boots.
+RESUMING = {'DEFAULT': {'resume_guests_state_on_host_boot': True}}
 #: Party and name of a step, what happens just before it, and perhaps whom it
 #: has to be about: see :meth:`recorder.Recorder.before`.
 Moment = tuple[Any, ...]
@@ -108,15 +105,12 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     @classmethod
     def cloud_arguments(cls) -> dict[str, Any]:
-        arguments: dict[str, Any] = {
-            'plugin': True, 'nova_options': NO_QUOTAS, **cls.ARGUMENTS}
+        arguments: dict[str, Any] = {'plugin': True}
         if cls.TRIGGER != 'hard_reboot':
-            arguments['nova_options'] = {
-                **_COMING_BACK, **arguments['nova_options']}
-            arguments['plugin_options'] = {
-                'triggers': 'hard_reboot,start,host_boot',
-                **arguments.get('plugin_options', {})}
-        return arguments
+            arguments.update(
+                nova_options=RESUMING,
+                plugin_options={'triggers': 'hard_reboot,start,host_boot'})
+        return {**arguments, **cls.ARGUMENTS}
 
     def setUp(self) -> None:
         super().setUp()

@@ -38,7 +38,7 @@ class HangingKeystoneTest(scenario.TwoDisks):
         keystone.users[identity.NOVA.user] = identity.NOVA
         cls.ARGUMENTS = {
             'cinder_credentials': False,
-            'nova_options': {**scenario.NO_QUOTAS, 'cinder': {
+            'nova_options': {'cinder': {
                 'auth_type': 'password', 'auth_url': keystone.identity_url,
                 'username': identity.NOVA.user,
                 'password': standin.PASSWORD, 'user_domain_id': 'default',

@@ -181,9 +181,7 @@ class StateTest(_HostBootTestCase, scenario.TwoDisks):
 class SwitchedOffTest(scenario.TwoDisks):
     """``host_boot`` is not among the triggers: stock Nova."""
 
-    ARGUMENTS = {'nova_options': {
-        **scenario.NO_QUOTAS,
-        'DEFAULT': {'resume_guests_state_on_host_boot': True}}}
+    ARGUMENTS = {'nova_options': scenario.RESUMING}
 
     def test_nothing_is_asked(self):
         self.cloud.lose_attachment(self.made, self.lost)

@@ -63,11 +63,9 @@ class NovaTest(base.FunctionalTestCase):
 
     CLOUD = {
         'hosts': ('compute1', 'compute2'),
-        'nova_options': {
-            # Guests of the fake libvirt do not shut down by themselves.
-            'DEFAULT': {'shutdown_timeout': 0, 'shelved_offload_time': 0,
-                        'resume_guests_state_on_host_boot': True},
-            'quota': {'instances': -1, 'cores': -1, 'ram': -1}}}
+        'nova_options': {'DEFAULT': {
+            'shelved_offload_time': 0,
+            'resume_guests_state_on_host_boot': True}}}
 
     def compare(self, name: str, calls: Sequence[scripts_of_nova.Call]
                 ) -> list[str]:

@@ -102,10 +102,6 @@ class SwitchedOffTest(OrderTestCase):
     it reboots, stops and starts the server.
     """
 
-    # Guests of the fake libvirt do not shut down by themselves.
-    ARGUMENTS = {'nova_options': {
-        **scenario.NO_QUOTAS, 'DEFAULT': {'shutdown_timeout': 0}}}
-
     def check(self, party: str, what: str, row_gone: bool) -> None:
         self.crash(self.made, party, what)
         self.assertEqual(row_gone, self.cloud.look(

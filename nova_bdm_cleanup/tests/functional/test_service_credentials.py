@@ -29,8 +29,7 @@ def only_named(request: proxy.Request, forward: proxy.Forward
 class NotAnAdministratorTest(scenario.TwoDisks):
     """``[cinder]`` names a user without the role of an administrator."""
 
-    ARGUMENTS = {'nova_options': {
-        **scenario.NO_QUOTAS, 'cinder': {'token': MEMBER.token}}}
+    ARGUMENTS = {'nova_options': {'cinder': {'token': MEMBER.token}}}
 
     def setUp(self):
         super().setUp()

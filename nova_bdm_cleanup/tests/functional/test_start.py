@@ -164,9 +164,7 @@ class UndeleteTest(_StartTestCase):
 
     ACTION = 'restore'
     ARGUMENTS = {'nova_options': {
-        **scenario.NO_QUOTAS,
-        'DEFAULT': {'reclaim_instance_interval': 3600,
-                    'shutdown_timeout': 0}}}
+        'DEFAULT': {'reclaim_instance_interval': 3600}}}
 
     def take_down(self, server):
         self.cloud.delete(server)
