@@ -728,7 +728,6 @@ class Cloud(fixtures.Fixture):
             + [*server.volumes, *volumes])
         return Snapshot(
             server_id=server.id, host=server.host, status=shown['status'],
-            vm_state=shown['OS-EXT-STS:vm_state'],
             task_state=shown['OS-EXT-STS:task_state'],
             fault=shown.get('fault', {}).get('message'),
             is_running=bool(domain and domain.isActive()),

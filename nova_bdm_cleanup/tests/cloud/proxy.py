@@ -47,9 +47,6 @@ class Request:
     #: The status the client got; None when it got no answer.
     status: int | None = None
 
-    def __str__(self) -> str:
-        return f'{self.method} {self.path} -> {self.status}'
-
 
 @dataclasses.dataclass
 class Answer:

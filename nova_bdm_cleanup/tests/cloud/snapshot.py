@@ -85,7 +85,6 @@ class Snapshot:
     server_id: str
     host: str
     status: str
-    vm_state: str
     task_state: str | None
     fault: str | None
     is_running: bool

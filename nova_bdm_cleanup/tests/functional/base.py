@@ -79,12 +79,16 @@ class FunctionalTestCase(testtools.TestCase):
             self.assertTrue(view.has_disk(volume), 'the guest has no disk')
             self.assertIn(volume, view.connected)
 
-    def assert_gone(self, view: snapshot.Snapshot, volume: str) -> None:
-        """Check that everybody agrees that a server has no such volume."""
+    def assert_gone(self, view: snapshot.Snapshot, volume: str,
+                    shared: bool = False) -> None:
+        """Check that everybody agrees that a server has no such volume.
+
+        :param shared: another server of the host has it
+        """
         self.assertIsNone(view.block_device(volume), 'Nova has a row')
         self.assertEqual((), view.attachments_of(volume))
         self.assertFalse(view.has_disk(volume), 'the guest has a disk')
-        self.assertNotIn(volume, view.connected)
+        self.assertEqual(shared, volume in view.connected)
 
     def assert_order(self, events: list[recorder.Event],
                      *expected: tuple[str, str]) -> None:

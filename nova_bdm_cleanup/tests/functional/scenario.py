@@ -314,13 +314,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         row = view.removed_block_device(volume)
         self.assertIsNotNone(row, 'Nova never had a row, or still has it')
         assert row is not None
-        self.assertIsNone(view.block_device(volume), 'Nova has a row')
-        self.assertEqual((), view.attachments_of(volume))
-        self.assertFalse(view.has_disk(volume), 'the guest has a disk')
-        if shared:
-            self.assertIn(volume, view.connected)
-        else:
-            self.assertNotIn(volume, view.connected)
+        self.assert_gone(view, volume, shared)
 
         lines = [line for line in self.lines() if line.volume == volume]
         self.assertEqual(

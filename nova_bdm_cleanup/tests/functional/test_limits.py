@@ -30,15 +30,6 @@ class AttachmentsAndMappingsTest(scenario.TwoDisks):
             self.assertLess(len(entry.record['actions']), BOUND)
             self.assertLess(len(json.dumps(entry.record)), 100_000)
 
-    def test_too_many_attached(self):
-        volume = self.cloud.volume(multiattach=True)
-        for _ in range(20):
-            self.cloud.leave_attachment(self.made, volume,
-                                        by=self.cloud.owner)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.check_removed(self.reboot(self.made))
-
-
 class HourOfOthersTest(scenario.ScenarioTestCase):
     """A tenant's own attachments do not use up the hour of the host."""
 

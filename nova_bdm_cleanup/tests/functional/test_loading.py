@@ -97,18 +97,42 @@ class ProcessTest(testtools.TestCase):
             'nova_bdm_cleanup',
             ''.join(map(str, told['methods'].values())))
 
-    def test_enabled(self):
-        code, told, log = self._start('enabled = true\nmode = observe\n')
-        self.assertEqual(0, code)
+    def check_active(self, options, *expected, change=''):
+        """It starts with the plugin.
+
+        :param expected: words of each of the lines
+        :returns: what it told, and the lines
+        """
+        code, told, log = self._start('enabled = true\n' + options, change)
+        self.assertEqual((0, len(expected)), (code, len(log)), log)
         self.assertEqual('nova_bdm_cleanup.plugin.hook',
                          told['methods']['_delete_dangling_bdms'])
-        line, = log
+        for words, line in zip(expected, log):
+            for word in words:
+                self.assertIn(word, line)
+        return told, log
+
+    def check_refused(self, options, *expected, change=''):
+        """It starts without, or not at all where the plugin is required.
+
+        :param expected: words of the last line
+        """
+        options = 'enabled = true\n' + options
+        code, told, log = self._start(options, change)
+        self.assertEqual(0, code)
+        for word in (' CRITICAL ', *expected):
+            self.assertIn(word, log[-1])
+        self._check_untouched(told)
+        code, told, _ = self._start(options + 'required = true\n', change)
+        self.assertEqual((1, None), (code, told))
+
+    def test_enabled(self):
+        _, (line,) = self.check_active('mode = observe\n', (
+            'mode=observe', 'timeout=60', 'required=false',
+            'remove_when=missing,available,attached-elsewhere'))
         self.assertRegex(
             line, r' INFO .*bdm-cleanup %s is active in Nova \d\d\.'
             % re.escape(VERSION))
-        for option in ('mode=observe', 'timeout=60', 'required=false',
-                       'remove_when=missing,available,attached-elsewhere'):
-            self.assertIn(option, line)
         # As "Get started" shows it.
         sample, = re.findall('is active in Nova [^:]*: (.*)',
                              _GET_STARTED.read_text(encoding='utf-8'))
@@ -144,90 +168,52 @@ class ProcessTest(testtools.TestCase):
                  if not name.startswith('nova_bdm_cleanup.tests')])
             self._check_untouched(told)
 
-    def test_unknown_nova(self):
-        code, told, log = self._start('enabled = true\n', 'signature')
-        self.assertEqual(0, code)
-        line, = log
-        self.assertIn(' CRITICAL ', line)
-        self.assertIn('_reboot_instance', line)
-        self.assertIn('novelty', line)
-        self._check_untouched(told)
-        code, told, log = self._start('enabled = true\nrequired = true\n',
-                                      'signature')
-        self.assertEqual((1, None), (code, told))
-
     def test_every_trigger(self):
-        code, told, log = self._start(
-            'enabled = true\ntriggers = all\n'
-            '[DEFAULT]\nresume_guests_state_on_host_boot = true\n')
-        self.assertEqual(0, code)
-        line, = log
-        for trigger in ('hard_reboot', 'start', 'host_boot', 'delete'):
-            self.assertIn(trigger, line)
+        told, _ = self.check_active(
+            'triggers = all\n'
+            '[DEFAULT]\nresume_guests_state_on_host_boot = true\n',
+            ('hard_reboot', 'start', 'host_boot', 'delete'))
         self.assertLessEqual(
             {'_power_on', '_resume_guests_state', 'init_host',
              '_get_instance_block_device_info',
              '_terminate_volume_connections', '_prep_block_device',
              '_rebuild_default_impl', 'check_can_live_migrate_source'},
             set(told['wrapped']))
-        self.assertEqual('nova_bdm_cleanup.plugin.hook',
-                         told['methods']['_delete_dangling_bdms'])
 
     def test_host_boot_where_nova_resumes_nothing(self):
-        code, told, log = self._start(
-            'enabled = true\ntriggers = host_boot\n')
-        self.assertEqual(0, code)
-        warning, active = log
-        self.assertIn(' WARNING ', warning)
-        self.assertIn('"host_boot" of [bdm_cleanup] triggers has no effect',
-                      warning)
-        self.assertIn('is active', active)
+        self.check_active(
+            'triggers = hard_reboot, host_boot\n',
+            (' WARNING ',
+             '"host_boot" of [bdm_cleanup] triggers has no effect'),
+            ('is active',))
 
     def test_start_that_is_not_understood(self):
         """That trigger alone is refused, by name."""
-        code, told, log = self._start(
-            'enabled = true\ntriggers = hard_reboot, start\n', 'start')
-        self.assertEqual(0, code)
-        critical, active = log
-        self.assertIn(' CRITICAL ', critical)
-        for word in ('"start" of [bdm_cleanup] triggers', '_power_on',
-                     'novelty'):
-            self.assertIn(word, critical)
-        self.assertIn('triggers=hard_reboot ', active)
+        told, _ = self.check_active(
+            'triggers = hard_reboot, start\n',
+            (' CRITICAL ', '"start" of [bdm_cleanup] triggers', '_power_on',
+             'novelty'), ('triggers=hard_reboot ',), change='start')
         self.assertNotIn('_power_on', told['wrapped'])
-        self.assertEqual('nova_bdm_cleanup.plugin.hook',
-                         told['methods']['_delete_dangling_bdms'])
+
+    def test_unknown_nova(self):
+        self.check_refused('', '_reboot_instance', 'novelty',
+                           change='signature')
 
     def test_wrong_value(self):
         """One of many; which are wrong is in the unit tests."""
-        code, told, log = self._start('enabled = true\ntriggers = moves\n')
-        self.assertEqual(0, code)
-        line = log[-1]
-        for word in (' CRITICAL ', '[bdm_cleanup] triggers', 'move',
-                     'host_boot', 'nova.conf'):
-            self.assertIn(word, line)
-        self._check_untouched(told)
+        self.check_refused('triggers = moves\n', '[bdm_cleanup] triggers',
+                           'move', 'host_boot', 'nova.conf')
+
+    def test_what_nobody_foresaw(self):
+        self.check_refused('', 'UNSHELVING', change='name')
 
     def test_store_that_cannot_be_written(self):
         blocked = self.directory / 'blocked'
         blocked.touch()
-        options = f'enabled = true\nstore = {blocked}/store.sqlite\n'
-        code, told, log = self._start(options)
-        self.assertEqual(0, code)
-        self.assertIn(str(blocked), log[0])
-        self.assertEqual('nova_bdm_cleanup.plugin.hook',
-                         told['methods']['_delete_dangling_bdms'])
-        code, told, log = self._start(options + 'required = true\n')
-        self.assertEqual((1, None), (code, told))
-
-    def test_what_nobody_foresaw(self):
-        code, told, log = self._start('enabled = true\n', 'name')
-        self.assertEqual(0, code)
-        self.assertIn(' CRITICAL ', log[-1])
-        self.assertIn('UNSHELVING', log[-1])
-        self._check_untouched(told)
-        code, told, _ = self._start('enabled = true\nrequired = true\n',
-                                    'name')
+        options = f'store = {blocked}/store.sqlite\n'
+        self.check_active(options, (str(blocked),), ('is active',))
+        code, told, _ = self._start(
+            'enabled = true\n' + options + 'required = true\n')
         self.assertEqual((1, None), (code, told))
 
 
@@ -245,12 +231,19 @@ class HookTest(testtools.TestCase):
     def test_install_and_uninstall(self):
         before = self._methods()
         self.addCleanup(hook.uninstall)
-        for triggers in [[name] for name in self.TRIGGERS] + [
-                self.TRIGGERS]:
+        reboot = ['_delete_dangling_bdms', '_reboot_instance']
+        for triggers, left in (
+                (['hard_reboot'], ['_power_on', '_resume_guests_state']),
+                (['start'], [*reboot, '_resume_guests_state']),
+                (['host_boot'], [*reboot, '_power_on']),
+                (self.TRIGGERS, [])):
             self._check_understood()
             hook.install(triggers)
             once = self._methods()
             self.assertNotEqual(before, once)
+            # Only what is wanted.
+            self.assertEqual({name: before[name] for name in left},
+                             {name: once[name] for name in left})
             hook.install(self.TRIGGERS)
             self.assertEqual(once, self._methods())
             hook.uninstall()
@@ -276,17 +269,3 @@ class HookTest(testtools.TestCase):
         self.assertEqual([], fit.differences())
         for name in self.TRIGGERS:
             self.assertEqual([], fit.differences_for(name))
-
-    def test_only_what_is_wanted(self):
-        before = self._methods()
-        self.addCleanup(hook.uninstall)
-        reboot = ['_delete_dangling_bdms', '_reboot_instance']
-        for trigger, left in (
-                ('hard_reboot', ['_power_on', '_resume_guests_state']),
-                ('start', [*reboot, '_resume_guests_state']),
-                ('host_boot', [*reboot, '_power_on'])):
-            hook.install([trigger])
-            after = self._methods()
-            self.assertEqual({name: before[name] for name in left},
-                             {name: after[name] for name in left})
-            hook.uninstall()

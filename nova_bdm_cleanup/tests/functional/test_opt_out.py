@@ -12,9 +12,7 @@ class OptOutTestCase(scenario.TwoDisks):
     def check_given_away(self, other):
         """Otherwise two guests write to it, whatever its owner wants."""
         view = self.reboot(self.made)
-        self.assertIsNone(view.block_device(self.lost))
-        self.assertEqual((), view.attachments_of(self.lost))
-        self.assertFalse(view.has_disk(self.lost))
+        self.assert_gone(view, self.lost, shared=True)
         self.assert_healthy(view, self.kept)
         self.assert_healthy(self.look(other), self.lost)
 

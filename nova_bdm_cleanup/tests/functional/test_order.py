@@ -88,8 +88,7 @@ class CinderKeepsTheAttachmentTest(OrderTestCase):
         other = self.server(
             fixture.Disk(volume=self.lost, at_boot=True), name='other')
         view = self.reboot(self.made)
-        self.assertIsNone(view.block_device(self.lost))
-        self.assertFalse(view.has_disk(self.lost))
+        self.assert_gone(view, self.lost, shared=True)
         self.assertEqual([], self.requests('DELETE'))
         self.assertEqual([], self.audit(self.made))
         self.assert_healthy(self.look(other), self.lost)
