@@ -102,53 +102,53 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('delete', 'b'), ('reserve', 'b', MANY, 's'), ('delete', 'a'),
         ('reserve', 'c', MANY, 't'), ('delete', 'b')],
     'set to available by hand': [
-        *_attached('a', ONE, 's', 'here'), ('reset', ONE, 'available'),
+        *_attached('a', ONE, 's', 'here'), ('reset_status', ONE, 'available'),
         ('begin_detaching', ONE), ('delete_volume', ONE),
         ('reserve', 'b', ONE, 't'), ('connect', 'b', 'there'),
-        ('reset', ONE, 'in-use'), ('begin_detaching', ONE), ('delete', 'a'),
-        ('connect', 'b', 'there')],
+        ('reset_status', ONE, 'in-use'), ('begin_detaching', ONE),
+        ('delete', 'a'), ('connect', 'b', 'there')],
     'given away with an attachment': [
-        *_attached('a', ONE, 's', 'here'), ('reset', ONE, 'available'),
+        *_attached('a', ONE, 's', 'here'), ('reset_status', ONE, 'available'),
         ('transfer', ONE, 'other'), ('delete', 'a'),
         ('transfer', ONE, 'third')],
     'deleted with a reservation': [
         ('reserve', 'a', ONE, 's'), ('delete_volume', ONE),
-        ('reset', ONE, 'available'), ('delete_volume', ONE),
+        ('reset_status', ONE, 'available'), ('delete_volume', ONE),
         ('delete', 'a')],
     'deleted while a host is let in': [
         ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here'),
-        ('reset', ONE, 'available'), ('delete_volume', ONE),
+        ('reset_status', ONE, 'available'), ('delete_volume', ONE),
         ('complete', 'a')],
     'detached in the records only': [
         *_attached('a', ONE, 's', 'here'), ('reset_attached', ONE),
         ('reserve', 'b', ONE, 't'), ('reset_attached', ONE),
         ('reset_attached', ONE), ('delete_volume', ONE)],
     'what cannot be set by hand': [
-        ('reset', ONE, 'in-use'), ('reset', ONE, 'deleting'),
-        ('reserve', 'a', ONE, 's'), ('reset', ONE, 'in-use'),
-        ('begin_detaching', ONE), ('reset', ONE, 'detaching'),
-        ('roll_detaching', ONE), ('reset', ONE, 'reserved')],
+        ('reset_status', ONE, 'in-use'), ('reset_status', ONE, 'deleting'),
+        ('reserve', 'a', ONE, 's'), ('reset_status', ONE, 'in-use'),
+        ('begin_detaching', ONE), ('reset_status', ONE, 'detaching'),
+        ('roll_detaching', ONE), ('reset_status', ONE, 'reserved')],
     'forced off': [
-        *_attached('a', ONE, 's', 'here'), ('force', ONE, 'a', 'here')],
+        *_attached('a', ONE, 's', 'here'), ('force_detach', ONE, 'a', 'here')],
     'forced off half way': [
         ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here'),
-        ('force', ONE, 'a', 'here')],
+        ('force_detach', ONE, 'a', 'here')],
     'one of two forced off': [
         *_attached('a', MANY, 's', 'here'), ('reserve', 'b', MANY, 't'),
-        ('connect', 'b', 'there'), ('force', MANY, 'a', 'here'),
-        ('force', MANY, 'b', 'there')],
+        ('connect', 'b', 'there'), ('force_detach', MANY, 'a', 'here'),
+        ('force_detach', MANY, 'b', 'there')],
     'forced off without an attachment': [
         *_attached('a', ONE, 's', 'here'), ('reset_attached', ONE),
-        ('force', ONE, 'a', 'here'), ('reset', ONE, 'detaching'),
-        ('force', ONE, 'a', 'here')],
+        ('force_detach', ONE, 'a', 'here'), ('reset_status', ONE, 'detaching'),
+        ('force_detach', ONE, 'a', 'here')],
     'nobody is there': [
         ('reserve', 'a', NOBODY, 's'), ('connect', NOBODY, 'here'),
         ('complete', NOBODY), ('delete', NOBODY),
         ('begin_detaching', NOBODY), ('roll_detaching', NOBODY),
-        ('reset', NOBODY, 'available'), ('reset_attached', NOBODY),
+        ('reset_status', NOBODY, 'available'), ('reset_attached', NOBODY),
         ('transfer', NOBODY, 'other'), ('delete_volume', NOBODY),
         ('create', 'a', NOBODY, 's', 'here'),
-        ('force', NOBODY, NOBODY, 'here')],
+        ('force_detach', NOBODY, NOBODY, 'here')],
 }
 
 
@@ -169,16 +169,12 @@ def drawn(dice: random.Random, length: int) -> list[Call]:
             ('complete', name), ('complete', name),
             ('delete', name),
             ('begin_detaching', volume), ('roll_detaching', volume),
-            ('reset', volume, dice.choice(['available', 'in-use'])),
-            ('force', volume, name, host), ('reset_attached', volume),
+            ('reset_status', volume, dice.choice(['available', 'in-use'])),
+            ('force_detach', volume, name, host), ('reset_attached', volume),
             ('transfer', volume, dice.choice(['other', 'third'])),
         ]))
     # Once only: what comes after it has nothing to work on.
     return [*calls, *(('delete_volume', volume) for volume in VOLUMES)]
-
-
-#: What the model calls it.
-_NAMES: Mapping[str, str] = {'reset': 'reset_status', 'force': 'force_detach'}
 
 
 class Model:
@@ -200,7 +196,7 @@ class Model:
                 self._cinder.begin_deleting(*given)
                 self._cinder.delete_volume(*given)
             else:
-                getattr(self._cinder, _NAMES.get(name, name))(*given)
+                getattr(self._cinder, name)(*given)
         except model.CinderError as exc:
             return exc.status
         return None
@@ -304,7 +300,7 @@ class Real:
         self._client.attachments.update(
             self._id(name), self._connector(host))
 
-    def _reset(self, volume: str, status: str) -> None:
+    def _reset_status(self, volume: str, status: str) -> None:
         self._client.volumes.reset_state(self._id(volume), status)
 
     def _reset_attached(self, volume: str) -> None:
@@ -317,7 +313,7 @@ class Real:
         self._cinder.client(caller).transfers.accept(
             made.id, made.auth_key)
 
-    def _force(self, volume: str, name: str, host: str) -> None:
+    def _force_detach(self, volume: str, name: str, host: str) -> None:
         self._client.volumes._action(
             'os-force_detach', self._id(volume), {
                 'attachment_id': self._id(name),

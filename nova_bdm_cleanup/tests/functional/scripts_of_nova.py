@@ -73,8 +73,9 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
     'nova-compute, again': [
         ('interrupt', SERVER), ('attach', SERVER, 'F'), ('soft', SERVER),
         ('restart',), ('attach', SERVER, 'F'), ('lose_power',), ('restart',),
-        ('interrupt', SERVER), ('reboot', SERVER), ('reset_state', SERVER),
-        ('reboot', SERVER), ('stop', NEIGHBOUR), ('lose_power',),
+        ('interrupt', SERVER), ('reboot', SERVER),
+        ('reset_task_state', SERVER), ('reboot', SERVER),
+        ('stop', NEIGHBOUR), ('lose_power',),
         ('interrupt', SERVER), ('restart',), ('begin_to_reboot', SERVER),
         ('restart',), ('begin_to_reboot', SERVER), ('lose_power',),
         ('restart',)],
@@ -90,7 +91,7 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('start', SERVER), ('stop', SERVER), ('soft', SERVER),
         ('swap', SERVER, 'S', 'F'), ('attach', SERVER, 'F'),
         ('detach', SERVER, 'F'), ('start', SERVER), ('stop', SERVER),
-        ('reboot', SERVER), ('stop', SERVER), ('reset_state', SERVER),
+        ('reboot', SERVER), ('stop', SERVER), ('reset_task_state', SERVER),
         ('reboot', SERVER), ('lock', SERVER), ('reboot', SERVER),
         ('soft', SERVER), ('attach', SERVER, 'F'), ('detach', SERVER, 'S'),
         ('swap', SERVER, 'S', 'F'), ('stop', SERVER), ('unlock', SERVER),
@@ -103,9 +104,9 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('delete_volume', 'S'), ('detach', SERVER, 'S'),
         ('attach', NEIGHBOUR, 'S'), ('swap', SERVER, 'S', 'F')],
     'set to available by hand': [
-        ('reset', 'S', 'available'), ('attach', NEIGHBOUR, 'S'),
+        ('reset_status', 'S', 'available'), ('attach', NEIGHBOUR, 'S'),
         ('detach', SERVER, 'S'), ('delete_volume', 'S'), ('reboot', SERVER),
-        ('reset', 'S', 'in-use'), ('detach', SERVER, 'S'),
+        ('reset_status', 'S', 'in-use'), ('detach', SERVER, 'S'),
         ('attach', NEIGHBOUR, 'S')],
     'moves, one of them taken back': [
         ('migrate', SERVER), ('reboot', SERVER), ('migrate', SERVER),
@@ -175,10 +176,7 @@ class Model:
         # The other host has more room.
         self._cloud.unshelve(server, worlds.THERE)
 
-    def _reset_state(self, server: str) -> None:
-        self._cloud.reset_task_state(server)
-
-    def _reset(self, volume: str, status: str) -> None:
+    def _reset_status(self, volume: str, status: str) -> None:
         self._world.cinder.reset_status(volume, status)
 
     def _lose(self, volume: str) -> None:
@@ -303,11 +301,8 @@ class Real:
         self._act(server, 'migrate', host=next(
             host for host in HOSTS if host != here))
 
-    def _reset_state(self, server: fixture.Server) -> None:
+    def _reset_task_state(self, server: fixture.Server) -> None:
         self._act(server, 'os-resetState', state='active')
-
-    def _reset(self, volume: str, status: str) -> None:
-        self._cloud.reset_status(volume, status)
 
     def _lose(self, volume: str) -> None:
         for server in self._servers.values():
