@@ -18,6 +18,7 @@ from nova_bdm_cleanup.plugin import presence, watching
 from nova_bdm_cleanup.store.processes import Processes
 from nova_bdm_cleanup.store.watch import Watch
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
+from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import scenario
 
 INTERVAL = 3600
@@ -216,18 +217,15 @@ class HundredServersTest(_WatchingTestCase):
         self.assertIn('servers: 100, volumes: 300, ', self.sums[0])
         self.assertIn('requests: 5,', self.sums[0])
 
-        damages: list[Callable[[fixture.Server, str], Any]] = [
-            self.cloud.lose_attachment, self.cloud.lose_volume,
-            self.cloud.give_away]
-        for server, damage in zip(servers[3:], damages):
-            damage(server, server.volumes[1])
+        expected = set()
+        for server, name in zip(servers[3:], (
+                'attachment-deleted', 'volume-deleted', 'given-away')):
+            volume = server.volumes[1]
+            DAMAGE[name].break_it(self.cloud, server, volume)
+            expected.add(('found', DAMAGE[name].reason, server.id, volume))
         self.assertEqual([], self.round())
         self.assertEqual(5 + 3, len(self.requests()))
-        self.assertEqual(
-            {('found', reason, server.id, server.volumes[1])
-             for server, reason in zip(servers[3:], (
-                 'volume-available', 'volume-missing',
-                 'attached-elsewhere'))}, set(self.round()))
+        self.assertEqual(expected, set(self.round()))
         self.assertEqual(5 + 3, len(self.requests()))
 
 
