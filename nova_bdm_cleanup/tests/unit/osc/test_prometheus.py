@@ -165,14 +165,21 @@ class FileTest(PrometheusCase):
     def test_bad_input(self) -> None:
         """Nothing is asked, nothing is changed, nothing is left behind."""
         directory = self.path_of_metrics.parent
-        link = directory / 'link.prom'
-        link.symlink_to(directory / 'target')
-        for path, words in ((link, 'it is a symbolic link'),
-                            ('', 'the name has to end in .prom')):
-            code, _ = self.bdm('audit', '--prometheus', str(path),
-                               '--report', str(directory / 'report.html'))
+        link = str(directory / 'link.prom')
+        os.symlink(directory / 'target', link)
+        good = {'--prometheus': str(self.path_of_metrics),
+                '--report': str(directory / 'report.html')}
+        for option, path, words in (
+                ('--prometheus', link, 'metrics file %s: it is a symbolic '
+                 'link' % link),
+                ('--prometheus', '', 'metrics file : the name has to end in '
+                 '.prom'),
+                ('--report', link, 'report %s: it is a symbolic link' % link),
+                ('--report', '', 'report : name a file')):
+            code, _ = self.bdm('audit', *(
+                word for pair in {**good, option: path}.items()
+                for word in pair))
             self.assertEqual(ExitCode.BAD_INPUT, code)
-            self.assertIn('metrics file %s: %s' % (path, words),
-                          self.stderr.getvalue())
+            self.assertIn(words, self.stderr.getvalue())
         self.assertEqual(['link.prom'], os.listdir(directory))
         self.assertEqual([], self.cloud.requests)

@@ -100,19 +100,6 @@ class PageTest(ReportCase):
         self.assertEqual(ExitCode.PARTLY, self.audit('--all-projects')[0])
         self.assertRegex(self.content(), 'Incomplete:.*compute7')
 
-    def test_bad_input(self) -> None:
-        """Nothing is asked, and nothing is left behind."""
-        self.path_of_page.symlink_to('elsewhere')
-        for path, words in ((self.path_of_page, 'it is a symbolic link'),
-                            ('', 'name a file')):
-            code, _ = self.bdm('audit', '--report', str(path))
-            self.assertEqual(ExitCode.BAD_INPUT, code)
-            self.assertIn('report %s: %s' % (path, words),
-                          self.stderr.getvalue())
-        self.assertEqual(['report.html'],
-                         os.listdir(self.path_of_page.parent))
-        self.assertEqual([], self.cloud.requests)
-
     def test_it_is_replaced_by_an_audit_that_is_not_refused(self) -> None:
         self.path_of_page.write_text('of yesterday')
         code, _ = self.bdm(
