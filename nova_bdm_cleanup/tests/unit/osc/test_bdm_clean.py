@@ -54,35 +54,24 @@ class CleanBdmTest(CleanCase):
                                loopback.uid('attachment of disk'))
         self.assertIn('runs afterwards', self.log.output)
 
-    def stop_again(self, stop: Any) -> tuple[int, Any]:
-        """Clean a stopped server that is to stay so."""
-        server = self.cloud.servers[self.alpha]
-        server['status'] = 'SHUTOFF'
+    def test_not_stopped_again(self) -> None:
+        """It was rebooted all the same."""
+        self.alter(status='SHUTOFF')
         self.break_volume()
 
         def act() -> Any:
-            if 'reboot' in self.cloud.requests[-1].body:
-                self.cloud.mappings[self.alpha].clear()
-                server['status'] = 'ACTIVE'
-                return None
-            return stop(server)
+            if 'os-stop' in self.cloud.requests[-1].body:
+                return 409, {'conflictingRequest': {'message': 'locked'}}
+            self.cloud.mappings[self.alpha].clear()
+            self.alter(status='ACTIVE')
+            return None
 
         self.cloud.on('POST', act)
         code, (row,) = self.bdm('clean', 'alpha', '--yes', '--stop-again')
-        self.assertIn('is stopped again', self.log.output)
-        return code, row['Result']
-
-    def test_stop_again(self) -> None:
-        self.assertEqual(
-            (ExitCode.OK, 'removed'),
-            self.stop_again(lambda s: s.update(status='SHUTOFF')))
-
-    def test_not_stopped_again(self) -> None:
-        code, result = self.stop_again(lambda s: (409, {
-            'conflictingRequest': {'message': 'locked'}}))
         self.assertEqual(ExitCode.PARTLY, code)
-        self.assertRegex(result, '^unknown: .*locked.*; see openstack bdm '
-                                 'show ' + self.alpha)
+        self.assertIn('is stopped again', self.log.output)
+        self.assertRegex(row['Result'], '^unknown: .*locked.*; see openstack '
+                                        'bdm show ' + self.alpha)
 
     def test_a_server_that_runs_is_not_stopped(self) -> None:
         self.break_volume()

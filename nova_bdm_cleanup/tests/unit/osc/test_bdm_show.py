@@ -72,16 +72,6 @@ class ShowBdmTest(commandcase.CommandCase):
         self.cloud.attachment('of another', self.cloud.server('another'),
                               self.disk, 'reserved', False)
 
-    def test_a_disk_that_is_left_out(self) -> None:
-        self.reserve_elsewhere()
-        code, (row,) = self.bdm('show', self.alpha)
-        self.assertEqual(
-            (ExitCode.FINDINGS, 'operation-in-flight', False,
-             'keeps it, and ' + facts.WITHOUT_DISK),
-            (code, row['Verdict'], row['Connects'], row['Hard Reboot']))
-        self.assertIn('comes back without the disk',
-                      self.bdm('show', self.alpha, form='table')[1])
-
     def test_what_is_left_out_elsewhere(self) -> None:
         """The audit and the command that reboots say it, too."""
         self.reserve_elsewhere()

@@ -60,15 +60,6 @@ class RequestsTest(ClientCase):
         self.assertIsNotNone(configured.cinder(Budget()).volume(self.disk))
         self.assertEqual(['volume 3.44'], self.headers())
 
-    def test_requests_are_counted_together(self) -> None:
-        budget = Budget(2)
-        both = self.client()
-        both.nova(budget).server(self.alpha)
-        cinder = both.cinder(budget)
-        cinder.volume(self.disk)
-        self.assertRaises(errors.OverBudget, cinder.volume, self.disk)
-        self.assertEqual({'Nova': 1, 'Cinder': 1}, dict(budget.made))
-
 
 class RateTest(ClientCase):
 
