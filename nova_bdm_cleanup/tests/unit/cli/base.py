@@ -78,6 +78,14 @@ class CommandTest(TestCase):
             entry.finish(end, {})
         return entry.id
 
+    def write(self, text, name='nova.conf'):
+        """A file below the home directory; returns its path."""
+        path = os.path.join(self.home, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'w') as file:
+            file.write(text)
+        return path
+
     def call(self, *words):
         """Run the command; returns exit code, output, errors."""
         out, err = io.StringIO(), io.StringIO()

@@ -57,70 +57,56 @@ class MainTest(base.CommandTest):
                        self.path])
         self.assertIn('Traceback', err.getvalue())
 
+    def process(self, *words, program=('-m', 'nova_bdm_cleanup.cli.main'),
+                **more):
+        """Run the command in a process; returns its code, errors, output."""
+        root = os.path.dirname(os.path.dirname(nova_bdm_cleanup.__file__))
+        run = subprocess.run(
+            [sys.executable, *program, *words],
+            stderr=subprocess.PIPE, text=True, cwd=self.home,
+            env=dict(os.environ, PYTHONPATH=root, LC_ALL='C', PYTHONUTF8='0',
+                     PYTHONCOERCECLOCALE='0'),
+            **{'stdout': subprocess.PIPE, **more})
+        return run.returncode, run.stderr, run.stdout
+
     def test_as_a_process(self):
         entry = self.record(base.removal(1, tag='t\u00e4g\x1b\udc80'),
                             done=[1])
-        root = os.path.dirname(os.path.dirname(nova_bdm_cleanup.__file__))
-        command = [sys.executable, '-m', 'nova_bdm_cleanup.cli.main',
-                   'journal', 'undo', '--journal', self.path, entry]
-        run = subprocess.run(
-            command, capture_output=True, text=True, cwd=self.home,
-            env=dict(os.environ, PYTHONPATH=root, LC_ALL='C', PYTHONUTF8='0',
-                     PYTHONCOERCECLOCALE='0'))
-        self.assertEqual((0, ''), (run.returncode, run.stderr))
-        self.assertIn('\\x1b', run.stdout)
-        # A reader that has seen enough.
-        reader, writer = os.pipe()
-        os.close(reader)
-        run = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE,
-                             text=True, env=dict(os.environ, PYTHONPATH=root))
-        os.close(writer)
-        self.assertEqual((0, ''), (run.returncode, run.stderr))
-
-    def test_a_reader_that_has_seen_enough_changes_no_code(self):
-        root = os.path.dirname(os.path.dirname(nova_bdm_cleanup.__file__))
-        reader, writer = os.pipe()
-        os.close(reader)
-        run = subprocess.run(
-            [sys.executable, '-m', 'nova_bdm_cleanup.cli.main', 'status'],
-            stdout=writer, stderr=subprocess.PIPE, text=True, cwd=self.home,
-            env=dict(os.environ, PYTHONPATH=root))
-        os.close(writer)
-        self.assertEqual((1, ''), (run.returncode, run.stderr))
+        words = 'journal', 'undo', '--journal', self.path, entry
+        code, errors, output = self.process(*words)
+        self.assertEqual((0, ''), (code, errors))
+        self.assertIn('\\x1b', output)
+        # A reader that has seen enough changes no code.
+        for code, again in ((0, words), (1, ('status',))):
+            reader, writer = os.pipe()
+            os.close(reader)
+            self.assertEqual((code, '', None),
+                             self.process(*again, stdout=writer))
+            os.close(writer)
 
     def test_needs_neither_nova_nor_a_cloud_library(self):
         self.record(base.removal(1), done=[1])
-        root = os.path.dirname(os.path.dirname(nova_bdm_cleanup.__file__))
-        run = subprocess.run(
-            [sys.executable, '-c',
-             'import sys\n'
-             'from nova_bdm_cleanup.cli import main\n'
-             'main.main(sys.argv[1:])\n'
-             'print(sorted({m.partition(".")[0] for m in sys.modules}\n'
-             '      & {"nova", "openstack"}))',
-             'journal', 'list', '--journal', self.path],
-            capture_output=True, text=True, check=True,
-            env=dict(os.environ, PYTHONPATH=root))
-        self.assertEqual('[]', run.stdout.splitlines()[-1])
+        program = (
+            'import sys\n'
+            'from nova_bdm_cleanup.cli import main\n'
+            'main.main(sys.argv[1:])\n'
+            'print(sorted({m.partition(".")[0] for m in sys.modules}\n'
+            '      & {"nova", "openstack"}))')
+        code, _, output = self.process(
+            'journal', 'list', '--journal', self.path,
+            program=('-c', program))
+        self.assertEqual((0, '[]'), (code, output.splitlines()[-1]))
 
 
 class ConfigurationTest(base.CommandTest):
 
-    def nova_conf(self, text, name='nova.conf'):
-        path = os.path.join(self.home, name)
-        with open(path, 'w') as file:
-            file.write(text)
-        return path
-
     def test_state_path_of_nova_conf(self):
         entry = self.record(base.removal(1))
-        state = os.path.join(self.home, 'state')
-        os.mkdir(state)
-        os.mkdir(os.path.join(state, 'bdm-cleanup'), 0o700)
+        os.mkdir(os.path.join(self.home, 'bdm-cleanup'), 0o700)
         os.rename(self.path, os.path.join(
-            state, 'bdm-cleanup', 'store.sqlite'))
-        option = ('--config-file', self.nova_conf(
-            '[DEFAULT]\nstate_path = %s\n' % state))
+            self.home, 'bdm-cleanup', 'store.sqlite'))
+        option = ('--config-file', self.write(
+            '[DEFAULT]\nstate_path = %s\n' % self.home))
         for words in ((*option, 'journal', 'list'),
                       ('journal', 'list', *option)):
             code, out, err = self.call(*words)
@@ -129,48 +115,42 @@ class ConfigurationTest(base.CommandTest):
 
     def test_later_file_and_directory_win(self):
         self.record(base.removal(1))
-        wrong = self.nova_conf('[bdm_cleanup]\nstore = /nowhere/s\n')
-        right = '[bdm_cleanup]\nstore = %s\n' % self.path
-        self.assertEqual(1, self.call(
-            'journal', 'list', '--config-file', wrong)[0])
-        self.assertEqual(0, self.call(
-            'journal', 'list', '--config-file', wrong, '--config-file',
-            self.nova_conf(right, 'b.conf'))[0])
-        os.mkdir(os.path.join(self.home, 'nova.conf.d'))
-        self.nova_conf(right, 'nova.conf.d/b.conf')
-        self.assertEqual(0, self.call(
-            'journal', 'list', '--config-file', wrong, '--config-dir',
-            os.path.join(self.home, 'nova.conf.d'))[0])
+        wrong = '--config-file', self.write(
+            '[bdm_cleanup]\nstore = /nowhere/s\n')
+        right = self.write('[bdm_cleanup]\nstore = %s\n' % self.path,
+                           'nova.conf.d/b.conf')
+        for code, words in (
+                (1, ()), (0, ('--config-file', right)),
+                (0, ('--config-dir', os.path.dirname(right)))):
+            self.assertEqual(
+                code, self.call('journal', 'list', *wrong, *words)[0], words)
 
     def test_found_where_nova_compute_looks(self):
         self.record(base.removal(1))
-        os.mkdir(os.path.join(self.home, '.nova'))
-        self.nova_conf('[DEFAULT]\n', '.nova/nova.conf')
-        self.nova_conf('[bdm_cleanup]\nstore = %s\n' % self.path,
-                       '.nova/nova-compute.conf')
+        self.write('[DEFAULT]\n', '.nova/nova.conf')
+        self.write('[bdm_cleanup]\nstore = %s\n' % self.path,
+                   '.nova/nova-compute.conf')
         self.assertEqual(0, self.call('journal', 'list')[0])
 
     def test_default_state_path(self):
-        empty = self.nova_conf('')
-        with mock.patch('importlib.util.find_spec', autospec=True,
-                        return_value=None):
-            code, out, err = self.call('--config-file', empty, 'journal',
-                                       'list')
-        self.assertEqual((1, ''), (code, out))
-        self.assertIn('/var/lib/nova/bdm-cleanup/store.sqlite', err)
-        spec = argparse.Namespace(origin='/opt/python/nova/__init__.py')
-        with mock.patch('importlib.util.find_spec', autospec=True,
-                        return_value=spec):
-            err = self.call('--config-file', empty, 'journal', 'list')[2]
-        self.assertIn('/opt/python/bdm-cleanup/store.sqlite', err)
+        for spec, path in (
+                (None, '/var/lib/nova'),
+                (argparse.Namespace(origin='/opt/python/nova/__init__.py'),
+                 '/opt/python')):
+            with mock.patch('importlib.util.find_spec', autospec=True,
+                            return_value=spec):
+                code, out, err = self.call(
+                    '--config-file', self.write(''), 'journal', 'list')
+            self.assertEqual((1, ''), (code, out))
+            self.assertIn(path + '/bdm-cleanup/store.sqlite', err)
 
     def test_bad_configuration(self):
         for words, hint in (
                 (('--config-file', '/nowhere/nova.conf'), '/nowhere'),
                 (('--config-dir', '/nowhere'), '/nowhere'),
-                (('--config-file', self.nova_conf('nonsense\n', 'a.conf')),
+                (('--config-file', self.write('nonsense\n', 'a.conf')),
                  'a.conf'),
-                (('--config-file', self.nova_conf(
+                (('--config-file', self.write(
                     '[bdm_cleanup]\nstore = $nonsense/s\n', 'b.conf')),
                  'nonsense')):
             code, out, err = self.call('journal', 'list', *words)

@@ -86,10 +86,8 @@ class StatusCommandTest(base.CommandTest):
 
     def setUp(self):
         super().setUp()
-        self.config = os.path.join(self.home, 'nova.conf')
-        with open(self.config, 'w') as file:
-            file.write('[DEFAULT]\nhost = compute1\n[bdm_cleanup]\n'
-                       'store = %s\n' % self.path)
+        self.config = self.write('[DEFAULT]\nhost = compute1\n[bdm_cleanup]'
+                                 '\nstore = %s\n' % self.path)
 
     def watch(self, host='compute1'):
         return Watch(self.path, base.MIB4, host)
@@ -331,18 +329,8 @@ class StatusCommandTest(base.CommandTest):
                 'process', 'last_round', 'next_round', 'findings', 'open',
                 'removals_last_hour')))
 
-
-class HostTest(base.CommandTest):
-    """The name under which Nova knows the nova-compute."""
-
-    def host(self, *lines):
-        path = os.path.join(self.home, 'nova.conf')
-        with open(path, 'w') as file:
-            file.write('\n'.join(['[DEFAULT]', *lines, '[bdm_cleanup]',
-                                  'store = ' + self.path, '']))
-        _, out, _ = self.call('status', '--config-file', path)
-        return out.splitlines()[0].split()[1]
-
-    def test_host(self):
-        self.assertEqual(socket.gethostname(), self.host())
-        self.assertEqual('compute1', self.host('host = compute1'))
+    def test_the_name_of_the_host_where_none_is_set(self):
+        config = self.write('[bdm_cleanup]\nstore = %s\n' % self.path, 'a')
+        self.assertEqual(
+            ['Host', socket.gethostname()],
+            self.call('status', '--config-file', config)[1].split()[:2])

@@ -48,12 +48,17 @@ class UndoTest(base.CommandTest):
         entry = self.record(
             base.removal(1, tag='-a b\'$(x)', delete_on_termination=True),
             done=[1])
-        code, out, err = self.journal('undo', entry)
+        [words] = commands(self.journal('undo', entry)[1])
+        self.assertEqual(['openstack', '--os-compute-api-version', '2.79',
+                          'server', 'add', 'volume'], words[:6])
+        # As the openstack command understands it.
+        args = server.AddServerVolume(
+            mock.Mock(), argparse.Namespace()).get_parser('x').parse_args(
+            words[6:])
         self.assertEqual(
-            [['openstack', '--os-compute-api-version', '2.79', 'server', 'add',
-              'volume', '--device=/dev/vdb', "--tag=-a b'$(x)",
-              '--enable-delete-on-termination', base.SERVER, base.volume(1)]],
-            commands(out))
+            (base.SERVER, base.volume(1), '/dev/vdb', "-a b'$(x)", True),
+            (args.server, args.volume, args.device, args.tag,
+             args.enable_delete_on_termination))
 
     def test_a_shell_understands_every_tag(self):
         for tag in ('plain', "it's", '$HOME `id` "x"\\', '\x1b[2J\n\t\\\'',
@@ -109,8 +114,7 @@ class UndoTest(base.CommandTest):
             base.removal(1, device_name='/dev/vdaa'), base.removal(2),
             base.removal(3), done=[3, 2, 1])
         self.assertEqual([base.volume(2), base.volume(3), base.volume(1)],
-                         [c[-1] for c in commands(
-                             self.journal('undo', entry)[1])])
+                         self.undone(entry)[1])
 
     def test_what_cannot_be_asked_for(self):
         entry = self.record(base.removal(1, boot_index=1, device_type='lun'),
@@ -120,106 +124,63 @@ class UndoTest(base.CommandTest):
                       out)
         self.assertIn('# It will not get back its device type lun', out)
 
-    def test_volume_that_did_not_exist(self):
-        entry = self.record(base.removal(1, 'volume-missing'), base.removal(2),
-                            done=[1, 2])
-        code, out, err = self.journal('undo', entry)
-        self.assertEqual(0, code)
-        self.assertEqual([base.volume(2)], [c[-1] for c in commands(out)])
-        self.assertIn('did not exist in Cinder', out)
-        # Cinder may have been wrong: a name given is a name meant.
-        out = self.journal('undo', entry, '--volume', base.volume(1))[1]
-        self.assertEqual([base.volume(1)], [c[-1] for c in commands(out)])
+    def undone(self, entry, *volumes):
+        """The exit code, the volumes that are attached, and what is said."""
+        code, out, err = self.journal('undo', entry, *(
+            word for volume in volumes for word in ('--volume', volume)))
+        return code, [words[-1] for words in commands(out)], out + err
 
-    def test_mapping_too_many(self):
-        entry = self.record(base.removal(1, reason='duplicate-mapping'),
-                            done=[1])
-        code, out, err = self.journal('undo', entry)
-        self.assertEqual((1, []), (code, commands(out)))
-        self.assertIn('the server has volume %s by another mapping'
-                      % base.volume(1), out)
+    def test_what_is_undone(self):
+        one, two, three = map(base.volume, (1, 2, 3))
+        missing = base.removal(1, 'volume-missing'), base.removal(2)
+        elsewhere = base.removal(1, 'attached-elsewhere')
+        unfinished = base.removal(1), base.removal(2)
+        kept = base.removal(1), base.stale(2)
+        perhaps = *unfinished, base.removal(3)
+        for actions, end, volumes, code, attached, said in (
+                (missing, {'done': [1, 2]}, (), 0, [two],
+                 'did not exist in Cinder'),
+                # It may have been wrong: a name given is a name meant.
+                (missing, {'done': [1, 2]}, (one,), 0, [one], ''),
+                ([base.removal(1, 'duplicate-mapping')], {'done': [1]}, (),
+                 1, [], 'the server has volume %s by another mapping' % one),
+                # Cinder would attach a multiattach volume to this one, too.
+                ([elsewhere, base.removal(2)], {'done': [1, 2]}, (), 0, [two],
+                 '# Nothing to undo: volume %s was attached to another server'
+                 % one),
+                ([elsewhere], {'done': [1]}, (), 1, [], 'Nothing to undo'),
+                ([elsewhere], {'done': [1]}, (one,), 2, [], one),
+                ([base.stale(1)], {'done': [1]}, (), 1, [],
+                 'attachment att-1 of volume %s was deleted as stale' % one),
+                (kept, {'end': 'nothing'}, (), 1, [],
+                 'Not removed, nothing to undo: volume %s' % one),
+                (kept, {'end': 'nothing'}, (one,), 2, [], one),
+                (unfinished, {'done': [1], 'end': None}, (), 0, [one],
+                 'Not without --volume %s' % two),
+                (unfinished, {'done': [1], 'end': None}, (two,), 0, [two], ''),
+                # Only the conductor's answer may have been lost.
+                (perhaps, {'done': [1], 'failed': [2], 'end': 'partly'}, (),
+                 0, [one], 'Not without --volume %s: deleting' % two),
+                (perhaps, {'done': [1], 'failed': [2], 'end': 'partly'}, (),
+                 0, [one], 'Not removed, nothing to undo: volume %s' % three),
+                (perhaps, {'done': [1], 'failed': [2], 'end': 'partly'},
+                 (two,), 0, [two], ''),
+                (perhaps, {'done': [1, 2, 3]}, (three, one), 0, [one, three],
+                 ''),
+                (perhaps, {'done': [1, 2, 3]}, ('other',), 2, [],
+                 'no mapping of volume other')):
+            entry = self.record(*actions, **end)
+            row = actions, end, volumes
+            found = self.undone(entry, *volumes)
+            self.assertEqual((code, attached), found[:2], row)
+            self.assertIn(said, found[2], row)
 
-    def test_volume_that_another_server_has(self):
-        """Cinder would attach a multiattach volume to this one, too."""
-        entry = self.record(base.removal(1, reason='attached-elsewhere'),
-                            base.removal(2), done=[1, 2])
-        code, out, err = self.journal('undo', entry)
-        self.assertEqual((0, [base.volume(2)]),
-                         (code, [c[-1] for c in commands(out)]))
-        self.assertIn('# Nothing to undo: volume %s was attached to another '
-                      'server' % base.volume(1), out)
-        entry = self.record(base.removal(1, reason='attached-elsewhere'),
-                            done=[1])
-        code, out, err = self.journal('undo', entry)
-        self.assertEqual((1, []), (code, commands(out)))
-        self.assertIn('# Nothing to undo: volume', out)
-        code, out, err = self.journal(
-            'undo', entry, '--volume', base.volume(1))
-        self.assertEqual((2, ''), (code, out))
+    def test_an_attachment_that_is_still_there_is_not_told(self):
+        entry = self.record(base.stale(2), end='nothing')
+        self.assertNotIn('att-2', self.undone(entry)[2])
 
-    def test_stale_attachment(self):
-        entry = self.record(base.stale(1), done=[1])
-        code, out, err = self.journal('undo', entry)
-        self.assertEqual((1, []), (code, commands(out)))
-        self.assertIn('attachment att-1 of volume %s was deleted as stale'
-                      % base.volume(1), out)
-
-    def test_not_removed_in_the_end(self):
-        entry = self.record(base.removal(1), base.stale(2), end='nothing')
-        code, out, err = self.journal('undo', entry)
-        self.assertEqual((1, []), (code, commands(out)))
-        self.assertIn('Not removed, nothing to undo: volume %s'
-                      % base.volume(1), out)
-        self.assertNotIn('att-2', out)
-        code, out, err = self.journal(
-            'undo', entry, '--volume', base.volume(1))
-        self.assertEqual((2, ''), (code, out))
-
-    def test_interrupted(self):
-        entry = self.record(base.removal(1), base.removal(2), done=[1],
-                            end=None)
-        code, out, err = self.journal('undo', entry)
-        self.assertEqual([base.volume(1)], [c[-1] for c in commands(out)])
-        self.assertIn('Not without --volume %s' % base.volume(2), out)
-        out = self.journal('undo', entry, '--volume', base.volume(2))[1]
-        self.assertEqual([base.volume(2)], [c[-1] for c in commands(out)])
-
-    def test_deleted_perhaps(self):
-        # Only the conductor's answer may have been lost.
-        entry = self.record(base.removal(1), base.removal(2),
-                            base.removal(3), done=[1], failed=[2],
-                            end='partly')
-        code, out, err = self.journal('undo', entry)
-        self.assertEqual([base.volume(1)], [c[-1] for c in commands(out)])
-        self.assertIn('Not without --volume %s: deleting' % base.volume(2),
-                      out)
-        self.assertIn('Not removed, nothing to undo: volume %s'
-                      % base.volume(3), out)
-        out = self.journal('undo', entry, '--volume', base.volume(2))[1]
-        self.assertEqual([base.volume(2)], [c[-1] for c in commands(out)])
-
-    def test_only_some(self):
-        entry = self.record(base.removal(1), base.removal(2), base.removal(3),
-                            done=[1, 2, 3])
-        out = self.journal('undo', entry, '--volume', base.volume(3),
-                           '--volume', base.volume(1))[1]
-        self.assertEqual([base.volume(1), base.volume(3)],
-                         [c[-1] for c in commands(out)])
-        out = self.journal('undo', entry.upper(), '--volume', '{%s}' %
-                           base.volume(2).replace('-', '').upper())[1]
-        self.assertEqual([base.volume(2)], [c[-1] for c in commands(out)])
-        code, out, err = self.journal('undo', entry, '--volume', 'other')
-        self.assertEqual((2, ''), (code, out))
-        self.assertIn('no mapping of volume other', err)
-
-    def test_the_openstack_command_knows_the_options(self):
-        entry = self.record(
-            base.removal(1, tag='-t', delete_on_termination=True), done=[1])
-        [words] = commands(self.journal('undo', entry)[1])
-        parser = server.AddServerVolume(
-            mock.Mock(), argparse.Namespace()).get_parser('x')
-        args = parser.parse_args(words[6:])
-        self.assertEqual(
-            (base.SERVER, base.volume(1), '/dev/vdb', '-t', True),
-            (args.server, args.volume, args.device, args.tag,
-             args.enable_delete_on_termination))
+    def test_ids_in_any_spelling(self):
+        entry = self.record(base.removal(1), base.removal(2), done=[1, 2])
+        two = base.volume(2)
+        self.assertEqual([two], self.undone(
+            entry.upper(), '{%s}' % two.replace('-', '').upper())[1])
