@@ -76,19 +76,13 @@ class DevicesTestCase(base.TestCase):
 
 class DiskTest(DevicesTestCase):
 
-    def test_gone(self):
+    def test_until_it_is_gone(self):
         before = devices.found_for(self.info(self.disk('sdb', 5)))
         self.assertEqual({'sdb'}, set(before))
+        self.assertEqual({'sdb'}, devices.left(before))
         self.remove('sdb')
         self.assertEqual(frozenset(), devices.left(before))
-
-    def test_still_there(self):
-        before = devices.found_for(self.info(self.disk('sdb', 5)))
-        self.assertEqual({'sdb'}, devices.left(before))
-
-    def test_its_name_was_given_to_another(self):
-        before = devices.found_for(self.info(self.disk('sdb', 5)))
-        self.remove('sdb')
+        # Its name was given to another.
         self.disk('sdb', 6)
         self.assertEqual(frozenset(), devices.left(before))
 
@@ -124,15 +118,24 @@ class MapperTest(DevicesTestCase):
         self.disk('sdc', 5, 'session2')
         self.path = self.mapper('dm-3', 'mpath-3600', 'sdb', 'sdc')
 
+    def found(self, path, **data):
+        """The names of the devices of the volume."""
+        return set(devices.found_for(self.info(path, **data)))
+
+    def lose_the_paths(self):
+        for name in ('sdb', 'sdc'):
+            self.remove(name)
+
     def test_all_of_it(self):
-        before = devices.found_for(self.info(self.path))
-        self.assertEqual({'dm-3', 'sdb', 'sdc'}, devices.left(before))
+        # By the map, by a path when the map was made later, and by its
+        # address alone.
+        for path in (self.path, '/dev/sdb', None):
+            self.assertEqual({'dm-3', 'sdb', 'sdc'}, self.found(path), path)
 
     def test_a_map_that_lost_its_paths(self):
         # What os-brick leaves when it was forced and the map was held open.
         before = devices.found_for(self.info(self.path))
-        for name in ('sdb', 'sdc'):
-            self.remove(name)
+        self.lose_the_paths()
         self.assertEqual({'dm-3'}, devices.left(before))
         # And so at the next look, when nothing tells whose it was.
         again = devices.found_for(self.info(self.path))
@@ -141,31 +144,23 @@ class MapperTest(DevicesTestCase):
         self.assertEqual(frozenset(), devices.left(again))
 
     def test_a_map_that_is_found_by_its_name_only(self):
-        for name in ('sdb', 'sdc'):
-            self.remove(name)
-        self.assertEqual({'dm-3'}, set(devices.found_for(
-            self.info('/dev/gone', multipath_id='3600'))))
+        self.lose_the_paths()
+        self.assertEqual({'dm-3'},
+                         self.found('/dev/gone', multipath_id='3600'))
 
     def test_a_map_of_another_volume(self):
-        for name in ('sdb', 'sdc'):
-            self.remove(name)
+        self.lose_the_paths()
         self.disk('sdd', 6)
         other = self.mapper('dm-4', 'mpath-3700', 'sdd')
-        self.assertEqual({}, devices.found_for(self.info(other)))
+        self.assertEqual(set(), self.found(other))
 
     def test_encryption_on_top_of_it(self):
         path = self.mapper('dm-5', 'CRYPT-LUKS1-abc', 'dm-3')
-        before = devices.found_for(self.info(path))
-        self.assertEqual({'dm-5', 'dm-3', 'sdb', 'sdc'}, set(before))
-
-    def test_encryption_that_lost_all_of_it(self):
-        path = self.mapper('dm-5', 'CRYPT-LUKS2-abc', 'dm-3')
-        for name in ('sdb', 'sdc'):
-            self.remove(name)
-        self.assertEqual({'dm-5', 'dm-3'},
-                         set(devices.found_for(self.info(path))))
+        self.assertEqual({'dm-5', 'dm-3', 'sdb', 'sdc'}, self.found(path))
+        self.lose_the_paths()
+        self.assertEqual({'dm-5', 'dm-3'}, self.found(path))
         self.remove('dm-3')
-        self.assertEqual({'dm-5'}, set(devices.found_for(self.info(path))))
+        self.assertEqual({'dm-5'}, self.found(path))
 
     def test_encryption_that_lost_a_disk_whose_name_is_anothers(self):
         path = self.mapper('dm-5', 'CRYPT-LUKS2-abc', 'sdb')
@@ -175,29 +170,19 @@ class MapperTest(DevicesTestCase):
         for name in ('dm-3', 'sdb', 'sdc'):
             self.remove(name)
         self.disk('sdb', 6)
-        self.assertEqual({'dm-5'}, set(devices.found_for(self.info(path))))
+        self.assertEqual({'dm-5'}, self.found(path))
 
     def test_a_path_at_a_target_that_is_not_named(self):
         # A discovery has found it when the volume was connected.
         self.disk('sdd', 5, 'session3', 'iqn.other')
         self.mapper('dm-3', 'mpath-3600', 'sdd')
-        self.assertEqual({'dm-3', 'sdb', 'sdc', 'sdd'},
-                         set(devices.found_for(self.info('/dev/sdb'))))
-
-    def test_a_map_that_was_made_later(self):
-        before = devices.found_for(self.info('/dev/sdb'))
-        self.assertIn('dm-3', before)
-
-    def test_by_its_address_alone(self):
-        self.assertEqual({'dm-3', 'sdb', 'sdc'},
-                         set(devices.found_for(self.info(None))))
+        self.assertEqual({'dm-3', 'sdb', 'sdc', 'sdd'}, self.found('/dev/sdb'))
 
     def test_what_else_is_made_of_it(self):
         # Whatever uses disks of several volumes is not one of them.
         self.disk('sdd', 6)
         self.mapper('dm-7', 'LVM-abc', 'dm-3', 'sdd')
-        self.assertEqual({'dm-7', 'dm-3', 'sdb', 'sdc'},
-                         set(devices.found_for(self.info(self.path))))
+        self.assertEqual({'dm-7', 'dm-3', 'sdb', 'sdc'}, self.found(self.path))
 
 
 class AdviceTest(base.TestCase):

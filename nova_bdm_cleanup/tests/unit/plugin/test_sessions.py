@@ -7,12 +7,16 @@ import os
 
 import fixtures
 from hypothesis import given, strategies as st
+import testscenarios
 
 from nova_bdm_cleanup.plugin import devices, sessions
 from nova_bdm_cleanup.tests.unit.plugin import test_devices
 
+load_tests = testscenarios.load_tests_apply_scenarios
+
 IQN = test_devices.IQN
 PORTAL = '192.0.2.1:3260'
+SECOND = '192.0.2.2:3260'
 OTHER = 'iqn.2010-10.org.openstack:neighbour'
 
 
@@ -46,84 +50,59 @@ class SessionsTestCase(test_devices.DevicesTestCase):
                         data['target_luns']))
 
 
-class NothingHereTest(SessionsTestCase):
+class TargetsTest(SessionsTestCase):
+    """The targets that os-brick gets, by the sessions of the host."""
 
-    def test_no_session_of_it(self):
-        self.session(1, OTHER)
-        self.disk('sdb', 5, target=OTHER)
-        self.assertIsNone(self.told(self.info('/dev/sdb')))
+    _TWO = {'target_portals': [PORTAL, SECOND],
+            'target_iqns': [IQN, IQN + '2'], 'target_luns': [5, 6]}
 
-    def test_no_session_at_all(self):
-        self.assertIsNone(self.told(self.info('/dev/sdb')))
+    scenarios = [(name, {'there': there, 'data': data, 'expected': expected})
+                 for name, there, data, expected in (
+        ('no session', {}, {}, None),
+        ('no session of it', {1: (OTHER,)}, {}, None),
+        ('none of its paths', {1: (OTHER,)}, _TWO, None),
+        ('its only session', {1: (OTHER,), 2: ()}, {}, [(PORTAL, IQN, 5)]),
+        ('one of two paths', {3: (IQN + '2', SECOND)}, _TWO,
+         [(SECOND, IQN + '2', 6)]),
+        ('both paths', {1: (), 3: (IQN + '2', SECOND)}, _TWO,
+         [(PORTAL, IQN, 5), (SECOND, IQN + '2', 6)]),
+        ('one unit for all targets', {1: ()},
+         {'target_portals': [PORTAL], 'target_iqns': [IQN]},
+         [(PORTAL, IQN, 5)]),
+        ('a portal that a discovery has found',
+         {1: (), 2: (IQN, SECOND)}, {},
+         [(PORTAL, IQN, 5), (SECOND, IQN, 5)]),
+        # os-brick compares the name with what iscsiadm prints.
+        ('another spelling of the target', {1: ()},
+         {'target_iqn': IQN.upper()}, [(PORTAL, IQN, 5)]),
+        ('ipv6', {1: (IQN, '[2001:db8::1]:3260')}, {},
+         [('[2001:db8::1]:3260', IQN, 5)]),
+        ('a session that does not tell its portal', {1: (IQN, None)}, {},
+         [(PORTAL, IQN, 5)]))]
 
-    def test_every_path_is_gone(self):
-        self.session(1, OTHER)
-        self.assertIsNone(self.told(self.info(
-            target_iqns=[IQN, IQN + '2'], target_luns=[5, 6],
-            target_portals=[PORTAL, PORTAL])))
+    def test_targets(self):
+        for number, session in self.there.items():
+            self.session(number, *session)
+        # A session may be left whose disk is gone already.
+        self.assertEqual(self.expected, self.told(self.info(**self.data)))
+        for number, session in self.there.items():
+            self.disk('sd%d' % number, 5, 'session%d' % number, *session[:1])
+        self.assertEqual(self.expected, self.told(
+            self.info('/dev/sd1', **self.data)))
 
 
 class NarrowedTest(SessionsTestCase):
 
-    def test_its_only_session(self):
-        self.session(1, OTHER)
-        self.session(2)
-        self.disk('sda', 5, 'session1', OTHER)
-        self.disk('sdb', 5, 'session2')
-        self.assertEqual([(PORTAL, IQN, 5)], self.told(self.info('/dev/sdb')))
-
-    def test_a_session_without_the_disk(self):
-        # It was killed between the removal of the disk and the logout.
-        self.session(1)
-        self.assertEqual([(PORTAL, IQN, 5)], self.told(self.info('/dev/sdb')))
-
-    def test_one_of_two_paths(self):
-        second = '192.0.2.2:3260'
-        info = self.info(target_portals=[PORTAL, second],
-                         target_iqns=[IQN, IQN + '2'], target_luns=[5, 6])
-        self.session(3, IQN + '2', second)
-        self.assertEqual([(second, IQN + '2', 6)], self.told(info))
-        self.session(1)
-        self.assertEqual([(PORTAL, IQN, 5), (second, IQN + '2', 6)],
-                         self.told(info))
-
-    def test_one_unit_for_all_targets(self):
-        self.session(1)
-        self.assertEqual([(PORTAL, IQN, 5)], self.told(self.info(
-            target_portals=[PORTAL], target_iqns=[IQN])))
-
-    def test_a_portal_that_a_discovery_has_found(self):
-        self.session(1)
-        self.session(2, portal='192.0.2.2:3260')
-        self.assertEqual([(PORTAL, IQN, 5), ('192.0.2.2:3260', IQN, 5)],
-                         self.told(self.info()))
-
     def test_a_target_that_a_discovery_has_found(self):
         second = IQN + ':port2'
         self.session(1)
-        self.session(2, second, '192.0.2.2:3260')
+        self.session(2, second, SECOND)
         self.disk('sdb', 5)
         self.disk('sdc', 5, 'session2', second)
         self.assertEqual([(PORTAL, IQN, 5)], self.told(self.info()))
         self.mapper('dm-3', 'mpath-3600', 'sdb', 'sdc')
-        self.assertEqual(
-            [(PORTAL, IQN, 5), ('192.0.2.2:3260', second, 5)],
-            self.told(self.info()))
-
-    def test_another_spelling_of_the_target(self):
-        # os-brick compares the name with what iscsiadm prints.
-        self.session(1)
-        self.assertEqual([(PORTAL, IQN, 5)],
-                         self.told(self.info(target_iqn=IQN.upper())))
-
-    def test_ipv6(self):
-        self.session(1, portal='[2001:db8::1]:3260')
-        self.assertEqual([('[2001:db8::1]:3260', IQN, 5)],
+        self.assertEqual([(PORTAL, IQN, 5), (SECOND, second, 5)],
                          self.told(self.info()))
-
-    def test_a_session_that_does_not_tell_its_portal(self):
-        self.session(1, portal=None)
-        self.assertEqual([(PORTAL, IQN, 5)], self.told(self.info()))
 
     def test_iser(self):
         self.session(1, OTHER)
@@ -160,15 +139,11 @@ class PathTest(SessionsTestCase):
         self.disk('sdb', 5)
         self.disk('sdc', 5, 'session2', OTHER)
 
-    def test_its_own(self):
-        self.assertEqual('/dev/sdb', self.path('/dev/sdb'))
-
-    def test_of_another(self):
-        self.assertIsNone(self.path('/dev/sdc'))
-
-    def test_of_nobody(self):
-        self.assertEqual('/dev/sdx', self.path('/dev/sdx'))
-        self.assertIsNone(self.path(None))
+    def test_whose_it_is(self):
+        for path, expected in (
+                ('/dev/sdb', '/dev/sdb'), ('/dev/sdx', '/dev/sdx'),
+                ('/dev/sdc', None), (None, None)):
+            self.assertEqual(expected, self.path(path), path)
 
     def test_a_link(self):
         link = os.path.join(self.root, 'os-brick+dev+sdb')
@@ -185,17 +160,14 @@ class AsBeforeTest(SessionsTestCase):
     def check(self, info):
         self.assertEqual(info, sessions.narrowed(info, frozenset()))
 
-    def test_other_kinds(self):
-        self.check(dict(self.info(), driver_volume_type='fibre_channel'))
-        self.check({'driver_volume_type': 'rbd', 'data': {'name': 'a/b'}})
-
-    def test_no_data(self):
-        self.check({'driver_volume_type': 'iscsi'})
-
-    def test_no_target(self):
-        info = self.info()
-        del info['data']['target_iqn']
-        self.check(info)
+    def test_what_cannot_be_judged(self):
+        without = self.info()
+        del without['data']['target_iqn']
+        for info in (
+                dict(self.info(), driver_volume_type='fibre_channel'),
+                {'driver_volume_type': 'rbd', 'data': {'name': 'a/b'}},
+                {'driver_volume_type': 'iscsi'}, without):
+            self.check(info)
 
     def test_no_sysfs(self):
         self.useFixture(fixtures.MockPatchObject(
@@ -204,7 +176,7 @@ class AsBeforeTest(SessionsTestCase):
 
 
 NAMES = st.sampled_from([IQN, IQN.upper(), OTHER, 'iqn.third'])
-PORTALS = st.sampled_from([PORTAL, '192.0.2.2:3260', '[2001:db8::1]:3260'])
+PORTALS = st.sampled_from([PORTAL, SECOND, '[2001:db8::1]:3260'])
 UNITS = st.integers(0, 2)
 
 
