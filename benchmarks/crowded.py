@@ -19,7 +19,7 @@ from typing import Any
 from oslo_config import cfg
 
 from benchmarks import report
-from nova_bdm_cleanup.plugin import presence
+from nova_bdm_cleanup.plugin import startup
 from nova_bdm_cleanup.plugin.watching import Watcher
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud.server import Disk, Server
@@ -51,7 +51,7 @@ class Host:
         moments = itertools.count(time.time(), _INTERVAL)
         self._watcher = Watcher(
             cloud.nova.computes['compute1'].manager,
-            presence.record(cfg.CONF, []),
+            startup.record(cfg.CONF, []),
             False, lambda: next(moments))
 
     def _server(self) -> Server:

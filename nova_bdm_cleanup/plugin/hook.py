@@ -22,7 +22,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.plugin import boot, cleaning, fit, options, presence
+from nova_bdm_cleanup.plugin import boot, cleaning, fit, options, startup
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ def _begin(manager: Any) -> float:
         # perhaps wrong by now.
         settings = options.settings(CONF)
         seconds = settings.host_boot_timeout
-        process = presence.record(CONF, _names)
+        process = startup.record(CONF, _names)
         if settings.watches:
             from nova_bdm_cleanup.plugin import watching
 

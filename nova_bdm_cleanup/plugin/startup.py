@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import os
+import time
 from typing import Any
 
 from oslo_config import cfg
@@ -14,6 +16,7 @@ from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.processes import Process, Processes
 
 LOG = logging.getLogger(__name__)
 
@@ -95,9 +98,7 @@ def _refuse(conf: cfg.ConfigOpts, text: str) -> None:
 def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
     """What has been said once in the log is asked for later."""
     try:
-        from nova_bdm_cleanup.plugin import presence
-
-        process = presence.record(conf, (), problem)
+        process = record(conf, (), problem)
         if conf[GROUP].metrics_file:
             from nova_bdm_cleanup.plugin import telling
 
@@ -105,6 +106,37 @@ def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
     except Exception:
         # Perhaps the very options that are needed for it are wrong.
         LOG.debug('bdm-cleanup: the refusal is not recorded', exc_info=True)
+
+
+def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
+           problem: str = '') -> Process:
+    """Say in the store that the plugin is in this process, or was refused.
+
+    For ``nova-bdm-cleanup status``.
+
+    :param triggers: the names of those that are installed
+    :param problem: why nothing is installed; empty: it is
+    :returns: what was recorded
+    """
+    from nova import version as nova_version
+
+    facts: dict[str, Any] = {
+        'version': VERSION,
+        'nova_version': nova_version.version_string_with_package(),
+        'triggers': ','.join(triggers)}
+    if not problem:
+        # Else they may be what is wrong.
+        facts.update((name, conf[GROUP][name]) for name in (
+            'mode', 'max_removals_per_hour', 'audit_interval',
+            'sweep_stopped'))
+    process = Process(host=conf.host, pid=os.getpid(), since=time.time(),
+                      problem=problem, facts=facts)
+    try:
+        Processes(*options.store(conf), conf.host).started(process)
+    except StoreError as exc:
+        LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not know '
+                    'of this nova-compute: %s', exc)
+    return process
 
 
 def _check_store(conf: cfg.ConfigOpts) -> None:

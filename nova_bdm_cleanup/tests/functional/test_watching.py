@@ -14,7 +14,7 @@ import fixtures
 from nova import context as nova_context
 from nova.tests.fixtures import libvirt as fake_libvirt
 
-from nova_bdm_cleanup.plugin import presence, watching
+from nova_bdm_cleanup.plugin import startup, watching
 from nova_bdm_cleanup.store.processes import Processes
 from nova_bdm_cleanup.store.watch import Watch
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
@@ -48,7 +48,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         """Begin to watch, as nova-compute does when it has started."""
         self.manager = self.cloud.nova.computes[host].manager
         self.watcher = watching.Watcher(
-            self.manager, presence.record(scenario.CONF, ['hard_reboot']),
+            self.manager, startup.record(scenario.CONF, ['hard_reboot']),
             True, lambda: self._clock)
 
     def round(self, during: Callable[[], Any] | None = None) -> list[Told]:
@@ -91,7 +91,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
     def begin_to_watch(self) -> watching.Watcher:
         """What nova-compute itself calls."""
         self.begin()
-        watching.begin(self.manager, presence.record(
+        watching.begin(self.manager, startup.record(
             scenario.CONF, ['hard_reboot']), False)
         return watching._watchers[self.manager]
 

@@ -38,7 +38,7 @@ from nova_bdm_cleanup.plugin import (
     neighbours,
     node,
     options,
-    presence,
+    startup,
     sweeping,
 )
 from nova_bdm_cleanup.tests.simulation import (
@@ -463,7 +463,7 @@ def plugged_in() -> Iterator[Stage]:
         (neighbours, 'objects', Objects), (begun, 'objects', Objects),
         (hook, '_current', Local(stage)), (boot, '_this_thread', Local(stage)),
         (nova_manager, 'ComputeManager', moving.Manager),
-        (presence, 'record', lambda *_: None),
+        (startup, 'record', lambda *_: None),
         (loglines, 'masked', _suspect(loglines.masked)),
         (hook.LOG, 'exception', _complain),
         (cleaning.LOG, 'exception', _complain),

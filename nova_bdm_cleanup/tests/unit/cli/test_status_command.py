@@ -272,13 +272,6 @@ class StatusCommandTest(base.CommandTest):
             'Plugin': VERSION, 'Nova': '34.0.0-1'}), (code, table))
         self.assertEqual(3, self.json()[0])
 
-    def test_stale(self):
-        # No round since the plugin was started, long ago.
-        self.start(since=1e9)
-        code, found = self.json()
-        self.assertEqual((4, 'stale'), (code, found['state']))
-        self.assertEqual(4, self.table()[0])
-
     def test_cannot_tell(self):
         self.start()
         with open(self.path, 'wb') as file:
