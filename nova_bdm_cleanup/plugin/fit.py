@@ -29,50 +29,46 @@ START = '_power_on'
 RESUME = '_resume_guests_state'
 BOOT = 'init_host'
 
-#: A class or module, and a function of it with its parameters.
-_Function = tuple[Any, str]
+#: Where the functions are that a line names.
+_OWNERS: Mapping[str, Any] = {owner.__name__: owner for owner in (
+    nova_manager.ComputeManager, nova_driver.ComputeDriver, LibvirtDriver,
+    LibvirtHost, LibvirtGuest, block_device.DriverVolumeBlockDevice,
+    neutron.API, nova_cinder)}
 
-#: What is called or replaced, whatever the trigger.
-_ALWAYS: Sequence[_Function] = (
-    (nova_driver.ComputeDriver,
-     'detach_volume(self, context, connection_info, instance, mountpoint, '
-     'encryption)'),
-    (nova_driver.ComputeDriver, 'get_volume_connector(self, instance)'),
-    (LibvirtDriver,
-     '_disconnect_volume(self, context, connection_info, instance, '
-     'encryption, destroy_secrets, force)'),
-    (LibvirtHost, 'delete_secret(self, usage_type, usage_id)'),
-    (block_device.DriverVolumeBlockDevice,
-     '_get_volume(context, volume_api, volume_id)'),
-    (nova_cinder,
-     'cinderclient(context, microversion, skip_version_check, check_only)'),
+#: What is called or replaced, whatever the trigger, with its parameters.
+_ALWAYS = (
+    'ComputeDriver.detach_volume(self, context, connection_info, instance, '
+    'mountpoint, encryption)',
+    'ComputeDriver.get_volume_connector(self, instance)',
+    'LibvirtDriver._disconnect_volume(self, context, connection_info, '
+    'instance, encryption, destroy_secrets, force)',
+    'Host.delete_secret(self, usage_type, usage_id)',
+    'DriverVolumeBlockDevice._get_volume(context, volume_api, volume_id)',
+    'nova.volume.cinder.cinderclient(context, microversion, '
+    'skip_version_check, check_only)',
 )
-
-_CLEANUP = (nova_manager.ComputeManager,
-            '_delete_dangling_bdms(self, context, instance, bdms)')
 
 #: Called with the mappings between the cleanup and the virt driver.
-DISKS_TAKEN = (nova_manager.ComputeManager,
-               '_get_instance_block_device_info(self, context, instance, '
-               'refresh_conn_info, bdms)')
+DISKS_TAKEN = (
+    'ComputeManager._get_instance_block_device_info(self, context, instance, '
+    'refresh_conn_info, bdms)')
 
 #: How it is found out whether a guest is off.
-_STATE: Sequence[_Function] = (
-    (nova_driver.ComputeDriver, 'get_info(self, instance, use_cache)'),
-    (LibvirtHost, 'get_guest(self, instance)'),
-    (LibvirtGuest, 'is_active(self)'),
+_STATE = (
+    'ComputeDriver.get_info(self, instance, use_cache)',
+    'Host.get_guest(self, instance)',
+    'Guest.is_active(self)',
 )
 
-_START: Sequence[_Function] = (
-    (nova_manager.ComputeManager, '_power_on(self, context, instance)'),
-    DISKS_TAKEN, *_STATE)
+_START = (
+    'ComputeManager._power_on(self, context, instance)', DISKS_TAKEN, *_STATE)
 
 
 class Needs(NamedTuple):
     """What the hooks of one trigger need of this Nova, besides."""
 
-    #: What is called or replaced.
-    functions: Sequence[_Function]
+    #: What is called or replaced, with its parameters, if they matter.
+    functions: Sequence[str]
     #: A method of the manager, and one that it has to call.
     calls: Sequence[tuple[str, str]]
     #: Those of which it has to have the task states.
@@ -82,28 +78,23 @@ class Needs(NamedTuple):
 #: Those of moves are in :mod:`moves`.
 _NEEDS: Mapping[str, Needs] = {
     triggers.HARD_REBOOT.name: Needs((
-        (nova_manager.ComputeManager,
-         '_reboot_instance(self, context, instance, block_device_info, '
-         'reboot_type)'),
-        (nova_driver.ComputeDriver,
-         'power_off(self, instance, timeout, retry_interval)'),
-        (neutron.API,
-         'get_instance_nw_info(self, context, instance, kwargs)')),
+        'ComputeManager._reboot_instance(self, context, instance, '
+        'block_device_info, reboot_type)',
+        'ComputeDriver.power_off(self, instance, timeout, retry_interval)',
+        'API.get_instance_nw_info(self, context, instance, kwargs)'),
         (), (triggers.HARD_REBOOT, triggers.SOFT_REBOOT)),
     triggers.START.name: Needs(
         _START, ((START, DISKS),), (triggers.START,)),
     # Starts have to wait for it.
     triggers.SWEEP.name: Needs((
         *_START,
-        (LibvirtGuest,
-         'get_xml_desc(self, dump_inactive, dump_sensitive, '
-         'dump_migratable)'),
-        (LibvirtGuest, 'detach_device(self, conf, persistent, live)')),
+        'Guest.get_xml_desc(self, dump_inactive, dump_sensitive, '
+        'dump_migratable)',
+        'Guest.detach_device(self, conf, persistent, live)'),
         ((START, DISKS),), (triggers.SWEEP,)),
     triggers.HOST_BOOT.name: Needs((
-        (nova_manager.ComputeManager,
-         '_resume_guests_state(self, context, instance, net_info)'),
-        DISKS_TAKEN, *_STATE),
+        'ComputeManager._resume_guests_state(self, context, instance, '
+        'net_info)', DISKS_TAKEN, *_STATE),
         ((BOOT, '_init_instance'), ('_init_instance', RESUME),
          (RESUME, DISKS)), (triggers.HOST_BOOT,)),
 }
@@ -126,7 +117,9 @@ def differences_for(name: str) -> list[str]:
         needs = moves.NEEDS[name]
     functions, calls = list(needs.functions), list(needs.calls)
     if name == triggers.HARD_REBOOT.name:
-        functions.append(_CLEANUP if has_builtin() else DISKS_TAKEN)
+        functions.append(
+            'ComputeManager._delete_dangling_bdms(self, context, instance, '
+            'bdms)' if has_builtin() else DISKS_TAKEN)
         calls.append((REBOOT, CLEANUP if has_builtin() else DISKS))
     return (_differing(functions) or [
         'ComputeManager.%s does not call %s' % call for call in calls
@@ -140,18 +133,19 @@ def has_builtin() -> bool:
     return bool(method.__module__ == nova_manager.__name__)
 
 
-def _differing(expected: Sequence[_Function]) -> list[str]:
+def _differing(expected: Sequence[str]) -> list[str]:
     found = []
-    for owner, function in expected:
-        name, _, parameters = function.rstrip(')').partition('(')
-        func = getattr(owner, name, None)
+    for function in expected:
+        path, _, parameters = function.rstrip(')').partition('(')
+        owner, _, name = path.rpartition('.')
+        func = getattr(_OWNERS[owner], name, None)
         if func is None:
-            found.append('%s.%s is missing' % (owner.__name__, name))
+            found.append('%s is missing' % path)
             continue
         actual = ', '.join(inspect.signature(func).parameters)
         if parameters and actual != parameters:
-            found.append('%s.%s takes (%s) and not (%s)' % (
-                owner.__name__, name, actual, parameters))
+            found.append('%s takes (%s) and not (%s)' % (
+                path, actual, parameters))
     return found
 
 

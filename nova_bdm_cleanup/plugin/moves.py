@@ -19,7 +19,7 @@ import threading
 from typing import Any, Callable
 
 from nova import exception, objects
-from nova.compute import manager as nova_manager, task_states, vm_states
+from nova.compute import task_states, vm_states
 import nova.conf
 from oslo_log import log as logging
 
@@ -54,8 +54,9 @@ _CHECK = 'check_can_live_migrate_source'
 _OFFLOAD = '_shelve_offload_instance'
 _EVACUATE = '_do_rebuild_instance'
 
-_MANAGER = nova_manager.ComputeManager
-_TERMINATED = (_MANAGER, _TERMINATE + '(self, context, instance, bdms)')
+_TERMINATED = (
+    'ComputeManager._terminate_volume_connections(self, context, instance, '
+    'bdms)')
 
 #: What the hooks need of this Nova, by the name of the trigger.
 NEEDS: Mapping[str, Needs] = {
@@ -68,16 +69,17 @@ NEEDS: Mapping[str, Needs] = {
         ((_OFFLOAD, DISKS), (_OFFLOAD, _TERMINATE)),
         (move_triggers.SHELVE,)),
     'unshelve': Needs(
-        ((_MANAGER, _PREPARE + '(self, context, instance, bdms)'),),
+        ('ComputeManager._prep_block_device(self, context, instance, bdms)',),
         (('_unshelve_instance', _PREPARE),), (move_triggers.UNSHELVE,)),
     # Every release gives it other parameters, all of them by name.
     'evacuate': Needs(
-        (DISKS_TAKEN, (_MANAGER, _REBUILD)),
+        (DISKS_TAKEN, 'ComputeManager._rebuild_default_impl'),
         ((_EVACUATE, _REBUILD), (_EVACUATE, _PREPARE),
          ('_destroy_evacuated_instances', DISKS)),
         (move_triggers.EVACUATE,)),
     'live_migration': Needs(
-        ((_MANAGER, _CHECK + '(self, ctxt, instance, dest_check_data)'),),
+        ('ComputeManager.check_can_live_migrate_source(self, ctxt, instance, '
+         'dest_check_data)',),
         (), (move_triggers.LIVE_MIGRATION,)),
     'delete': Needs((DISKS_TAKEN,), (('_shutdown_instance', DISKS),),
                     (move_triggers.DELETE,)),
