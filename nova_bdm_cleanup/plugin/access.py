@@ -18,7 +18,7 @@ import nova.conf
 from nova.volume import cinder as nova_cinder
 
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.api import Api, Budget, Send
+from nova_bdm_cleanup.openstack.api import Api, Budget
 from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import spelling
@@ -51,11 +51,8 @@ def api_of_service(context: Any, deadline: Deadline, budget: Budget) -> Api:
 
 def _api(asking: Callable[[], Any], deadline: Deadline,
          budget: Budget | None = None) -> Api:
-    def connect() -> Send:
-        send: Send = client(asking()).request
-        return send
-
-    return Api('Cinder', MICROVERSION, connect, NOVA_CONF, deadline, budget)
+    return Api('Cinder', MICROVERSION, lambda: client(asking()).request,
+               NOVA_CONF, deadline, budget)
 
 
 def context_for(context: Any, instance: Any) -> Any:

@@ -28,8 +28,6 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _replaced: dict[str, Any] = {}
-#: Of the triggers whose hooks are installed.
-_names: list[str] = []
 
 #: The mappings that what this thread carries out must not hand to the virt
 #: driver.
@@ -44,7 +42,6 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
     """
     if _replaced:
         return
-    _names[:] = names
     methods = vars(nova_manager.ComputeManager)
     # Whether Nova reads the mappings again after the cleanup.
     reads_again = False
@@ -78,7 +75,7 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
     if reads_again:
         _wrap(fit.DISKS, _without_withheld)
     if fit.BOOT in methods:
-        _wrap(fit.BOOT, _booting)
+        _wrap(fit.BOOT, functools.partial(_booting, names))
 
 
 def _wrap(name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
@@ -159,20 +156,22 @@ def _clean_before(manager: Any, context: Any, instance: Any,
             manager, context, instance, bdms, trigger)
 
 
-def _booting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _booting(names: Sequence[str],
+             original: Callable[..., Any]) -> Callable[..., Any]:
     """For the start of nova-compute, in which many servers may come back."""
 
     @functools.wraps(original)
     def init_host(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with boot.going_on(_begin(self)):
+        with boot.going_on(_begin(self, names)):
             return original(self, *args, **kwargs)
 
     return init_host
 
 
-def _begin(manager: Any) -> float:
+def _begin(manager: Any, names: Sequence[str]) -> float:
     """nova-compute starts: say so, and do by the clock what is wanted.
 
+    :param names: of the triggers whose hooks are installed
     :returns: how many seconds the cleanups of this start have
     """
     seconds: float = options.HOST_BOOT_TIMEOUT
@@ -181,7 +180,7 @@ def _begin(manager: Any) -> float:
         # perhaps wrong by now.
         settings = options.settings(CONF)
         seconds = settings.host_boot_timeout
-        process = startup.record(CONF, _names)
+        process = startup.record(CONF, names)
         if settings.watches:
             from nova_bdm_cleanup.plugin import watching
 
