@@ -735,6 +735,8 @@ class BrakeTest(RoundTestCase):
 
     def test_too_many_at_once(self):
         self.lose(0, 1, 2, 3)
+        # What does not dangle is none of them.
+        self.node.set('5-0', status='error')
         self.assertEqual([], self.swept())
         self.assertEqual([], self.swept())
         line, = self.told()
