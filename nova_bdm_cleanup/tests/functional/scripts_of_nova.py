@@ -147,9 +147,7 @@ class Model:
         self._world.resumes_guests = True
         # Nobody looks at what dangles.
         self._world.is_blind = True
-        self._cloud = movers.Cloud(self._world, *(
-            moving.Manager(self._world, host)
-            for host in (worlds.HERE, worlds.THERE)))
+        self._cloud = movers.Cloud(self._world, moving.Manager34)
         for server, volume in SERVERS.items():
             self._world.add_server(server)
             self._world.add_disk(server, volume)

@@ -75,7 +75,7 @@ class SearchTest(base.FunctionalTestCase):
         with ports.plugged_in() as stage, \
                 mock.patch.object(search, '_end', end):
             broken = {run.broken.name for run in search.schedules(
-                stage, scenario, search.Bounds((bound,)), seen)
+                stage, scenario, (bound,), seen)
                 if run.broken}
         return ends, broken
 
@@ -102,7 +102,7 @@ class SearchTest(base.FunctionalTestCase):
         """What a story says to type tells the same story."""
         with ports.plugged_in() as stage:
             run = next(run for run in search.schedules(
-                stage, PLANTED, search.Bounds((search.Bound(1, 0),)), None)
+                stage, PLANTED, (search.Bound(1, 0),), None)
                 if run.broken)
             told = story.tell(stage, PLANTED, run.choices)
             self.assertIn('broken: nothing-attached-is-lost', told)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import collections
 from collections.abc import Iterator, Sequence
-import contextlib
 import dataclasses
 import gc
 import logging
@@ -43,23 +42,19 @@ _COLLECTED = 500
 class Outcome:
     """What the search of one scenario gave."""
 
-    scenario: str
     schedules: int = 0
     #: Those that do the same as another one.
     left_out: int = 0
-    seconds: float = 0.0
     #: By the expected finding: how often.
     expected: collections.Counter[str] = dataclasses.field(
         default_factory=collections.Counter)
-    #: The first that nobody expects: the property, and the story.
-    broken: str = ''
+    #: Of the first that nobody expects.
     story: str = ''
 
 
 def _search(scenario: Scenario, runs: Iterator[search.Run],
             stage: ports.Stage) -> Outcome:
-    outcome = Outcome(scenario.name)
-    begun = time.monotonic()
+    outcome = Outcome()
     for run in runs:
         if run.is_left_out:
             outcome.left_out += 1
@@ -70,13 +65,10 @@ def _search(scenario: Scenario, runs: Iterator[search.Run],
         if run.broken is None:
             continue
         finding = known.finding_of(run.broken)
-        if finding is not None:
-            outcome.expected[finding.name] += 1
-            continue
-        outcome.broken = run.broken.name
-        outcome.story = story.tell(stage, scenario, run.choices)
-        break
-    outcome.seconds = time.monotonic() - begun
+        if finding is None:
+            outcome.story = story.tell(stage, scenario, run.choices)
+            break
+        outcome.expected[finding] += 1
     return outcome
 
 
@@ -95,32 +87,32 @@ def _bounds(scenario: Scenario) -> search.Bounds:
     """One preemption with kills and faults, and more of them without; all of
     it together only if that is asked for.
     """
-    preemptions = scenario.preemptions
-    if _arguments.preemptions is not None:
-        preemptions = _arguments.preemptions
-    mischiefs = scenario.mischiefs
-    if _arguments.mischiefs is not None:
-        mischiefs = _arguments.mischiefs
-    return search.Bounds((
-        search.Bound(min(1, preemptions), mischiefs),
-        search.Bound(preemptions, mischiefs if _arguments.together else 0)))
+    preemptions = _asked(_arguments.preemptions, scenario.preemptions)
+    mischiefs = _asked(_arguments.mischiefs, scenario.mischiefs)
+    return (search.Bound(min(1, preemptions), mischiefs),
+            search.Bound(preemptions,
+                         mischiefs if _arguments.together else 0))
+
+
+def _asked(argument: int | None, default: int) -> int:
+    return default if argument is None else argument
 
 
 def _draw(name: str) -> Outcome:
     """Random schedules of one scenario, until the time is over."""
     scenario = SCENARIOS[name]
     dice = random.Random(f'{_arguments.seed} {name}')
-    bound = search.Bounds((search.Bound(
-        4 if _arguments.preemptions is None else _arguments.preemptions,
-        1 if _arguments.mischiefs is None else _arguments.mischiefs),))
-    share = 60 * _arguments.minutes * _arguments.processes / len(
-        _arguments.scenarios)
-    with ports.plugged_in() as stage:
-        def runs() -> Iterator[search.Run]:
-            until = time.monotonic() + share
-            while time.monotonic() < until:
-                yield search.random_schedule(stage, scenario, bound, dice)
+    bounds = (search.Bound(_asked(_arguments.preemptions, 4),
+                           _asked(_arguments.mischiefs, 1)),)
+    until = time.monotonic() + (
+        60 * _arguments.minutes * _arguments.processes
+        / len(_arguments.scenarios))
 
+    def runs() -> Iterator[search.Run]:
+        while time.monotonic() < until:
+            yield search.random_schedule(stage, scenario, bounds, dice)
+
+    with ports.plugged_in() as stage:
         return _search(scenario, runs(), stage)
 
 
@@ -202,17 +194,12 @@ def _run() -> int:
     begun = time.monotonic()
     work = _exhaust if _arguments.seed is None else _draw
     done: list[Outcome] = []
-    fork = multiprocessing.get_context('fork')
-    with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(fork.Pool(
-            _arguments.processes, maxtasksperchild=1))
-        # The long ones first, so that the processes end together.
-        names = sorted(_arguments.scenarios,
-                       key=lambda n: -SCENARIOS[n].weight)
-        for outcome in pool.imap_unordered(work, names):
+    with multiprocessing.get_context('fork').Pool(
+            _arguments.processes, maxtasksperchild=1) as pool:
+        for outcome in pool.imap_unordered(work, _arguments.scenarios):
             done.append(outcome)
-            _progress(done, len(names), begun)
-            if outcome.broken:
+            _progress(done, len(_arguments.scenarios), begun)
+            if outcome.story:
                 print(outcome.story)
                 if _arguments.first:
                     break
@@ -232,15 +219,15 @@ def _progress(done: Sequence[Outcome], number: int, begun: float) -> None:
 def _sum_up(done: Sequence[Outcome], seconds: float) -> int:
     schedules = sum(o.schedules for o in done)
     left_out = sum(o.left_out for o in done)
-    broken = [o for o in done if o.broken]
+    broken = [o for o in done if o.story]
     expected: collections.Counter[str] = collections.Counter()
     for outcome in done:
         expected.update(outcome.expected)
-    for finding in known.FINDINGS:
-        if expected[finding.name]:
-            print(f'expected: {finding.name}, {expected[finding.name]} times: '
+    for name, finding in known.FINDINGS.items():
+        if expected[name]:
+            print(f'expected: {name}, {expected[name]} times: '
                   f'{finding.words}')
-    missing = [f.name for f in known.FINDINGS if not expected[f.name]]
+    missing = known.FINDINGS.keys() - expected.keys()
     # What a kill brings about is not found where there is none.
     is_whole = (_arguments.seed is None and not _arguments.first
                 and _arguments.preemptions is None
@@ -252,7 +239,8 @@ def _sum_up(done: Sequence[Outcome], seconds: float) -> int:
           f'{kind} within the bound; {left_out} more begin and then do the '
           'same as one of these')
     if is_whole and missing and not broken:
-        print('found no more, take it out of known.py: ' + ', '.join(missing))
+        print('found no more, take it out of known.py: '
+              + ', '.join(sorted(missing)))
         return 1
     print(f'{len(done) - len(broken)} passed, {len(broken)} failed')
     return 1 if broken or not schedules else 0

@@ -9,26 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 import contextlib
-import json
 from typing import Any
 
-from nova import exception
 from nova.compute import instance_actions, task_states, vm_states
 
 from nova_bdm_cleanup.plugin import sweeping
 from nova_bdm_cleanup.plugin.node import NovaNode
 from nova_bdm_cleanup.tests.simulation import cinder as model, properties
-from nova_bdm_cleanup.tests.simulation.compute import HostFailure, Manager26
+from nova_bdm_cleanup.tests.simulation.moving import Manager26
 from nova_bdm_cleanup.tests.simulation.nova import Context, Instance, RowObject
 from nova_bdm_cleanup.tests.simulation.world import (
     COMPUTE,
+    COMPUTES,
     connection,
     HERE,
-    hours_ago,
-    OTHER_COMPUTE,
-    Row,
     Server,
-    ServerAction,
     THERE,
     World,
 )
@@ -56,25 +51,22 @@ _MOVING = (*LEFT_ALONE, task_states.RESIZE_PREP, task_states.RESIZE_MIGRATING,
            task_states.RESIZE_MIGRATED, task_states.RESIZE_FINISH)
 
 
-def _takes(server: Server, *states: str) -> bool:
+def takes(server: Server, *states: str) -> bool:
     """Whether Nova's API does what the owner of a server asks for."""
     return (server.locked_by is None and server.task_state is None
             and server.vm_state in states)
 
 
-class Cloud:
-    """Nova, Cinder and those who use them.
+class Users:
+    """Those who ask Nova and Cinder for something, and what these do.
 
     :param world: the model
-    :param here: Nova on this host
-    :param there: Nova on the other one
+    :param manager: Nova's ComputeManager, of which each host has one
     """
 
-    def __init__(self, world: World, here: Manager26,
-                 there: Manager26) -> None:
+    def __init__(self, world: World, manager: type[Manager26]) -> None:
         self.world = world
-        self.manager = here
-        self._other = there
+        self.hosts = {host: manager(world, host) for host in COMPUTES}
         world.scheduler.on_kill = self._on_kill
 
     def begin(self, name: str, func: Callable[..., object], *arguments: Any,
@@ -82,29 +74,28 @@ class Cloud:
         """Somebody begins with something."""
         self.world.scheduler.spawn(name, process, lambda: func(*arguments))
 
-    def _cast(self, name: str, host: str,
-              func: Callable[[], object]) -> None:
-        """Leave something to a nova-compute; it may be starting just now."""
-        world = self.world
+    def _cast(self, name: str, host: str, method: str,
+              *arguments: Any) -> None:
+        """Leave something to a nova-compute; it may be starting just now.
+
+        :param host: none of a server that has just been shelved
+        """
+        world, host = self.world, host or THERE
 
         def carry_out() -> None:
-            world.scheduler.sees('up')
+            world.sees('up')
             if host == HERE and not world.is_up:
                 world.scheduler.wait('for nova-compute', lambda: world.is_up)
-            func()
+            getattr(self.hosts[host], method)(*arguments)
 
-        world.scheduler.spawn(
-            name, COMPUTE if host == HERE else OTHER_COMPUTE, carry_out)
-
-    def _manager(self, host: str) -> Manager26:
-        return self.manager if host == HERE else self._other
+        world.scheduler.spawn(name, COMPUTES[host], carry_out)
 
     def _instance(self, server: str) -> Instance:
         return Instance(self.world, self.world.server(server))
 
     # nova-compute
 
-    def _on_kill(self, process: str) -> None:
+    def _on_kill(self) -> None:
         """Guests live on; what the process had in memory is gone."""
         if not self.world.scheduler.was_cleaning:
             self.world.died_in_nova = True
@@ -115,17 +106,18 @@ class Cloud:
         self.begin('nova-compute, again', self.start_compute, process=COMPUTE)
 
     def start_compute(self) -> None:
-        self.manager.init_host()
-        self.world.scheduler.changes('up')
+        self.hosts[HERE].init_host()
+        self.world.changes('up')
         self.world.is_up = True
 
-    def lose_power(self) -> None:
-        """The host goes down, and comes up without guests and devices."""
-        here = self.world.hosts[HERE]
-        here.devices.clear()
-        for guest in here.guests.values():
+    def lose_power(self, host: str = HERE) -> None:
+        """A host goes down, and has no guests and devices when it is back."""
+        there = self.world.hosts[host]
+        there.devices.clear()
+        for guest in there.guests.values():
             guest.is_running = False
-        self.world.forget_memory()
+        if host == HERE:
+            self.world.forget_memory()
 
     # What users ask for
 
@@ -142,30 +134,26 @@ class Cloud:
         world.change_server(server, task_state=(
             task_states.REBOOTING if how == 'SOFT'
             else task_states.REBOOTING_HARD))
-        instance = self._instance(server)
-        self._cast(f'{how.lower()} reboot of {server}', there.host, lambda:
-                   self._manager(there.host).reboot_instance(
-                       Context(world), instance, how))
+        self._cast(f'{how.lower()} reboot of {server}', there.host,
+                   'reboot_instance', self._instance(server), how)
 
     def start(self, server: str) -> None:
         world = self.world
         world.step(f'asks to start {server}')
         there = world.server(server)
-        if not _takes(there, vm_states.STOPPED):
+        if not takes(there, vm_states.STOPPED):
             return
         world.change_server(server, task_state=task_states.POWERING_ON)
-        instance = self._instance(server)
-        self._cast(f'start of {server}', there.host, lambda: self._manager(
-            there.host).start_instance(Context(world), instance))
+        self._cast(f'start of {server}', there.host, 'start_instance',
+                   self._instance(server))
 
     def sweep(self, server: str, seen: Iterable[tuple[str, str]]) -> None:
         """What the periodic task does for one server."""
-        node = NovaNode(self.manager, Context(self.world))
+        node = NovaNode(self.hosts[HERE], Context(self.world))
         list(node.servers())
         told = set(seen)
-        actor = self.world.scheduler.current
-        assert actor is not None
-        actor.local['swept'] = {uuid for uuid, _ in told}
+        self.world.scheduler.current.local['swept'] = {
+            uuid for uuid, _ in told}
         node.sweep(server, told)
 
     def reset_task_state(self, server: str) -> None:
@@ -192,7 +180,7 @@ class Cloud:
         """``openstack server add volume``."""
         world, there = self.world, self.world.server(server)
         world.step(f'asks to attach {volume} to {server}')
-        if not _takes(there, *_ATTACHING) or self._has_rows(server, volume):
+        if not takes(there, *_ATTACHING) or self._has_rows(server, volume):
             return
         # nova-compute finds the name, while the API waits for it.
         with world.lock(server, host=there.host):
@@ -208,20 +196,9 @@ class Cloud:
             row.destroy()
             return
         row.save(attachment_id=attachment)
-        action = self._begins(server, instance_actions.ATTACH_VOLUME)
         self._cast(f'attach of {volume} to {server}', there.host,
-                   lambda: self._attach(server, row, action))
-
-    def _begins(self, server: str, kind: str) -> ServerAction:
-        world = self.world
-        action = ServerAction(world.serial(), server, kind, hours_ago(0))
-        world.scheduler.changes('actions')
-        world.actions.append(action)
-        return action
-
-    def _ends(self, action: ServerAction) -> None:
-        self.world.scheduler.changes('actions')
-        action.finish_time = hours_ago(0)
+                   'attach_volume', server, row, world.begin_action(
+                       server, instance_actions.ATTACH_VOLUME))
 
     def _has_rows(self, server: str, volume: str) -> bool:
         """Whether a mapping keeps Nova from attaching a volume."""
@@ -230,34 +207,6 @@ class Cloud:
         there = self.world.cinder.volumes.get(volume)
         return any(there is None or not there.multiattach
                    or row.instance_uuid == server for row in found)
-
-    def _attach(self, server: str, row: RowObject,
-                action: ServerAction) -> None:
-        world, there = self.world, self.world.server(server)
-        volume, host = row.volume_id, self.world.this_host
-        manager = self._manager(host)
-        world.busy.add(volume)
-        with world.lock(server), world.lock('os-brick'):
-            attachment = row.attachment_id
-            world.step(f'has Cinder let {host} in to {volume}')
-            try:
-                number = world.cinder.connect(attachment, host)
-                info = json.loads(connection(volume, number))
-                manager.driver.attach_volume(None, info, there,
-                                             row.device_name)
-                row.save(connection_info=json.dumps(info))
-                world.step(f'tells Cinder that {volume} is attached')
-                world.cinder.complete(attachment)
-            except (HostFailure, model.CinderError, exception.BDMNotFound):
-                with contextlib.suppress(model.CinderError):
-                    world.cinder.delete(attachment)
-                row.destroy()
-                action.result = 'Error'
-            else:
-                world.attached[server, volume] = True
-                action.result = 'Success'
-            self._ends(action)
-        world.busy.discard(volume)
 
     def make_server(self, server: str, volume: str, host: str) -> None:
         """``openstack server create`` with a volume that is there.
@@ -270,66 +219,28 @@ class Cloud:
             attachment = world.cinder.reserve(volume, server)
         except model.CinderError:
             return
-        world.scheduler.changes(f'server {server}')
+        world.changes(f'server {server}')
         world.servers[server] = Server(
             server, host='', vm_state=vm_states.BUILDING,
             task_state=task_states.SCHEDULING)
         row = RowObject(world, world.add_row(
             server, volume, attachment_id=attachment))
-        self._cast(f'build of {server}', host,
-                   lambda: self._build(server, row, host))
-
-    def _build(self, server: str, row: RowObject, host: str) -> None:
-        world, volume = self.world, row.volume_id
-        world.busy.add(volume)
-        with world.lock(server):
-            world.step(f'begins to build {server}')
-            world.change_server(server, host=host, node=host,
-                                task_state=task_states.BLOCK_DEVICE_MAPPING)
-            with world.lock('os-brick'):
-                world.step(f'has Cinder let {host} in to {volume}')
-                info = json.loads(connection(volume, world.cinder.connect(
-                    row.attachment_id, host)))
-                row.save(connection_info=json.dumps(info))
-                world.step(f'tells Cinder that {volume} is attached')
-                world.cinder.complete(row.attachment_id)
-            self._manager(host).driver.power_on(
-                self._instance(server), [(row.device_name, info)])
-            world.step(f'{server} is made')
-            world.change_server(server, vm_state=vm_states.ACTIVE,
-                                task_state=None)
-        world.busy.discard(volume)
+        self._cast(f'build of {server}', host, 'build_instance',
+                   self._instance(server), row)
 
     def detach(self, server: str, volume: str) -> None:
         """``openstack server remove volume``."""
         world, there = self.world, self.world.server(server)
         world.step(f'asks to detach {volume} from {server}')
         row = world.row_of(server, volume)
-        if row is None or not _takes(there, *_ATTACHING):
+        if row is None or not takes(there, *_ATTACHING):
             return
         try:
             world.cinder.begin_detaching(volume)
         except model.CinderError:
             return
         self._cast(f'detach of {volume} from {server}', there.host,
-                   lambda: self._detach(server, volume))
-
-    def _detach(self, server: str, volume: str) -> None:
-        world, there = self.world, self.world.server(server)
-        world.busy.add(volume)
-        with world.lock(server), world.lock('os-brick'):
-            world.step(f'reads the row of {volume}')
-            row = world.row_of(server, volume)
-            if row is not None and row.connection_info is not None:
-                self._manager(world.this_host).driver.detach_volume(
-                    None, json.loads(row.connection_info), there,
-                    row.device_name)
-                world.step(f'has Cinder delete {row.attachment_id}')
-                with contextlib.suppress(model.CinderError):
-                    world.cinder.delete(row.attachment_id or '')
-                world.attached[server, volume] = False
-                RowObject(world, row).destroy()
-        world.busy.discard(volume)
+                   'detach_volume', server, volume)
 
     def swap(self, server: str, old: str, new: str) -> None:
         """``PUT /servers/X/os-volume_attachments/OLD``."""
@@ -351,60 +262,20 @@ class Cloud:
         except model.CinderError:
             world.cinder.roll_detaching(old)
             return
-        action = self._begins(server, instance_actions.SWAP_VOLUME)
-        self._cast(f'swap of {old} for {new}', there.host,
-                   lambda: self._swap(server, old, new, attachment, action))
-
-    def _swap(self, server: str, old: str, new: str, attachment: str,
-              action: ServerAction) -> None:
-        world, there = self.world, self.world.server(server)
-        world.busy |= {old, new}
-        with world.lock(server):
-            world.step(f'reads the row of {old}')
-            row = world.row_of(server, old)
-            action.result = 'Error'
-            if row is not None and row.connection_info is not None:
-                self._swap_disk(there, row, new, attachment)
-                action.result = 'Success'
-            self._ends(action)
-        world.busy -= {old, new}
-
-    def _swap_disk(self, there: Server, row: Row, new: str,
-                   attachment: str) -> None:
-        world, server = self.world, there.uuid
-        world.step(f'has Cinder let {there.host} in to {new}')
-        number = world.cinder.connect(attachment, there.host)
-        info = json.loads(connection(new, number))
-        former = row.attachment_id or ''
-        try:
-            self._manager(there.host).driver.swap_volume(
-                None, json.loads(row.connection_info or ''), info, there,
-                row.device_name)
-        except HostFailure:
-            # The guest has just been switched off, or never had the disk.
-            world.step(f'gives up the swap for {new}')
-            world.cinder.roll_detaching(row.volume_id or '')
-            world.cinder.delete(attachment)
-            return
-        world.step(f'tells Cinder that {new} is attached')
-        world.cinder.complete(attachment)
-        world.step(f'has Cinder delete {former}')
-        world.cinder.delete(former)
-        RowObject(world, row).save(
-            volume_id=new, attachment_id=attachment,
-            connection_info=json.dumps(info))
-        world.attached[server, new] = True
+        self._cast(f'swap of {old} for {new}', there.host, 'swap_volume',
+                   server, old, new, attachment, world.begin_action(
+                       server, instance_actions.SWAP_VOLUME))
 
     # Moves of a neighbour
 
     def move_in(self, server: str) -> None:
-        """A live migration to this host, as far as disks matter."""
         self._move(server, THERE, HERE)
 
     def move_out(self, server: str) -> None:
         self._move(server, HERE, THERE)
 
     def _move(self, server: str, source: str, target: str) -> None:
+        """A live migration, as far as disks matter."""
         world, there = self.world, self.world.server(server)
         world.step(f'asks to migrate {server} to {target}')
         if there.task_state is not None:
@@ -415,16 +286,16 @@ class Cloud:
     def carry_over(self, server: str, source: str, target: str) -> None:
         """Have a guest go on on another host."""
         world = self.world
-        world.scheduler.changes('migrations')
+        world.changes('migrations')
         world.migrations[server] = source, target
         former = {}
         for row in world.volumes_of(server):
-            volume = row.volume_id or ''
+            volume = row.volume_id
             world.step(f'connects {volume} on {target}')
             properties.moving_alive(world, server, volume)
             attachment = world.cinder.create(volume, server, target)
-            number = world.cinder.attachments[attachment].number or 0
-            world.scheduler.changes(f'units of {target}')
+            number = world.cinder.attachments[attachment].number
+            world.changes(f'units of {target}')
             world.hosts[target].devices.setdefault(number, set()).add(server)
             former[row.uuid] = row.attachment_id, row.number
             RowObject(world, row).save(
@@ -432,22 +303,22 @@ class Cloud:
                 connection_info=connection(volume, number))
             world.cinder.complete(attachment)
         world.step(f'the guest of {server} goes on on {target}')
-        world.scheduler.changes('guests', f'guest of {server}')
+        world.changes('guests', f'guest of {server}')
         guest = world.hosts[source].guests.pop(server)
         for row in world.volumes_of(server):
-            guest.disks[row.device_name].number = row.number or 0
+            guest.disks[row.device_name].number = row.number
         world.hosts[target].guests[server] = guest
         for row in world.volumes_of(server):
             attachment, number = former[row.uuid]
             world.step(f'disconnects {row.volume_id} on {source}')
-            world.scheduler.changes(f'units of {source}')
+            world.changes(f'units of {source}')
             world.hosts[source].devices.pop(number, None)
             with contextlib.suppress(model.NotFound):
-                world.cinder.delete(attachment or '')
+                world.cinder.delete(attachment)
         world.step(f'{server} is on {target} now')
         world.change_server(server, host=target, node=target, task_state=None)
         world.allocate(server, target)
-        world.scheduler.changes('migrations')
+        world.changes('migrations')
         del world.migrations[server]
 
     # What happens to volumes without Nova
@@ -501,6 +372,5 @@ class Cloud:
                               f'{there.vm_state}, {there.task_state}')
         self.world.change_server(
             server, task_state=task_states.REBOOTING_HARD)
-        self._manager(there.host).reboot_instance(
-            Context(self.world), self._instance(server), 'HARD')
-
+        self.hosts[there.host].reboot_instance(
+            self._instance(server), 'HARD')

@@ -55,8 +55,6 @@ class Attachment:
     #: Which host was let in, and by what number.
     host: str | None = None
     number: int | None = None
-    #: Made by os-attach: the back end was never told through it.
-    is_legacy: bool = False
 
 
 class BackEnd:
@@ -147,10 +145,10 @@ class Cinder:
                    *(f'volume {a.volume}' for a in found))
         return found
 
-    def serves(self, volume: str | None, server: str) -> Iterator[
-            Attachment]:
+    def serves(self, volume: str | None, server: str
+               ) -> Iterator[Attachment]:
         """The attachments by which Cinder attaches a volume to a server."""
-        return (a for a in self.of_volume(volume or '')
+        return (a for a in self.of_volume(volume)
                 if a.server == server and a.status == 'attached')
 
     # Attachments

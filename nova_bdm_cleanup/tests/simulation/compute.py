@@ -8,6 +8,7 @@ these classes as it is on Nova's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import json
 from typing import Any
 from xml.sax import saxutils
@@ -17,11 +18,24 @@ from nova.compute import power_state, task_states, vm_states
 from nova.virt.libvirt.driver import LibvirtDriver
 
 from nova_bdm_cleanup.tests.simulation import cinder as model, properties
-from nova_bdm_cleanup.tests.simulation.nova import Context, Instance, Mappings
-from nova_bdm_cleanup.tests.simulation.world import Disk, Guest, Host, World
-
-#: How a call can go wrong: before it has an effect, or after that.
-BEFORE, AFTER = 'fails', 'fails, although it is done'
+from nova_bdm_cleanup.tests.simulation.nova import (
+    Context,
+    Instance,
+    Mappings,
+    RowObject,
+)
+from nova_bdm_cleanup.tests.simulation.world import (
+    BEFORE,
+    connection,
+    Disk,
+    Guest,
+    Host,
+    number_of,
+    Row,
+    Server,
+    ServerAction,
+    World,
+)
 
 #: What the driver is given: the name of a disk, and its connection.
 Disks = Sequence[tuple[str, Mapping[str, Any]]]
@@ -39,10 +53,8 @@ class _Libvirt:
         self._name = name
 
     def get_guest(self, instance: Any) -> _Domain:
-        if self._world.step('asks libvirt for the guest', BEFORE,
-                            question='libvirt'):
-            raise HostFailure('libvirt does not answer')
-        self._world.scheduler.changes(f'guest of {instance.uuid}')
+        self._world.ask('asks libvirt for the guest', HostFailure, 'libvirt')
+        self._world.changes(f'guest of {instance.uuid}')
         guest = self._world.hosts[self._name].guests.get(instance.uuid)
         if guest is None:
             raise exception.InstanceNotFound(instance_id=instance.uuid)
@@ -72,20 +84,14 @@ class _Domain:
         return f'<domain type="kvm"><devices>{disks}</devices></domain>'
 
     def detach_device(self, conf: Any, persistent: bool = False) -> None:
-        fault = self._world.step(
-            f'takes {conf.target_dev} out of the definition', BEFORE, AFTER)
-        if fault != BEFORE:
-            self._guest.disks.pop(f'/dev/{conf.target_dev}', None)
-        if fault:
-            raise HostFailure(fault)
+        name = conf.target_dev
+        with self._world.attempt(f'takes {name} out of the definition',
+                                 HostFailure):
+            self._guest.disks.pop(f'/dev/{name}', None)
 
 
 def path_of(number: int) -> str:
     return f'/dev/unit-{number}'
-
-
-def number_of(connection_info: Mapping[str, Any]) -> int:
-    return int(connection_info['data']['target_lun'])
 
 
 class Driver(LibvirtDriver):
@@ -98,28 +104,22 @@ class Driver(LibvirtDriver):
 
     @property
     def _there(self) -> Host:
-        self._world.scheduler.changes(f'units of {self._name}')
+        self._world.changes(f'units of {self._name}')
         return self._world.hosts[self._name]
 
     def _guest(self, instance: Any) -> Guest:
-        self._world.scheduler.changes(f'guest of {instance.uuid}')
+        self._world.changes(f'guest of {instance.uuid}')
         return self._world.hosts[self._name].guests.setdefault(
             instance.uuid, Guest())
-
-    def get_volume_connector(self, instance: Any) -> dict[str, Any]:
-        return {'host': self._name}
 
     def is_running(self, instance: Any) -> bool:
         return self._guest(instance).is_running
 
     def power_off(self, instance: Any, timeout: int = 0,
                   retry_interval: int = 0) -> None:
-        fault = self._world.step('powers the guest off', BEFORE, AFTER)
-        if fault != BEFORE:
+        with self._world.attempt('powers the guest off', HostFailure):
             self._guest(instance).is_running = False
             properties.switched_off(self._world, instance.uuid)
-        if fault:
-            raise HostFailure(fault)
 
     # Devices
 
@@ -137,17 +137,18 @@ class Driver(LibvirtDriver):
             instance: Any, encryption: Any = None,
             destroy_secrets: bool = True, force: bool = False) -> None:
         number = number_of(connection_info)
-        fault = self._world.step(f'disconnects unit {number}', BEFORE, AFTER)
-        if fault != BEFORE:
+        with self._world.attempt(f'disconnects unit {number}', HostFailure):
             properties.disconnecting(self._world, self._name, instance.uuid,
-                                     connection_info)
+                                     number)
             self._there.devices.pop(number, None)
-        if fault:
-            raise HostFailure(fault)
+
+    def _disconnect_all(self, instance: Any, disks: Disks) -> None:
+        for _, connection_info in disks:
+            self._disconnect_volume(None, connection_info, instance)
 
     def attach_volume(self, context: Any, connection_info: Mapping[str, Any],
                       instance: Any, mountpoint: str, **_: Any) -> None:
-        self._world.scheduler.sees(f'guest of {instance.uuid}')
+        self._world.sees(f'guest of {instance.uuid}')
         if instance.uuid not in self._world.hosts[self._name].guests:
             raise HostFailure(f'{instance.uuid} is not on this host')
         self._connect(instance, connection_info)
@@ -159,7 +160,7 @@ class Driver(LibvirtDriver):
     def detach_volume(self, context: Any, connection_info: Mapping[str, Any],
                       instance: Any, mountpoint: str, **_: Any) -> None:
         self._world.step(f'unplugs {mountpoint} from the guest')
-        self._world.scheduler.changes(f'guest of {instance.uuid}')
+        self._world.changes(f'guest of {instance.uuid}')
         guest = self._world.hosts[self._name].guests.get(instance.uuid)
         if guest is not None:
             guest.disks.pop(mountpoint, None)
@@ -185,22 +186,13 @@ class Driver(LibvirtDriver):
                 instance.uuid not in self._world.hanging):
             self._world.step('restarts the guest with the disks that it has')
             return
-        self._hard_reboot(instance, disks)
+        self.power_on(instance, disks)
 
     def power_on(self, instance: Any, disks: Disks) -> None:
-        self._hard_reboot(instance, disks)
-
-    def resume_state_on_host_boot(self, instance: Any, disks: Disks) -> None:
-        if not self.is_running(instance):
-            self._hard_reboot(instance, disks)
-
-    def _hard_reboot(self, instance: Any, disks: Disks) -> None:
         guest = self._guest(instance)
         self._world.step('destroys the guest')
         guest.is_running = False
-        for _, connection_info in disks:
-            self._disconnect_volume(None, connection_info, instance,
-                                    force=True)
+        self._disconnect_all(instance, disks)
         guest.disks = {}
         self.spawn(instance, disks)
 
@@ -210,7 +202,7 @@ class Driver(LibvirtDriver):
             self._connect(instance, connection_info)
         guest = self._guest(instance)
         self._world.step('starts the guest')
-        self._world.scheduler.changes(f'guest of {instance.uuid}')
+        self._world.changes(f'guest of {instance.uuid}')
         if guest is not self._world.hosts[self._name].guests.get(
                 instance.uuid):
             raise HostFailure('the guest is gone')
@@ -222,13 +214,11 @@ class Driver(LibvirtDriver):
         for name in guest.disks:
             properties.opened(self._world, self._name, instance.uuid, name)
 
-
     # Moves
 
     def migrate_disk_and_power_off(self, instance: Any, disks: Disks) -> None:
         self.power_off(instance)
-        for _, connection_info in disks:
-            self._disconnect_volume(None, connection_info, instance)
+        self._disconnect_all(instance, disks)
 
     def finish_revert_migration(self, instance: Any, disks: Disks) -> None:
         if not self.is_running(instance):
@@ -237,22 +227,18 @@ class Driver(LibvirtDriver):
         # libvirt refuses, and the disks are taken from the guest.
         for _, connection_info in disks:
             self._connect(instance, connection_info)
-        for _, connection_info in disks:
-            self._disconnect_volume(None, connection_info, instance,
-                                    force=True)
+        self._disconnect_all(instance, disks)
         raise HostFailure('the guest runs already')
 
     def destroy(self, instance: Any, disks: Disks) -> None:
         self._world.step('destroys the guest')
         guest = self._guest(instance)
         guest.is_running = False
-        for _, connection_info in disks:
-            self._disconnect_volume(None, connection_info, instance,
-                                    force=True)
+        self._disconnect_all(instance, disks)
         self.undefine(instance)
 
     def undefine(self, instance: Any) -> None:
-        self._world.scheduler.changes(f'guest of {instance.uuid}', 'guests')
+        self._world.changes(f'guest of {instance.uuid}', 'guests')
         self._world.hosts[self._name].guests.pop(instance.uuid, None)
 
 
@@ -282,8 +268,8 @@ class _Volumes:
         return {'id': volume, 'shared_targets': True, 'service_uuid': 'array'}
 
 
-class Manager26:
-    """Nova's ComputeManager before 2023.2, as far as it matters."""
+class Manager:
+    """Nova's ComputeManager before 2023.2, but for its moves."""
 
     #: A reboot that it takes up at its start, where the guest is off.
     _TAKEN_UP: Sequence[str] = (
@@ -291,6 +277,7 @@ class Manager26:
 
     def __init__(self, world: World, host: str) -> None:
         self._world = world
+        self._context = Context(world)
         self.host = host
         self.driver: Any = Driver(world, host)
         self.network_api = _Network(world)
@@ -298,11 +285,11 @@ class Manager26:
 
     # A reboot
 
-    def reboot_instance(self, context: Context, instance: Instance,
-                        reboot_type: str) -> None:
+    def reboot_instance(self, instance: Instance, reboot_type: str) -> None:
         try:
             with self._world.lock(instance.uuid):
-                self._reboot_instance(context, instance, None, reboot_type)
+                self._reboot_instance(
+                    self._context, instance, None, reboot_type)
         except (HostFailure, exception.UnexpectedTaskStateError) as exc:
             self._revert_task_state(instance, exc)
 
@@ -316,87 +303,179 @@ class Manager26:
                          block_device_info: Any, reboot_type: str) -> None:
         self._acknowledge(instance, reboot_type)
         disks = self._get_instance_block_device_info(context, instance)
-        self._carry_out_reboot(context, instance, reboot_type, disks)
+        self._carry_out_reboot(instance, reboot_type, disks)
 
     def _acknowledge(self, instance: Any, reboot_type: str) -> None:
         instance.task_state = (
             task_states.REBOOT_PENDING if reboot_type == 'SOFT'
             else task_states.REBOOT_PENDING_HARD)
 
-    def _mappings(self, context: Any, instance: Any) -> Mappings:
-        return Mappings.get_by_instance_uuid(context, instance.uuid)
+    def _mappings(self, instance: Any) -> Mappings:
+        return Mappings.get_by_instance_uuid(self._context, instance.uuid)
 
-    def _carry_out_reboot(self, context: Any, instance: Any,
-                          reboot_type: str, disks: Disks) -> None:
+    def _carry_out_reboot(self, instance: Any, reboot_type: str,
+                          disks: Disks) -> None:
         is_soft = reboot_type == 'SOFT'
-        self.network_api.get_instance_nw_info(context, instance)
+        self.network_api.get_instance_nw_info(self._context, instance)
         instance.save(expected_task_state=(
             task_states.soft_reboot_states if is_soft
             else task_states.hard_reboot_states))
-        instance.task_state = (task_states.REBOOT_STARTED if is_soft
-                               else task_states.REBOOT_STARTED_HARD)
-        instance.save(expected_task_state=(
-            task_states.REBOOT_PENDING if is_soft
-            else task_states.REBOOT_PENDING_HARD))
+        pending, started = (
+            (task_states.REBOOT_PENDING, task_states.REBOOT_STARTED)
+            if is_soft else (task_states.REBOOT_PENDING_HARD,
+                             task_states.REBOOT_STARTED_HARD))
+        instance.save(pending, task_state=started)
         try:
             self.driver.reboot(instance, reboot_type, disks)
         except HostFailure:
             if not self.driver.is_running(instance):
-                instance.vm_state = vm_states.ERROR
-                instance.task_state = None
-                instance.save()
+                instance.save(vm_state=vm_states.ERROR, task_state=None)
                 raise
-        instance.power_state = (
-            power_state.RUNNING if self.driver.is_running(instance)
-            else power_state.SHUTDOWN)
-        instance.vm_state = vm_states.ACTIVE
-        instance.task_state = None
-        instance.save()
+        instance.save(
+            power_state=(power_state.RUNNING
+                         if self.driver.is_running(instance)
+                         else power_state.SHUTDOWN),
+            vm_state=vm_states.ACTIVE, task_state=None)
 
     def _get_instance_block_device_info(
             self, context: Any, instance: Any,
             refresh_conn_info: bool = False, bdms: Any = None) -> Disks:
         if bdms is None:
-            bdms = self._mappings(context, instance)
+            bdms = self._mappings(instance)
         return [(row.device_name, json.loads(row.connection_info))
                 for row in bdms if row.connection_info is not None]
 
     # A start
 
-    def start_instance(self, context: Context, instance: Instance) -> None:
+    def start_instance(self, instance: Instance) -> None:
         try:
-            self._power_on(context, instance)
+            self._power_on(self._context, instance)
         except HostFailure as exc:
             self._revert_task_state(instance, exc)
             return
-        instance.power_state = power_state.RUNNING
-        instance.vm_state = vm_states.ACTIVE
-        instance.task_state = None
-        try:
-            instance.save(expected_task_state=task_states.POWERING_ON)
-        except exception.UnexpectedTaskStateError:
-            pass
+        with contextlib.suppress(exception.UnexpectedTaskStateError):
+            instance.save(
+                task_states.POWERING_ON, power_state=power_state.RUNNING,
+                vm_state=vm_states.ACTIVE, task_state=None)
 
     def _power_on(self, context: Any, instance: Any) -> None:
         disks = self._get_instance_block_device_info(context, instance)
         self.driver.power_on(instance, disks)
 
+    # Disks
+
+    def _let_in(self, volume: str, attachment: str) -> str:
+        """Have Cinder connect this host; how the disk is connected then."""
+        self._world.step(f'has Cinder let {self.host} in to {volume}')
+        return connection(volume, self._world.cinder.connect(
+            attachment, self.host))
+
+    def _complete(self, volume: str, attachment: str) -> None:
+        self._world.step(f'tells Cinder that {volume} is attached')
+        self._world.cinder.complete(attachment)
+
+    def attach_volume(self, server: str, row: RowObject,
+                      action: ServerAction) -> None:
+        world, there = self._world, self._world.server(server)
+        attachment = row.attachment_id
+        with world.hands_on(row.volume_id):
+            with world.lock(server), world.lock('os-brick'):
+                try:
+                    info = self._let_in(row.volume_id, attachment)
+                    self.driver.attach_volume(None, json.loads(info), there,
+                                              row.device_name)
+                    row.save(connection_info=info)
+                    self._complete(row.volume_id, attachment)
+                except (HostFailure, model.CinderError,
+                        exception.BDMNotFound):
+                    with contextlib.suppress(model.CinderError):
+                        world.cinder.delete(attachment)
+                    row.destroy()
+                    action.result = 'Error'
+                else:
+                    world.attached[server, row.volume_id] = True
+                    action.result = 'Success'
+                world.end_action(action)
+
+    def detach_volume(self, server: str, volume: str) -> None:
+        world, there = self._world, self._world.server(server)
+        with world.hands_on(volume):
+            with world.lock(server), world.lock('os-brick'):
+                world.step(f'reads the row of {volume}')
+                row = world.row_of(server, volume)
+                if row is not None and row.is_connected:
+                    self.driver.detach_volume(
+                        None, json.loads(row.connection_info), there,
+                        row.device_name)
+                    world.step(f'has Cinder delete {row.attachment_id}')
+                    with contextlib.suppress(model.CinderError):
+                        world.cinder.delete(row.attachment_id)
+                    world.attached[server, volume] = False
+                    RowObject(world, row).destroy()
+
+    def swap_volume(self, server: str, old: str, new: str, attachment: str,
+                    action: ServerAction) -> None:
+        world, there = self._world, self._world.server(server)
+        with world.hands_on(old, new), world.lock(server):
+            world.step(f'reads the row of {old}')
+            row = world.row_of(server, old)
+            action.result = 'Error'
+            if row is not None and row.is_connected:
+                self._swap_disk(there, row, new, attachment)
+                action.result = 'Success'
+            world.end_action(action)
+
+    def _swap_disk(self, there: Server, row: Row, new: str,
+                   attachment: str) -> None:
+        world, former = self._world, row.attachment_id
+        info = self._let_in(new, attachment)
+        try:
+            self.driver.swap_volume(None, json.loads(row.connection_info),
+                                    json.loads(info), there, row.device_name)
+        except HostFailure:
+            # The guest has just been switched off, or never had the disk.
+            world.step(f'gives up the swap for {new}')
+            world.cinder.roll_detaching(row.volume_id)
+            world.cinder.delete(attachment)
+            return
+        self._complete(new, attachment)
+        world.step(f'has Cinder delete {former}')
+        world.cinder.delete(former)
+        RowObject(world, row).save(
+            volume_id=new, attachment_id=attachment, connection_info=info)
+        world.attached[there.uuid, new] = True
+
+    def build_instance(self, instance: Instance, row: RowObject) -> None:
+        """Make a server, with a volume that is there."""
+        world, server = self._world, instance.uuid
+        with world.hands_on(row.volume_id), world.lock(server):
+            world.step(f'begins to build {server}')
+            world.change_server(server, host=self.host, node=self.host,
+                                task_state=task_states.BLOCK_DEVICE_MAPPING)
+            with world.lock('os-brick'):
+                info = self._let_in(row.volume_id, row.attachment_id)
+                row.save(connection_info=info)
+                self._complete(row.volume_id, row.attachment_id)
+            self.driver.power_on(
+                instance, [(row.device_name, json.loads(info))])
+            world.step(f'{server} is made')
+            world.change_server(server, vm_state=vm_states.ACTIVE,
+                                task_state=None)
+
     # The start of nova-compute
 
     def init_host(self) -> None:
         """Nova takes up what was broken off, then brings guests back."""
-        context = Context(self._world)
         for uuid in sorted(self._world.servers):
             server = self._world.server(uuid)
             if server.host == self.host:
-                self._init_instance(context, Instance(self._world, server))
+                self._init_instance(Instance(self._world, server))
 
-    def _init_instance(self, context: Any, instance: Any) -> None:
+    def _init_instance(self, instance: Any) -> None:
         if instance.vm_state == vm_states.ERROR:
             return
         if instance.vm_state == vm_states.BUILDING:
-            instance.vm_state, instance.task_state = vm_states.ERROR, None
-            instance.save()
+            instance.save(vm_state=vm_states.ERROR, task_state=None)
             return
         is_running = self.driver.is_running(instance)
         task = instance.task_state
@@ -405,46 +484,22 @@ class Manager26:
                     task_states.REBOOT_PENDING_HARD) or (
                         task in self._TAKEN_UP and not is_running):
             if is_soft and not is_running:
-                instance.task_state = task_states.REBOOT_PENDING_HARD
-                instance.save()
+                instance.save(task_state=task_states.REBOOT_PENDING_HARD)
             self.reboot_instance(
-                context, instance,
-                'SOFT' if is_soft and is_running else 'HARD')
+                instance, 'SOFT' if is_soft and is_running else 'HARD')
         elif task in self._TAKEN_UP:
-            instance.task_state = None
-            instance.vm_state = vm_states.ACTIVE
-            instance.save()
+            instance.save(task_state=None, vm_state=vm_states.ACTIVE)
         elif task == task_states.POWERING_ON:
-            self.start_instance(context, instance)
+            self.start_instance(instance)
         elif (instance.power_state == power_state.RUNNING and not is_running
               and self._world.resumes_guests):
-            self._resume_guests_state(context, instance, None)
+            self._resume_guests_state(self._context, instance, None)
 
     def _resume_guests_state(self, context: Any, instance: Any,
                              net_info: Any) -> None:
         disks = self._get_instance_block_device_info(context, instance)
         try:
-            self.driver.resume_state_on_host_boot(instance, disks)
+            if not self.driver.is_running(instance):
+                self.driver.power_on(instance, disks)
         except HostFailure:
-            instance.vm_state = vm_states.ERROR
-            instance.save()
-
-
-class Manager34(Manager26):
-    """The same since then: it has a cleanup of its own."""
-
-    _TAKEN_UP = (*Manager26._TAKEN_UP, task_states.REBOOTING,
-                 task_states.REBOOTING_HARD)
-
-    def _delete_dangling_bdms(self, context: Any, instance: Any,
-                              bdms: Any) -> None:
-        """Nova's own cleanup, which is replaced."""
-
-    def _reboot_instance(self, context: Any, instance: Any,
-                         block_device_info: Any, reboot_type: str) -> None:
-        self._acknowledge(instance, reboot_type)
-        bdms = self._mappings(context, instance)
-        self._delete_dangling_bdms(context.elevated(), instance, bdms)
-        disks = self._get_instance_block_device_info(
-            context.elevated(), instance, bdms=bdms)
-        self._carry_out_reboot(context, instance, reboot_type, disks)
+            instance.save(vm_state=vm_states.ERROR)

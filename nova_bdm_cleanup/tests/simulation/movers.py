@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nova import exception
 from nova.compute import power_state, task_states, vm_states
 
 from nova_bdm_cleanup.tests.simulation import (
@@ -17,8 +16,8 @@ from nova_bdm_cleanup.tests.simulation import (
     cinder as model,
     properties,
 )
-from nova_bdm_cleanup.tests.simulation.moving import migration_of, Moving
-from nova_bdm_cleanup.tests.simulation.nova import Context, Instance, Mappings
+from nova_bdm_cleanup.tests.simulation.moving import migration_of
+from nova_bdm_cleanup.tests.simulation.nova import Context, Mappings
 from nova_bdm_cleanup.tests.simulation.world import (
     COMPUTE,
     Guest,
@@ -27,36 +26,25 @@ from nova_bdm_cleanup.tests.simulation.world import (
     OTHER_COMPUTE,
     Server,
     THERE,
-    World,
 )
 
 _NONE = model.Volume('', '')
 
 
-class Cloud(actors.Cloud):
-    """The same, with what moves servers between two hosts.
+class Cloud(actors.Users):
+    """All of them: also those who have servers moved between two hosts."""
 
-    :param world: the model
-    :param here: Nova on this host
-    :param there: Nova on the other one
-    """
-
-    def __init__(self, world: World, here: Moving, there: Moving) -> None:
-        super().__init__(world, here, there)
-        self._hosts = {HERE: here, THERE: there}
-
-    def _asked(self, server: str, state: str | None, *states: str,
-               task: str | None = None) -> Server | None:
+    def _asked(self, server: str, state: str | None, *states: str
+               ) -> Server | None:
         """A server in one of some states, of which something is asked."""
         there = self.world.servers.get(server)
-        self.world.scheduler.sees(f'server {server}')
-        if there is None or there.locked_by or (
-                there.task_state is not None or there.vm_state not in states):
+        self.world.sees(f'server {server}')
+        if there is None or not actors.takes(there, *states):
             return None
         self.world.in_hand.update(
             row.volume_id for row in self.world.volumes_of(server)
             if row.created_at > hours_ago(1) or self.world.cinder.volumes.get(
-                row.volume_id or '', _NONE).status == 'detaching')
+                row.volume_id, _NONE).status == 'detaching')
         if state is not None:
             self.world.change_server(server, task_state=state)
         return there
@@ -75,17 +63,13 @@ class Cloud(actors.Cloud):
         target = THERE if source == HERE else HERE
         world.allocate(migration_of(server), source)
         world.allocate(server, target)
-        world.scheduler.changes('migrations')
+        world.changes('migrations')
         world.migrations[server] = source, target
         instance = self._instance(server)
-        self._cast(f'resize of {server}', source,
-                   lambda: self._resize(instance, source, target))
-
-    def _resize(self, instance: Instance, source: str, target: str) -> None:
-        self._hosts[source].resize_instance(
-            Context(self.world), instance, target, lambda: self._cast(
-                f'arrival of {instance.uuid}', target, lambda: self._hosts[
-                    target].finish_resize(Context(self.world), instance)))
+        self._cast(f'resize of {server}', source, 'resize_instance', instance,
+                   target, lambda: self._cast(
+                       f'arrival of {server}', target, 'finish_resize',
+                       instance))
 
     def confirm(self, server: str) -> None:
         """``openstack server migration confirm``."""
@@ -93,9 +77,8 @@ class Cloud(actors.Cloud):
         if self._asked(server, None, vm_states.RESIZED) is None:
             return
         source, _ = self.world.migrations[server]
-        instance = self._instance(server)
-        self._cast(f'confirmation of {server}', source,
-                   lambda: self._hosts[source].confirm_resize(instance))
+        self._cast(f'confirmation of {server}', source, 'confirm_resize',
+                   self._instance(server))
 
     def revert(self, server: str) -> None:
         """``openstack server migration revert``."""
@@ -105,15 +88,9 @@ class Cloud(actors.Cloud):
             return
         source, target = self.world.migrations[server]
         instance = self._instance(server)
-        self._cast(f'way back of {server}', target,
-                   lambda: self._revert(instance, source, target))
-
-    def _revert(self, instance: Instance, source: str, target: str) -> None:
-        self._hosts[target].revert_resize(
-            Context(self.world), instance, lambda: self._cast(
-                f'return of {instance.uuid}', source, lambda: self._hosts[
-                    source].finish_revert_resize(
-                        Context(self.world), instance)))
+        self._cast(f'way back of {server}', target, 'revert_resize', instance,
+                   lambda: self._cast(f'return of {server}', source,
+                                      'finish_revert_resize', instance))
 
     def there_and_back(self, server: str) -> None:
         """Whoever has migrated a server takes it back when it is there."""
@@ -131,10 +108,8 @@ class Cloud(actors.Cloud):
         there = self._asked(server, task_states.SHELVING, vm_states.ACTIVE,
                             vm_states.STOPPED, vm_states.SHELVED)
         if there is not None:
-            instance = self._instance(server)
-            self._cast(f'shelving of {server}', there.host, lambda:
-                       self._hosts[there.host].shelve_instance(
-                           Context(self.world), instance))
+            self._cast(f'shelving of {server}', there.host,
+                       'shelve_instance', self._instance(server))
 
     def unshelve(self, server: str, host: str = HERE) -> None:
         """``openstack server unshelve``.
@@ -145,10 +120,8 @@ class Cloud(actors.Cloud):
         if self._asked(server, task_states.UNSHELVING,
                        vm_states.SHELVED_OFFLOADED) is not None:
             self.world.allocate(server, host)
-            instance = self._instance(server)
-            self._cast(f'unshelving of {server}', host, lambda:
-                       self._hosts[host].unshelve_instance(
-                           Context(self.world), instance))
+            self._cast(f'unshelving of {server}', host, 'unshelve_instance',
+                       self._instance(server))
 
     # Evacuation
 
@@ -160,24 +133,15 @@ class Cloud(actors.Cloud):
                             vm_states.STOPPED, vm_states.ERROR)
         if there is not None:
             world.allocate(server, HERE, there.host)
-            world.scheduler.changes('evacuations')
+            world.changes('evacuations')
             world.evacuated[server] = there.host
-            instance = self._instance(server)
-            self._cast(f'evacuation of {server}', HERE, lambda:
-                       self._hosts[HERE].rebuild_instance(
-                           Context(world), instance))
-
-    def lose_other_host(self) -> None:
-        """The other host goes down for good, as far as anybody knows."""
-        there = self.world.hosts[THERE]
-        there.devices.clear()
-        for guest in there.guests.values():
-            guest.is_running = False
+            self._cast(f'evacuation of {server}', HERE, 'rebuild_instance',
+                       self._instance(server))
 
     def start_other_compute(self) -> None:
-        """It is back."""
+        """The other host is back, whose power was lost."""
         self.world.step('the other nova-compute starts')
-        self._hosts[THERE].init_host()
+        self.hosts[THERE].init_host()
 
     # Live migration
 
@@ -187,24 +151,11 @@ class Cloud(actors.Cloud):
         world.step(f'asks to migrate {server} alive')
         if self._asked(server, task_states.MIGRATING,
                        vm_states.ACTIVE) is not None:
-            instance = self._instance(server)
-            self._cast(f'live migration of {server}', HERE,
-                       lambda: self._check_and_move(instance))
-
-    def _check_and_move(self, instance: Instance) -> None:
-        world, server = self.world, instance.uuid
-        world.anothers = {
-            row.volume_id for row in world.volumes_of(server)
-            if properties.is_anothers(world, server, row.volume_id)}
-        try:
-            self._hosts[HERE].check_can_live_migrate_source(
-                Context(world), instance, None)
-        except exception.MigrationPreCheckError:
-            properties.refused(world, server)
-            world.change_server(server, task_state=None)
-        else:
-            self.begin(f'live migration of {server}, then',
-                       self._move_alive, server, process='conductor')
+            self._cast(
+                f'live migration of {server}', HERE, 'live_migration',
+                self._instance(server), lambda: self.begin(
+                    f'live migration of {server}, then', self._move_alive,
+                    server, process='conductor'))
 
     def _move_alive(self, server: str) -> None:
         world = self.world
@@ -217,8 +168,8 @@ class Cloud(actors.Cloud):
             for row in world.volumes_of(server):
                 attachment, connection_info = former[row.uuid]
                 if row.attachment_id != attachment:
-                    world.hosts[THERE].devices.pop(row.number or 0, None)
-                    world.cinder.delete(row.attachment_id or '')
+                    world.hosts[THERE].devices.pop(row.number, None)
+                    world.cinder.delete(row.attachment_id)
                     world.change_row(row, attachment_id=attachment,
                                      connection_info=connection_info)
             world.change_server(server, task_state=None)
@@ -236,10 +187,8 @@ class Cloud(actors.Cloud):
         world.deleted_meanwhile = there.task_state is not None
         world.change_server(server, task_state=task_states.DELETING)
         bdms = Mappings.get_by_instance_uuid(Context(world), server)
-        instance, host = self._instance(server), there.host
-        self._cast(f'deletion of {server}', host,
-                   lambda: self._hosts[host].terminate_instance(
-                       Context(world), instance, bdms))
+        self._cast(f'deletion of {server}', there.host, 'terminate_instance',
+                   self._instance(server), bdms)
 
     # What was before
 
@@ -257,11 +206,11 @@ class Cloud(actors.Cloud):
         world, there = self.world, self.world.servers[server]
         del world.hosts[there.host].guests[server]
         for row in world.volumes_of(server):
-            former = row.attachment_id or ''
+            former = row.attachment_id
             row.attachment_id = world.cinder.reserve(
-                row.volume_id or '', server)
+                row.volume_id, server)
             world.cinder.delete(former)
-            del world.hosts[there.host].devices[row.number or 0]
+            del world.hosts[there.host].devices[row.number]
         there.vm_state = vm_states.SHELVED_OFFLOADED
         there.power_state = power_state.SHUTDOWN
         there.host = there.node = ''

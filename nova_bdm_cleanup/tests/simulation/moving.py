@@ -15,14 +15,13 @@ from typing import Any
 from nova import exception
 from nova.compute import power_state, task_states, vm_states
 
-from nova_bdm_cleanup.tests.simulation import cinder as model, properties
-from nova_bdm_cleanup.tests.simulation.compute import (
-    Disks,
-    HostFailure,
-    Manager26,
-    Manager34,
+from nova_bdm_cleanup.tests.simulation import (
+    cinder as model,
+    compute,
+    properties,
 )
-from nova_bdm_cleanup.tests.simulation.nova import Context, Instance, Mappings
+from nova_bdm_cleanup.tests.simulation.compute import Disks, HostFailure
+from nova_bdm_cleanup.tests.simulation.nova import Instance, Mappings
 from nova_bdm_cleanup.tests.simulation.world import connection, HERE
 
 #: What breaks Nova's own part off.
@@ -41,8 +40,8 @@ def migration_of(server: str) -> str:
     return f'migration of {server}'
 
 
-class Moving(Manager26):
-    """What moves need."""
+class Manager26(compute.Manager):
+    """Nova's ComputeManager before 2023.2, as far as it matters."""
 
     @contextlib.contextmanager
     def _breaking_off(self, instance: Instance, vm_state: str | None,
@@ -71,72 +70,74 @@ class Moving(Manager26):
                 world.change_server(uuid, task_state=None, **(
                     {'vm_state': vm_state} if vm_state else {}))
 
-    def _take_back_room(self, server: str) -> None:
-        """What the migration keeps is the server's again."""
-        kept = self._world.allocations.get(migration_of(server))
-        if kept:
-            self._world.allocate(migration_of(server))
-            self._world.allocate(server, *kept)
+    def _end_migration(self, server: str, is_taken_back: bool = False
+                       ) -> None:
+        """It keeps no room any more.
+
+        :param is_taken_back: what it kept is the server's again
+        """
+        world = self._world
+        world.changes('migrations')
+        world.migrations.pop(server, None)
+        kept = world.allocations.get(migration_of(server))
+        if kept or not is_taken_back:
+            world.allocate(migration_of(server))
+        if kept and is_taken_back:
+            world.allocate(server, *kept)
 
     # Resize and cold migration
 
-    def resize_instance(self, context: Context, instance: Instance,
-                        target: str, then: Callable[[], None]) -> None:
+    def resize_instance(self, instance: Instance, target: str,
+                        then: Callable[[], None]) -> None:
         """On the source.
 
         :param then: has the destination go on
         """
         with self._breaking_off(
-                instance, vm_states.ERROR, lambda: self._end_migration(
-                    instance.uuid, self._take_back_room)):
-            instance.task_state = task_states.RESIZE_MIGRATING
-            instance.save(expected_task_state=task_states.RESIZE_PREP)
-            bdms = self._mappings(context, instance)
-            disks = self._get_instance_block_device_info(
-                context, instance, bdms=bdms)
+                instance, vm_states.ERROR,
+                lambda: self._end_migration(instance.uuid, True)):
+            instance.save(task_states.RESIZE_PREP,
+                          task_state=task_states.RESIZE_MIGRATING)
+            bdms, disks = self._disks(instance)
             self.driver.migrate_disk_and_power_off(instance, disks)
-            self._terminate_volume_connections(context, instance, bdms)
-            instance.host = instance.node = target
-            instance.task_state = task_states.RESIZE_MIGRATED
-            instance.save(expected_task_state=task_states.RESIZE_MIGRATING)
+            self._terminate_volume_connections(self._context, instance, bdms)
+            instance.save(
+                task_states.RESIZE_MIGRATING, host=target, node=target,
+                task_state=task_states.RESIZE_MIGRATED)
             self._world.settled(instance.uuid)
             then()
 
-    def _end_migration(self, server: str,
-                       undo: Callable[[str], None]) -> None:
-        self._world.scheduler.changes('migrations')
-        self._world.migrations.pop(server, None)
-        undo(server)
+    def _disks(self, instance: Any) -> tuple[Mappings, Disks]:
+        """The mappings of a server, and its disks by them."""
+        bdms = self._mappings(instance)
+        return bdms, self._get_instance_block_device_info(
+            self._context, instance, bdms=bdms)
 
-    def finish_resize(self, context: Context, instance: Instance) -> None:
+    def finish_resize(self, instance: Instance) -> None:
         """On the destination."""
-        uuid = instance.uuid
         with self._breaking_off(
-                instance, vm_states.ERROR, lambda: self._end_migration(
-                    uuid, lambda s: self._world.allocate(migration_of(s)))):
-            self._hold(uuid)
-            bdms = self._mappings(context, instance)
-            instance.task_state = task_states.RESIZE_FINISH
-            instance.save(expected_task_state=task_states.RESIZE_MIGRATED)
-            self._arrive(context, instance, bdms)
-            instance.vm_state = vm_states.RESIZED
-            instance.task_state = None
-            instance.save(expected_task_state=task_states.RESIZE_FINISH)
-            self._world.settled(uuid)
+                instance, vm_states.ERROR,
+                lambda: self._end_migration(instance.uuid)):
+            self._hold(instance.uuid)
+            bdms = self._mappings(instance)
+            instance.save(task_states.RESIZE_MIGRATED,
+                          task_state=task_states.RESIZE_FINISH)
+            self._arrive(instance, bdms)
+            instance.save(task_states.RESIZE_FINISH, task_state=None,
+                          vm_state=vm_states.RESIZED)
+            self._world.settled(instance.uuid)
 
-    def _arrive(self, context: Any, instance: Any, bdms: Any) -> None:
+    def _arrive(self, instance: Any, bdms: Any) -> None:
         """Connect all disks by their new attachments, and start the guest."""
-        for row in bdms:
-            if row.is_volume and row.attachment_id:
-                self._let_in(instance, row)
+        for row in _attached(bdms):
+            self._reconnect(instance, row)
         disks = self._get_instance_block_device_info(
-            context, instance, refresh_conn_info=True, bdms=bdms)
+            self._context, instance, refresh_conn_info=True, bdms=bdms)
         self.driver.spawn(instance, disks)
-        for row in bdms:
-            if row.is_volume and row.attachment_id:
-                self._complete(row)
+        for row in _attached(bdms):
+            self._complete(row.volume_id, row.attachment_id)
 
-    def _let_in(self, instance: Any, row: Any) -> None:
+    def _reconnect(self, instance: Any, row: Any) -> None:
         self._world.step(
             f'has Cinder let {self.host} in to {row.volume_id}')
         properties.moving_in(self._world, instance.uuid, row.volume_id)
@@ -144,90 +145,77 @@ class Moving(Manager26):
         number = self._world.cinder.connect(row.attachment_id, self.host)
         row.save(connection_info=connection(row.volume_id, number))
 
-    def _complete(self, row: Any) -> None:
-        self._world.step(f'tells Cinder that {row.volume_id} is attached')
-        self._world.cinder.complete(row.attachment_id)
-
-    def _reserve(self, instance: Any, row: Any) -> str:
-        self._world.step(f'reserves {row.volume_id} once more')
-        properties.moving_out(self._world, instance.uuid, row.volume_id)
-        self._hold(instance.uuid)
-        return self._world.cinder.reserve(row.volume_id, instance.uuid)
-
     def _hold(self, server: str) -> None:
         """Should nova-compute die, its disks have no connection."""
         if self.host == HERE:
             self._world.busy.update(
-                r.volume_id or '' for r in self._world.volumes_of(server))
+                r.volume_id for r in self._world.volumes_of(server))
 
     def _terminate_volume_connections(self, context: Any, instance: Any,
                                       bdms: Any) -> None:
-        for row in bdms:
-            if row.is_volume and row.attachment_id:
-                self._renew(instance, row)
+        for row in _attached(bdms):
+            self._renew(instance, row)
 
     def _renew(self, instance: Any, row: Any) -> None:
         """Reserve the volume by another attachment, and delete the former."""
-        made = self._reserve(instance, row)
-        self._world.step(f'has Cinder delete {row.attachment_id}')
+        world = self._world
+        world.step(f'reserves {row.volume_id} once more')
+        properties.moving_out(world, instance.uuid, row.volume_id)
+        self._hold(instance.uuid)
+        made = world.cinder.reserve(row.volume_id, instance.uuid)
+        world.step(f'has Cinder delete {row.attachment_id}')
         # One that is gone is no error.
         with contextlib.suppress(model.NotFound):
-            self._world.cinder.delete(row.attachment_id)
+            world.cinder.delete(row.attachment_id)
         row.save(attachment_id=made)
 
     def confirm_resize(self, instance: Instance) -> None:
         """On the source."""
         self._world.step('lets the source go')
         self.driver.undefine(instance)
-        self._end_migration(instance.uuid, lambda s: self._world.allocate(
-            migration_of(s)))
-        instance.vm_state = vm_states.ACTIVE
-        instance.save(expected_task_state=(None, task_states.DELETING))
+        self._end_migration(instance.uuid)
+        instance.save((None, task_states.DELETING), vm_state=vm_states.ACTIVE)
 
-    def revert_resize(self, context: Context, instance: Instance,
-                      then: Callable[[], None]) -> None:
+    def revert_resize(self, instance: Instance, then: Callable[[], None]
+                      ) -> None:
         """On the destination.
 
         :param then: has the source go on
         """
         with self._breaking_off(instance, vm_states.ERROR):
-            bdms = self._mappings(context, instance)
-            disks = self._get_instance_block_device_info(
-                context, instance, bdms=bdms)
+            bdms, disks = self._disks(instance)
             self.driver.destroy(instance, disks)
-            self._terminate_volume_connections(context, instance, bdms)
+            self._terminate_volume_connections(self._context, instance, bdms)
             self._world.settled(instance.uuid)
             then()
 
-    def finish_revert_resize(self, context: Context,
-                             instance: Instance) -> None:
+    def finish_revert_resize(self, instance: Instance) -> None:
         """On the source."""
         with self._breaking_off(instance, vm_states.ERROR):
             self._hold(instance.uuid)
-            bdms = self._mappings(context, instance)
-            instance.host = instance.node = self.host
-            instance.save(expected_task_state=task_states.RESIZE_REVERTING)
-            self._end_migration(instance.uuid, self._take_back_room)
-            self._arrive(context, instance, bdms)
-            instance.vm_state = vm_states.ACTIVE
-            instance.task_state = None
-            instance.save(expected_task_state=task_states.RESIZE_REVERTING)
+            bdms = self._mappings(instance)
+            instance.save(task_states.RESIZE_REVERTING,
+                          host=self.host, node=self.host)
+            self._end_migration(instance.uuid, is_taken_back=True)
+            self._arrive(instance, bdms)
+            instance.save(task_states.RESIZE_REVERTING, task_state=None,
+                          vm_state=vm_states.ACTIVE)
             self._world.settled(instance.uuid)
 
     # Shelve and unshelve
 
-    def shelve_instance(self, context: Context, instance: Instance) -> None:
+    def shelve_instance(self, instance: Instance) -> None:
         """One that has no volume for its root is copied to an image first."""
         with self._world.lock(instance.uuid), self._breaking_off(
                 instance, None):
-            bdms = self._mappings(context, instance)
+            bdms = self._mappings(instance)
             self.driver.power_off(instance)
             if instance.vm_state != vm_states.SHELVED and not any(
                     r.is_volume and r.boot_index == 0 for r in bdms):
-                instance.vm_state = vm_states.SHELVED
-                instance.task_state = task_states.SHELVING_OFFLOADING
-                instance.save(expected_task_state=task_states.SHELVING)
-            self._shelve_offload_instance(context, instance, bdms)
+                instance.save(task_states.SHELVING,
+                              vm_state=vm_states.SHELVED,
+                              task_state=task_states.SHELVING_OFFLOADING)
+            self._shelve_offload_instance(self._context, instance, bdms)
 
     def _shelve_offload_instance(self, context: Any, instance: Any,
                                  bdms: Any) -> None:
@@ -236,62 +224,58 @@ class Moving(Manager26):
         self.driver.destroy(instance, disks)
         self._terminate_volume_connections(context, instance, bdms)
         self._world.allocate(instance.uuid)
-        instance.vm_state = vm_states.SHELVED_OFFLOADED
-        instance.power_state = power_state.SHUTDOWN
-        instance.task_state = None
-        # Nova does this right after that.
-        instance.host = instance.node = None
-        instance.save(expected_task_state=(
-            task_states.SHELVING, task_states.SHELVING_OFFLOADING))
+        # Nova writes the host right after the rest.
+        instance.save(
+            (task_states.SHELVING, task_states.SHELVING_OFFLOADING),
+            vm_state=vm_states.SHELVED_OFFLOADED, task_state=None,
+            power_state=power_state.SHUTDOWN, host=None, node=None)
         self._world.settled(instance.uuid)
 
-    def unshelve_instance(self, context: Context, instance: Instance) -> None:
+    def unshelve_instance(self, instance: Instance) -> None:
         """Where it comes back."""
         with self._world.lock(instance.uuid), self._breaking_off(
                 instance, None):
-            bdms = self._mappings(context, instance)
-            instance.task_state = task_states.SPAWNING
-            instance.save()
-            disks = self._prep_block_device(context, instance, bdms)
-            instance.host = instance.node = self.host
-            instance.save()
+            bdms = self._mappings(instance)
+            instance.save(task_state=task_states.SPAWNING)
+            disks = self._prep_block_device(self._context, instance, bdms)
+            instance.save(host=self.host, node=self.host)
             self.driver.spawn(instance, disks)
-            instance.vm_state = vm_states.ACTIVE
-            instance.power_state = power_state.RUNNING
-            instance.task_state = None
-            instance.save()
+            instance.save(vm_state=vm_states.ACTIVE, task_state=None,
+                          power_state=power_state.RUNNING)
             self._world.settled(instance.uuid)
 
     def _prep_block_device(self, context: Any, instance: Any,
                            bdms: Any) -> Disks:
         for row in bdms:
             if row.is_volume:
-                self._let_in(instance, row)
-                self._complete(row)
+                self._reconnect(instance, row)
+                self._complete(row.volume_id, row.attachment_id)
         return self._get_instance_block_device_info(
             context, instance, bdms=bdms)
 
     # Evacuation
 
-    def rebuild_instance(self, context: Context, instance: Instance) -> None:
+    def rebuild_instance(self, instance: Instance) -> None:
         """Where a server is made anew whose host is dead."""
         world, uuid = self._world, instance.uuid
 
-        def undo() -> None:
-            world.allocate(uuid, *world.allocations[uuid] - {self.host})
-            world.evacuated.pop(uuid, None)
-
-        with self._breaking_off(instance, vm_states.ERROR, undo):
-            bdms = self._mappings(context, instance)
+        with self._breaking_off(instance, vm_states.ERROR,
+                                lambda: self._has_left(uuid)):
             self._rebuild_default_impl(
-                context=context, instance=instance, bdms=bdms,
-                detach_block_devices=self._detach_remotely, evacuate=True,
+                context=self._context, instance=instance,
+                bdms=self._mappings(instance), evacuate=True,
+                detach_block_devices=self._detach_remotely,
                 attach_block_devices=self._prep_block_device)
-            instance.vm_state = vm_states.ACTIVE
-            instance.task_state = None
-            instance.host = instance.node = self.host
-            instance.save(expected_task_state=task_states.REBUILD_SPAWNING)
+            instance.save(task_states.REBUILD_SPAWNING, task_state=None,
+                          vm_state=vm_states.ACTIVE, host=self.host,
+                          node=self.host)
             world.settled(uuid)
+
+    def _has_left(self, server: str) -> None:
+        """A server that is evacuated is not on this host, or no more."""
+        self._world.allocate(
+            server, *self._world.allocations[server] - {self.host})
+        self._world.evacuated.pop(server, None)
 
     def _rebuild_default_impl(
             self, context: Any, instance: Any, bdms: Any,
@@ -299,12 +283,11 @@ class Moving(Manager26):
             attach_block_devices: Callable[[Any, Any, Any], Disks],
             evacuate: bool = False) -> None:
         detach_block_devices(context, instance, bdms)
-        instance.task_state = task_states.REBUILD_BLOCK_DEVICE_MAPPING
-        instance.save(expected_task_state=task_states.REBUILDING)
+        instance.save(task_states.REBUILDING,
+                      task_state=task_states.REBUILD_BLOCK_DEVICE_MAPPING)
         disks = attach_block_devices(context, instance, bdms)
-        instance.task_state = task_states.REBUILD_SPAWNING
-        instance.save(
-            expected_task_state=task_states.REBUILD_BLOCK_DEVICE_MAPPING)
+        instance.save(task_states.REBUILD_BLOCK_DEVICE_MAPPING,
+                      task_state=task_states.REBUILD_SPAWNING)
         self.driver.spawn(instance, disks)
 
     def _detach_remotely(self, context: Any, instance: Any,
@@ -316,71 +299,102 @@ class Moving(Manager26):
 
     # Live migration
 
+    def live_migration(self, instance: Instance, then: Callable[[], None]
+                       ) -> None:
+        """On the source.
+
+        :param then: has the guest go on elsewhere
+        """
+        world, server = self._world, instance.uuid
+        world.anothers = {
+            row.volume_id for row in world.volumes_of(server)
+            if properties.is_anothers(world, server, row.volume_id)}
+        try:
+            self.check_can_live_migrate_source(self._context, instance, None)
+        except exception.MigrationPreCheckError:
+            properties.refused(world, server)
+            world.change_server(server, task_state=None)
+        else:
+            then()
+
     def check_can_live_migrate_source(self, ctxt: Any, instance: Any,
                                       dest_check_data: Any) -> None:
         self._world.step('checks whether the guest can move')
 
     # Delete
 
-    def terminate_instance(self, context: Context, instance: Instance,
-                           bdms: Mappings) -> None:
+    def terminate_instance(self, instance: Instance, bdms: Mappings) -> None:
         world = self._world
         with world.lock(instance.uuid):
             disks = self._get_instance_block_device_info(
-                context, instance, bdms=bdms)
+                self._context, instance, bdms=bdms)
             self.driver.destroy(instance, disks)
-            for row in bdms:
-                if row.is_volume and row.attachment_id:
-                    world.step(f'has Cinder delete {row.attachment_id}')
-                    with contextlib.suppress(model.CinderError):
-                        world.cinder.delete(row.attachment_id)
+            for row in _attached(bdms):
+                world.step(f'has Cinder delete {row.attachment_id}')
+                with contextlib.suppress(model.CinderError):
+                    world.cinder.delete(row.attachment_id)
             world.step(f'{instance.uuid} is gone')
             world.forget_server(instance.uuid)
 
     # The start of nova-compute
 
     def init_host(self) -> None:
-        context = Context(self._world)
         for uuid, source in list(self._world.evacuated.items()):
             if source == self.host:
                 instance = Instance(self._world, self._world.server(uuid))
                 self.driver.destroy(
                     instance, self._get_instance_block_device_info(
-                        context, instance))
-                self._world.allocate(
-                    uuid, *self._world.allocations[uuid] - {self.host})
-                del self._world.evacuated[uuid]
+                        self._context, instance))
+                self._has_left(uuid)
         super().init_host()
 
-    def _init_instance(self, context: Any, instance: Any) -> None:
+    def _init_instance(self, instance: Any) -> None:
         task = instance.task_state
         if task == task_states.RESIZE_MIGRATING:
-            self._take_back(context, instance)
+            self._take_back(instance)
         elif instance.vm_state != vm_states.ERROR and task in (
                 task_states.SPAWNING, task_states.REBUILDING,
                 task_states.REBUILD_BLOCK_DEVICE_MAPPING,
                 task_states.REBUILD_SPAWNING):
-            instance.vm_state, instance.task_state = vm_states.ERROR, None
-            instance.save()
+            instance.save(vm_state=vm_states.ERROR, task_state=None)
         elif task in (task_states.RESIZE_PREP, task_states.MIGRATING):
-            instance.task_state = None
-            instance.save()
-        super()._init_instance(context, instance)
+            instance.save(task_state=None)
+        super()._init_instance(instance)
 
-    def _take_back(self, context: Any, instance: Any) -> None:
+    def _take_back(self, instance: Any) -> None:
         """nova-compute died in the source's part of a move."""
-        try:
-            disks = self._get_instance_block_device_info(context, instance)
+        # Nova logs what goes wrong, and no more.
+        with contextlib.suppress(HostFailure):
+            disks = self._get_instance_block_device_info(
+                self._context, instance)
             self.driver.finish_revert_migration(instance, disks)
-        except HostFailure:
-            pass  # Nova has logged it.
-        instance.task_state = None
-        instance.save()
+        instance.save(task_state=None)
 
 
-class Manager(Moving, Manager34):
-    """All of it, as it is now."""
+def _attached(bdms: Mappings) -> Iterator[Any]:
+    """The disks that Cinder knows of."""
+    return (row for row in bdms if row.is_volume and row.attachment_id)
+
+
+class Manager34(Manager26):
+    """The same since then: it has a cleanup of its own."""
+
+    _TAKEN_UP = (*Manager26._TAKEN_UP, task_states.REBOOTING,
+                 task_states.REBOOTING_HARD)
+
+    def _delete_dangling_bdms(self, context: Any, instance: Any,
+                              bdms: Any) -> None:
+        """Nova's own cleanup, which is replaced."""
+
+    def _reboot_instance(self, context: Any, instance: Any,
+                         block_device_info: Any, reboot_type: str) -> None:
+        self._acknowledge(instance, reboot_type)
+        bdms = self._mappings(instance)
+        self._delete_dangling_bdms(context.elevated(), instance, bdms)
+        disks = self._get_instance_block_device_info(
+            context.elevated(), instance, bdms=bdms)
+        self._carry_out_reboot(instance, reboot_type, disks)
 
 
 #: By release.
-MANAGERS: Mapping[int, type[Moving]] = {34: Manager, 26: Moving}
+MANAGERS: Mapping[int, type[Manager26]] = {34: Manager34, 26: Manager26}

@@ -21,8 +21,6 @@ from nova_bdm_cleanup.tests.simulation.world import (
     World,
 )
 
-BEFORE, AFTER = 'fails', 'fails, although it is done'
-
 
 class DatabaseFailure(Exception):
     """Nova's database, or the conductor before it, did not answer."""
@@ -41,6 +39,11 @@ class Context:
 
     def elevated(self, read_deleted: str | None = None) -> Context:
         return Context(self.world, read_deleted or self.read_deleted)
+
+    def read(self, words: str) -> World:
+        """Let others go on before the database is read."""
+        self.world.ask(words, DatabaseFailure)
+        return self.world
 
 
 class Instance:
@@ -61,39 +64,36 @@ class Instance:
     @staticmethod
     def get_by_uuid(context: Context, uuid: str,
                     expected_attrs: Sequence[str] = ()) -> Instance:
-        world = context.world
-        _read(world, f'reads server {uuid}')
+        world = context.read(f'reads server {uuid}')
         if uuid not in world.servers:
             raise exception.InstanceNotFound(instance_id=uuid)
         return Instance(world, world.server(uuid))
 
-    def save(self, expected_task_state: Any = ()) -> None:
-        values: Mapping[str, Any] = self.__dict__
+    def save(self, expected_task_state: Any = (), **given: Any) -> None:
+        """Write what was changed, and what is given."""
+        values: dict[str, Any] = self.__dict__
+        values.update(given)
         changed = {name: values[name] for name, old in values['_saved'].items()
                    if values[name] != old}
         world: World = values['_world']
-        fault = world.step('writes ' + (', '.join(
-            f'{name}={value}' for name, value in changed.items())
-            or 'nothing new') + f' to server {values["uuid"]}', BEFORE, AFTER)
-        if fault == BEFORE:
-            raise DatabaseFailure(fault)
-        if values['uuid'] not in world.servers:
-            raise exception.InstanceNotFound(instance_id=values['uuid'])
-        server = world.server(values['uuid'])
-        expected = ([expected_task_state] if isinstance(
-            expected_task_state, (str, type(None)))
-            else list(expected_task_state))
-        if expected and server.task_state not in expected:
-            raise exception.UnexpectedTaskStateError(
-                instance_uuid=server.uuid,
-                expected={'task_state': expected},
-                actual={'task_state': server.task_state})
-        world.change_server(server.uuid, **{
-            name: value or '' if name in ('host', 'node') else value
-            for name, value in changed.items()})
-        values['_saved'].update(changed)
-        if fault:
-            raise DatabaseFailure(fault)
+        told = ', '.join(f'{name}={value}' for name, value in changed.items())
+        with world.attempt(f'writes {told or "nothing new"} to server '
+                           f'{self.uuid}', DatabaseFailure):
+            if self.uuid not in world.servers:
+                raise exception.InstanceNotFound(instance_id=self.uuid)
+            server = world.server(self.uuid)
+            expected = ([expected_task_state] if isinstance(
+                expected_task_state, (str, type(None)))
+                else list(expected_task_state))
+            if expected and server.task_state not in expected:
+                raise exception.UnexpectedTaskStateError(
+                    instance_uuid=server.uuid,
+                    expected={'task_state': expected},
+                    actual={'task_state': server.task_state})
+            world.change_server(server.uuid, **{
+                name: value or '' if name in ('host', 'node') else value
+                for name, value in changed.items()})
+            values['_saved'].update(changed)
 
 
 class RowObject:
@@ -122,20 +122,15 @@ class RowObject:
 
     def destroy(self) -> None:
         row = self._row
-        fault = self._world.step(
-            f'deletes the row of {row.volume_id}', BEFORE, AFTER)
-        if fault == BEFORE:
-            raise DatabaseFailure(fault)
-        if not row.deleted:
-            properties.destroying(self._world, row)
-            self._world.delete_row(row)
-        if fault:
-            raise DatabaseFailure(fault)
+        with self._world.attempt(f'deletes the row of {row.volume_id}',
+                                 DatabaseFailure):
+            if not row.deleted:
+                properties.destroying(self._world, row)
+                self._world.delete_row(row)
 
     def save(self, **values: Any) -> None:
         """Write what is given; the row may be gone."""
-        self._world.step(
-            f'writes the row of {self._row.volume_id}')
+        self._world.step(f'writes the row of {self._row.volume_id}')
         if self._row.deleted:
             raise exception.BDMNotFound(id=self._row.uuid)
         self._world.change_row(self._row, **values)
@@ -157,8 +152,7 @@ class Mappings:
 
     @staticmethod
     def get_by_instance_uuid(context: Context, uuid: str) -> Mappings:
-        world = context.world
-        _read(world, f'reads the rows of {uuid}')
+        world = context.read(f'reads the rows of {uuid}')
         if context.read_deleted != 'yes':
             return Mappings.of(world, world.rows_of(uuid))
         return Mappings.of(world, world.rows_where(
@@ -167,15 +161,13 @@ class Mappings:
     @staticmethod
     def get_by_instance_uuids(context: Context,
                               uuids: Collection[str]) -> Mappings:
-        world = context.world
-        _read(world, 'reads the rows of ' + ', '.join(sorted(uuids)))
+        world = context.read('reads the rows of ' + ', '.join(sorted(uuids)))
         return Mappings.of(world, (
             row for uuid in uuids for row in world.rows_of(uuid)))
 
     @staticmethod
     def get_by_volume(context: Context, volume: str) -> Mappings:
-        world = context.world
-        _read(world, f'reads all rows of volume {volume}')
+        world = context.read(f'reads all rows of volume {volume}')
         rows = world.rows_where(
             lambda row: row.volume_id == volume and not row.deleted)
         if not rows:
@@ -189,8 +181,7 @@ class Instances:
     @staticmethod
     def get_by_host(context: Context, host: str,
                     expected_attrs: Sequence[str] = ()) -> list[Instance]:
-        world = context.world
-        _read(world, 'reads the servers of the host')
+        world = context.read('reads the servers of the host')
         return [Instance(world, server) for server in world.of_host(host)]
 
     @staticmethod
@@ -201,8 +192,7 @@ class Instances:
     @staticmethod
     def get_by_filters(context: Context, filters: Mapping[str, Any],
                        **_: Any) -> list[Instance]:
-        world = context.world
-        _read(world, 'reads all servers')
+        world = context.read('reads all servers')
         return [Instance(world, world.server(s)) for s in world.servers]
 
 
@@ -217,9 +207,8 @@ class Migrations:
     @staticmethod
     def get_in_progress_by_host_and_node(context: Context, host: str,
                                          node: str) -> list[Migration]:
-        world = context.world
-        _read(world, 'reads the migrations of the host')
-        world.scheduler.sees('migrations')
+        world = context.read('reads the migrations of the host')
+        world.sees('migrations')
         return [Migration(server) for server, ends in world.migrations.items()
                 if host in ends and node == host]
 
@@ -230,9 +219,8 @@ class Actions:
     @staticmethod
     def get_by_instance_uuid(context: Context,
                              uuid: str) -> list[ServerAction]:
-        world = context.world
-        _read(world, 'reads the actions of the server')
-        world.scheduler.sees('actions')
+        world = context.read('reads the actions of the server')
+        world.sees('actions')
         return [s for s in world.actions if s.instance_uuid == uuid]
 
 
@@ -252,11 +240,6 @@ class Event:
         pass
 
     event_finish = event_start
-
-
-def _read(world: World, words: str) -> None:
-    if world.step(words, BEFORE, question=words):
-        raise DatabaseFailure(words)
 
 
 class Objects:

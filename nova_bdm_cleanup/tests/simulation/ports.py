@@ -50,9 +50,10 @@ from nova_bdm_cleanup.tests.simulation import (
 from nova_bdm_cleanup.tests.simulation.nova import DatabaseFailure, Objects
 from nova_bdm_cleanup.tests.simulation.scheduler import Broken
 from nova_bdm_cleanup.tests.simulation.world import (
-    HERE,
+    BEFORE,
+    Entry,
     hours_ago,
-    THERE,
+    number_of,
     World,
 )
 
@@ -75,15 +76,12 @@ class Deadline:
     def __init__(self, seconds: float, option: str = 'timeout') -> None:
         self.remaining = seconds
 
-    def expire(self) -> None:
-        self.remaining = 0.0
-
     def check(self, what: str) -> None:
         if not self.remaining:
             raise TimedOut(what)
 
     def exceeded(self, what: str) -> TimedOut:
-        self.expire()
+        self.remaining = 0.0
         return TimedOut(what)
 
     def call(self, what: str, func: Callable[[], T]) -> T:
@@ -99,9 +97,9 @@ class Api:
     is_bounded = True
     one, pages, _page = api.Api.one, api.Api.pages, api.Api._page
 
-    def __init__(self, world: World, deadline: Deadline) -> None:
+    def __init__(self, world: World, limit: Deadline) -> None:
         self._world = world
-        self._deadline = deadline
+        self._deadline = limit
 
     def in_time(self, what: str, func: Callable[[], T]) -> T:
         return self._deadline.call(what, func)
@@ -125,7 +123,7 @@ class Api:
         if parts and parts[0] != 'detail':
             return {'volume': self._volume(there.volume(parts[0]))}
         wanted = _read(query['id'])
-        self._world.scheduler.sees(*(f'volume {v}' for v in wanted))
+        self._world.sees(*(f'volume {v}' for v in wanted))
         return {'volumes': [self._volume(there.volume(v)) for v in wanted
                             if v in there.volumes]}
 
@@ -170,7 +168,7 @@ class Api:
             'id': attachment.id, 'volume_id': attachment.volume,
             'instance': attachment.server, 'status': attachment.status,
             'connection_info': {'target_lun': attachment.number}
-            if attachment.host and not attachment.is_legacy else {}}
+            if attachment.host else {}}
 
     def delete(self, path: str) -> Any:
         attachment = urllib.parse.unquote(path.rpartition('/')[2])
@@ -184,31 +182,19 @@ class Api:
 
     def post(self, path: str, body: Mapping[str, Any],
              success: int = 202) -> Any:
-        kind, subject, _ = path.split('/')[1:]
-        if kind == 'attachments':
-            self._change(f'tells Cinder that {subject} is complete',
-                         lambda: self._world.cinder.complete(subject))
-        else:
-            values = body['os-force_detach']
-            attachment = values['attachment_id']
-
-            def detach() -> None:
-                properties.telling(self._world, attachment)
-                self._world.cinder.force_detach(
-                    subject, attachment, values['connector']['host'])
-
-            self._change(f'has Cinder force {subject} off the host', detach)
+        subject = path.split('/')[2]
+        self._change(f'tells Cinder that {subject} is complete',
+                     lambda: self._world.cinder.complete(subject))
 
     def _change(self, words: str, change: Callable[[], None]) -> None:
         fault = self._world.step(words, REFUSED, LOST, LATE)
         if fault == REFUSED:
             raise errors.BadAnswer('Cinder answered 500', 500)
         if fault == LATE:
-            self._deadline.expire()
             self._world.scheduler.spawn(
                 'Cinder, late', 'cinder',
                 lambda: self._do_late(words, change))
-            raise TimedOut(words)
+            raise self._deadline.exceeded(words)
         try:
             change()
         except model.NotFound as exc:
@@ -229,34 +215,16 @@ class Journal:
         self._world = world
 
     def spent(self, account: str) -> int:
-        if self._world.step('reads the journal', compute.BEFORE,
-                            question='journal'):
-            raise OSError('input/output error')
+        self._world.ask('reads the journal', OSError, 'journal')
         return 0
 
     def begin(self, record: Mapping[str, Any], charges: Sequence[Any], *,
               server: str) -> Entry:
-        if self._world.step('writes its plan to the journal', compute.BEFORE):
+        if self._world.step('writes its plan to the journal', BEFORE):
             raise OSError('no space left on device')
-        self._world.scheduler.changes('journal')
-        kept: dict[str, Any] = {'plan': record, 'steps': []}
-        self._world.entries.append(kept)
-        return Entry(kept)
-
-
-class Entry:
-    """An entry of it."""
-
-    id = 'entry'
-
-    def __init__(self, kept: dict[str, Any]) -> None:
-        self._kept = kept
-
-    def step(self, name: str, outcome: str, **subject: Any) -> None:
-        self._kept['steps'].append((name, outcome, subject))
-
-    def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
-        self._kept['outcome'] = outcome
+        self._world.changes('journal')
+        self._world.entries.append(Entry(record))
+        return self._world.entries[-1]
 
 
 class Stage:
@@ -266,11 +234,11 @@ class Stage:
         self.world: World = None
         self._installed: tuple[int, Sequence[str]] | None = None
         #: Nova's ComputeManager, with the hooks on it.
-        self._manager: type[moving.Manager] = moving.Manager
+        self._manager: Any = moving.Manager26
 
-    def managers(self, release: int, triggers: Sequence[str]
-                 ) -> Sequence[moving.Manager]:
-        """Nova on this host and on the other one, with the plugin.
+    def manager(self, release: int, triggers: Sequence[str]
+                ) -> type[moving.Manager26]:
+        """Nova's ComputeManager, with the plugin.
 
         :param release: Nova's
         :param triggers: when to clean up; "sweep" lets starts wait for sweeps
@@ -287,7 +255,7 @@ class Stage:
             hook.install([t for t in triggers if t != 'sweep'],
                          sweeps='sweep' in triggers)
             self._installed = release, triggers
-        return [self._manager(self.world, name) for name in (HERE, THERE)]
+        return self._manager
 
 
 class Devices:
@@ -297,7 +265,7 @@ class Devices:
         self._stage = stage
 
     def found_for(self, connection_info: Mapping[str, Any]) -> dict[str, str]:
-        number = compute.number_of(connection_info)
+        number = number_of(connection_info)
         return ({compute.path_of(number): str(number)}
                 if number in self._devices() else {})
 
@@ -308,7 +276,7 @@ class Devices:
 
     def _devices(self) -> AbstractSet[int]:
         world = self._stage.world
-        world.scheduler.sees(f'units of {world.this_host}')
+        world.sees(f'units of {world.this_host}')
         return world.hosts[world.this_host].devices.keys()
 
     def advice(self, names: Any, identities: Any) -> str:
@@ -329,19 +297,15 @@ class Local:
     def __init__(self, stage: Stage) -> None:
         self.__dict__['_stage'] = stage
 
-    def _values(self) -> dict[str, Any]:
+    def _own(self) -> object:
         actor = self.__dict__['_stage'].world.scheduler.current
-        found: dict[str, Any] = actor.local.setdefault(id(self), {})
-        return found
+        return actor.local.setdefault(id(self), types.SimpleNamespace())
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values()[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        return getattr(self._own(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._values()[name] = value
+        setattr(self._own(), name, value)
 
 
 class Event:
@@ -352,11 +316,11 @@ class Event:
         self._is_set = False
 
     def set(self) -> None:
-        self._stage.world.scheduler.changes('sweeps')
+        self._stage.world.changes('sweeps')
         self._is_set = True
 
     def wait(self, timeout: float | None = None) -> bool:
-        self._stage.world.scheduler.sees('sweeps')
+        self._stage.world.sees('sweeps')
         return self._stage.world.scheduler.wait(
             'for a sweep', lambda: self._is_set, is_patient=timeout is None)
 
@@ -384,9 +348,7 @@ def _marked(stage: Stage, clean: Callable[..., Any],
     """
 
     def marked(*arguments: Any, **named: Any) -> Any:
-        actor = stage.world.scheduler.current
-        assert actor is not None
-        world = stage.world
+        world, actor = stage.world, stage.world.scheduler.current
         actor.local['asked'] = world.told(world.this_host)
         world.has_looked = goes_on and not world.is_blind
         world.is_blind = world.is_blind and not goes_on
@@ -419,29 +381,29 @@ def _suspect(original: Callable[[object], str]) -> Callable[[object], str]:
         if isinstance(error, (ArithmeticError, AssertionError, AttributeError,
                               ImportError, LookupError, NameError, TypeError,
                               ValueError)):
-            raise Broken('nothing-is-wrong-with-the-code', ''.join(
-                traceback.format_exception(
-                    type(error), error, error.__traceback__)))
+            raise _wrong(error)
         return original(error)
 
     return masked
 
 
+def _wrong(error: BaseException) -> Broken:
+    return Broken('nothing-is-wrong-with-the-code', ''.join(
+        traceback.format_exception(type(error), error, error.__traceback__)))
+
+
 def _complain(*_: Any, **__: Any) -> None:
     error = sys.exc_info()[1]
-    assert error is not None
     if not isinstance(error, (DatabaseFailure, compute.HostFailure)):
-        raise Broken('nothing-is-wrong-with-the-code', ''.join(
-            traceback.format_exception(
-                    type(error), error, error.__traceback__)))
+        raise _wrong(error)
 
 
 def _hold(stage: Stage) -> Callable[..., Any]:
     @contextlib.contextmanager
-    def hold(name: str, deadline: Deadline) -> Iterator[None]:
+    def hold(name: str, limit: Deadline) -> Iterator[None]:
         with stage.world.lock(name, is_patient=False) as got:
             if not got:
-                raise deadline.exceeded(f'waiting for the lock {name}')
+                raise limit.exceeded(f'waiting for the lock {name}')
             yield
 
     return hold
@@ -452,17 +414,16 @@ def plugged_in() -> Iterator[Stage]:
     """Have the plugin see the model, until the end."""
     stage = Stage()
 
-    def connected(context: Any, instance: Any, deadline: Any,
+    def connected(context: Any, instance: Any, limit: Any,
                   finds_stale: bool = True) -> cinder.Cinder:
-        asked: Any = Api(stage.world, deadline)
+        asked: Any = Api(stage.world, limit)
         return cinder.Cinder(asked, sees_all=True, finds_stale=finds_stale)
 
     seen: Sequence[tuple[Any, str, Any]] = (
-        (host, 'objects', Objects), (cleaning, 'objects', Objects),
-        (node, 'objects', Objects), (moves, 'objects', Objects),
-        (neighbours, 'objects', Objects), (begun, 'objects', Objects),
+        *((module, 'objects', Objects) for module in (
+            host, cleaning, node, moves, neighbours, begun)),
         (hook, '_current', Local(stage)), (boot, '_this_thread', Local(stage)),
-        (nova_manager, 'ComputeManager', moving.Manager),
+        (nova_manager, 'ComputeManager', moving.Manager26),
         (startup, 'record', lambda *_: None),
         (loglines, 'masked', _suspect(loglines.masked)),
         (hook.LOG, 'exception', _complain),

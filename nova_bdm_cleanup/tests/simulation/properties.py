@@ -7,8 +7,7 @@ end is asked when all is over and the owner has rebooted twice more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from nova.compute import instance_actions, task_states, vm_states
 
@@ -92,12 +91,11 @@ PROPERTIES = {
 }
 
 
-def disconnecting(world: World, host: str, server: str,
-                  connection_info: Mapping[str, Any]) -> None:
+def disconnecting(world: World, host: str, server: str, number: int) -> None:
     """A device is about to go from a host."""
-    if world.is_blind and not _is_cleaning(world):
+    is_cleaning = _is_cleaning(world)
+    if world.is_blind and not is_cleaning:
         return
-    number = int(connection_info['data']['target_lun'])
     there = world.hosts[host]
     read = world.cinder.back_end.read(host, number)
     for other in there.devices.get(number, set()) - {server}:
@@ -107,10 +105,10 @@ def disconnecting(world: World, host: str, server: str,
                 'healthy-disks-stay', f'unit {number} of {host}, by which '
                 f'{other} has volume {read}, is disconnected',
                 _situation(world, other, read))
-    if _is_cleaning(world) and number not in there.devices:
+    if is_cleaning and number not in there.devices:
         world.broken('only-what-is-here-goes',
                      f'unit {number} is disconnected, which is not on {host}')
-    if _is_cleaning(world) and server in there.users(number):
+    if is_cleaning and server in world.users(host, number):
         world.broken('no-row-before-its-device',
                      f'unit {number} goes while the guest of {server} runs')
 
@@ -198,7 +196,7 @@ def destroying(world: World, row: Row) -> None:
             and not _is_left(world, row)):
         world.broken('no-row-before-its-device',
                      f'{name} goes while unit {row.number} is on the host')
-    if row.instance_uuid in there.users(row.number):
+    if row.instance_uuid in world.users(host, row.number):
         world.broken('no-row-before-its-device',
                      f'{name} goes while the guest runs with it')
 
@@ -210,7 +208,7 @@ def telling(world: World, attachment: str) -> None:
         return
     _check_recorded(world, f'attachment {attachment}', 'attachment',
                     attachment)
-    server = there.server or ''
+    server = there.server
     rows = [r for r in world.rows_of(server)
             if r.attachment_id == attachment]
     if rows:
@@ -228,7 +226,7 @@ def telling(world: World, attachment: str) -> None:
     if server in host.devices.get(there.number, ()):
         world.broken('cinder-is-told-last', f'volume {there.volume} is taken '
                      f'away while the host has it by unit {there.number}')
-    if server in host.users(there.number):
+    if server in world.users(there.host, there.number):
         world.broken('cinder-is-told-last', f'volume {there.volume} is taken '
                      'away while the guest has it')
 
@@ -280,7 +278,7 @@ def moving_alive(world: World, server: str, volume: str) -> None:
 
 def is_anothers(world: World, server: str, volume: str | None) -> bool:
     """Whether a volume is another project's, or attached to others only."""
-    found = world.cinder.volumes.get(volume or '')
+    found = world.cinder.volumes.get(volume)
     return found is not None and not any(
         world.cinder.serves(volume, server)) and (
             found.status != 'available'
@@ -296,7 +294,7 @@ def refused(world: World, server: str) -> None:
     if there and there.task_state == task_states.RESIZE_REVERTING:
         world.refused_way_back = True
     for row in world.volumes_of(server):
-        own = world.cinder.attachments.get(row.attachment_id or '')
+        own = world.cinder.attachments.get(row.attachment_id)
         if (own is not None and own.status != 'attached'
                 and row.created_at < hours_ago(1)
                 and row.volume_id not in world.disturbed):
@@ -355,7 +353,7 @@ def ended(world: World, server: str) -> None:
             world.broken('nothing-attached-is-lost',
                          f'volume {volume} of {owner} has no mapping')
     for entry in world.entries:
-        for name, outcome, subject in entry['steps']:
+        for name, outcome, subject in entry.steps:
             if name == 'destroy' and outcome == 'done' and not (
                     world.rows[subject['bdm']].deleted):
                 world.broken('recorded-is-done', 'the journal says that '
@@ -379,7 +377,7 @@ def _disorder(world: World, server: str) -> Iterator[str]:
         yield f'{server} is {there.vm_state} and does not run'
     rows = [r for r in rows if r.volume_id not in world.disturbed]
     for row in rows:
-        own = world.cinder.attachments.get(row.attachment_id or '')
+        own = world.cinder.attachments.get(row.attachment_id)
         if own is None or own.status != 'attached' or (
                 world.cinder.volumes[own.volume].status != 'in-use'):
             yield (f'the mapping of volume {row.volume_id} is there, and '
@@ -450,7 +448,7 @@ def _check_recorded(world: World, name: str, kind: str,
     """It stands in the plan that the plugin wrote last."""
     planned: set[str | None] = set()
     for entry in world.entries:
-        for action in entry['plan']['actions']:
+        for action in entry.plan['actions']:
             if kind == 'bdm':
                 planned.add(action.get('bdm', {}).get('uuid'))
             else:
@@ -462,8 +460,8 @@ def _check_recorded(world: World, name: str, kind: str,
 
 def _is_in_order(world: World, row: Row) -> bool:
     """Cinder attaches the disk of a mapping to the server."""
-    world.scheduler.sees(f'volume {row.volume_id}')
-    volume = world.cinder.volumes.get(row.volume_id or '')
+    world.sees(f'volume {row.volume_id}')
+    volume = world.cinder.volumes.get(row.volume_id)
     return (volume is not None and volume.status != 'available'
             and any(world.cinder.serves(row.volume_id, row.instance_uuid)))
 
@@ -481,7 +479,7 @@ def _is_left(world: World, row: Row) -> bool:
         and subject.get('bdm') == row.uuid
         and subject.get('detail') != actions.NOT_HERE
         for entry in world.entries
-        for name, outcome, subject in entry['steps'])
+        for name, outcome, subject in entry.steps)
 
 
 def _is_cleaning(world: World) -> bool:

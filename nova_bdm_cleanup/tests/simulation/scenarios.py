@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
+import itertools
 
 from nova.compute import power_state, vm_states
 
@@ -43,8 +44,6 @@ class Scenario:
     preemptions: int = 1
     #: How many kills and faults there are with one of them.
     mischiefs: int = 1
-    #: How many work beside each other: the more, the longer it takes.
-    weight: int = 1
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -73,7 +72,6 @@ def _missing(cloud: Cloud) -> None:
 def _available(cloud: Cloud) -> None:
     """It was detached behind Nova's back."""
     row = cloud.world.row_of(SERVER, DANGLING)
-    assert row is not None and row.attachment_id is not None
     cloud.world.cinder.delete(row.attachment_id)
 
 
@@ -104,7 +102,6 @@ def _root(cloud: Cloud) -> None:
     """The root disk was detached; somebody has to attach it again."""
     image = cloud.world.rows_of(SERVER)[0]
     row = cloud.world.row_of(SERVER, DANGLING)
-    assert row is not None
     image.boot_index, row.boot_index = None, 0
     _available(cloud)
     cloud.world.disturbed.add(DANGLING)
@@ -112,20 +109,13 @@ def _root(cloud: Cloud) -> None:
 
 def _stale(cloud: Cloud) -> None:
     """Nova's row is gone, and Cinder's attachment is not."""
-    row = cloud.world.row_of(SERVER, DANGLING)
-    assert row is not None
-    cloud.world.delete_row(row)
+    cloud.world.delete_row(cloud.world.row_of(SERVER, DANGLING))
 
 
 KINDS: dict[str, Setup] = {
     'missing': _missing, 'available': _available, 'elsewhere': _elsewhere,
     'beside': _beside, 'reset': _reset, 'stale': _stale,
     'foreign': _foreign, 'root': _root}
-#: Those that every way meets.
-_COMMON = ('missing', 'available', 'elsewhere', 'beside', 'reset', 'stale')
-#: Those that every move meets.
-_MOVED = ('missing', 'available', 'elsewhere', 'beside', 'reset', 'foreign')
-
 #: Those in which moves, and live ones, may be refused.
 _REFUSED = (('beside', 'root'), ('beside', 'elsewhere', 'foreign'))
 
@@ -174,7 +164,6 @@ def _boot(cloud: Cloud, kind: str) -> None:
 
 def _sweep(cloud: Cloud, kind: str) -> None:
     row = cloud.world.row_of(SERVER, DANGLING)
-    assert row is not None
     cloud.begin('the audit', cloud.sweep, SERVER,
                 [(row.uuid, _REASONS[kind])], process=COMPUTE)
 
@@ -186,42 +175,51 @@ def _early_sweep(cloud: Cloud, kind: str) -> None:
 
 
 def _evacuate(cloud: Cloud, kind: str) -> None:
-    cloud.lose_other_host()
+    cloud.lose_power(THERE)
     cloud.begin('admin', cloud.evacuate, SERVER)
 
 
-#: The triggers that a move can meet.
-_ALL = ('hard_reboot', 'start', 'move', 'shelve', 'unshelve', 'evacuate',
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """What brings the server back, or takes it away."""
+
+    begin: Callable[..., None]
+    #: The plugin's; by default those that a move can meet.
+    triggers: Sequence[str] = (
+        'hard_reboot', 'start', 'move', 'shelve', 'unshelve', 'evacuate',
         'live_migration', 'delete')
+    #: Where the server is, and whether it runs there.
+    host: str = HERE
+    is_running: bool = True
+    #: What was before.
+    before: Callable[[Cloud], None] = lambda cloud: None
+    #: Where others take part, there are no kills and faults by default: it
+    #: meets them alone, and other ways meet others.
+    is_calm: bool = True
 
-#: How each begins, whether the server runs before, and the plugin's triggers.
-WAYS: dict[str, tuple[Callable[[Cloud, str], None], bool, Sequence[str]]] = {
-    'reboot': (_hard, True, ('hard_reboot',)),
-    'soft': (_soft, True, ('hard_reboot',)),
-    'hanging': (_hanging, True, ('hard_reboot',)),
-    'error': (_in_error, True, ('hard_reboot',)),
-    'start': (_act('', 'owner', Cloud.start, SERVER), False,
-              ('hard_reboot', 'start')),
-    'boot': (_boot, True, ('hard_reboot', 'start', 'host_boot')),
-    'sweep': (_sweep, False, ('hard_reboot', 'sweep')),
-    'early-sweep': (_early_sweep, False, ('hard_reboot', 'sweep')),
-    'evacuate': (_evacuate, True, _ALL),
-    **{name: (_act('', who, what, SERVER), True, _ALL)
-       for name, who, what in (
-           ('migrate', 'owner', Cloud.migrate),
-           ('there-and-back', 'owner', Cloud.there_and_back),
-           ('revert', 'owner', Cloud.revert),
-           ('shelve', 'owner', Cloud.shelve),
-           ('unshelve', 'owner', Cloud.unshelve),
-           ('live', 'admin', Cloud.live_migrate),
-           ('remove', 'owner', Cloud.delete))}}
 
-#: What was before.
-_BEFORE: dict[str, Callable[[Cloud], None]] = {
-    'revert': lambda cloud: cloud.have_moved(SERVER, THERE),
-    'unshelve': lambda cloud: cloud.have_shelved(SERVER)}
-#: Those of a server that was on the other host.
-_FROM_THERE = ('evacuate',)
+WAYS: dict[str, Way] = {
+    'reboot': Way(_hard, ('hard_reboot',), is_calm=False),
+    'soft': Way(_soft, ('hard_reboot',), is_calm=False),
+    'hanging': Way(_hanging, ('hard_reboot',), is_calm=False),
+    'error': Way(_in_error, ('hard_reboot',)),
+    'start': Way(_act('', 'owner', Cloud.start, SERVER),
+                 ('hard_reboot', 'start'), is_running=False, is_calm=False),
+    'boot': Way(_boot, ('hard_reboot', 'start', 'host_boot')),
+    'sweep': Way(_sweep, ('hard_reboot', 'sweep'), is_running=False,
+                 is_calm=False),
+    'early-sweep': Way(_early_sweep, ('hard_reboot', 'sweep'),
+                       is_running=False),
+    'evacuate': Way(_evacuate, host=THERE),
+    'migrate': Way(_act('', 'owner', Cloud.migrate, SERVER)),
+    'there-and-back': Way(_act('', 'owner', Cloud.there_and_back, SERVER)),
+    'revert': Way(_act('', 'owner', Cloud.revert, SERVER),
+                  before=lambda cloud: cloud.have_moved(SERVER, THERE)),
+    'shelve': Way(_act('', 'owner', Cloud.shelve, SERVER)),
+    'unshelve': Way(_act('', 'owner', Cloud.unshelve, SERVER),
+                    before=lambda cloud: cloud.have_shelved(SERVER)),
+    'live': Way(_act('', 'admin', Cloud.live_migrate, SERVER)),
+    'remove': Way(_act('', 'owner', Cloud.delete, SERVER))}
 
 
 # Who comes between
@@ -248,7 +246,6 @@ def _stranger_migrates(cloud: Cloud) -> None:
 def _forces(cloud: Cloud) -> None:
     """An administrator forces what is left of it off the host."""
     row = cloud.world.row_of(SERVER, DANGLING)
-    assert row is not None and row.attachment_id is not None
     cloud.begin('admin', cloud.force_detach, DANGLING, row.attachment_id)
 
 
@@ -285,8 +282,9 @@ _OTHERS: dict[str, Setup] = {
     'neighbour-swaps': _act(
         'The neighbour swaps its volume, for one at the lowest free number.',
         'Cinder', Cloud.swap, NEIGHBOUR, THEIRS, FREE),
-    'neighbour-leaves': _act('The neighbour moves to the other host.', 'admin',
-                             Cloud.move_out, NEIGHBOUR, process='conductor'),
+    'neighbour-leaves': _act(
+        'The neighbour moves to the other host.',
+        'admin', Cloud.move_out, NEIGHBOUR, process='conductor'),
     'somebody-comes': _somebody_comes,
     'gives-away': _act(
         'The volume that dangles is given to another project.',
@@ -314,123 +312,94 @@ _OTHERS: dict[str, Setup] = {
                        'owner again', Cloud.delete, SERVER)}
 
 
-def _compose(way: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
-    begin, is_running, _ = WAYS[way]
-    _scene(cloud, is_running, THERE if way in _FROM_THERE else HERE)
-    _BEFORE.get(way, lambda cloud: None)(cloud)
+def _compose(name: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
+    way = WAYS[name]
+    _scene(cloud, way.is_running, way.host)
+    way.before(cloud)
     KINDS[kind](cloud)
-    begin(cloud, kind)
+    way.begin(cloud, kind)
     cloud.world.may_refuse = (other is not None
-                              or kind in _REFUSED[way == 'live'])
+                              or kind in _REFUSED[name == 'live'])
     if other is not None:
         other(cloud)
-    if way == 'boot':
+    if name == 'boot':
         cloud.world.servers[SERVER].power_state = power_state.RUNNING
 
 
-#: The ways, the kinds and the others that meet; 26: with that Nova, too.
-_MEETINGS: Sequence[tuple[str, str, str | None, bool]] = (
-    *((way, kind, None, True) for way in ('reboot',)
-      for kind in _COMMON),
-    *((way, kind, None, False) for way in ('error', 'start', 'boot')
-      for kind in _COMMON),
-    *(('sweep', kind, None, False) for kind in _COMMON if kind != 'stale'),
-    ('early-sweep', 'available', None, False),
-    ('soft', 'available', None, False),
-    ('hanging', 'available', None, True),
-    ('hanging', 'missing', 'neighbour-attaches', False),
-    ('hanging', 'available', 'delete', False),
-    ('reboot', 'missing', 'attach', False),
-    ('reboot', 'available', 'attach-again', True),
-    ('reboot', 'available', 'detach', False),
-    ('reboot', 'reset', 'detach-dangling', False),
-    ('reboot', 'missing', 'swap', False),
-    ('reboot', 'available', 'delete', False),
-    ('reboot', 'available', 'delete-and-reuse', False),
-    ('reboot', 'missing', 'neighbour-attaches', False),
-    ('reboot', 'available', 'neighbour-takes', False),
-    ('reboot', 'available', 'stranger-takes', False),
-    ('reboot', 'missing', 'neighbour-swaps', False),
-    ('reboot', 'missing', 'neighbour-leaves', False),
-    ('reboot', 'missing', 'somebody-comes', False),
-    ('reboot', 'available', 'gives-away', False),
-    ('reboot', 'reset', 'mends', False),
-    ('reboot', 'reset', 'forces', False),
-    ('reboot', 'available', 'reboots-again', False),
-    ('reboot', 'available', 'locks', False),
-    ('reboot', 'available', 'resets-task', False),
-    ('reboot', 'available', 'tenant-writes', False),
-    ('reboot', 'missing', 'foreign-writes', False),
-    ('reboot', 'stale', 'attach', False),
-    ('reboot', 'stale', 'neighbour-attaches', False),
-    ('error', 'available', 'reboots-again', False),
-    ('error', 'available', 'resets-task', False),
-    ('start', 'available', 'attach-again', False),
-    ('start', 'missing', 'neighbour-attaches', False),
-    ('start', 'available', 'stranger-takes', False),
-    ('start', 'available', 'delete', False),
-    ('boot', 'missing', 'neighbour-attaches', False),
-    ('boot', 'available', 'stranger-takes', False),
-    ('boot', 'available', 'delete', False),
-    ('sweep', 'available', 'starts', False),
-    ('sweep', 'missing', 'starts', False),
-    ('sweep', 'available', 'attach-again', False),
-    ('sweep', 'missing', 'neighbour-attaches', False),
-    ('sweep', 'available', 'stranger-takes', False),
-    ('sweep', 'available', 'delete', False),
-    ('sweep', 'available', 'reboots-again', False),
-    ('sweep', 'missing', 'somebody-comes', False),
-    *((way, kind, None, False) for way in (
-        'migrate', 'revert', 'shelve', 'unshelve', 'evacuate', 'live',
-        'remove') for kind in _MOVED if (way, kind) not in (
-            ('migrate', 'available'), ('evacuate', 'available'),
-            ('unshelve', 'available'))),
-    *((way, 'root', None, False) for way in ('migrate', 'shelve')),
-    *((way, 'available', None, True) for way in (
-        'migrate', 'evacuate', 'unshelve')),
-    ('there-and-back', 'available', None, False),
-    *((way, kind, other, False) for way in ('migrate', 'revert', 'shelve')
-      for kind, other in (
-          ('available', 'attach'), ('available', 'detach'),
-          ('available', 'delete'), ('available', 'starts'),
-          ('missing', 'neighbour-attaches'),
-          ('missing', 'neighbour-migrates'),
-          ('missing', 'stranger-migrates'),
-          ('available', 'neighbour-takes'), ('available', 'is-deleted'))),
-    *((way, kind, other, False) for way in ('unshelve', 'evacuate')
-      for kind, other in (
-          ('available', 'neighbour-takes'), ('missing', 'neighbour-attaches'),
-          ('missing', 'stranger-migrates'))),
-    ('unshelve', 'available', 'attach', False),
-    ('live', 'available', 'stranger-takes', False),
-    ('live', 'available', 'gives-away', False),
-    ('remove', 'missing', 'neighbour-attaches', False),
-    ('remove', 'available', 'neighbour-takes', False),
+#: What each way meets alone.
+_COMMON = ('missing', 'available', 'elsewhere', 'beside', 'reset', 'stale')
+_MOVED = ('missing', 'available', 'elsewhere', 'beside', 'reset', 'foreign')
+_ALONE: dict[str, Sequence[str]] = {
+    'reboot': _COMMON, 'error': _COMMON, 'start': _COMMON, 'boot': _COMMON,
+    'sweep': _COMMON[:-1], 'early-sweep': ('available',),
+    'soft': ('available',), 'hanging': ('available',),
+    'migrate': (*_MOVED, 'root'), 'there-and-back': ('available',),
+    'revert': _MOVED, 'shelve': (*_MOVED, 'root'), 'unshelve': _MOVED,
+    'evacuate': _MOVED, 'live': _MOVED, 'remove': _MOVED}
+
+#: And with others: the ways, the kind, and who comes between.
+_MEETINGS: Sequence[tuple[Sequence[str], str, Sequence[str]]] = (
+    (('hanging',), 'missing', ('neighbour-attaches',)),
+    (('hanging',), 'available', ('delete',)),
+    (('reboot',), 'missing', (
+        'attach', 'swap', 'neighbour-attaches', 'neighbour-swaps',
+        'neighbour-leaves', 'somebody-comes', 'foreign-writes')),
+    (('reboot',), 'available', (
+        'attach-again', 'detach', 'delete', 'delete-and-reuse',
+        'neighbour-takes', 'stranger-takes', 'gives-away', 'reboots-again',
+        'locks', 'resets-task', 'tenant-writes')),
+    (('reboot',), 'reset', ('detach-dangling', 'mends', 'forces')),
+    (('reboot',), 'stale', ('attach', 'neighbour-attaches')),
+    (('error',), 'available', ('reboots-again', 'resets-task')),
+    (('start',), 'available', ('attach-again', 'stranger-takes', 'delete')),
+    (('start', 'boot'), 'missing', ('neighbour-attaches',)),
+    (('boot',), 'available', ('stranger-takes', 'delete')),
+    (('sweep',), 'available', (
+        'starts', 'attach-again', 'stranger-takes', 'delete',
+        'reboots-again')),
+    (('sweep',), 'missing', (
+        'starts', 'neighbour-attaches', 'somebody-comes')),
+    (('migrate', 'revert', 'shelve'), 'available', (
+        'attach', 'detach', 'delete', 'starts', 'neighbour-takes',
+        'is-deleted')),
+    (('migrate', 'revert', 'shelve'), 'missing', (
+        'neighbour-attaches', 'neighbour-migrates', 'stranger-migrates')),
+    (('unshelve',), 'available', ('neighbour-takes', 'attach')),
+    (('unshelve', 'evacuate'), 'missing', (
+        'neighbour-attaches', 'stranger-migrates')),
+    (('evacuate', 'remove'), 'available', ('neighbour-takes',)),
+    (('live',), 'available', ('stranger-takes', 'gives-away')),
+    (('remove',), 'missing', ('neighbour-attaches',)),
 )
+
+#: What Nova 26 meets, too.
+_OLD = frozenset((
+    *(f'reboot-{kind}' for kind in _COMMON), 'hanging-available',
+    'reboot-available-attach-again', 'migrate-available',
+    'evacuate-available', 'unshelve-available'))
 
 #: With three others, kills and faults make too many schedules.
 _LONG: Sequence[str] = ('delete-and-reuse',)
-#: Where others take part in these, there are no kills and faults by default:
-#: these ways meet them alone, and the others meet others.
-_CALM: Sequence[str] = ('boot', 'error', 'migrate', 'there-and-back', 'revert',
-                        'shelve', 'unshelve', 'evacuate', 'live', 'remove')
 
 
-def _fill() -> None:
-    for way, kind, other, has_old in _MEETINGS:
-        setup = _OTHERS[other] if other else None
-        name = '-'.join(filter(None, (way, kind, other)))
-        words = ' '.join(filter(None, (
-            f'{way}:', KINDS[kind].__doc__, setup and setup.__doc__)))
-        for release in (34, 26) if has_old else (34,):
-            full = name if release == 34 else f'{name}-nova{release}'
-            SCENARIOS[full] = Scenario(
-                full, words, functools.partial(_compose, way, kind, setup),
-                tuple(WAYS[way][2]), release,
-                preemptions=1 if setup else 2,
-                mischiefs=0 if other in _LONG or (
-                    setup and way in _CALM) else 1,
-                weight=1 + (setup is not None) + (other in _LONG))
+def _add(way: str, kind: str, other: str = '') -> None:
+    setup = _OTHERS[other] if other else None
+    name = '-'.join(filter(None, (way, kind, other)))
+    words = ' '.join(filter(None, (
+        f'{way}:', KINDS[kind].__doc__, setup and setup.__doc__)))
+    is_calm = other in _LONG or setup is not None and WAYS[way].is_calm
+    for release in (34, 26) if name in _OLD else (34,):
+        full = name if release == 34 else f'{name}-nova{release}'
+        SCENARIOS[full] = Scenario(
+            full, words, functools.partial(_compose, way, kind, setup),
+            WAYS[way].triggers, release, preemptions=1 if setup else 2,
+            mischiefs=0 if is_calm else 1)
 
 
-_fill()
+# Those that take longest come first.
+for _ways, _kind, _names in _MEETINGS:
+    for _way, _name in itertools.product(_ways, _names):
+        _add(_way, _kind, _name)
+for _way, _kinds in _ALONE.items():
+    for _kind in _kinds:
+        _add(_way, _kind)

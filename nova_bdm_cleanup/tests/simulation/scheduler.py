@@ -95,8 +95,7 @@ class Actor:
     :param hub: where to go on when it waits or ends
     """
 
-    def __init__(self, name: str, process: str,
-                 func: Callable[[], object],
+    def __init__(self, name: str, process: str, func: Callable[[], object],
                  hub: greenlet.greenlet) -> None:
         self.name = name
         self.process = process
@@ -108,14 +107,12 @@ class Actor:
         self.waiting: Callable[[], bool] | None = None
         #: It is told when it has waited for too long.
         self.is_patient = True
-        self.has_begun = False
         self.is_over = False
-        self.is_waiting = False
         #: It is inside the cleanup, whose calls can go wrong.
         self.is_cleaning = False
         self.failure: BaseException | None = None
 
-    def _run(self) -> None:
+    def _run(self, _: object) -> None:
         try:
             self._func()
         except Killed:
@@ -129,16 +126,18 @@ class Actor:
     def can_run(self) -> bool:
         return not self.is_over and (self.waiting is None or self.waiting())
 
-    def resume(self, what: object = None) -> Any:
-        if self.has_begun:
-            return self._greenlet.switch(what)
-        self.has_begun = True
-        return self._greenlet.switch()
+    @property
+    def is_under_way(self) -> bool:
+        """It has begun, and is not over."""
+        return bool(self._greenlet)
+
+    def resume(self, what: object) -> Any:
+        return self._greenlet.switch(what)
 
     def kill(self) -> None:
         """Have it end at once, wherever it is."""
         self.is_over = True
-        if self.has_begun and not self._greenlet.dead:
+        if self.is_under_way:
             self._greenlet.throw(Killed())
 
 
@@ -172,8 +171,9 @@ class Scheduler:
         self._steps = 0
         self._points: dict[Actor, Point] = {}
         self._fault: str | None = None
-        #: Called when a process is killed.
-        self.on_kill: Callable[[str], None] = lambda process: None
+        #: The process that can be killed, and what is called then.
+        self.mortal = ''
+        self.on_kill: Callable[[], None] = lambda: None
         self._footprint = Footprint()
         #: What each actor has looked at and changed so far, by its name.
         self.footprints: dict[str, Footprint] = {}
@@ -184,27 +184,22 @@ class Scheduler:
         #: The last two that ended with nobody coming between.
         self._slice: Slice | None = None
         self._former: Slice | None = None
-        #: Schedules are left out that do the same as another one.
-        self.leaves_out = False
         #: What could have gone wrong since something was changed.
         self._offered: set[object] = set()
         #: Gives what there is, except in what actors hold in their hands.
         self.fingerprint: Callable[[], object] = object
-        #: From where others have gone on already.
-        self.visited: set[object] = set()
+        #: From where others have gone on already; None: no schedule is left
+        #: out, although it does the same as another one.
+        self.visited: set[object] | None = None
         #: What was killed was inside the cleanup.
         self.was_cleaning = False
-        #: Which processes can be killed.
-        self.mortal: frozenset[str] = frozenset()
         #: Nothing may go wrong, and nobody comes between, any more.
         self.is_quiet = False
 
     def spawn(self, name: str, process: str,
-              func: Callable[[], object]) -> Actor:
+              func: Callable[[], object]) -> None:
         """Begin something else."""
-        actor = Actor(name, process, func, self._hub)
-        self.actors.append(actor)
-        return actor
+        self.actors.append(Actor(name, process, func, self._hub))
 
     # What actors call
 
@@ -222,8 +217,7 @@ class Scheduler:
             return None  # The scenario is being set up, or looked at.
         if actor.is_over:
             raise Killed
-        fault: str | None = self._hub.switch(
-            Point(words, faults, question))
+        fault: str | None = self._hub.switch(Point(words, faults, question))
         return fault
 
     def wait(self, words: str, until: Callable[[], bool],
@@ -234,16 +228,14 @@ class Scheduler:
         :returns: whether it has come about
         """
         actor = self.current
-        assert actor is not None
         if actor.is_over:
             raise Killed
         if until():
             return True
         self._tell(actor.name, 'waits: ' + words)
         actor.waiting, actor.is_patient = until, is_patient
-        actor.is_waiting = True
         self._hub.switch(None)
-        actor.waiting, actor.is_waiting = None, False
+        actor.waiting = None
         return until()
 
     def sees(self, *keys: str) -> None:
@@ -298,8 +290,8 @@ class Scheduler:
         it goes on.
         """
         alive = [a for a in self.actors if not a.is_over]
-        if (not self.leaves_out or self.is_quiet or not alive
-                or any(a.has_begun for a in alive)
+        if (self.visited is None or self.is_quiet or not alive
+                or any(a.is_under_way for a in alive)
                 or len(self.decisions) <= max(self._choices, default=-1)):
             return
         spent = [d.costs[d.chosen] for d in self.decisions]
@@ -321,7 +313,7 @@ class Scheduler:
         self._former = last
 
     def _leave_out(self) -> None:
-        if self.leaves_out and not self.is_quiet:
+        if self.visited is not None and not self.is_quiet:
             raise Equivalent
 
     def _go_on(self, actor: Actor) -> Actor | None:
@@ -358,8 +350,7 @@ class Scheduler:
         if self.is_quiet:
             return None
         # As long as nothing changes, it dies in the same place.
-        is_mortal = (actor.process in self.mortal
-                     and self._is_new('killed', actor.process))
+        is_mortal = actor.process == self.mortal and self._is_new('killed')
         faults = point.faults if not point.question or self._is_new(
             actor, point.question) else ()
         costs = [None, *[PREEMPTION] * len(others),
@@ -374,9 +365,9 @@ class Scheduler:
         if chosen < len(faults):
             self._fault = faults[chosen]
             return None
-        self._tell(actor.process, f'is killed ({actor.name} was about to: '
+        self._tell(self.mortal, f'is killed ({actor.name} was about to: '
                    f'{point.words})')
-        self.kill(actor.process)
+        self._kill()
         return actor
 
     def _is_new(self, *what: object) -> bool:
@@ -395,7 +386,7 @@ class Scheduler:
         self._steps += 1
         if self._steps > _ENDLESS:
             raise Broken('nothing-waits-for-ever', 'it goes on and on')
-        if not actor.has_begun:
+        if not actor.is_under_way:
             self._offered.clear()
         self.current = actor
         done = self._footprint = Footprint()
@@ -419,7 +410,7 @@ class Scheduler:
         if since is not None and not since.meets(done):
             # They could as well have come between one step later.
             self._leave_out()
-        return None if actor.is_over or actor.is_waiting else point
+        return None if actor.is_over or actor.waiting else point
 
     def _decide(self, costs: Sequence[str | None]) -> int:
         """The number of the option that is chosen.
@@ -435,20 +426,20 @@ class Scheduler:
         self.decisions.append(Decision(tuple(costs), chosen))
         return chosen
 
-    def kill(self, process: str) -> None:
-        """Have all actors of a process end where they are.
+    def _kill(self) -> None:
+        """Have all actors of the process end where they are.
 
         What it has not begun with is still in the queue, and is begun with
         when it is there again.
         """
         self.was_cleaning = any(a.is_cleaning for a in self.actors)
         for actor in self.actors:
-            if actor.process == process and actor.has_begun:
+            if actor.process == self.mortal and actor.is_under_way:
                 self._end(actor)
         # Where everybody stood when it was killed matters.
         self._since.clear()
         self._slice = self._former = None
-        self.on_kill(process)
+        self.on_kill()
 
     def close(self) -> None:
         """Leave nothing behind, however it ended."""

@@ -45,14 +45,8 @@ class Bound:
                 and costs.count(MISCHIEF) <= self.mischiefs)
 
 
-@dataclasses.dataclass(frozen=True)
-class Bounds:
-    """What one of several bounds allows."""
-
-    any_of: tuple[Bound, ...]
-
-    def allows(self, costs: Sequence[str | None]) -> bool:
-        return any(bound.allows(costs) for bound in self.any_of)
+#: Several, of which one must allow it.
+Bounds = Sequence[Bound]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,20 +79,23 @@ class Seen:
         default_factory=dict)
 
 
+def _silent(who: str, what: str) -> None:
+    pass
+
+
 def play(stage: Stage, scenario: Scenario, choices: Choices,
-         tell: Callable[[str, str], None], seen: Seen | None = None
-         ) -> Run:
+         tell: Callable[[str, str], None] = _silent,
+         seen: Seen | None = None) -> Run:
     """One schedule, from the start to the end.
 
     :param seen: it is left out if another one has done the same
     """
     scheduler = Scheduler(choices, tell)
     if seen is not None:
-        scheduler.leaves_out = True
         scheduler.visited = seen.visited
-    scheduler.mortal = frozenset((COMPUTE,))
+    scheduler.mortal = COMPUTE
     world = stage.world = World(scheduler)
-    cloud = Cloud(world, *stage.managers(scenario.release, scenario.triggers))
+    cloud = Cloud(world, stage.manager(scenario.release, scenario.triggers))
     broken, is_left_out = None, False
     try:
         scenario.setup(cloud)
@@ -131,10 +128,6 @@ def _end(cloud: Cloud, scheduler: Scheduler) -> Broken | None:
     return None
 
 
-def _silent(who: str, what: str) -> None:
-    pass
-
-
 class _Touched:
     """What the actors of a scenario have touched in any schedule so far."""
 
@@ -157,7 +150,7 @@ class _Touched:
         return self._others[actor]
 
 
-def schedules(stage: Stage, scenario: Scenario, bound: Bounds,
+def schedules(stage: Stage, scenario: Scenario, bounds: Bounds,
               seen: Seen | None) -> Iterator[Run]:
     """All schedules within a bound, each of them once.
 
@@ -169,10 +162,10 @@ def schedules(stage: Stage, scenario: Scenario, bound: Bounds,
     touched = _Touched()
     needless: list[tuple[Choices, Decision]] = []
     while waiting:
-        run = play(stage, scenario, waiting.pop(), _silent, seen)
+        run = play(stage, scenario, waiting.pop(), seen=seen)
         yield run
         touched.add(run)
-        for choices, decision in _otherwise(run, bound):
+        for choices, decision in _otherwise(run, bounds):
             if seen is not None and _is_needless(choices, decision, touched):
                 needless.append((choices, decision))
             else:
@@ -191,7 +184,7 @@ def _is_needless(choices: Choices, decision: Decision,
             and not touched.by_others(decision.actor).meets(decision.done))
 
 
-def _otherwise(run: Run, bound: Bounds) -> Iterator[tuple[Choices, Decision]]:
+def _otherwise(run: Run, bounds: Bounds) -> Iterator[tuple[Choices, Decision]]:
     """What follows when one of the decisions after the last choice is taken
     in another way.
     """
@@ -200,17 +193,17 @@ def _otherwise(run: Run, bound: Bounds) -> Iterator[tuple[Choices, Decision]]:
     for number in range(begin, len(run.decisions)):
         decision = run.decisions[number]
         for option, cost in enumerate(decision.costs[1:], 1):
-            if bound.allows([*spent[:number], cost]):
+            if any(b.allows([*spent[:number], cost]) for b in bounds):
                 yield {**run.choices, number: option}, decision
 
 
-def random_schedule(stage: Stage, scenario: Scenario, bound: Bounds,
+def random_schedule(stage: Stage, scenario: Scenario, bounds: Bounds,
                     dice: random.Random) -> Run:
     """One schedule with decisions that are drawn."""
     choices: dict[int, int] = {}
-    run = play(stage, scenario, choices, _silent)
+    run = play(stage, scenario, choices)
     while True:
-        others = [choices for choices, _ in _otherwise(run, bound)]
+        others = [choices for choices, _ in _otherwise(run, bounds)]
         if not others or run.broken is not None:
             return run
-        run = play(stage, scenario, dice.choice(others), _silent)
+        run = play(stage, scenario, dice.choice(others))

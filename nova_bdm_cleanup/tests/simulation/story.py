@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import contextlib
 import logging
+from unittest import mock
 
 from nova_bdm_cleanup.tests.simulation import properties, search
 from nova_bdm_cleanup.tests.simulation.ports import Stage
@@ -16,34 +17,21 @@ from nova_bdm_cleanup.tests.simulation.world import World
 _DULL = 'reason=healthy'
 
 
-class _Listener(logging.Handler):
-    """Takes what the plugin logs."""
-
-    def __init__(self, lines: list[tuple[str, str]]) -> None:
-        super().__init__()
-        self._lines = lines
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if _DULL not in text:
-            self._lines.append(('', f'logs: {text}'))
-
-
 @contextlib.contextmanager
 def _listening(lines: list[tuple[str, str]]) -> Iterator[None]:
-    logger = logging.getLogger('nova_bdm_cleanup.audit')
-    handler = _Listener(lines)
-    before = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
-    logging.disable(logging.NOTSET)
-    try:
-        yield
-    finally:
-        logging.disable(logging.CRITICAL)
-        logger.removeHandler(handler)
-        logger.level, logger.propagate = before
+    """Take what the plugin logs."""
+    def take(record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if _DULL not in text:
+            lines.append(('', f'logs: {text}'))
+
+    with mock.patch.multiple(logging.getLogger('nova_bdm_cleanup.audit'),
+                             handle=take, level=logging.DEBUG):
+        logging.disable(logging.NOTSET)
+        try:
+            yield
+        finally:
+            logging.disable(logging.CRITICAL)
 
 
 def tell(stage: Stage, scenario: Scenario, choices: search.Choices) -> str:

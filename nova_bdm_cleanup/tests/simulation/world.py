@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import datetime
@@ -21,6 +21,7 @@ HERE, THERE = 'here', 'there'
 
 #: Their nova-computes, which can be killed.
 COMPUTE, OTHER_COMPUTE = 'nova-compute', 'other nova-compute'
+COMPUTES = {HERE: COMPUTE, THERE: OTHER_COMPUTE}
 
 #: Whose servers these are.
 OWNER = 'project'
@@ -28,6 +29,14 @@ OWNER = 'project'
 
 #: What the locks of the other host end with.
 _ELSEWHERE = ' elsewhere'
+
+#: How a call can go wrong: before it has an effect, or after that.
+BEFORE, AFTER = 'fails', 'fails, although it is done'
+
+#: What two worlds of the same scenario have alike, and what they are told to
+#: hold in another way.
+_UNTOLD = ('scheduler', 'sees', 'changes', 'cinder', 'rows', 'actions',
+           'entries', 'locks')
 
 
 def hours_ago(hours: float) -> datetime.datetime:
@@ -80,8 +89,11 @@ class Row:
     def number(self) -> int | None:
         if self.connection_info is None:
             return None
-        data: dict[str, Any] = json.loads(self.connection_info)['data']
-        return int(data['target_lun'])
+        return number_of(json.loads(self.connection_info))
+
+
+def number_of(connection_info: Mapping[str, Any]) -> int:
+    return int(connection_info['data']['target_lun'])
 
 
 def connection(volume: str, number: int) -> str:
@@ -117,15 +129,6 @@ class Host:
     #: were connected for.
     devices: dict[int, set[str]] = dataclasses.field(default_factory=dict)
     guests: dict[str, Guest] = dataclasses.field(default_factory=dict)
-    sees: Callable[..., None] = dataclasses.field(
-        default=lambda *keys: None, repr=False)
-
-    def users(self, number: int) -> list[str]:
-        """The servers whose guests have a device open."""
-        self.sees('guests', *(f'guest of {s}' for s in self.guests))
-        return [server for server, guest in self.guests.items()
-                if guest.is_running and any(
-                    d.number == number for d in guest.disks.values())]
 
 
 @dataclasses.dataclass
@@ -141,6 +144,23 @@ class ServerAction:
     finish_time: datetime.datetime | None = None
 
 
+@dataclasses.dataclass
+class Entry:
+    """An entry of the plugin's journal."""
+
+    plan: Mapping[str, Any]
+    #: Name, outcome and subject of each.
+    steps: list[tuple[str, str, Mapping[str, Any]]] = dataclasses.field(
+        default_factory=list)
+    id = 'entry'
+
+    def step(self, name: str, outcome: str, **subject: Any) -> None:
+        self.steps.append((name, outcome, subject))
+
+    def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
+        pass
+
+
 class World:
     """Everything there is.
 
@@ -150,9 +170,9 @@ class World:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         scheduler.fingerprint = self.fingerprint
-        self.cinder = model.Cinder(scheduler.sees, scheduler.changes)
-        self.hosts = {name: Host(sees=scheduler.sees)
-                      for name in (HERE, THERE)}
+        self.sees, self.changes = scheduler.sees, scheduler.changes
+        self.cinder = model.Cinder(self.sees, self.changes)
+        self.hosts = {name: Host() for name in (HERE, THERE)}
         self.servers: dict[str, Server] = {}
         self.rows: dict[str, Row] = {}
         self.actions: list[ServerAction] = []
@@ -191,7 +211,7 @@ class World:
         self.deleted_meanwhile = False
         self.policy = Policy()
         #: What the plugin wrote to its journal, by entry.
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Entry] = []
         #: Guests that do not answer to a soft reboot.
         self.hanging: set[str] = set()
         #: Volumes on which Nova is working for somebody else, and those of
@@ -227,46 +247,73 @@ class World:
             self.is_blind = True
         return fault
 
+    def ask(self, words: str, failure: type[Exception],
+            question: str = '') -> None:
+        """Let others go on before something is looked at.
+
+        :raises failure: when there is no answer
+        """
+        if self.step(words, BEFORE, question=question or words):
+            raise failure(words)
+
+    @contextlib.contextmanager
+    def attempt(self, words: str, failure: type[Exception]
+                ) -> Iterator[None]:
+        """Let others go on before something is done that can go wrong.
+
+        :raises failure: before it is done, or after that
+        """
+        fault = self.step(words, BEFORE, AFTER)
+        if fault == BEFORE:
+            raise failure(fault)
+        yield
+        if fault:
+            raise failure(fault)
+
     def fingerprint(self) -> object:
         """What there is, and nobody's memory."""
         young = hours_ago(1)
         return repr((
             self.cinder.volumes, self.cinder.attachments,
-            self.cinder.back_end.exports, self.hosts, self.servers,
+            self.cinder.back_end.exports,
             [(r.uuid, r.volume_id, r.attachment_id, r.connection_info,
               r.device_name, r.deleted, r.created_at > young)
              for r in self.rows.values()],
             [(s.instance_uuid, s.result, s.start_time > young)
              for s in self.actions],
-            self.migrations, self.allocations, self.evacuated,
-            sorted(self.locks), self.is_up,
-            sorted(self.hanging), sorted(self.busy), sorted(self.disturbed),
-            sorted(map(str, self.in_hand)), self.attached, self.is_blind,
-            self.died_in_nova,
-            self.died_in_move, self.may_refuse, self.has_looked,
-            sorted(self.left), self.refused_way_back, self.deleted_meanwhile,
             # A mapping in a plan says when it was made, to the microsecond.
-            [(e['steps'], [{**a, 'bdm': a.get('bdm', {}).get('uuid')}
-                           for a in e['plan']['actions']])
-             for e in self.entries]))
+            [(e.steps, [{**a, 'bdm': a.get('bdm', {}).get('uuid')}
+                        for a in e.plan['actions']])
+             for e in self.entries],
+            sorted(self.locks),
+            [sorted(map(str, value)) if isinstance(value, set) else value
+             for name, value in vars(self).items() if name not in _UNTOLD]))
 
     def broken(self, name: str, text: str, situation: str = '') -> None:
         raise Broken(name, text, situation)
 
     def server(self, uuid: str) -> Server:
-        self.scheduler.sees(f'server {uuid}')
+        self.sees(f'server {uuid}')
         return self.servers[uuid]
 
     def change_server(self, uuid: str, **values: Any) -> None:
-        self.scheduler.changes(f'server {uuid}')
+        self.changes(f'server {uuid}')
         for name, value in values.items():
             setattr(self.servers[uuid], name, value)
 
     def of_host(self, host: str) -> list[Server]:
-        self.scheduler.sees(*(f'server {uuid}' for uuid in self.servers))
+        self.sees(*(f'server {uuid}' for uuid in self.servers))
         if self.scheduler.current is not None:
             self.scheduler.current.local['told'] = self.told(host)
         return [s for s in self.servers.values() if s.host == host]
+
+    def users(self, host: str, number: int) -> list[str]:
+        """The servers whose guests have a device of a host open."""
+        guests = self.hosts[host].guests
+        self.sees('guests', *(f'guest of {s}' for s in guests))
+        return [server for server, guest in guests.items()
+                if guest.is_running and any(
+                    d.number == number for d in guest.disks.values())]
 
     def told(self, host: str) -> frozenset[tuple[str, str | None]]:
         """The disks of a host that Nova's records tell of, by their server
@@ -284,7 +331,7 @@ class World:
 
     def allocate(self, consumer: str, *hosts: str) -> None:
         """Have Placement keep room on just these hosts."""
-        self.scheduler.changes('allocations')
+        self.changes('allocations')
         self.allocations.pop(consumer, None)
         if hosts:
             self.allocations[consumer] = frozenset(hosts)
@@ -292,7 +339,7 @@ class World:
     # Nova's rows
 
     def rows_of(self, server: str) -> list[Row]:
-        self.scheduler.sees(f'rows of {server}')
+        self.sees(f'rows of {server}')
         return [r for r in self.rows.values()
                 if r.instance_uuid == server and not r.deleted]
 
@@ -303,28 +350,46 @@ class World:
         return next((r for r in self.rows_of(server)
                      if r.volume_id == volume), None)
 
-    def add_row(self, server: str, volume: str | None,
-                **values: Any) -> Row:
+    def add_row(self, server: str, volume: str | None, **values: Any) -> Row:
         names = {r.device_name for r in self.rows_of(server)}
         values.setdefault('device_name', next(
             f'/dev/vd{c}' for c in 'bcdefghij' if f'/dev/vd{c}' not in names))
-        self.scheduler.changes(f'rows of {server}')
+        self.changes(f'rows of {server}')
         row = Row(f'row-{self.serial()}', server, volume, **values)
         self.rows[row.uuid] = row
         return row
 
     def rows_where(self, holds: Callable[[Row], bool]) -> list[Row]:
         """Also those that are deleted."""
-        self.scheduler.sees(*(f'rows of {uuid}' for uuid in self.servers))
+        self.sees(*(f'rows of {uuid}' for uuid in self.servers))
         return [r for r in self.rows.values() if holds(r)]
 
     def change_row(self, row: Row, **values: Any) -> None:
-        self.scheduler.changes(f'rows of {row.instance_uuid}')
+        self.changes(f'rows of {row.instance_uuid}')
         for name, value in values.items():
             setattr(row, name, value)
 
     def delete_row(self, row: Row) -> None:
         self.change_row(row, deleted=True, deleted_at=now())
+
+    # What Nova has begun
+
+    def begin_action(self, server: str, kind: str) -> ServerAction:
+        action = ServerAction(self.serial(), server, kind, now())
+        self.changes('actions')
+        self.actions.append(action)
+        return action
+
+    def end_action(self, action: ServerAction) -> None:
+        self.changes('actions')
+        action.finish_time = now()
+
+    @contextlib.contextmanager
+    def hands_on(self, *volumes: str) -> Iterator[None]:
+        """Nova works on volumes; who is killed there leaves them so."""
+        self.busy.update(volumes)
+        yield
+        self.busy.difference_update(volumes)
 
     def settled(self, server: str) -> None:
         """Nova is not in the middle of its disks any more."""
@@ -336,7 +401,7 @@ class World:
         self.settled(uuid)
         for row in self.rows_of(uuid):
             self.delete_row(row)
-        self.scheduler.changes(f'server {uuid}')
+        self.changes(f'server {uuid}')
         del self.servers[uuid]
         for consumer in [c for c in self.allocations if c.endswith(uuid)]:
             self.allocate(consumer)
@@ -351,7 +416,7 @@ class World:
         holder = object()
         if (host or self.this_host) == THERE:
             name += _ELSEWHERE
-        self.scheduler.changes(f'lock {name}')
+        self.changes(f'lock {name}')
         got = self.scheduler.wait(
             f'for the lock {name}', lambda: name not in self.locks,
             is_patient)
@@ -361,7 +426,7 @@ class World:
             yield got
         finally:
             # The lock of a process that was killed is gone already.
-            self.scheduler.changes(f'lock {name}')
+            self.changes(f'lock {name}')
             if self.locks.get(name) is holder:
                 del self.locks[name]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+import functools
 import pathlib
 import re
 
@@ -15,8 +16,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGE = ROOT / 'doc' / 'source' / 'contributor' / 'proof.rst'
 TESTS = ROOT / 'nova_bdm_cleanup' / 'tests'
 SEARCH = TESTS / 'simulation'
-
-LEVELS = {'Search', 'Unit', 'Functional', 'Devices', 'End to end'}
 
 #: A promise, where it is made, and its proofs.
 ENTRY = re.compile(r'^(\S.*) \((.*)\)\n((?:   .*\n)+)', re.M)
@@ -49,13 +48,12 @@ def of_search() -> Iterator[str]:
         if (isinstance(node, ast.Assign)
                 and ast.unparse(node.targets[0]) == 'PROPERTIES'):
             yield from ast.literal_eval(node.value)
-    for meeting in ast.walk(parsed(SEARCH / 'scenarios.py')):
-        if isinstance(meeting, ast.Tuple) and len(meeting.elts) == 4:
-            words = [each.value for each in meeting.elts
-                     if isinstance(each, ast.Constant)
-                     and isinstance(each.value, str)]
-            if len(words) == 3:
-                yield '-'.join(words)
+    for node in parsed(SEARCH / 'scenarios.py').body:
+        if (isinstance(node, ast.AnnAssign)
+                and ast.unparse(node.target) == '_MEETINGS'):
+            for ways, kind, others in ast.literal_eval(node.value):
+                yield from (f'{way}-{kind}-{other}'
+                            for way in ways for other in others)
 
 
 def of_tests(paths: Iterator[pathlib.Path]) -> Iterator[str]:
@@ -77,12 +75,21 @@ def of_devices() -> Iterator[str]:
             yield node.name.replace('_', '-')
 
 
-class ProofsTest(base.TestCase):
+@functools.lru_cache(maxsize=None)
+def existing() -> dict[str, set[str]]:
+    """What can be named as a proof, by level."""
+    return {
+        'Search': set(of_search()),
+        'Unit': set(of_tests((TESTS / 'unit').rglob('test_*.py'))),
+        'Functional': set(of_tests(
+            path for path in TESTS.rglob('test_*.py')
+            if 'unit' not in path.parts)),
+        'Devices': set(of_devices()),
+        'End to end': {
+            one.name for suite in cli.trials().values() for one in suite}}
 
-    def check(self, level: str, existing: set[str]) -> None:
-        names = named(level)
-        self.assertGreater(len(names), 10)
-        self.assertEqual(set(), names - existing)
+
+class ProofsTest(base.TestCase):
 
     def test_every_promise_has_a_page_and_a_proof(self) -> None:
         found = entries()
@@ -91,23 +98,10 @@ class ProofsTest(base.TestCase):
         for promise, pages, proofs in found:
             self.assertLessEqual(set(pages.split(', ')),
                                  {'README', 'behaviour', 'risks'})
-            self.assertLessEqual(set(proofs), LEVELS)
+            self.assertLessEqual(set(proofs), existing().keys())
             self.assertLessEqual(len(promise.split()), 15)
 
-    def test_search(self) -> None:
-        self.check('Search', set(of_search()))
-
-    def test_unit(self) -> None:
-        self.check('Unit', set(of_tests((TESTS / 'unit').rglob('test_*.py'))))
-
-    def test_functional(self) -> None:
-        self.check('Functional', set(of_tests(
-            path for path in TESTS.rglob('test_*.py')
-            if 'unit' not in path.parts)))
-
-    def test_devices(self) -> None:
-        self.check('Devices', set(of_devices()))
-
-    def test_end_to_end(self) -> None:
-        self.check('End to end', {
-            one.name for suite in cli.trials().values() for one in suite})
+    def test_every_proof_is_there(self) -> None:
+        for level, names in existing().items():
+            self.assertGreater(len(named(level)), 10, level)
+            self.assertEqual(set(), named(level) - names, level)
