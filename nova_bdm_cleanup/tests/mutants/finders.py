@@ -21,7 +21,6 @@ import threading
 from typing import Callable
 
 _TESTS = 'nova_bdm_cleanup.tests.'
-_SEARCH = 'nova_bdm_cleanup/tests/simulation/__main__.py'
 
 #: The unit tests of each part of the package, those first that take no time:
 #: of a module that takes long also some of its classes alone, which cannot be
@@ -45,7 +44,6 @@ _UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ('cleanup.test_cleaner', ('cleanup', 'rules')),
     ('rules.test_properties', ('rules',)),
 )
-
 
 #: The functional tests of what speaks to Nova and the host.
 _FUNCTIONAL = ('test_disconnect', 'test_stale_attachments', 'test_neighbours',
@@ -142,11 +140,6 @@ FINDERS: dict[str, Finder] = {finder.name: finder for finder in (
     Finder('unit', 600.0, _units, _read_tests),
     Finder('functional', 1800.0, _functional, _read_tests),
     Finder('whole-search', 900.0, _whole_search, _read_search))}
-
-
-def has_search(top: pathlib.Path) -> bool:
-    """Whether a checkout has the search."""
-    return (top / _SEARCH).exists()
 
 
 _lock = threading.Lock()

@@ -101,73 +101,62 @@ class FindersTest(base.TestCase):
             for module in of(part)} - set(of('')))
 
 
+LESS_SAFE = Mutant('less-safe', 'Harm.', '__init__.py',
+                   (('VERSION = ', 'MUTATED = '),))
+
+
+def finder(program: str, limit: float = 60.0) -> finders.Finder:
+    return finders.Finder('somebody', limit, lambda path: ['-c', program],
+                          finders.FINDERS['search'].read)
+
+
+_FOUND = 'print("broken: the version"); raise SystemExit(1)'
+
+
 class HuntTest(base.TestCase):
 
-    MUTANT = Mutant('less-safe', 'Harm.', '__init__.py',
-                    (('VERSION = ', 'MUTATED = '),))
+    scenarios = [(name, {
+        'by': by, 'mutant': mutant, 'is_good': is_good, 'said': said})
+        for name, by, mutant, is_good, said in (
+            ('found', [finder(
+                'import nova_bdm_cleanup\n'
+                'print("broken: the version")\n'
+                'raise SystemExit(nova_bdm_cleanup.MUTATED)')],
+             LESS_SAFE, True, 'somebody: the version'),
+            ('not by the first', [finder('pass'), finder(_FOUND)],
+             LESS_SAFE, True, 'somebody: the version'),
+            ('by nobody', [finder('pass')],
+             LESS_SAFE, False, 'nobody finds it'),
+            ('what goes wrong is no find', [finder('raise KeyError("bug")')],
+             LESS_SAFE, False,
+             "nobody finds it; somebody ended with exit code 1: KeyError: "
+             "'bug'"),
+            ('what hangs is no find',
+             [finder('import time; time.sleep(600)', limit=0.1)],
+             LESS_SAFE, False,
+             'nobody finds it; somebody took longer than 0.1 s'),
+            ('nothing is planted', [finder('pass')],
+             command.ORIGINAL, True, 'nobody finds it'),
+            ('nothing is planted, and found', [finder(_FOUND)],
+             command.ORIGINAL, False, 'somebody: the version'))]
 
-    def finder(self, program, limit=60.0):
-        return finders.Finder(
-            'somebody', limit, lambda path: ['-c', program],
-            finders.FINDERS['search'].read)
-
-    def hunt(self, *by, mutant=MUTANT):
-        return command.hunt(mutant, sys.executable, by)
-
-    def test_found(self):
-        result = self.hunt(self.finder(
-            'import nova_bdm_cleanup\n'
-            'print("broken: the version")\n'
-            'raise SystemExit(nova_bdm_cleanup.MUTATED)'))
-        self.assertTrue(result.is_good)
-        self.assertEqual('somebody: the version', str(result))
-
-    def test_not_found_by_the_first(self):
-        result = self.hunt(self.finder('pass'), self.finder(
-            'print("broken: the version"); raise SystemExit(1)'))
-        self.assertTrue(result.is_good)
-
-    def test_found_by_nobody(self):
-        result = self.hunt(self.finder('pass'))
-        self.assertFalse(result.is_good)
-        self.assertEqual('nobody finds it', str(result))
-
-    def test_what_goes_wrong_is_no_find(self):
-        result = self.hunt(self.finder('raise KeyError("a bug")'))
-        self.assertFalse(result.is_good)
-        self.assertIn("KeyError: 'a bug'", str(result))
-
-    def test_what_hangs_is_no_find(self):
-        result = self.hunt(self.finder(
-            'import time; time.sleep(600)', limit=0.1))
-        self.assertFalse(result.is_good)
-        self.assertIn('took longer than 0.1 s', str(result))
-
-    def test_where_nothing_is_planted_nothing_may_be_found(self):
-        self.assertTrue(self.hunt(
-            self.finder('pass'), mutant=command.ORIGINAL).is_good)
-        self.assertFalse(self.hunt(
-            self.finder('print("broken: all"); raise SystemExit(1)'),
-            mutant=command.ORIGINAL).is_good)
+    def test_it(self):
+        result = command.hunt(self.mutant, sys.executable, self.by)
+        self.assertEqual((self.is_good, self.said),
+                         (result.is_good, str(result)))
 
 
-class TableTest(base.TestCase):
-
-    RESULTS = (
-        command.Result(HuntTest.MUTANT, 1.2, 'search', 'some property'),
-        command.Result(Mutant('m', 'Harm.', 'x.py', ()), 12.3,
-                       troubles=['unit took longer than 9 s']))
-
-    def test_in_columns(self):
-        self.assertEqual([
-            'MUTANT     FOUND BY                                    SECONDS',
-            'less-safe  search: some property                             1',
-            'm          nobody finds it; unit took longer than 9 s       12'],
-            list(command.table(self.RESULTS)))
+class PageTest(base.TestCase):
 
     def test_for_the_documentation(self):
-        lines = '\n'.join(command.rst(self.RESULTS, '0123abc'))
+        lines = '\n'.join(command.rst([
+            command.Result(LESS_SAFE, 1.2, 'search', 'some property'),
+            command.Result(Mutant('m', 'Harm.', 'x.py', ()), 12.3,
+                           troubles=['unit took longer than 9 s'])],
+            '0123abc'))
         self.assertIn('   * - **less-safe** Harm. ``__init__.py``\n'
                       '     - search: some property\n'
                       '     - 1\n', lines)
+        self.assertIn('     - nobody finds it; unit took longer than 9 s\n'
+                      '     - 12', lines)
         self.assertLessEqual(max(map(len, lines.split('\n'))), 79)
