@@ -27,9 +27,7 @@ MUTANTS = (
 
     Mutant('no-look-under-the-lock',
            'What somebody did while the lock was waited for is not noticed.',
-           _CLEANER, (
-               ('                    plan = self._look_again(plan)\n',
-                '                    pass\n'),)),
+           _CLEANER, (('plan = self._look_again(plan)', 'pass'),)),
 
     Mutant('lock-that-is-not-had-ignored',
            'A server is cleaned up while Nova works on it.',
@@ -87,14 +85,13 @@ MUTANTS = (
                 '        self._act_in_order(acting, plan)\n'
                 '        begun = time.monotonic()\n'
                 '        deletions = '),
-               ('                self._record(plan),\n',
-                '                record,\n'),
+               ('self._record(plan),', 'record,'),
                ('        acting = actions.Actions(self.host, self.cinder, '
                 'entry,\n'
-                '                                 self.audit, '
-                'self.trigger, self.deadline)\n'
+                '                                 self.audit, self.trigger, '
+                'self.deadline)\n'
                 '        self._act_in_order(acting, plan)\n',
-                '        acting.entry = entry\n'),)),
+                '        acting.entry = entry\n'))),
 
     Mutant('removals-of-an-hour-without-limit',
            'Something that goes wrong everywhere empties the whole host.',
@@ -119,9 +116,7 @@ MUTANTS = (
 
     Mutant('sibling-that-changed-ignored',
            'Cinder is told although another mapping of the volume is kept.',
-           _CLEANER, (
-               ('                acting.leave(finding)\n',
-                '                pass\n'),)),
+           _CLEANER, (('acting.leave(finding)', 'pass'),)),
 
     Mutant('withheld-disks-not-named',
            'The driver connects a disk again of which the removal failed.',
@@ -168,18 +163,15 @@ MUTANTS = (
     Mutant('power-off-after-the-disconnect',
            'The guest writes to a disk that is being taken away.',
            _ACTIONS, (
-               ("            self._step(None, 'power-off', "
-                'self.host.power_off)\n',
-                '            pass\n'),
-               ('            self._disconnect(finding, bdm, '
-                'bdm=bdm.uuid)\n'
+               ("self._step(None, 'power-off', self.host.power_off)", 'pass'),
+               ('            self._disconnect(finding, bdm, bdm=bdm.uuid)\n'
                 '        else:\n',
                 '            self._disconnect(finding, bdm, '
                 'bdm=bdm.uuid)\n'
                 '            if self.trigger.switches_off:\n'
                 "                self._step(None, 'power-off', "
                 'self.host.power_off)\n'
-                '        else:\n'),)),
+                '        else:\n'))),
 
     Mutant('no-claim',
            'After a crash Nova leaves the server off, or somebody else is at '
@@ -271,15 +263,12 @@ MUTANTS = (
 
     Mutant('address-not-asked',
            'The disk goes that has the address of the old one by now.',
-           _ACTIONS, (
-               ('if host.is_reused(bdm, is_attached):',
-                'if False:'),)),
+           _ACTIONS, (('if host.is_reused(bdm, is_attached):', 'if False:'),)),
 
     Mutant('address-of-a-mapping-that-dangles',
            'The device is left for good, since a row that dangles has its '
            'address.',
-           _ACTIONS, (
-               ('        return attached\n', '        return True\n'),)),
+           _ACTIONS, (('return attached', 'return True'),)),
 
     Mutant('failed-disconnect-taken-for-success',
            'Cinder gives a volume away that this host still has.',
@@ -297,23 +286,19 @@ MUTANTS = (
     Mutant('sibling-goes-on-after-a-stop',
            'The second mapping of a volume goes on where the first one '
            'stopped, and Cinder is told.',
-           _ACTIONS, (
-               ('        if volume_id in self._stopped:\n',
-                '        if False:\n'),)),
+           _ACTIONS, (('if volume_id in self._stopped:', 'if False:'),)),
 
     Mutant('legacy-attachment-plainly-deleted',
            'The back end goes on mapping a volume to this host that belongs '
            'to somebody else.',
-           _ACTIONS, (
-               ('if not attachment.is_legacy:', 'if True:'),)),
+           _ACTIONS, (('if not attachment.is_legacy:', 'if True:'),)),
 
     Mutant('legacy-attachment-of-a-neighbour-detached',
            'The back end takes a volume from the whole host that another '
            'server uses.',
            _ACTIONS, (
-               ('        if self.host.used_by_others('
-                'attachment.volume_id):\n',
-                '        if False:\n'),)),
+               ('if self.host.used_by_others(attachment.volume_id):',
+                'if False:'),)),
 
     Mutant('half-connected-attachment-plainly-deleted',
            'The back end goes on mapping a volume, since Cinder takes it for '
@@ -326,9 +311,7 @@ MUTANTS = (
 
     Mutant('no-lock-where-the-guest-is-off',
            'A server is cleaned up while Nova works on it.',
-           _CLEANER, (
-               ('                    locks.enter_context(self.host.lock())\n',
-                '                    pass\n'),)),
+           _CLEANER, (('locks.enter_context(self.host.lock())', 'pass'),)),
 
     Mutant('sweep-does-not-give-way',
            'A sweep goes on with a server that somebody wants.',

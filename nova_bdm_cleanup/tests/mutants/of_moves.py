@@ -21,8 +21,7 @@ MUTANTS = (
 
     Mutant('disk-of-another-guest-disconnected-in-a-shelve',
            'A shelve takes a disk from another guest of the host.',
-           _MOVES, (
-               ('            if kept:\n', '            if False:\n'),)),
+           _MOVES, (('if kept:', 'if False:'),)),
 
     Mutant('disk-of-another-guest-disconnected-in-a-delete',
            'Deleting a server takes a disk from another guest of the host.',
@@ -47,8 +46,7 @@ MUTANTS = (
 
     Mutant('move-removes-nothing',
            'A migration goes on with what dangles, and ends half done.',
-           _MOVES, (
-               ('        _remove(given, trigger)', '        pass'),)),
+           _MOVES, (('_remove(given, trigger)', 'pass'),)),
 
     Mutant('what-could-not-be-removed-moves-along',
            'A step failed, and the migration attaches a stranger\'s disk.',
@@ -59,15 +57,13 @@ MUTANTS = (
     Mutant('what-was-seen-before-forgotten',
            'libvirt does not answer once, and the migration attaches a '
            'stranger\'s disk.',
-           _MOVES, (
-               ('    if server == instance.uuid:\n', '    if False:\n'),)),
+           _MOVES, (('if server == instance.uuid:', 'if False:'),)),
 
     Mutant('healthy-disks-left-out-of-a-move',
            'The old host stays let in to all volumes of the server.',
            _MOVES, (
-               ('        cleaning.take_out(bdms, removed)\n',
-                '        cleaning.take_out(bdms, {b.uuid for b in bdms})\n'
-                ),)),
+               ('cleaning.take_out(bdms, removed)',
+                'cleaning.take_out(bdms, {b.uuid for b in bdms})'),)),
 
     Mutant('way-back-not-looked-at',
            'Taking a migration back ends half done.',
@@ -119,6 +115,5 @@ MUTANTS = (
 
     Mutant('every-live-migration-refused',
            'A host cannot be drained for what Nova lets through harmlessly.',
-           _MOVES, (
-               ('if refuses_all or whose]', ']'),)),
+           _MOVES, (('if refuses_all or whose]', ']'),)),
 )

@@ -35,8 +35,7 @@ MUTANTS = (
            'A sweep cleans up a server that somebody has started.',
            _HOST, (
                ('                or self._trigger.gives_way\n'
-                '                and instance.vm_state != '
-                'vm_states.STOPPED):',
+                '                and instance.vm_state != vm_states.STOPPED):',
                 '                ):'),)),
 
     Mutant('claim-looks-at-nothing',
@@ -82,26 +81,21 @@ MUTANTS = (
            'os-brick looks for a disk that is gone, and finds that of another '
            'server.',
            _HOST, (
-               ('            here = sessions.narrowed(connection_info, '
-                'before.keys())\n',
-                '            pass\n'),)),
+               ('here = sessions.narrowed(connection_info, before.keys())',
+                'pass'),)),
 
     Mutant('sessions-of-others-told',
            'os-brick is told the targets of other servers.',
-           _SESSIONS, (
-               ('               if target[1].lower() == name.lower()]\n',
-                '               ]\n'),)),
+           _SESSIONS, (('if target[1].lower() == name.lower()]', ']'),)),
 
     Mutant('device-without-a-session-forgotten',
            'A multipath device that lost its paths stays for good.',
-           _SESSIONS, (
-               ('    if not live and not found:\n', '    if not live:\n'),)),
+           _SESSIONS, (('if not live and not found:', 'if not live:'),)),
 
     Mutant('name-of-a-device-believed',
            'The encrypted disk of another server is closed, which has the '
            'name by now.',
-           _SESSIONS, (
-               ("        del own['device_path']\n", '        pass\n'),)),
+           _SESSIONS, (("del own['device_path']", 'pass'),)),
 
     Mutant('silent-disconnect-believed',
            'os-brick leaves a device behind, says nothing, and is believed.',
@@ -120,16 +114,13 @@ MUTANTS = (
 
     Mutant('neighbour-on-its-way-ignored',
            'A disk goes that a server needs which is moving to this host.',
-           _NEIGHBOURS, (
-               ('            if user.task_state in _MOVING:\n',
-                '            if False:\n'),)),
+           _NEIGHBOURS, (('if user.task_state in _MOVING:', 'if False:'),)),
 
     Mutant('address-of-a-moving-server-ignored',
            'The disk of a server goes that is moving to or from this host.',
            _NEIGHBOURS, (
-               ('            if row.instance_uuid in moving and '
-                '_may_have_address(row):\n',
-                '            if False:\n'),)),
+               ('if row.instance_uuid in moving and _may_have_address(row):',
+                'if False:'),)),
 
     Mutant('migration-to-this-host-ignored',
            'The disk of a server goes that is not on this host yet.',
@@ -146,9 +137,8 @@ MUTANTS = (
     Mutant('address-of-an-attach-ignored',
            'The disk goes that is just being connected for another server.',
            _NEIGHBOURS, (
-               ('            if row.connection_info is None and '
-                'row.attachment_id and (\n',
-                '            if False and (\n'),)),
+               ('if row.connection_info is None and row.attachment_id and (',
+                'if False and ('),)),
 
     Mutant('addresses-of-one-path-only',
            'The disk of another server goes, whose other paths have the '
@@ -169,14 +159,11 @@ MUTANTS = (
 
     Mutant('withheld-disks-left-in-a-reboot',
            'The driver connects a disk again of which the removal failed.',
-           _HOOK, (
-               ('    cleaning.withhold(\n', '    cleaning.clean(\n'),)),
+           _HOOK, (('cleaning.withhold(', 'cleaning.clean('),)),
 
     Mutant('withheld-disks-left-in-a-start',
            'A start connects a disk again of which the removal failed.',
-           _HOOK, (
-               ('            cleaning.take_out(bdms, withheld)\n',
-                '            pass\n'),)),
+           _HOOK, (('cleaning.take_out(bdms, withheld)', 'pass'),)),
 
     Mutant('soft-reboot-removes',
            'A soft reboot takes a disk from a guest that goes on with it.',
@@ -193,9 +180,7 @@ MUTANTS = (
 
     Mutant('start-does-not-wait-for-a-sweep',
            'A start connects a disk while a sweep disconnects it.',
-           _SWEEPING, (
-               ('        over.wait(triggers.SWEEP.longest)\n',
-                '        pass\n'),)),
+           _SWEEPING, (('over.wait(triggers.SWEEP.longest)', 'pass'),)),
 
     # What asks Cinder
 

@@ -32,8 +32,7 @@ MUTANTS = (
     Mutant('migration-ignored',
            'A volume that Cinder is migrating loses its mapping.',
            _MAPPINGS, (
-               ('lambda m: m.volume.is_migrating, (',
-                'lambda m: False, ('),)),
+               ('lambda m: m.volume.is_migrating, (', 'lambda m: False, ('),)),
 
     Mutant('busy-volume-judged',
            'A volume with which Cinder is busy, or which it lost control of, '
@@ -138,8 +137,7 @@ MUTANTS = (
 
     Mutant('mark-ignored',
            'What its owner marked to be kept is removed.',
-           _GUARDS, (
-               ('[f for f in due.findings if due.is_kept(f)]', '()'),)),
+           _GUARDS, (('[f for f in due.findings if due.is_kept(f)]', '()'),)),
 
     Mutant('witness-ignored',
            'A wrong region says politely that all is gone, and is believed.',
