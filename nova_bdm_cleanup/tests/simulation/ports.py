@@ -228,7 +228,9 @@ class Journal:
 
 
 class Stage:
-    """Where the run that goes on is.  The plugin is installed on it."""
+    """Where the run that goes on is.  The plugin is installed on it, and sees
+    what is there.
+    """
 
     def __init__(self) -> None:
         self.world: World = None
@@ -257,12 +259,7 @@ class Stage:
             self._installed = release, triggers
         return self._manager
 
-
-class Devices:
-    """The kernel's devices, as ``plugin.devices`` sees them."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    # The kernel's devices, as ``plugin.devices`` sees them
 
     def found_for(self, connection_info: Mapping[str, Any]) -> dict[str, str]:
         number = number_of(connection_info)
@@ -275,20 +272,66 @@ class Devices:
                          if int(number) in there)
 
     def _devices(self) -> AbstractSet[int]:
-        world = self._stage.world
-        world.sees(f'units of {world.this_host}')
-        return world.hosts[world.this_host].devices.keys()
+        self.world.sees(f'units of {self.world.this_host}')
+        return self.world.hosts[self.world.this_host].devices.keys()
 
     def advice(self, names: Any, identities: Any) -> str:
         return 'still there: ' + ', '.join(names)
 
-
-class Sessions:
-    """How they are connected, as ``plugin.sessions`` sees it."""
-
     def narrowed(self, connection_info: Mapping[str, Any],
                  found: AbstractSet[str]) -> Mapping[str, Any] | None:
+        """How they are connected, as ``plugin.sessions`` sees it."""
         return connection_info if found else None
+
+    # Locks
+
+    def guard_connection(self, volume: Mapping[str, Any]) -> Any:
+        """os-brick's."""
+        return (self.world.lock('os-brick') if volume['shared_targets']
+                else contextlib.nullcontext())
+
+    @contextlib.contextmanager
+    def hold_lock(self, name: str, limit: Deadline) -> Iterator[None]:
+        """Nova's."""
+        with self.world.lock(name, is_patient=False) as got:
+            if not got:
+                raise limit.exceeded(f'waiting for the lock {name}')
+            yield
+
+    # Cinder, and the cleanup
+
+    def cinder_for(self, context: Any, instance: Any, limit: Any,
+                   finds_stale: bool = True) -> cinder.Cinder:
+        asked: Any = Api(self.world, limit)
+        return cinder.Cinder(asked, sees_all=True, finds_stale=finds_stale)
+
+    def marked(self, clean: Callable[..., Any], goes_on: bool = False
+               ) -> Callable[..., Any]:
+        """The cleanup, during which calls may go wrong.
+
+        :param goes_on: the same move was looked at before
+        """
+        def marked(*arguments: Any, **named: Any) -> Any:
+            world, actor = self.world, self.world.scheduler.current
+            actor.local['asked'] = world.told(world.this_host)
+            world.has_looked = goes_on and not world.is_blind
+            world.is_blind = world.is_blind and not goes_on
+            actor.is_cleaning = True
+            try:
+                return clean(*arguments, **named)
+            finally:
+                actor.is_cleaning = world.has_looked = False
+
+        return marked
+
+    def noting(self, left: Callable[..., None]) -> Callable[..., None]:
+        """What is said of devices that stay."""
+        def noting(lines: Any, finding: Any, why: str) -> None:
+            if finding.bdm:
+                self.world.left.add(finding.bdm.uuid)
+            left(lines, finding, why)
+
+        return noting
 
 
 class Local:
@@ -325,53 +368,6 @@ class Event:
             'for a sweep', lambda: self._is_set, is_patient=timeout is None)
 
 
-class Guard:
-    """os-brick's lock."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-
-    @contextlib.contextmanager
-    def guard_connection(self, volume: Mapping[str, Any]) -> Iterator[None]:
-        if not volume['shared_targets']:
-            yield
-            return
-        with self._stage.world.lock('os-brick'):
-            yield
-
-
-def _marked(stage: Stage, clean: Callable[..., Any],
-            goes_on: bool = False) -> Callable[..., Any]:
-    """The cleanup, during which calls may go wrong.
-
-    :param goes_on: the same move was looked at before
-    """
-
-    def marked(*arguments: Any, **named: Any) -> Any:
-        world, actor = stage.world, stage.world.scheduler.current
-        actor.local['asked'] = world.told(world.this_host)
-        world.has_looked = goes_on and not world.is_blind
-        world.is_blind = world.is_blind and not goes_on
-        actor.is_cleaning = True
-        try:
-            return clean(*arguments, **named)
-        finally:
-            actor.is_cleaning = world.has_looked = False
-
-    return marked
-
-
-def _noting(stage: Stage, left: Callable[..., None]) -> Callable[..., None]:
-    """What is said of devices that stay."""
-
-    def noting(self: Any, finding: Any, why: str) -> None:
-        if finding.bdm:
-            stage.world.left.add(finding.bdm.uuid)
-        left(self, finding, why)
-
-    return noting
-
-
 def _suspect(original: Callable[[object], str]) -> Callable[[object], str]:
     """The plugin survives whatever is raised, and so would hide what is wrong
     with the model, or with itself.
@@ -398,27 +394,10 @@ def _complain(*_: Any, **__: Any) -> None:
         raise _wrong(error)
 
 
-def _hold(stage: Stage) -> Callable[..., Any]:
-    @contextlib.contextmanager
-    def hold(name: str, limit: Deadline) -> Iterator[None]:
-        with stage.world.lock(name, is_patient=False) as got:
-            if not got:
-                raise limit.exceeded(f'waiting for the lock {name}')
-            yield
-
-    return hold
-
-
 @contextlib.contextmanager
 def plugged_in() -> Iterator[Stage]:
     """Have the plugin see the model, until the end."""
     stage = Stage()
-
-    def connected(context: Any, instance: Any, limit: Any,
-                  finds_stale: bool = True) -> cinder.Cinder:
-        asked: Any = Api(stage.world, limit)
-        return cinder.Cinder(asked, sees_all=True, finds_stale=finds_stale)
-
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
             host, cleaning, node, moves, neighbours, begun)),
@@ -428,22 +407,22 @@ def plugged_in() -> Iterator[Stage]:
         (loglines, 'masked', _suspect(loglines.masked)),
         (hook.LOG, 'exception', _complain),
         (cleaning.LOG, 'exception', _complain),
-        (cleaning, 'clean', _marked(stage, cleaning.clean)),
-        *((moves, name, _marked(stage, getattr(moves, name))) for name in (
+        (cleaning, 'clean', stage.marked(cleaning.clean)),
+        *((moves, name, stage.marked(getattr(moves, name))) for name in (
             '_neighbours_disks', '_refuse_to_migrate')),
-        (moves, '_remove', _marked(stage, moves._remove, goes_on=True)),
-        (loglines.LogLines, 'left', _noting(stage, loglines.LogLines.left)),
+        (moves, '_remove', stage.marked(moves._remove, goes_on=True)),
+        (loglines.LogLines, 'left', stage.noting(loglines.LogLines.left)),
         (cleaning, 'Deadline', Deadline),
         (cleaning, 'Journal', lambda *_: Journal(stage.world)),
-        (access, 'cinder_for', connected),
+        (access, 'cinder_for', stage.cinder_for),
         (access, 'context_for', lambda context, instance: context),
         # A mock would take a tenth of the time.
         (options, 'settings', lambda conf: types.SimpleNamespace(
             policy=stage.world.policy, store=('', 0), host_boot_timeout=60.0,
             watches=False)),
-        (host, 'brick_utils', Guard(stage)), (host, 'devices', Devices(stage)),
-        (host, 'sessions', Sessions()),
-        (host, 'hold_lock', _hold(stage)), (sweeping, '_sweeps', {}),
+        *((host, name, stage)
+          for name in ('brick_utils', 'devices', 'sessions')),
+        (host, 'hold_lock', stage.hold_lock), (sweeping, '_sweeps', {}),
         (sweeping, 'threading', mock.Mock(Event=lambda: Event(stage))))
     with contextlib.ExitStack() as stack:
         for module, name, value in seen:
