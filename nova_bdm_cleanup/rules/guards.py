@@ -245,17 +245,17 @@ def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
     """Put every guard to what no guard above stops."""
     misses_a_volume = any(f.reason is Reason.VOLUME_MISSING for f in findings)
     due = Due([f for f in findings if f.goes], world, misses_a_volume)
-    stopped: dict[int, Row[Due, Outcome]] = {}
+    stopped: dict[facts.Finding, Row[Due, Outcome]] = {}
     for guard in GUARDS.rows:
         found = guard.holds(due)
         if found:
-            stopped.update((id(f), guard) for f in found)
-            due = Due([f for f in due.findings if id(f) not in stopped],
-                      world, misses_a_volume)
+            stopped.update(dict.fromkeys(found, guard))
+            due = Due([f for f in due.findings if f not in stopped], world,
+                      misses_a_volume)
     return facts.Plan(tuple(
-        dataclasses.replace(f, withheld=stopped[id(f)].outcome.reason,
-                            obstacle=stopped[id(f)].words)
-        if id(f) in stopped else dataclasses.replace(
+        dataclasses.replace(f, withheld=stopped[f].outcome.reason,
+                            obstacle=stopped[f].words)
+        if f in stopped else dataclasses.replace(
             # The others are stale then, and are deleted in another reboot.
             f, left_over=tuple(a for a in f.left_over
                                if a.id not in due.without_room))
