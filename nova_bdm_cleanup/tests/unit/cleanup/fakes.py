@@ -196,13 +196,6 @@ class World:
         self.volumes[volume_id] = dataclasses.replace(
             self.volumes[volume_id], status=status)
 
-    def delete_volume(self, volume_id: str) -> None:
-        """Somebody deletes a volume; its records go with it."""
-        for attachment in list(self.attachments.values()):
-            if attachment.volume_id == volume_id:
-                del self.attachments[attachment.id]
-        self.volumes.pop(volume_id, None)
-
     def reboot(self) -> None:
         """Nova starts the guest with every disk that has a mapping."""
         self.running = True
