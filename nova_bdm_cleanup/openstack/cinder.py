@@ -15,15 +15,8 @@ from typing import Any, Callable
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Advice, Api
-from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import (
-    Answers,
-    AttachedServer,
-    Attachment,
-    Bdm,
-    Volume,
-    WitnessAnswer,
-)
+from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules.facts import Answers, Attachment, Bdm, Volume
 
 #: The microversion that Nova speaks for attachments since Queens.  From 3.31
 #: on Cinder refuses an id filter that it would silently drop before.
@@ -106,9 +99,25 @@ class Cinder:
         :raises ProjectHidden: when Cinder does not show every project, and
             was to do so
         """
-        return self._api.in_time(
-            'asking Cinder',
-            lambda: self._look(server_id, bdms, project, named))
+        def ask() -> Answers:
+            carried = {b.attachment_id for b in bdms}
+            more = [a for a in named if a not in carried]
+            try:
+                if (self.sees_all and not more
+                        and server_id not in self._glanced):
+                    # Once: a second look follows where there was something.
+                    self._glanced.add(server_id)
+                    found = self._glance(server_id, bdms, project)
+                    if found is not None:
+                        return found
+                return self._look_closely(server_id, bdms, project, more)
+            except errors.BadRequest as exc:
+                # Of others Cinder does not take the name of a project.
+                if not self.sees_all or self._is_admin():
+                    raise
+                raise self._hidden() from exc
+
+        return self._api.in_time('asking Cinder', ask)
 
     def prove_it_answers(self) -> None:
         """Ask what Cinder can answer without reading any volume."""
@@ -126,7 +135,7 @@ class Cinder:
             lambda: any(map(self._has_attachment, volume_ids[:_FEW]))
             or any(self._in_batches(volume_ids)))
 
-    def witness(self, volumes: Iterable[str]) -> WitnessAnswer:
+    def witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
         """Whether this is the Cinder that must know the volumes of a server.
 
         :param volumes: those of all other servers, those first of which the
@@ -134,9 +143,9 @@ class Cinder:
         """
         asked = list(itertools.islice(volumes, _WITNESSES))
         if not asked:
-            return WitnessAnswer.NONE_EXISTS
-        return (WitnessAnswer.KNOWN if self.knows_any(asked)
-                else WitnessAnswer.UNKNOWN)
+            return facts.WitnessAnswer.NONE_EXISTS
+        return (facts.WitnessAnswer.KNOWN if self.knows_any(asked)
+                else facts.WitnessAnswer.UNKNOWN)
 
     def _has_attachment(self, volume_id: str) -> bool:
         return any(
@@ -154,45 +163,25 @@ class Cinder:
 
         :param attachment_id: what the mapping names
         """
+        def ask() -> bool | None:
+            named = self.attachment(attachment_id) if attachment_id else None
+            if named is not None and (named.volume_id, named.server_id) == (
+                    volume_id, server_id) and (
+                    named.connected or named.status == 'attached'):
+                # Also where Nova died before it said that it was done.
+                return True
+            volume = self.volume(volume_id)
+            if volume is None:
+                return False
+            users = {each.server_id for each in volume.attached_to}
+            if server_id in users:
+                return True
+            # Otherwise something may be under way, or nobody knows who has it.
+            return False if volume.status == 'available' or (
+                volume.status == 'in-use' and users) else None
+
         return not self.sees_all or self._api.in_time(
-            'asking Cinder about a neighbour',
-            lambda: self._attaches(server_id, volume_id, attachment_id))
-
-    def _attaches(self, server_id: str, volume_id: str,
-                  attachment_id: str | None) -> bool | None:
-        named = self.attachment(attachment_id) if attachment_id else None
-        if named is not None and (named.volume_id, named.server_id) == (
-                volume_id, server_id) and (
-                named.connected or named.status == 'attached'):
-            # Also where Nova died before it said that it was done.
-            return True
-        volume = self.volume(volume_id)
-        if volume is None:
-            return False
-        users = {each.server_id for each in volume.attached_to}
-        if server_id in users:
-            return True
-        # Otherwise something may be under way, or nobody knows who has it.
-        return False if volume.status == 'available' or (
-            volume.status == 'in-use' and users) else None
-
-    def _look(self, server_id: str, bdms: Sequence[Bdm],
-              project: str | None, named: Sequence[str]) -> Answers:
-        carried = {b.attachment_id for b in bdms}
-        more = [a for a in named if a not in carried]
-        try:
-            if self.sees_all and not more and server_id not in self._glanced:
-                # Once: a second look follows only where there was something.
-                self._glanced.add(server_id)
-                found = self._glance(server_id, bdms, project)
-                if found is not None:
-                    return found
-            return self._look_closely(server_id, bdms, project, more)
-        except errors.BadRequest as exc:
-            # Of others Cinder does not take the name of a project.
-            if not self.sees_all or self._is_admin():
-                raise
-            raise self._hidden() from exc
+            'asking Cinder about a neighbour', ask)
 
     def _glance(self, server_id: str, bdms: Sequence[Bdm],
                 project: str | None) -> Answers | None:
@@ -537,7 +526,7 @@ def parse_volume(record: Mapping[str, Any]) -> Volume:
         project=answers.optional_text(record, 'os-vol-tenant-attr:tenant_id'),
         multiattach=record.get('multiattach') is True,
         migration_status=answers.optional_text(record, 'migration_status'),
-        attached_to=tuple(AttachedServer(
+        attached_to=tuple(facts.AttachedServer(
             server_id=answers.optional_identifier(a, 'server_id'),
             attachment_id=answers.optional_identifier(a, 'attachment_id'),
             host=answers.optional_text(a, 'host_name'))

@@ -41,30 +41,27 @@ class SparingCinder(Cinder):
 
         :param known: the volumes that a list showed
         """
-        return self._api.in_time(
-            'asking Cinder',
-            lambda: self._look_sparingly(server_id, bdms, known, project))
+        def ask() -> Answers:
+            volumes: dict[str, Volume | None] = {}
+            for bdm in bdms:
+                if bdm.volume_id and bdm.volume_id not in volumes:
+                    volumes[bdm.volume_id] = (known.get(bdm.volume_id)
+                                              or self.volume(bdm.volume_id))
+            found = attached_by(server_id, volumes, {
+                b.attachment_id: b.volume_id for b in bdms if b.attachment_id},
+                project)
+            # Of two the volume does not show which one.
+            several = {v for v, number in collections.Counter(
+                b.volume_id for b in bdms).items() if number > 1}
+            for bdm in bdms:
+                if bdm.volume_id and (bdm.attachment_id not in found
+                                      or bdm.volume_id in several):
+                    found.update(self._of_suspect(
+                        server_id, bdm, volumes[bdm.volume_id], known,
+                        project))
+            return Answers(volumes, tuple(found.values()))
 
-    def _look_sparingly(self, server_id: str, bdms: Sequence[Bdm],
-                        known: Mapping[str, Volume],
-                        project: str | None) -> Answers:
-        volumes: dict[str, Volume | None] = {}
-        for bdm in bdms:
-            if bdm.volume_id and bdm.volume_id not in volumes:
-                volumes[bdm.volume_id] = (known.get(bdm.volume_id)
-                                          or self.volume(bdm.volume_id))
-        found = attached_by(server_id, volumes, {
-            b.attachment_id: b.volume_id for b in bdms if b.attachment_id},
-            project)
-        # Of two, it takes more than what the volume shows to tell which one.
-        several = {v for v, number in collections.Counter(
-            b.volume_id for b in bdms).items() if number > 1}
-        for bdm in bdms:
-            if bdm.volume_id and (bdm.attachment_id not in found
-                                  or bdm.volume_id in several):
-                found.update(self._of_suspect(
-                    server_id, bdm, volumes[bdm.volume_id], known, project))
-        return Answers(volumes, tuple(found.values()))
+        return self._api.in_time('asking Cinder', ask)
 
     def _of_suspect(self, server_id: str, bdm: Bdm, volume: Volume | None,
                     known: Mapping[str, Volume],
