@@ -201,7 +201,7 @@ class Hosts(dict[str, Host]):
 class Computes(plugin_mod.Compute):
     """Every host's nova-compute, with or without the plugin."""
 
-    options = {'triggers': 'all'}
+    options = {**plugin_mod.Compute.options, 'triggers': 'all'}
 
     def __init__(self, stack: stack_mod.Stack, hosts: Hosts) -> None:
         super().__init__(stack)

@@ -82,8 +82,8 @@ def _pip(*arguments: str) -> None:
 class Compute:
     """nova-compute with or without the plugin."""
 
-    #: What the plugin is told besides.
-    options: Mapping[str, str] = {}
+    #: What the plugin is told besides: a busy machine is slow at its start.
+    options: Mapping[str, str] = {'host_boot_timeout': '240'}
 
     def __init__(self, stack: stack_mod.Stack) -> None:
         self.stack = stack
