@@ -416,8 +416,7 @@ def _step(held: HeldVolume, row: Row[Any, Outcome]) -> ReleaseStep:
         volume=held.volume.id, explanation=row.explain(held),
         attachment=held.attachment, host=held.host,
         since=held.volume.updated_at, call=call,
-        connector=held.connector.data
-        if call in (Call.FORCE_DETACH, Call.TERMINATE) else None,
+        connector=held.connector.data,
         expected='' if call is None else 'in-use' if used else 'available',
         needs_look=held.needs_look, is_settled=row.outcome.is_settled)
 
