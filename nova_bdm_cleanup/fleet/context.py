@@ -42,7 +42,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
     Row('is of a server that Nova is changing',
         lambda c: c.server.is_busy or not c.is_settled,
         Shown(Reason.OPERATION_IN_FLIGHT, is_decided_later=True),
-        'the server is changing ({it.task}); {it.finding.explanation}'),
+        'the server is changing ({it.server.task}); {it.finding.explanation}'),
 
     # To a reboot it is somebody's detach, however old.
     Row('is in order or ``operation-in-flight``, its volume is ``detaching`` '
@@ -135,10 +135,6 @@ class ContextFacts:
     def hangs(self) -> bool:
         return (self.volume is not None and self.is_stuck
                 and self.volume.status == 'detaching')
-
-    @property
-    def task(self) -> str:
-        return self.server.task_state or self.server.status
 
 
 def in_context(context: ContextFacts) -> Finding:

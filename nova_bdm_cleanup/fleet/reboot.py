@@ -45,8 +45,7 @@ class RebootPlan:
         #: Why it must not be done; empty: it may.
         self.refusals: list[str] = []
         if server.is_busy:
-            self.refusals.append('it is changing (%s)'
-                                 % (server.task_state or server.status))
+            self.refusals.append('it is changing (%s)' % server.task)
         elif server.status not in _REBOOTABLE:
             self.refusals.append(
                 'a server that is %s cannot be hard-rebooted%s' % (

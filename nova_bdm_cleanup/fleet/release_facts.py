@@ -303,11 +303,6 @@ class HeldAttachment(HeldVolume):
         return self.wait_for_stuck and ': ' + self.wait_for_stuck
 
     @property
-    def task(self) -> str:
-        return (self.server.task_state or self.server.status
-                if self.server else '')
-
-    @property
     def way_out(self) -> str:
         if self.server and self.server.host:
             return ('a hard reboot removes it in the safe order: openstack '

@@ -78,7 +78,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('names a server that Nova is changing',
         lambda a: a.server and a.server.is_busy,
         REFUSED,
-        'server {it.server.id} is changing ({it.task})'),
+        'server {it.server.id} is changing ({it.server.task})'),
 
     Row('names a server marked ``bdm_cleanup=keep``',
         lambda a: a.server and a.server.keep,

@@ -63,6 +63,11 @@ class ComputeServer:
         return self.status == 'SHELVED_OFFLOADED'
 
     @property
+    def task(self) -> str:
+        """What Nova is doing with it, or else how it is."""
+        return self.task_state or self.status
+
+    @property
     def is_busy(self) -> bool:
         """Nova is doing something with it, so nothing can be judged."""
         return bool(self.task_state) or self.status in (
