@@ -440,7 +440,7 @@ class AdviceTest(AuditCase):
             self.assertEqual(words, self.advice(), name)
             del self.cloud.attachments[record]
 
-    def test_another_attachment_in_the_way(self) -> None:
+    def test_what_is_in_the_way(self) -> None:
         """What "release" would refuse is only looked at."""
         volume = self.cloud.volume('held', 'in-use')
         record = self.cloud.attachment('gone', loopback.uid('ghost'), volume)
@@ -448,6 +448,15 @@ class AdviceTest(AuditCase):
         self.assertEqual('look: openstack bdm release ' + record,
                          self.advice())
         self.cloud.remember('ghost')
+        self.assertEqual('openstack bdm release ' + record, self.advice())
+        attachment = self.cloud.attachments[record]
+        kept = dict(attachment)
+        # Of another Nova; attached before Queens.
+        for fields in ({'host': 'elsewhere'}, {'connection_info': {}}):
+            attachment.update(fields)
+            self.assertEqual('look: openstack bdm release ' + record,
+                             self.advice())
+            attachment.update(kept)
         self.assertEqual('openstack bdm release ' + record, self.advice())
         self.cloud.attachment('begun', None, volume, 'reserved', False)
         self.assertEqual('look: openstack bdm release ' + record,
