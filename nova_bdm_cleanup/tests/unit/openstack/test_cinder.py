@@ -626,9 +626,9 @@ class ChangeTest(CinderTestCase):
         return self.cinder(**values).delete_attachment(
             'attachment-1', complete)
 
-    def detach(self, connector=None, **values):
-        return self.cinder(**values).force_detach(
-            make.attachment(), connector or {'host': make.HOST})
+    def detach(self):
+        return self.cinder().force_detach(
+            make.attachment(), {'host': make.HOST})
 
     def test_delete(self):
         self.assertIs(True, self.delete())
@@ -638,28 +638,16 @@ class ChangeTest(CinderTestCase):
 
     def test_complete_first(self):
         """What is only reserved would not be unmapped."""
-        path = '/attachments/attachment-1'
-        self.assertIs(True, self.delete(complete=True))
-        self.assertEqual(['POST %s/action' % path, 'DELETE ' + path],
-                         self.cloud.paths)
-        self.cloud.requests.clear()
-        self.cloud.trouble('POST', path + '/action', (500, {}))
+        path = '/attachments/attachment-1/action'
+        self.cloud.trouble('POST', path, (500, {}))
         self.assertRaises(errors.BadAnswer, self.delete, complete=True)
-        self.assertEqual(['POST %s/action' % path], self.cloud.paths)
+        self.assertEqual(['POST ' + path], self.cloud.paths)
 
     def test_somebody_was_faster(self):
         self.cloud.attachments.clear()
         self.cloud.volumes.clear()
         self.assertIs(False, self.delete())
         self.assertIs(False, self.detach())
-
-    def test_force_detach_names_attachment_and_connector(self):
-        connector = {'host': make.HOST, 'initiator': 'iqn.x',
-                     'multipath': False}
-        self.assertIs(True, self.detach(connector))
-        self.assertEqual([{'os-force_detach': {
-            'attachment_id': 'attachment-1', 'connector': connector}}],
-            [r.body for r in self.cloud.requests])
 
     def test_a_cleanup_only_takes_attachments_away(self):
         """It deletes no volume, and sets the state of none."""
@@ -669,15 +657,18 @@ class ChangeTest(CinderTestCase):
             {'delete_attachment', 'force_detach'},
             set(re.findall(r'cinder\.([a-z]\w+)', ''.join(
                 path.read_text() for path in room.glob('*.py')))) - asking)
-        self.delete(complete=True)
-        self.detach()
+        connector = {'host': make.HOST, 'initiator': 'iqn.x',
+                     'multipath': False}
+        self.assertIs(True, self.delete(complete=True))
+        self.assertIs(True, self.cinder().force_detach(
+            make.attachment(), connector))
         self.assertEqual(
-            [('DELETE', '/attachments/attachment-1', None),
-             ('POST', '/attachments/attachment-1/action',
+            [('POST', '/attachments/attachment-1/action',
               {'os-complete': {}}),
-             ('POST', '/volumes/volume-1/action', ['os-force_detach'])],
-            sorted((r.method, r.path, list(r.body) if 'volumes' in r.path
-                    else r.body) for r in self.cloud.requests))
+             ('DELETE', '/attachments/attachment-1', None),
+             ('POST', '/volumes/volume-1/action', {'os-force_detach': {
+                 'attachment_id': 'attachment-1', 'connector': connector}})],
+            [(r.method, r.path, r.body) for r in self.cloud.requests])
 
     def test_a_service_token_is_wanted(self):
         for status, kind in ((409, 'conflictingRequest'),
