@@ -553,6 +553,28 @@ class MappingTest(base.TestCase):
             finding.bdm, finding.disconnect, finding.left_over))
         self.assertIn('(bdm-1, device /dev/vdb)', finding.explanation)
 
+    def test_what_is_connected_when_the_guest_comes_back(self):
+        """Not what Cinder may give to somebody else by now."""
+        for look, connects in (
+                (of(AVAILABLE), False),
+                (in_state('error'), False),
+                (in_state('error', OWN), True),
+                (in_state('error', bdm=UNCONNECTED), True),
+                (in_state('error', bdm=make.bdm(source_type='image')), True),
+                (in_state('in-use'), True),
+                (listed(ELSEWHERE, status='error'), False),
+                (listed(HERE, status='error'), True),
+                (seen([BDM], None, sees_all=False), True),
+                # It is attached, if not by this volume.
+                (of(AVAILABLE, make.attachment(volume_id='volume-2')), True),
+                # An administrator attached it here.
+                (transferred(make.bdm(attachment_id='died'), SECOND,
+                             host=make.HOST), True),
+                (swapped(), False),
+                (swapped(old=None), False)):
+            finding = decide(look).findings[0]
+            self.assertEqual(connects, finding.connects, finding)
+
     def test_explanations_name_what_was_seen(self):
         for look, words in (
                 (seen([BDM], begun(7200)),
