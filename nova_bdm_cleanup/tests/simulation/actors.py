@@ -316,7 +316,7 @@ class Users:
             with contextlib.suppress(model.NotFound):
                 world.cinder.delete(attachment)
         world.step(f'{server} is on {target} now')
-        world.change_server(server, host=target, node=target, task_state=None)
+        world.change_server(server, host=target, task_state=None)
         world.allocate(server, target)
         world.changes('migrations')
         del world.migrations[server]

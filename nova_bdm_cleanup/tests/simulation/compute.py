@@ -450,7 +450,7 @@ class Manager:
         world, server = self._world, instance.uuid
         with world.hands_on(row.volume_id), world.lock(server):
             world.step(f'begins to build {server}')
-            world.change_server(server, host=self.host, node=self.host,
+            world.change_server(server, host=self.host,
                                 task_state=task_states.BLOCK_DEVICE_MAPPING)
             with world.lock('os-brick'):
                 info = self._let_in(row.volume_id, row.attachment_id)

@@ -213,7 +213,7 @@ class Cloud(actors.Users):
             del world.hosts[there.host].devices[row.number]
         there.vm_state = vm_states.SHELVED_OFFLOADED
         there.power_state = power_state.SHUTDOWN
-        there.host = there.node = ''
+        there.host = ''
         world.allocate(server)
 
     # How it ends

@@ -101,9 +101,8 @@ class Manager26(compute.Manager):
             bdms, disks = self._disks(instance)
             self.driver.migrate_disk_and_power_off(instance, disks)
             self._terminate_volume_connections(self._context, instance, bdms)
-            instance.save(
-                task_states.RESIZE_MIGRATING, host=target, node=target,
-                task_state=task_states.RESIZE_MIGRATED)
+            instance.save(task_states.RESIZE_MIGRATING, host=target,
+                          task_state=task_states.RESIZE_MIGRATED)
             self._world.settled(instance.uuid)
             then()
 
@@ -194,8 +193,7 @@ class Manager26(compute.Manager):
         with self._breaking_off(instance, vm_states.ERROR):
             self._hold(instance.uuid)
             bdms = self._mappings(instance)
-            instance.save(task_states.RESIZE_REVERTING,
-                          host=self.host, node=self.host)
+            instance.save(task_states.RESIZE_REVERTING, host=self.host)
             self._end_migration(instance.uuid, is_taken_back=True)
             self._arrive(instance, bdms)
             instance.save(task_states.RESIZE_REVERTING, task_state=None,
@@ -228,7 +226,7 @@ class Manager26(compute.Manager):
         instance.save(
             (task_states.SHELVING, task_states.SHELVING_OFFLOADING),
             vm_state=vm_states.SHELVED_OFFLOADED, task_state=None,
-            power_state=power_state.SHUTDOWN, host=None, node=None)
+            power_state=power_state.SHUTDOWN, host=None)
         self._world.settled(instance.uuid)
 
     def unshelve_instance(self, instance: Instance) -> None:
@@ -238,7 +236,7 @@ class Manager26(compute.Manager):
             bdms = self._mappings(instance)
             instance.save(task_state=task_states.SPAWNING)
             disks = self._prep_block_device(self._context, instance, bdms)
-            instance.save(host=self.host, node=self.host)
+            instance.save(host=self.host)
             self.driver.spawn(instance, disks)
             instance.save(vm_state=vm_states.ACTIVE, task_state=None,
                           power_state=power_state.RUNNING)
@@ -267,8 +265,7 @@ class Manager26(compute.Manager):
                 detach_block_devices=self._detach_remotely,
                 attach_block_devices=self._prep_block_device)
             instance.save(task_states.REBUILD_SPAWNING, task_state=None,
-                          vm_state=vm_states.ACTIVE, host=self.host,
-                          node=self.host)
+                          vm_state=vm_states.ACTIVE, host=self.host)
             world.settled(uuid)
 
     def _has_left(self, server: str) -> None:

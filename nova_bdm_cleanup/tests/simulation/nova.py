@@ -51,15 +51,18 @@ class Instance:
 
     uuid: str
     host: str | None
-    node: str | None
     vm_state: str
     task_state: str | None
     power_state: int
 
     def __init__(self, world: World, server: Server) -> None:
         values = {**vars(server), 'metadata': dict(server.metadata),
-                  'host': server.host or None, 'node': server.node or None}
+                  'host': server.host or None}
         self.__dict__.update(values, _world=world, _saved=dict(values))
+
+    @property
+    def node(self) -> str | None:
+        return self.host
 
     @staticmethod
     def get_by_uuid(context: Context, uuid: str,
@@ -91,7 +94,7 @@ class Instance:
                     expected={'task_state': expected},
                     actual={'task_state': server.task_state})
             world.change_server(server.uuid, **{
-                name: value or '' if name in ('host', 'node') else value
+                name: value or '' if name == 'host' else value
                 for name, value in changed.items()})
             values['_saved'].update(changed)
 

@@ -54,7 +54,6 @@ class Server:
 
     uuid: str
     host: str = HERE
-    node: str = HERE
     project_id: str = OWNER
     vm_state: str = vm_states.ACTIVE
     task_state: str | None = None
@@ -442,7 +441,6 @@ class World:
 
     def add_server(self, uuid: str, **values: Any) -> Server:
         server = self.servers[uuid] = Server(uuid, **values)
-        server.node = server.host
         self.allocations[uuid] = frozenset((server.host,))
         self.hosts[server.host].guests[uuid] = Guest(
             is_running=server.vm_state == vm_states.ACTIVE)
