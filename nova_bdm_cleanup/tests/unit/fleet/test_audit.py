@@ -143,11 +143,6 @@ class FindingsTest(AuditCase):
         self.cloud.lose_attachment(self.disk)
         self.assertEqual([('volume-available', self.disk)], self.reasons())
 
-    def test_mapping_without_any_trace_in_cinder(self) -> None:
-        volume = self.cloud.volume('unknown age')
-        self.cloud.mapping(self.alpha, volume)
-        self.assertEqual([('attach-in-flight', volume)], self.reasons())
-
     def test_another_attachment_than_nova_names(self) -> None:
         self.cloud.mappings[self.alpha][0]['attachment_id'] = (
             loopback.uid('another'))

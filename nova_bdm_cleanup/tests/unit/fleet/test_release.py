@@ -177,15 +177,6 @@ class PlanTest(ReleaserCase):
                        Target(loopback.uid('nothing'))):
             self.assertEqual([(None, None)], self.steps(target))
 
-    def test_servers_that_are_gone_do_not_forbid_it(self) -> None:
-        volume = self.orphan(multiattach=True)
-        reserved = self.cloud.attachment(
-            'second', loopback.uid('another that is gone'), volume, 'reserved',
-            connected=False)
-        self.assertEqual(
-            [('attachment delete', loopback.uid('attachment of orphan')),
-             ('attachment delete', reserved)], self.steps(Target(volume)))
-
     def test_claim_of_a_server_without_an_attachment(self) -> None:
         volume = self.orphan()
         self.cloud.mapping(self.alpha, volume)

@@ -435,9 +435,3 @@ class NeighboursTest(base.TestCase):
                          release_rules.selected((gone, healthy), None))
         self.assertEqual((healthy,),
                          release_rules.selected((gone, healthy), 'neighbour'))
-
-    def test_two_servers_that_are_gone(self) -> None:
-        steps = release_rules.decide(facts(
-            (attachment(), attachment(server='also gone', name='second')),
-            multiattach=True))
-        self.assertEqual([Call.DELETE] * 2, [s.call for s in steps])

@@ -125,14 +125,6 @@ class MetricsTest(PrometheusCase):
 
 class FileTest(PrometheusCase):
 
-    def test_it_is_replaced(self) -> None:
-        self.break_volume()
-        self.audit()
-        self.assertEqual(1, len(self.findings()))
-        self.cloud.lose_server(self.alpha)
-        self.assertEqual(ExitCode.OK, self.audit())
-        self.assertEqual({}, self.findings())
-
     def test_a_failed_audit_only_says_so(self) -> None:
         """What the last complete one found, and when, is still there."""
         self.break_volume()
