@@ -49,7 +49,7 @@ _LATER = {'BdmAuditAttachmentLeft', 'BdmAuditDiskDangling', 'BdmCleanupSilent'}
 
 # -- without a cloud -------------------------------------------------------
 
-def _node(bad: bool) -> metrics.State:
+def _node(bad: bool) -> metrics.Told:
     """What nova-compute writes, in good times and in bad ones."""
     now = time.time()
     tally = Tally()
@@ -59,7 +59,7 @@ def _node(bad: bool) -> metrics.State:
     reasons = [Reason.VOLUME_MISSING, *(
         [Reason.ROOT_VOLUME_DANGLING, Reason.NOT_LOOKED_AT, Reason.STUCK]
         if bad else [])]
-    return metrics.State(
+    return metrics.Told(
         moment=now - _HOUR * bad, process=Process(
             lab_mod.HOST, 7, now - 2 * _DAY, '', {
                 'version': '0', 'nova_version': '26', 'mode': 'enforce',
@@ -91,7 +91,7 @@ def _tell(prometheus: Prometheus, bad: bool) -> None:
 
 
 def _write(prometheus: Prometheus, name: str,
-           collector: metrics.State | AuditMetrics) -> None:
+           collector: metrics.Told | AuditMetrics) -> None:
     metric_files.write(str(prometheus.textfiles / name),
                        metric_files.text(collector))
 

@@ -41,7 +41,7 @@ _NO_CREDENTIALS = 'not checked without credentials in [cinder]'
 
 
 #: The code, and what to set; None: all is well.
-_Outcome = Optional[tuple[Code, str]]
+_Found = Optional[tuple[Code, str]]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return int(Checks(conf).check())
 
 
-def _guarded(check: Callable[[Checks], _Outcome]
+def _guarded(check: Callable[[Checks], _Found]
              ) -> Callable[[Checks], Result]:
     """A check that fails in an unforeseen way is a failure of that check."""
 
@@ -81,7 +81,7 @@ class Checks(upgradecheck.UpgradeCommands):
         super().__init__()
         self._conf = conf
 
-    def plugin(self) -> _Outcome:
+    def plugin(self) -> _Found:
         """Whether nova-compute finds the plugin, and may use it."""
         points = [p for d in metadata.distributions() for p in d.entry_points
                   if (p.group, p.name) == ('os_vif', 'bdm_cleanup')]
@@ -95,7 +95,7 @@ class Checks(upgradecheck.UpgradeCommands):
                                   'enabled = true, then restart nova-compute')
         return None
 
-    def nova(self) -> _Outcome:
+    def nova(self) -> _Found:
         """Whether Nova has what the plugin builds on."""
         from nova_bdm_cleanup.plugin import fit
 
@@ -107,7 +107,7 @@ class Checks(upgradecheck.UpgradeCommands):
                 'as it is: %s' % '; '.join(differences)
                 ) if differences else None
 
-    def options(self) -> _Outcome:
+    def options(self) -> _Found:
         """Whether every option of the plugin is valid."""
         problems = options.problems(self._conf)
         if problems:
@@ -115,7 +115,7 @@ class Checks(upgradecheck.UpgradeCommands):
         no_effect = options.without_effect(self._conf)
         return (Code.WARNING, '; '.join(no_effect)) if no_effect else None
 
-    def journal(self) -> _Outcome:
+    def journal(self) -> _Found:
         """Whether the journal can be written."""
         path, max_bytes = options.store(self._conf)
         owner = _owner(pathlib.Path(path))
@@ -126,7 +126,7 @@ class Checks(upgradecheck.UpgradeCommands):
         Journal(path, max_bytes).check()
         return None
 
-    def running(self) -> _Outcome:
+    def running(self) -> _Found:
         """Whether it works in the nova-compute that runs by now."""
         path, _ = options.store(self._conf)
         found = status_of(self._conf.host, path, time.time())
@@ -135,14 +135,14 @@ class Checks(upgradecheck.UpgradeCommands):
         return (Code.WARNING if found.state is State.STALE or found.others
                 else Code.SUCCESS), found.why
 
-    def metrics_file(self) -> _Outcome:
+    def metrics_file(self) -> _Found:
         """Whether the metrics can be written."""
         path = self._conf[GROUP].metrics_file
         if path:
             prometheus.check(path)
         return None
 
-    def credentials(self) -> _Outcome:
+    def credentials(self) -> _Found:
         """Whether nova-compute has credentials of its own for Cinder."""
         return None if self._has_credentials else (
             Code.FAILURE,
@@ -150,7 +150,7 @@ class Checks(upgradecheck.UpgradeCommands):
             'user with the admin role; without them, a reboot that the '
             'project of the server does not request itself changes nothing')
 
-    def service_token(self) -> _Outcome:
+    def service_token(self) -> _Found:
         """Whether a service token is sent that Cinder will accept."""
         group = self._conf.service_user
         if not group.send_service_user_token:
@@ -181,7 +181,7 @@ class Checks(upgradecheck.UpgradeCommands):
                     _SERVICE_ROLE, ', '.join(roles) or 'none at all'))
         return None
 
-    def cinder_version(self) -> _Outcome:
+    def cinder_version(self) -> _Found:
         """Whether Cinder's API is recent enough."""
         if not self._has_credentials:
             return Code.WARNING, _NO_CREDENTIALS
@@ -201,7 +201,7 @@ class Checks(upgradecheck.UpgradeCommands):
             return Code.FAILURE, details + ' (Queens): upgrade Cinder'
         return Code.SUCCESS, details
 
-    def cinder(self) -> _Outcome:
+    def cinder(self) -> _Found:
         """The requests of a reboot, with its credentials and tokens."""
         if not self._has_credentials:
             return Code.WARNING, _NO_CREDENTIALS

@@ -46,7 +46,7 @@ class Call(str, enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class Remedy:
     """What follows from a row of a table: a call, or none."""
 
     #: None: nothing may be done, and the words of the row say why.
@@ -60,10 +60,10 @@ class Outcome:
         return ('``%s``' if self.call.startswith('os-') else '%s') % self.call
 
 
-REFUSED = Outcome()
+REFUSED = Remedy()
 
 #: There is nothing to release.
-SETTLED = Outcome(is_settled=True)
+SETTLED = Remedy(is_settled=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,9 +16,9 @@ from nova_bdm_cleanup.fleet.release_facts import (
     HeldAttachment,
     HeldVolume,
     NO_CONNECTOR,
-    Outcome,
     REFUSED,
     ReleaseStep,
+    Remedy,
     SETTLED,
 )
 from nova_bdm_cleanup.rules import spelling
@@ -26,7 +26,7 @@ from nova_bdm_cleanup.rules.facts import TAKEN
 from nova_bdm_cleanup.rules.table import first, Row, Table
 
 #: What Cinder would not check, with an attachment or without.
-VOLUME_ROWS: tuple[Row[Any, Outcome], ...] = (
+VOLUME_ROWS: tuple[Row[Any, Remedy], ...] = (
 
     Row('(the volume) is marked ``bdm_cleanup=keep``',
         lambda v: v.volume.keep,
@@ -45,7 +45,7 @@ VOLUME_ROWS: tuple[Row[Any, Outcome], ...] = (
         'the volume is {it.volume.status}'),
 )
 
-HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
+HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
     ('The attachment', 'call'), (
 
     *VOLUME_ROWS,
@@ -106,7 +106,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the guest has the disk',
         lambda a: a.is_unfinished and a.holder.guest_has_it,
-        Outcome(Call.COMPLETE),
+        Remedy(Call.COMPLETE),
         'server {it.server.id} runs with the disk as '
         '{it.holder.disk.device}, and its mapping names this attachment: '
         'only the last word to Cinder is missing'),
@@ -115,7 +115,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         'names it, and the server is stopped or its guest does not have the '
         'disk. Once the volume is ``in-use``, Nova can take it back',
         lambda a: a.is_unfinished and a.holder.guest_has_it is False,
-        Outcome(Call.COMPLETE),
+        Remedy(Call.COMPLETE),
         'the mapping of server {it.server.id} names this attachment, but no '
         'guest has the disk. Once the volume is in use, Nova can take it '
         'back: openstack server remove volume {it.server.id} '
@@ -160,7 +160,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         'put right',
         lambda a: a.is_out_of_step and a.holder.disk
         and a.holder.disk.attachment_id in (None, a.attachment.id),
-        Outcome(Call.COMPLETE),
+        Remedy(Call.COMPLETE),
         'server {it.server.id} has the volume, and nothing is under way, but '
         'the volume is {it.volume.status}'),
 
@@ -181,7 +181,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('is ``attached``, its server has a mapping of the volume, which is '
         '``detaching``',
         lambda a: a.server_has_mapping,
-        Outcome(Call.ROLL_DETACHING),
+        Remedy(Call.ROLL_DETACHING),
         'the detach failed in Nova, and server {it.server.id} still has the '
         'disk'),
 
@@ -194,7 +194,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('is ``attached``, its server has no mapping of the volume, which is '
         '``detaching``; the attachment is stale then',
         lambda a: a.server and a.is_being_detached,
-        Outcome(Call.ROLL_DETACHING),
+        Remedy(Call.ROLL_DETACHING),
         'the detach ended half way, and server {it.server.id} has no mapping '
         'of the volume; once the volume is in use again, the attachment is '
         'stale, and {it.way_out}'),
@@ -257,14 +257,14 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('is used by nobody, and is connected, but only ``reserved``: Cinder '
         'is told that it is attached, and the back end unmaps the volume',
         lambda a: a.attachment.is_half_connected,
-        Outcome(Call.COMPLETE_AND_DELETE),
+        Remedy(Call.COMPLETE_AND_DELETE),
         '{it.why_unused}, and a host was let in, although the attachment is '
         'only reserved'),
 
     Row('is used by nobody, and is connected with a connector that Cinder '
         'kept: the back end unmaps the volume',
         lambda a: a.attachment.connected,
-        Outcome(Call.DELETE),
+        Remedy(Call.DELETE),
         '{it.why_unused}'),
 
     # Nothing shows whether a host was let in by a call that left no trace.
@@ -272,7 +272,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         'FILE`` is not given: the back end is told nothing',
         lambda a: (a.attachment.status == 'reserved'
                    and not a.connector.host),
-        Outcome(Call.DELETE),
+        Remedy(Call.DELETE),
         '{it.why_unused}, and the attachment only reserves the volume; if a '
         'host has it mapped all the same, which Cinder would not show, give '
         'the connector of that host with --connector'),
@@ -312,7 +312,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
         '``--connector none`` says that no host ever had it: the record '
         'goes, and the back end is told nothing',
         lambda a: a.is_said_unconnected,
-        Outcome(Call.DELETE),
+        Remedy(Call.DELETE),
         '{it.why_unused}, and no host ever had the volume, says --connector '
         'none'),
 
@@ -325,11 +325,11 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Outcome]] = Table(
     Row('is used by nobody, and Cinder kept no connector of it (before '
         'Queens, or a connection without a trace)',
         lambda a: True,
-        Outcome(Call.FORCE_DETACH),
+        Remedy(Call.FORCE_DETACH),
         '{it.why_unused}'),
 ))
 
-HELD_VOLUMES: Table[Row[HeldVolume, Outcome]] = Table(
+HELD_VOLUMES: Table[Row[HeldVolume, Remedy]] = Table(
     ('The volume has no attachment, and', 'call'), (
 
     *VOLUME_ROWS,
@@ -377,23 +377,23 @@ HELD_VOLUMES: Table[Row[HeldVolume, Outcome]] = Table(
     Row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
         'and the back end unmaps it',
         lambda v: v.volume.status == 'available',
-        Outcome(Call.TERMINATE),
+        Remedy(Call.TERMINATE),
         'the volume is available, and no server has it; host '
         '{it.connector.host} is taken off it'),
 
     Row('``--connector FILE`` is given',
         lambda v: v.connector.host,
-        Outcome(Call.FORCE_DETACH),
+        Remedy(Call.FORCE_DETACH),
         '{it.why_unused}'),
 
     Row('is ``attaching``, and ``--connector none`` is given',
         lambda v: v.volume.status == 'attaching',
-        Outcome(Call.UNRESERVE),
+        Remedy(Call.UNRESERVE),
         '{it.why_unused}'),
 
     Row('``--connector none`` is given',
         lambda v: True,
-        Outcome(Call.DETACH),
+        Remedy(Call.DETACH),
         '{it.why_unused}'),
 ))
 
@@ -408,7 +408,7 @@ def decide(volume: HeldVolume) -> tuple[ReleaseStep, ...]:
             for a in volume.attachments))
 
 
-def _step(held: HeldVolume, row: Row[Any, Outcome]) -> ReleaseStep:
+def _step(held: HeldVolume, row: Row[Any, Remedy]) -> ReleaseStep:
     call = row.outcome.call
     used = call in (Call.ROLL_DETACHING, Call.COMPLETE) or any(
         a.status == 'attached' for a in held.neighbours)

@@ -36,7 +36,7 @@ class MetricsFile:
         if not path:
             return
         try:
-            prometheus.write(path, prometheus.text(self._state()))
+            prometheus.write(path, prometheus.text(self._told()))
         except OSError as exc:
             if self._is_written:
                 LOG.error('bdm-cleanup: [bdm_cleanup] metrics_file: %s', exc)
@@ -44,7 +44,7 @@ class MetricsFile:
         else:
             self._is_written = True
 
-    def _state(self) -> metrics.State:
+    def _told(self) -> metrics.Told:
         known: Sequence[Sighting] = ()
         last, removals = Round(), 0
         store = options.store(self._conf)
@@ -55,7 +55,7 @@ class MetricsFile:
         except StoreError:
             # The start, the rounds and the cleanups say it.
             pass
-        return metrics.State(
+        return metrics.Told(
             moment=time.time(),
             process=self._process, known=known, last=last,
             removals_last_hour=removals, counted=SINCE_START)

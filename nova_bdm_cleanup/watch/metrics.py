@@ -80,7 +80,7 @@ TABLE = Metrics((
 
 
 @dataclasses.dataclass(frozen=True)
-class State:
+class Told:
     """All that is told, as it is at one moment; a collector."""
 
     #: When that is.
@@ -95,9 +95,9 @@ class State:
         process, last, counted = self.process, self.last, self.counted
         yield self._by(_INFO, {tuple(str(process.facts.get(name, ''))
                                      for name in _INFO.labels[1:]): 1})
-        yield self._of(_ACTIVE, not process.problem)
-        yield self._of(_START, process.since)
-        yield self._of(_HEARTBEAT, self.moment)
+        yield self._one(_ACTIVE, not process.problem)
+        yield self._one(_START, process.since)
+        yield self._one(_HEARTBEAT, self.moment)
         if process.problem:
             return
         number: dict[tuple[str], int] = collections.Counter()
@@ -114,17 +114,17 @@ class State:
         yield self._by(_REFUSALS, counted.refusals)
         yield self._by(_LOOKS, {
             (trigger,): look for trigger, look in counted.looks.items()})
-        yield self._of(_LAST_HOUR, self.removals_last_hour)
-        yield self._of(_LIMIT, process.facts['max_removals_per_hour'])
-        yield self._of(_INTERVAL, process.facts['audit_interval'])
+        yield self._one(_LAST_HOUR, self.removals_last_hour)
+        yield self._one(_LIMIT, process.facts['max_removals_per_hour'])
+        yield self._one(_INTERVAL, process.facts['audit_interval'])
         if last.succeeded is not None:
-            yield self._of(_LAST_SUCCESS, last.succeeded)
-            yield self._of(_DURATION, last.seconds)
-            yield self._of(_SERVERS, last.servers)
+            yield self._one(_LAST_SUCCESS, last.succeeded)
+            yield self._one(_DURATION, last.seconds)
+            yield self._one(_SERVERS, last.servers)
 
     def _by(self, metric: Metric, values: Mapping[Any, Value]) -> Any:
         return metric.labelled({(self.process.host, *labels): value
                           for labels, value in values.items()})
 
-    def _of(self, metric: Metric, value: Value) -> Any:
+    def _one(self, metric: Metric, value: Value) -> Any:
         return self._by(metric, {(): value})

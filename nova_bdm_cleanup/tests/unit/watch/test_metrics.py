@@ -37,7 +37,7 @@ class MetricsTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.tally = Tally()
-        self.state = metrics.State(
+        self.state = metrics.Told(
             moment=NOON, process=Process(
                 'compute1', 7, NOON - 7200, '',
                 {'version': '1.0', 'nova_version': '34.0.0-1',
