@@ -9,7 +9,7 @@ a table is the order of the questions; the first that holds decides.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.fleet.release_facts import (
     Call,
@@ -25,23 +25,29 @@ from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import TAKEN
 from nova_bdm_cleanup.rules.table import first, Row, Table
 
+Held = TypeVar('Held')
+
+
+def row(cell: str, holds: Callable[[Held], Any], words: str,
+        outcome: Remedy = REFUSED) -> Row[Held, Remedy]:
+    """A row of these tables, most of which refuse."""
+    return Row(cell, holds, outcome, words)
+
+
 #: What Cinder would not check, with an attachment or without.
 VOLUME_ROWS: tuple[Row[Any, Remedy], ...] = (
 
-    Row('(the volume) is marked ``bdm_cleanup=keep``',
+    row('(the volume) is marked ``bdm_cleanup=keep``',
         lambda v: v.volume.keep,
-        REFUSED,
         'the volume is marked bdm_cleanup=keep'),
 
-    Row('(the volume) is being migrated',
+    row('(the volume) is being migrated',
         lambda v: v.volume.is_migrating,
-        REFUSED,
         'the volume is being migrated ({it.volume.migration_status})'),
 
-    Row('(the volume) is in another state than ``in-use``, ``reserved``, '
+    row('(the volume) is in another state than ``in-use``, ``reserved``, '
         '``attaching``, ``detaching``, ``available``',
         lambda v: v.volume.status not in (*TAKEN, 'available'),
-        REFUSED,
         'the volume is {it.volume.status}'),
 )
 
@@ -50,82 +56,74 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
 
     *VOLUME_ROWS,
 
-    Row('names no server: an image store\'s or a backup\'s',
+    row('names no server: an image store\'s or a backup\'s',
         lambda a: not a.attachment.server_id,
-        REFUSED,
         'the attachment names no server: something else than Nova uses the '
         'volume'),
 
     # Where several regions share a Cinder, each has a Nova of its own.
-    Row('names a server that does not exist, of which this or another '
+    row('names a server that does not exist, of which this or another '
         'attachment is ``attached`` on a host that is none of this Nova\'s '
         'compute hosts',
         lambda a: a.holder.elsewhere,
-        REFUSED,
         'host {it.holder.elsewhere} is no compute host of this Nova, and has '
         'a volume of server {it.attachment.server_id}: another Nova that uses '
         'the same Cinder may have the server'),
 
     # Nova reserves the volumes of a server before the server exists.
-    Row('names a server that does not exist, is not ``attached``, and its '
+    row('names a server that does not exist, is not ``attached``, and its '
         'volume changed within ``--grace-period``',
         lambda a: not a.server and not a.is_attached and a.wait_for_grace,
-        REFUSED,
         'the attachment is too new; its server may still be building: '
         '{it.wait_for_grace}'),
 
     # A server that exists
-    Row('names a server that Nova is changing',
+    row('names a server that Nova is changing',
         lambda a: a.server and a.server.is_busy,
-        REFUSED,
         'server {it.server.id} is changing ({it.server.task})'),
 
-    Row('names a server marked ``bdm_cleanup=keep``',
+    row('names a server marked ``bdm_cleanup=keep``',
         lambda a: a.server and a.server.keep,
-        REFUSED,
         'server {it.server.id} is marked bdm_cleanup=keep'),
 
     # A mapping that was never connected, or is no more.  An attach leaves
     # that behind, which nobody misses, and so does a failed move of the
     # server, which must get its disk back.
-    Row('is not ``attached``, its server has a mapping of the volume, and '
+    row('is not ``attached``, its server has a mapping of the volume, and '
         'another attachment serves it',
         lambda a: a.is_half_attached and a.server_is_served,
-        REFUSED,
         'server {it.server.id} has the volume by another attachment: '
         'openstack bdm show {it.server.id}'),
 
-    Row('is not ``attached``, its server has a mapping of the volume, which '
+    row('is not ``attached``, its server has a mapping of the volume, which '
         'changed within ``--stuck-after``',
         lambda a: a.is_half_attached and a.wait_for_stuck,
-        REFUSED,
         'the volume is being attached: {it.wait_for_stuck}'),
 
     # Nova saves what it knows of a disk before the guest gets it, and tells
     # Cinder after that.  Which of the two was not done, the guest shows.
-    Row('is connected and not ``attached``, its server has a mapping that '
+    row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the guest has the disk',
         lambda a: a.is_unfinished and a.holder.guest_has_it,
-        Remedy(Call.COMPLETE),
         'server {it.server.id} runs with the disk as '
         '{it.holder.disk.device}, and its mapping names this attachment: '
-        'only the last word to Cinder is missing'),
+        'only the last word to Cinder is missing',
+        Remedy(Call.COMPLETE)),
 
-    Row('is connected and not ``attached``, its server has a mapping that '
+    row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the server is stopped or its guest does not have the '
         'disk. Once the volume is ``in-use``, Nova can take it back',
         lambda a: a.is_unfinished and a.holder.guest_has_it is False,
-        Remedy(Call.COMPLETE),
         'the mapping of server {it.server.id} names this attachment, but no '
         'guest has the disk. Once the volume is in use, Nova can take it '
         'back: openstack server remove volume {it.server.id} '
         '{it.volume.id}. Where that fails, Nova has saved no connection of '
-        'it: see "stuck" in the runbook'),
+        'it: see "stuck" in the runbook',
+        Remedy(Call.COMPLETE)),
 
-    Row('is connected and not ``attached``, its server has a mapping that '
+    row('is connected and not ``attached``, its server has a mapping that '
         'names it, and Nova does not tell what the guest has',
         lambda a: a.is_unfinished,
-        REFUSED,
         'the mapping of server {it.server.id} names this attachment, and '
         'whether its guest has the disk is not known: look with "virsh '
         'domblklist {it.server.id}" on host {it.server.host}. Then complete '
@@ -134,199 +132,183 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         'have it, take it back (openstack server remove volume '
         '{it.server.id} {it.volume.id})'),
 
-    Row('is not ``attached``, and its server has a mapping of the volume: an '
+    row('is not ``attached``, and its server has a mapping of the volume: an '
         'attach or a move of the server ended half way, and only a person '
         'knows which. Stop the server, have Nova attach the volume anew with '
         '``nova-manage volume_attachment refresh``, and detach it then if '
         'the server is not to have it',
         lambda a: a.is_half_attached,
-        REFUSED,
         'server {it.server.id} has a mapping of the volume, and the '
         'attachment is only {it.attachment.status}: an attach or a move of '
         'the server ended half way. Stop the server and have Nova attach '
         'the volume anew with "nova-manage volume_attachment refresh"; then '
         'detach it, if the server is not to have it'),
 
-    Row('is ``attached``, its server has a mapping of the volume, which is '
+    row('is ``attached``, its server has a mapping of the volume, which is '
         '``attaching`` or ``reserved`` for less than ``--stuck-after``, or '
         'another attachment of it is not ``attached``',
         lambda a: a.is_out_of_step and (
             a.wait_for_stuck or a.unfinished_neighbours),
-        REFUSED,
         'the volume is being attached{it.wait_or_not}'),
 
-    Row('is ``attached``, its server has a mapping that names it or none, '
+    row('is ``attached``, its server has a mapping that names it or none, '
         'and the volume is ``attaching`` or ``reserved``: only its state is '
         'put right',
         lambda a: a.is_out_of_step and a.holder.disk
         and a.holder.disk.attachment_id in (None, a.attachment.id),
-        Remedy(Call.COMPLETE),
         'server {it.server.id} has the volume, and nothing is under way, but '
-        'the volume is {it.volume.status}'),
+        'the volume is {it.volume.status}',
+        Remedy(Call.COMPLETE)),
 
-    Row('is of a server that has a mapping of the volume, which is not '
+    row('is of a server that has a mapping of the volume, which is not '
         '``detaching``',
         lambda a: a.server_has_mapping and not a.is_being_detached,
-        SETTLED,
-        'server {it.server.id} uses the volume; nothing to release'),
+        'server {it.server.id} uses the volume; nothing to release',
+        SETTLED),
 
     # To a reboot a volume that is detaching is none of its business, and
     # one that is in use without a mapping is stale.
-    Row('is ``attached``, its server exists, and the volume is ``detaching`` '
+    row('is ``attached``, its server exists, and the volume is ``detaching`` '
         'for less than ``--stuck-after``',
         lambda a: a.server and a.is_being_detached and a.wait_for_stuck,
-        REFUSED,
         'the volume is being detached: {it.wait_for_stuck}'),
 
-    Row('is ``attached``, its server has a mapping of the volume, which is '
+    row('is ``attached``, its server has a mapping of the volume, which is '
         '``detaching``',
         lambda a: a.server_has_mapping,
-        Remedy(Call.ROLL_DETACHING),
         'the detach failed in Nova, and server {it.server.id} still has the '
-        'disk'),
+        'disk',
+        Remedy(Call.ROLL_DETACHING)),
 
-    Row('is ``attached``, its server is locked and has no mapping of the '
+    row('is ``attached``, its server is locked and has no mapping of the '
         'volume, which is ``detaching``',
         lambda a: a.server and a.is_being_detached and a.server.locked,
-        REFUSED,
         'server {it.server.id} is locked: an administrator may be at work'),
 
-    Row('is ``attached``, its server has no mapping of the volume, which is '
+    row('is ``attached``, its server has no mapping of the volume, which is '
         '``detaching``; the attachment is stale then',
         lambda a: a.server and a.is_being_detached,
-        Remedy(Call.ROLL_DETACHING),
         'the detach ended half way, and server {it.server.id} has no mapping '
         'of the volume; once the volume is in use again, the attachment is '
-        'stale, and {it.way_out}'),
+        'stale, and {it.way_out}',
+        Remedy(Call.ROLL_DETACHING)),
 
-    Row('names a server that exists, and it is not certain that it is stale',
+    row('names a server that exists, and it is not certain that it is stale',
         lambda a: a.server and a.attachment.id not in a.holder.stale,
-        REFUSED,
         'server {it.server.id} exists, and it is not certain that the '
         'attachment is stale: openstack bdm show {it.server.id}'),
 
     # Taking a disk away below a guest hands its data to the next server
     # that gets the same device.
-    Row('is stale, but its server is on a host that may have the volume '
+    row('is stale, but its server is on a host that may have the volume '
         'open: ``openstack bdm clean`` removes it in the safe order. Whether '
         'a host was let in is not asked where Cinder kept neither connector '
         'nor host, and ``--connector none`` says that none was',
         lambda a: a.server and a.server.host and a.was_connected,
-        REFUSED,
         'host {it.server.host} may have the volume open; a hard reboot '
         'removes it in the safe order: openstack bdm clean {it.server.id}'
         '{it.or_never}'),
 
-    Row('is stale and was never connected, and its volume changed within '
+    row('is stale and was never connected, and its volume changed within '
         '``--grace-period``',
         lambda a: a.server and not a.was_connected and a.wait_for_grace,
-        REFUSED,
         'the attachment is too new: {it.wait_for_grace}'),
 
     # Nobody uses it
-    Row('is used by nobody, but another attachment of the volume, of a '
+    row('is used by nobody, but another attachment of the volume, of a '
         'server that exists or of none, is not ``attached``',
         lambda a: a.unfinished_neighbours,
-        REFUSED,
         '{it.why_unused}, but attachment {it.unfinished_neighbours[0].id} of '
         'the volume is {it.unfinished_neighbours[0].status}'),
 
-    Row('is used by nobody, but another server has a mapping of the volume '
+    row('is used by nobody, but another server has a mapping of the volume '
         'and (multiattach) no attachment of its own',
         lambda a: a.other_claims,
-        REFUSED,
         '{it.why_unused}, but server {it.other_claims[0]} has a mapping of '
         'the volume'),
 
     # Who is wrong about one thing may be wrong about what is released, too.
-    Row('is used by nobody, and ``--connector FILE`` is of another host than '
+    row('is used by nobody, and ``--connector FILE`` is of another host than '
         'Cinder names',
         lambda a: (a.connector.host and a.host and spelling.host(a.host)
                    != spelling.host(a.connector.host)),
-        REFUSED,
         '{it.why_unused}, but the connector is of host {it.connector.host} '
         'and the attachment of host {it.host}'),
 
-    Row('is used by nobody, ``--connector none`` is given, and the '
+    row('is used by nobody, ``--connector none`` is given, and the '
         'attachment is connected',
         lambda a: a.connector.is_none and a.attachment.connected,
-        REFUSED,
         '{it.why_unused}, but Cinder kept the connection of the attachment, '
         'so --connector none is not believed; leave it out'),
 
-    Row('is used by nobody, and is connected, but only ``reserved``: Cinder '
+    row('is used by nobody, and is connected, but only ``reserved``: Cinder '
         'is told that it is attached, and the back end unmaps the volume',
         lambda a: a.attachment.is_half_connected,
-        Remedy(Call.COMPLETE_AND_DELETE),
         '{it.why_unused}, and a host was let in, although the attachment is '
-        'only reserved'),
+        'only reserved',
+        Remedy(Call.COMPLETE_AND_DELETE)),
 
-    Row('is used by nobody, and is connected with a connector that Cinder '
+    row('is used by nobody, and is connected with a connector that Cinder '
         'kept: the back end unmaps the volume',
         lambda a: a.attachment.connected,
-        Remedy(Call.DELETE),
-        '{it.why_unused}'),
+        '{it.why_unused}',
+        Remedy(Call.DELETE)),
 
     # Nothing shows whether a host was let in by a call that left no trace.
-    Row('is used by nobody, only reserves the volume, and ``--connector '
+    row('is used by nobody, only reserves the volume, and ``--connector '
         'FILE`` is not given: the back end is told nothing',
         lambda a: (a.attachment.status == 'reserved'
                    and not a.connector.host),
-        Remedy(Call.DELETE),
         '{it.why_unused}, and the attachment only reserves the volume; if a '
         'host has it mapped all the same, which Cinder would not show, give '
-        'the connector of that host with --connector'),
+        'the connector of that host with --connector',
+        Remedy(Call.DELETE)),
 
-    Row('is used by nobody, and neither ``reserved`` nor ``attached`` nor '
+    row('is used by nobody, and neither ``reserved`` nor ``attached`` nor '
         'connected',
         lambda a: a.attachment.status not in ('reserved', 'attached'),
-        REFUSED,
         '{it.why_unused}, but the attachment is {it.attachment.status} '
         'without a connection: what that means is not known'),
 
     # Attached before Queens, or reserved and connected without a trace: a
     # plain delete would leave the volume mapped.
-    Row('is used by nobody, Cinder kept no connector of it, and the volume '
+    row('is used by nobody, Cinder kept no connector of it, and the volume '
         'has other attachments',
         lambda a: a.neighbours,
-        REFUSED,
         '{it.why_unused}, but Cinder kept no connector of it, and the volume '
         'has other attachments'),
 
     # Made by a call to Cinder that was not Nova's, which lets no host in.
-    Row('is used by nobody, ``--connector none`` is given, and Cinder names '
+    row('is used by nobody, ``--connector none`` is given, and Cinder names '
         'a host that had it',
         lambda a: a.is_said_unconnected and a.host,
-        REFUSED,
         '{it.why_unused}, but Cinder says that host {it.host} had the '
         'volume, so --connector none is not believed; {it.wanted}'),
 
-    Row('is used by nobody, ``--connector none`` is given, and the volume is '
+    row('is used by nobody, ``--connector none`` is given, and the volume is '
         'multiattach: a host of another server may have it without a record',
         lambda a: a.is_said_unconnected and a.volume.multiattach,
-        REFUSED,
         '{it.why_unused}, but the volume is multiattach, so --connector none '
         'is not believed; give the connector of a host'),
 
-    Row('is used by nobody, Cinder kept neither connector nor host, and '
+    row('is used by nobody, Cinder kept neither connector nor host, and '
         '``--connector none`` says that no host ever had it: the record '
         'goes, and the back end is told nothing',
         lambda a: a.is_said_unconnected,
-        Remedy(Call.DELETE),
         '{it.why_unused}, and no host ever had the volume, says --connector '
-        'none'),
+        'none',
+        Remedy(Call.DELETE)),
 
-    Row('is used by nobody, Cinder kept no connector of it, and '
+    row('is used by nobody, Cinder kept no connector of it, and '
         '``--connector FILE`` is not given',
         lambda a: not a.connector.host,
-        REFUSED,
         '{it.why_unused}, but {it.wanted}'),
 
-    Row('is used by nobody, and Cinder kept no connector of it (before '
+    row('is used by nobody, and Cinder kept no connector of it (before '
         'Queens, or a connection without a trace)',
         lambda a: True,
-        Remedy(Call.FORCE_DETACH),
-        '{it.why_unused}'),
+        '{it.why_unused}',
+        Remedy(Call.FORCE_DETACH)),
 ))
 
 HELD_VOLUMES: Table[Row[HeldVolume, Remedy]] = Table(
@@ -335,66 +317,62 @@ HELD_VOLUMES: Table[Row[HeldVolume, Remedy]] = Table(
     *VOLUME_ROWS,
 
     # The back end may be ahead of Cinder's database, which cannot tell.
-    Row('is ``available``, and ``--connector FILE`` is not given',
+    row('is ``available``, and ``--connector FILE`` is not given',
         lambda v: (v.volume.status == 'available'
                    and not v.connector.host),
-        SETTLED,
         'the volume is available, and nothing in Cinder holds it; if a host '
         'has it mapped all the same, only the back end shows it: then give '
         '--connector with the output of "nova-manage volume_attachment '
-        'get_connector --json" on that host'),
+        'get_connector --json" on that host',
+        SETTLED),
 
     # Nothing tells an attach that is under way from one that died, nor what
     # of it the host and the guest have.
-    Row('is ``attaching``, and a server has a mapping of it: an attach that '
+    row('is ``attaching``, and a server has a mapping of it: an attach that '
         'makes no attachment (before Queens)',
         lambda v: v.claimed_by and v.volume.status == 'attaching',
-        REFUSED,
         'server {it.claimed_by[0]} has a mapping of the volume, which is '
         'attaching without an attachment, as before Queens. If nothing is '
         'under way any more, a person must end it: see "stuck" in the '
         'runbook'),
 
-    Row('a server has a mapping of it',
+    row('a server has a mapping of it',
         lambda v: v.claimed_by,
-        REFUSED,
         'server {it.claimed_by[0]} has a mapping of the volume: openstack '
         'bdm show {it.claimed_by[0]}'),
 
-    Row('changed within ``--grace-period`` (``in-use``, ``available``) or '
+    row('changed within ``--grace-period`` (``in-use``, ``available``) or '
         '``--stuck-after``',
         lambda v: v.wait,
-        REFUSED,
         'the volume is {it.volume.status}, and not for long: {it.wait}'),
 
-    Row('``--connector`` is not given',
+    row('``--connector`` is not given',
         lambda v: v.connector == NO_CONNECTOR,
-        REFUSED,
         '{it.why_unused}, and {it.wanted}'),
 
     # Reserved for as long as that takes, so that nobody attaches it to the
     # same host meanwhile.
-    Row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
+    row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
         'and the back end unmaps it',
         lambda v: v.volume.status == 'available',
-        Remedy(Call.TERMINATE),
         'the volume is available, and no server has it; host '
-        '{it.connector.host} is taken off it'),
+        '{it.connector.host} is taken off it',
+        Remedy(Call.TERMINATE)),
 
-    Row('``--connector FILE`` is given',
+    row('``--connector FILE`` is given',
         lambda v: v.connector.host,
-        Remedy(Call.FORCE_DETACH),
-        '{it.why_unused}'),
+        '{it.why_unused}',
+        Remedy(Call.FORCE_DETACH)),
 
-    Row('is ``attaching``, and ``--connector none`` is given',
+    row('is ``attaching``, and ``--connector none`` is given',
         lambda v: v.volume.status == 'attaching',
-        Remedy(Call.UNRESERVE),
-        '{it.why_unused}'),
+        '{it.why_unused}',
+        Remedy(Call.UNRESERVE)),
 
-    Row('``--connector none`` is given',
+    row('``--connector none`` is given',
         lambda v: True,
-        Remedy(Call.DETACH),
-        '{it.why_unused}'),
+        '{it.why_unused}',
+        Remedy(Call.DETACH)),
 ))
 
 
