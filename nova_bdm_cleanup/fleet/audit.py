@@ -173,7 +173,7 @@ class FleetAudit:
             # If none of them is in use, it may know one of them at all.
             self._inspector.witness = (
                 facts.WitnessAnswer.KNOWN if books.knows_claim
-                else inspection.witness_of(books.claims(), self._cinder))
+                else self._cinder.witness(books.claims()))
         except (errors.Unanswered, errors.Refused) as exc:
             self.gaps.append(str(exc))
             return

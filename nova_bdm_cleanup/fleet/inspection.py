@@ -10,11 +10,10 @@ When Nova's answers differ, the server is looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
 import functools
-import itertools
 from typing import Callable
 
 from nova_bdm_cleanup import rules
@@ -26,9 +25,6 @@ from nova_bdm_cleanup.rules import facts, spelling
 
 #: How often a server is looked at that changes meanwhile.
 _LOOKS = 3
-
-#: Volumes that are asked for to see whether Nova and Cinder belong together.
-WITNESSES = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,9 +80,9 @@ class Inspector:
         where nobody has set the answer, or Cinder knows no volume of a server.
         """
         cinder = self._cloud.cinder
-        return witness_of((
+        return cinder.witness(
             volume for page in self._cloud.nova.servers(cinder.sees_all)
-            for server in page for volume in server.volumes), cinder)
+            for server in page for volume in server.volumes)
 
     def inspect(self, server_id: str,
                 named: Sequence[str] = ()) -> Inspection | None:
@@ -150,16 +146,6 @@ class Inspector:
             raise errors.ProjectHidden(
                 'server %s belongs to another project; give --all-projects '
                 'and the credentials of an administrator' % server.id)
-
-
-def witness_of(claims: Iterable[str],
-               cinder: FleetCinder) -> facts.WitnessAnswer:
-    """The same of some volumes; only the first few are asked for."""
-    asked = list(itertools.islice(claims, WITNESSES))
-    if not asked:
-        return facts.WitnessAnswer.NONE_EXISTS
-    return (facts.WitnessAnswer.KNOWN if cinder.knows_any(asked)
-            else facts.WitnessAnswer.UNKNOWN)
 
 
 def _with_legacy(bdm: facts.Bdm, server: ComputeServer,

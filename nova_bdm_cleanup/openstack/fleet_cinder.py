@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import dataclasses
+import itertools
 
 from nova_bdm_cleanup.openstack import answers
 from nova_bdm_cleanup.openstack.cinder import Cinder, PAGE, parse_attachment
-from nova_bdm_cleanup.rules.facts import Attachment
+from nova_bdm_cleanup.rules.facts import Attachment, WitnessAnswer
+
+#: Volumes that are asked for to see whether Nova and Cinder belong together.
+_WITNESSES = 60
 
 
 class FleetCinder(Cinder):
@@ -35,6 +39,9 @@ class FleetCinder(Cinder):
         return tuple(
             a for page in self.attachments(volume=volume_id) for a in page
             if a.volume_id == volume_id)
+
+    def witness(self, volumes: Iterable[str]) -> WitnessAnswer:
+        return super().witness(itertools.islice(volumes, _WITNESSES))
 
     def volume_ids(self, status: str, project: str | None = None
                    ) -> Iterator[list[str]]:
