@@ -92,8 +92,8 @@ def _tell(prometheus: Prometheus, bad: bool) -> None:
 
 def _write(prometheus: Prometheus, name: str,
            collector: metrics.Told | AuditMetrics) -> None:
-    metric_files.write(str(prometheus.textfiles / name),
-                       metric_files.text(collector))
+    metric_files.FILE.write(str(prometheus.textfiles / name),
+                            metric_files.text(collector))
 
 
 def _refuse(prometheus: Prometheus) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 import errno
 import os
 import stat
@@ -30,37 +31,48 @@ class FileError(OSError):
     """The file cannot be written; names the path and what to do."""
 
 
-def check(path: str) -> None:
-    """Whether the file could be written now; what is there stays.
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What files are alike in.
 
-    :raises FileError: when it could not
+    :param mode: who may read them, whatever the umask says
+    :param suffix: what their names have to end in
+    :param reader: who reads no others
     """
-    with _beside(path):
-        pass
 
+    mode: int
+    suffix: str = ''
+    reader: str = ''
 
-def write(path: str, data: bytes, mode: int) -> None:
-    """Put a new file in place of what is there, if anything.
+    def check(self, path: str) -> None:
+        """Whether the file could be written now; what is there stays.
 
-    :param mode: who may read it, whatever the umask says
-    :raises FileError: when it cannot; what was there is still there
-    """
-    with _beside(path) as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(data)
-        # Only then a full disk has said so.
-        file.close()
-        os.replace(file.name, path)
+        :raises FileError: when it could not
+        """
+        with _beside(path, self):
+            pass
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put a new file in place of what is there, if anything.
+
+        :raises FileError: when it cannot; what was there is still there
+        """
+        with _beside(path, self) as file:
+            os.fchmod(file.fileno(), self.mode)
+            file.write(data)
+            # Only then a full disk has said so.
+            file.close()
+            os.replace(file.name, path)
 
 
 @contextlib.contextmanager
-def _beside(path: str) -> Iterator[Any]:
+def _beside(path: str, kind: Kind) -> Iterator[Any]:
     """A file next to the other, whose name no collector reads.
 
     It is deleted in the end, unless it has the other's place by then.
     """
     try:
-        _refuse(path)
+        _refuse(path, kind)
         with tempfile.NamedTemporaryFile(
                 prefix='.bdm-cleanup-', suffix='.tmp', dir=_directory(path),
                 delete=False) as file:
@@ -77,8 +89,12 @@ def _beside(path: str) -> Iterator[Any]:
             _REMEDIES.get(exc.errno or 0, 'look at its file system'))) from exc
 
 
-def _refuse(path: str) -> None:
+def _refuse(path: str, kind: Kind) -> None:
     """What is never replaced."""
+    if not path.endswith(kind.suffix):
+        raise FileError(
+            '%s: the name has to end in %s, or %s does not read the file'
+            % (path, kind.suffix, kind.reader))
     if not os.path.basename(path):
         raise FileError('%s: name a file' % path)
     try:

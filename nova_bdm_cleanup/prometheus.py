@@ -19,7 +19,9 @@ from typing import Any, Union
 from prometheus_client import core, generate_latest
 
 from nova_bdm_cleanup import files
-from nova_bdm_cleanup.files import FileError
+
+#: Whatever the umask says: the collector is another user.
+FILE = files.Kind(0o644, '.prom', 'node_exporter')
 
 _FAMILIES = {'gauge': core.GaugeMetricFamily,
              'counter': core.CounterMetricFamily,
@@ -82,31 +84,3 @@ def text(collector: Any) -> bytes:
     # It asks a registry for nothing but what a collector has, too.
     written: bytes = generate_latest(collector)
     return written
-
-
-_SUFFIX = '.prom'
-
-
-def check(path: str) -> None:
-    """Whether the file could be written now; what is there stays.
-
-    :raises FileError: when it could not
-    """
-    _refuse(path)
-    files.check(path)
-
-
-def write(path: str, data: bytes) -> None:
-    """Put a new file in place of what is there, if anything.
-
-    :raises FileError: when it cannot; what was there is still there
-    """
-    _refuse(path)
-    # Whatever the umask says: the collector is another user.
-    files.write(path, data, 0o644)
-
-
-def _refuse(path: str) -> None:
-    if not path.endswith(_SUFFIX):
-        raise FileError('%s: the name has to end in %s, or node_exporter '
-                        'does not read the file' % (path, _SUFFIX))

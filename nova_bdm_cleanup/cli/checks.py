@@ -139,7 +139,7 @@ class Checks(upgradecheck.UpgradeCommands):
         """Whether the metrics can be written."""
         path = self._conf[GROUP].metrics_file
         if path:
-            prometheus.check(path)
+            prometheus.FILE.check(path)
         return None
 
     def credentials(self) -> _Found:

@@ -57,11 +57,7 @@ _REASONS = sorted(str(r) for r in REMEDIES)
 _QUIET = sorted(str(r) for r in QUIET)
 
 #: What may be written into files, and how.
-_FILES: dict[str, tuple[Callable[[str], None],
-                        Callable[[str, bytes], None]]] = {
-    'report': (files.check, lambda path, data: files.write(
-        path, data, 0o600)),
-    'metrics file': (prometheus.check, prometheus.write)}
+_FILES = {'report': files.Kind(0o600), 'metrics file': prometheus.FILE}
 
 
 class AuditBdm(base.BdmCommand):
@@ -221,7 +217,7 @@ class AuditBdm(base.BdmCommand):
         """What could not be written is told before anything is asked."""
         try:
             if path is not None:
-                _FILES[kind][0](path)
+                _FILES[kind].check(path)
         except FileError as exc:
             raise errors.BadInput('%s %s' % (kind, exc)) from exc
 
@@ -230,7 +226,7 @@ class AuditBdm(base.BdmCommand):
         """Write a file if it is wanted; the rows are shown in any case."""
         try:
             if path is not None:
-                _FILES[kind][1](path, content())
+                _FILES[kind].write(path, content())
         except FileError as exc:
             self.say('%s %s; it %s' % (
                 kind, exc, 'is left as it was' if os.path.exists(path or '')

@@ -36,7 +36,7 @@ class MetricsFile:
         if not path:
             return
         try:
-            prometheus.write(path, prometheus.text(self._told()))
+            prometheus.FILE.write(path, prometheus.text(self._told()))
         except OSError as exc:
             if self._is_written:
                 LOG.error('bdm-cleanup: [bdm_cleanup] metrics_file: %s', exc)

@@ -34,8 +34,8 @@ class TextfileTest(base.TestCase):
         path = self.path if path is None else path
         before = sorted(os.listdir(self.directory))
         for act in [func] if func else [
-                prometheus.check,
-                lambda path: prometheus.write(path, b'new\n')]:
+                prometheus.FILE.check,
+                lambda path: prometheus.FILE.write(path, b'new\n')]:
             error = self.assertRaises(FileError, act, path)
             for word in (path, *words):
                 self.assertIn(word, str(error))
@@ -58,32 +58,32 @@ class WriteTest(TextfileTest):
 
     def test_new_then_replaced(self):
         for data in (b'old\n', b'new\n', b''):
-            prometheus.check(self.path)
-            prometheus.write(self.path, data)
+            prometheus.FILE.check(self.path)
+            prometheus.FILE.write(self.path, data)
             self.assertEqual(data, self.content())
             self.assertEqual(['bdm.prom'], os.listdir(self.directory))
 
     def test_anybody_may_read_it_whatever_the_umask(self):
         for umask in (0o077, 0o000):
             self.addCleanup(os.umask, os.umask(umask))
-            prometheus.write(self.path, b'data\n')
+            prometheus.FILE.write(self.path, b'data\n')
             self.assertEqual('0o644', oct(stat.S_IMODE(
                 os.stat(self.path).st_mode)))
 
     def test_in_the_directory_of_the_process(self):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.directory)
-        prometheus.write('bdm.prom', b'data\n')
+        prometheus.FILE.write('bdm.prom', b'data\n')
         self.assertEqual(b'data\n', self.content())
 
     def test_a_reader_never_sees_half_of_it(self):
         both = [letter * 1000000 for letter in (b'a', b'b')]
-        prometheus.write(self.path, both[0])
+        prometheus.FILE.write(self.path, both[0])
         done = threading.Event()
 
         def write():
             for number in range(100):
-                prometheus.write(self.path, both[number % 2])
+                prometheus.FILE.write(self.path, both[number % 2])
             done.set()
 
         writer = threading.Thread(target=write)
@@ -96,11 +96,11 @@ class WriteTest(TextfileTest):
         self.assertGreater(seen, 5)
 
     def test_checking_leaves_what_is_there(self):
-        prometheus.check(self.path)
+        prometheus.FILE.check(self.path)
         self.assertEqual([], os.listdir(self.directory))
-        prometheus.write(self.path, b'old\n')
+        prometheus.FILE.write(self.path, b'old\n')
         before = os.stat(self.path)
-        prometheus.check(self.path)
+        prometheus.FILE.check(self.path)
         self.assertEqual(before, os.stat(self.path))
 
 
@@ -131,7 +131,7 @@ class RefusalTest(TextfileTest):
             self.assertRefused('.prom', path=path)
 
     def test_missing_directory(self):
-        prometheus.write(self.path, b'old\n')
+        prometheus.FILE.write(self.path, b'old\n')
         self.assertRefused(
             'No such file', 'make the directory',
             path=os.path.join(self.directory, 'none', 'bdm.prom'))
@@ -139,7 +139,7 @@ class RefusalTest(TextfileTest):
                            path=os.path.join(self.path, 'bdm.prom'))
 
     def test_unwritable_directory(self):
-        prometheus.write(self.path, b'old\n')
+        prometheus.FILE.write(self.path, b'old\n')
         with self.as_somebody():
             os.seteuid(0)
             os.chmod(self.directory, 0o755)  # noqa: S103
@@ -148,7 +148,7 @@ class RefusalTest(TextfileTest):
         self.assertEqual(b'old\n', self.content())
 
     def test_the_file_of_another_user_in_a_sticky_directory(self):
-        prometheus.write(self.path, b'old\n')
+        prometheus.FILE.write(self.path, b'old\n')
         with self.as_somebody():
             os.seteuid(0)
             os.chmod(self.directory, 0o1777)  # noqa: S103
@@ -160,17 +160,17 @@ class RefusalTest(TextfileTest):
             os.seteuid(0)
             os.chown(self.path, SOMEBODY, -1)
             os.seteuid(SOMEBODY)
-            prometheus.check(self.path)
-            prometheus.write(self.path, b'new\n')
+            prometheus.FILE.check(self.path)
+            prometheus.FILE.write(self.path, b'new\n')
         self.assertEqual(b'new\n', self.content())
 
     def test_full_disk(self):
-        prometheus.write(self.path, b'old\n')
+        prometheus.FILE.write(self.path, b'old\n')
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
         try:
             self.assertRefused('free some space', func=lambda path:
-                               prometheus.write(path, b'much more\n'))
+                               prometheus.FILE.write(path, b'much more\n'))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         self.assertEqual(b'old\n', self.content())
@@ -178,13 +178,14 @@ class RefusalTest(TextfileTest):
     def test_an_error_that_nobody_thought_of(self):
         with mock.patch('os.replace', autospec=True,
                         side_effect=OSError(5, 'Input/output error')):
-            self.assertRefused('Input/output error', 'file system',
-                               func=lambda path: prometheus.write(path, b''))
+            self.assertRefused(
+                'Input/output error', 'file system',
+                func=lambda path: prometheus.FILE.write(path, b''))
         self.assertEqual([], os.listdir(self.directory))
 
     def test_stopped_half_way(self):
         with mock.patch('os.replace', autospec=True,
                         side_effect=KeyboardInterrupt):
-            self.assertRaises(KeyboardInterrupt, prometheus.write, self.path,
-                              b'')
+            self.assertRaises(KeyboardInterrupt, prometheus.FILE.write,
+                              self.path, b'')
         self.assertEqual([], os.listdir(self.directory))
