@@ -27,7 +27,8 @@ from nova_bdm_cleanup.cli.status_command import State, status_of
 from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.api import Api
-from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.cinder import MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store.database import StoreError
@@ -207,7 +208,7 @@ class Checks(upgradecheck.UpgradeCommands):
             return Code.WARNING, _NO_CREDENTIALS
         api = Api('Cinder', MICROVERSION, lambda: self._client().request,
                   NOVA_CONF)
-        if not Cinder(api).prove_admin():
+        if not FleetCinder(api).prove_admin():
             return Code.FAILURE, (
                 'Cinder does not show all projects to the user in [cinder]: '
                 'give it the admin role (or what Cinder\'s policy '

@@ -9,7 +9,6 @@ that is not a success raises an :class:`.errors.ApiError`.
 from __future__ import annotations
 
 import collections
-from collections import Counter
 from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any, Callable, TypeVar
@@ -25,9 +24,6 @@ T = TypeVar('T')
 #: The ``request`` method of a keystoneauth ``LegacyJsonAdapter``: takes path
 #: and method, returns the response and its decoded body.
 Send = Callable[..., Any]
-
-#: What an API answers when it has done what it was asked.
-_SUCCESS = {'GET': 200, 'DELETE': 200, 'POST': 202}
 
 #: Worth asking again: a rate limit, or a load balancer between back ends.
 _PASSING = (429, 502, 503, 504)
@@ -63,7 +59,7 @@ class Budget:
     def __init__(self, limit: int = 0) -> None:
         self._limit = limit
         #: Requests made, by API.
-        self.made: Counter[str] = collections.Counter()
+        self.made: collections.Counter[str] = collections.Counter()
 
     def spend(self, api: str) -> None:
         """Count one more.
@@ -147,8 +143,8 @@ class Api:
         """
         if query:
             path = '%s?%s' % (path, urllib.parse.urlencode(query))
-        return self._request('GET', path, {'microversion': microversion}
-                             if microversion else None)
+        return self._request('GET', path, 200,
+                             microversion=microversion or self._microversion)
 
     def one(self, kind: str, identifier: str,
             parse: Callable[[Mapping[str, Any]], T]) -> T | None:
@@ -169,14 +165,13 @@ class Api:
         return parse(found)
 
     def pages(self, path: str, key: str, query: Mapping[str, str],
-              limit: int | None, follow_links: bool
-              ) -> Iterator[list[Mapping[str, Any]]]:
+              follow_links: bool) -> Iterator[list[Mapping[str, Any]]]:
         """Every page of a list of any length.
 
         :param path: of the list
         :param key: of the list in the answer
-        :param limit: how many records to ask for at once; the service may give
-            fewer.  None: as many as it likes
+        :param query: with a "limit" for so many records at once; the service
+            may give fewer
         :param follow_links: whether this list says that there is more.  If
             not, the end is where a page is empty: a short page proves nothing,
             since the service cuts it where it likes.
@@ -184,7 +179,7 @@ class Api:
         """
         markers: collections.deque[str] = collections.deque(maxlen=_MARKERS)
         while True:
-            body = self._page(path, query, limit, markers)
+            body = self._page(path, query, markers)
             page = answers.records(body, key)
             ids = [answers.text(r, 'id') for r in page]
             if markers and markers[-1] in ids:
@@ -197,16 +192,12 @@ class Api:
                 return
 
     def _page(self, path: str, query: Mapping[str, str],
-              limit: int | None, markers: collections.deque[str]) -> Any:
+              markers: collections.deque[str]) -> Any:
         """The page after the last marker that still exists."""
-        parameters = dict(query)
-        if limit is not None:
-            parameters['limit'] = str(limit)
         while True:
-            if markers:
-                parameters['marker'] = markers[-1]
             try:
-                return self.get(path, parameters)
+                return self.get(path, {**query, 'marker': markers[-1]}
+                                if markers else query)
             except (errors.NotFound, errors.BadMarker) as exc:
                 # The record that ended the page was deleted meanwhile; the one
                 # before it ends the same page.
@@ -215,7 +206,7 @@ class Api:
                 markers.pop()
 
     def post(self, path: str, body: Mapping[str, Any],
-             success: int = _SUCCESS['POST']) -> Any:
+             success: int = 202) -> Any:
         """Change something.
 
         :param success: the status of the answer that says that it is done
@@ -223,31 +214,30 @@ class Api:
         :raises Conflict: when the API does not do it as things are
         :raises ApiError: when it cannot be known to be done
         """
-        return self._request('POST', path, {'body': dict(body)}, success)
+        return self._request('POST', path, success, body=dict(body))
 
     def delete(self, path: str) -> Any:
         """Delete something; raises as :meth:`post` does."""
-        return self._request('DELETE', path)
+        return self._request('DELETE', path, 200)
 
-    def _request(self, method: str, path: str,
-                 content: dict[str, Any] | None = None,
-                 success: int | None = None) -> Any:
+    def _request(self, method: str, path: str, success: int,
+                 **content: Any) -> Any:
         what = '%s %s' % (method, path.partition('?')[0])
         if self._budget is not None:
             self._budget.spend(self.name)
         try:
             try:
-                response, body = self._send(what, method, path, content or {})
+                response, body = self._send(what, method, path, content)
             except ksa_exceptions.ConnectFailure:
                 # A connection kept from before may be dead.
                 if method != 'GET' or self._deadline is None:
                     raise
-                response, body = self._send(what, method, path, content or {})
+                response, body = self._send(what, method, path, content)
         except (errors.ApiError, TimedOut):
             raise
         except Exception as exc:
             raise self._error(exc) from exc
-        if response.status_code != (success or _SUCCESS[method]):
+        if response.status_code != success:
             raise self._failure(what, method, response.status_code, body)
         return body
 

@@ -259,8 +259,16 @@ class Cinder:
 
     def _pages(self, query: Mapping[str, str]
                ) -> Iterator[list[Mapping[str, Any]]]:
-        return self._api.pages('/attachments/detail', 'attachments', query,
-                               PAGE, follow_links=False)
+        return self._api.pages('/attachments/detail', 'attachments', {
+            **query, 'limit': str(PAGE)}, follow_links=False)
+
+    def _of_project(self, project: str | None) -> dict[str, str]:
+        if not self.sees_all:
+            return {}
+        query = {'all_tenants': '1'}
+        if project:
+            query['project_id'] = project
+        return query
 
     def _of_server(self, server_id: str,
                    project: str | None) -> dict[str, str]:
@@ -357,24 +365,6 @@ class Cinder:
     def attachment(self, attachment_id: str) -> Attachment | None:
         """One attachment; None: it does not exist."""
         return self._api.one('attachment', attachment_id, parse_attachment)
-
-    # Who is asking
-
-    def prove_admin(self) -> bool:
-        """Find out whether this Cinder shows every project, and use it.
-
-        Cinder silently limits the lists of everybody else to one project.
-        """
-        self.sees_all = self._is_admin()
-        return self.sees_all
-
-    def _of_project(self, project: str | None) -> dict[str, str]:
-        if not self.sees_all:
-            return {}
-        query = {'all_tenants': '1'}
-        if project:
-            query['project_id'] = project
-        return query
 
     # Changing
 

@@ -9,7 +9,6 @@ rules keep rather than remove.
 from __future__ import annotations
 
 import collections
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import re
@@ -115,7 +114,7 @@ class Nova:
         # Without a marker or a limit, and only then, Nova also shows that
         # there are servers in cells that do not answer.
         for page in self._api.pages('/servers/detail', 'servers', query,
-                                    limit=None, follow_links=True):
+                                    follow_links=True):
             yield [_server(r) for r in page]
 
     def hosts(self) -> ComputeHosts:
@@ -298,7 +297,7 @@ def mappings_of(server: ComputeServer,
 
 def _names(disks: Iterable[Disk]) -> Iterator[str]:
     """What the mappings are known by; not of all the API tells the id."""
-    count: Counter[str] = collections.Counter()
+    count: collections.Counter[str] = collections.Counter()
     for disk in disks:
         name = disk.bdm_uuid or 'volume ' + disk.volume_id
         count[name] += 1

@@ -18,9 +18,10 @@ class PagesTest(test_api.ApiCase):
         for number in range(1, 8):
             self.cloud.put_attachment('a%d' % number, 'server', 'volume-1')
 
-    def pages(self, limit=1000, **query):
+    def pages(self, **query):
         return self.api().pages(
-            LIST, 'attachments', {'all_tenants': '1', **query}, limit,
+            LIST, 'attachments', {
+                'all_tenants': '1', 'limit': '1000', **query},
             follow_links=False)
 
     def ids(self, **values):
@@ -58,7 +59,7 @@ class PagesTest(test_api.ApiCase):
             self.cloud.requests.clear()
             self.cloud.page = size
             pages = list(self.api().pages(
-                '/volumes', 'volumes', {'status': 'reserved'}, None,
+                '/volumes', 'volumes', {'status': 'reserved'},
                 follow_links=True))
             self.assertEqual(5, sum(map(len, pages)))
             self.assertEqual(asked, len(self.cloud.requests))
