@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-import contextlib
 import threading
 import time
 from typing import Callable, TypeVar
@@ -81,31 +79,3 @@ class Deadline:
         if not result:
             raise self.exceeded(what)
         return result[0]
-
-
-class Allowance:
-    """So many seconds in all, for one thing after the other."""
-
-    def __init__(self, seconds: float,
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        #: How many are left.
-        self.left = seconds
-
-    @property
-    def share(self) -> float:
-        """How many the next thing may take: a quarter of what is left.
-
-        Whatever takes all that it may, the others have the rest, so that no
-        number of such things uses all of it up.
-        """
-        return self.left / 4
-
-    @contextlib.contextmanager
-    def spend(self) -> Iterator[None]:
-        """What is done meanwhile takes its time from it."""
-        begun = self._clock()
-        try:
-            yield
-        finally:
-            self.left = max(0.0, self.left - (self._clock() - begun))

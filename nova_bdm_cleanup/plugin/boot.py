@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 import threading
+import time
 from typing import Callable
 
 from oslo_log import log as logging
@@ -20,7 +21,7 @@ from nova_bdm_cleanup.cleanup import actions, loglines, triggers
 from nova_bdm_cleanup.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
-from nova_bdm_cleanup.openstack.deadline import Allowance, TimedOut
+from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.rules.facts import Reason
 
 LOG = logging.getLogger(__name__)
@@ -31,17 +32,38 @@ SHARE = 'host_boot_timeout that one server has'
 _this_thread = threading.local()
 
 
-class Boot(Allowance):
+class Boot:
     """What the cleanups of one start of nova-compute share.
 
     :param seconds: how long they may take together
     """
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
+    def __init__(self, seconds: float,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
+        self._clock = clock
+        #: How many are left.
+        self.left = seconds
         self._obstacle: Exception | None = None
         self._left_out = 0
+
+    @property
+    def share(self) -> float:
+        """How many the next server may take: a quarter of what is left.
+
+        Whatever takes all that it may, the others have the rest, so that no
+        number of servers uses all of it up.
+        """
+        return self.left / 4
+
+    @contextlib.contextmanager
+    def spend(self) -> Iterator[None]:
+        """What is done meanwhile takes its time from it."""
+        begun = self._clock()
+        try:
+            yield
+        finally:
+            self.left = max(0.0, self.left - (self._clock() - begun))
 
     def allows(self) -> bool:
         """Whether there is any use in looking at one more server."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from unittest import mock
 
-from nova_bdm_cleanup.openstack.deadline import Allowance, Deadline, TimedOut
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.tests.unit import base
 
 
@@ -68,38 +68,3 @@ class DeadlineTest(base.TestCase):
         self.deadline.call('it', lambda: daemon.append(
             threading.current_thread().daemon))
         self.assertEqual([True], daemon)
-
-
-class AllowanceTest(base.TestCase):
-    """So many seconds for one thing after the other."""
-
-    def setUp(self):
-        super().setUp()
-        self.time = 0.0
-        self.allowance = Allowance(10, lambda: self.time)
-
-    def test_only_what_is_done_with_it_takes_time_from_it(self):
-        for seconds, left in ((3, 7), (4, 3), (30, 0)):
-            self.time += 100
-            with self.allowance.spend():
-                self.time += seconds
-            self.assertEqual(left, self.allowance.left)
-
-    def test_no_number_of_things_uses_all_of_it(self):
-        shares = []
-        for _ in range(5):
-            shares.append(self.allowance.share)
-            with self.allowance.spend():
-                self.time += self.allowance.share
-        self.assertEqual(2.5, shares[0])
-        self.assertEqual(sorted(shares, reverse=True), shares)
-        self.assertLess(2, self.allowance.left)
-
-    def test_what_fails_has_taken_time_too(self):
-        def fail():
-            with self.allowance.spend():
-                self.time += 3
-                raise RuntimeError('a bug')
-
-        self.assertRaises(RuntimeError, fail)
-        self.assertEqual(7, self.allowance.left)

@@ -77,3 +77,38 @@ class BootTest(base.TestCase):
     def start_in_vain(self) -> None:
         with boot.going_on(60), self.failing():
             pass
+
+
+class TimeTest(base.TestCase):
+    """So many seconds for one server after the other."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.time = 0.0
+        self.boot = boot.Boot(10, lambda: self.time)
+
+    def test_only_what_is_done_with_it_takes_time_from_it(self) -> None:
+        for seconds, left in ((3, 7), (4, 3), (30, 0)):
+            self.time += 100
+            with self.boot.spend():
+                self.time += seconds
+            self.assertEqual(left, self.boot.left)
+
+    def test_no_number_of_servers_uses_all_of_it(self) -> None:
+        shares = []
+        for _ in range(5):
+            shares.append(self.boot.share)
+            with self.boot.spend():
+                self.time += self.boot.share
+        self.assertEqual(2.5, shares[0])
+        self.assertEqual(sorted(shares, reverse=True), shares)
+        self.assertLess(2, self.boot.left)
+
+    def test_what_fails_has_taken_time_too(self) -> None:
+        def fail() -> None:
+            with self.boot.spend():
+                self.time += 3
+                raise RuntimeError('a bug')
+
+        self.assertRaises(RuntimeError, fail)
+        self.assertEqual(7, self.boot.left)
