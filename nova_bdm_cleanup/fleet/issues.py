@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
@@ -304,7 +303,7 @@ def advised(issue: Issue, cloud: Cloud) -> Issue:
 
 def total(issues: Sequence[Issue]) -> str:
     """How many there are, and what is to be done about them."""
-    counts: Counter[Remedy] = collections.Counter()
+    counts: Counter[Remedy] = Counter()
     for issue in issues:
         counts[issue.remedy if issue.what_to_do.startswith(
             ('openstack', 'wait')) else Remedy.PERSON] += issue.count

@@ -8,7 +8,6 @@ browser fetch or run anything.
 
 from __future__ import annotations
 
-import collections
 from collections import Counter
 from collections.abc import Sequence
 import datetime
@@ -136,8 +135,8 @@ def render(issues: Sequence[Issue], total: str, cloud: str, scope: str,
     :param gaps: why it is not the whole truth
     """
     shown = issues[:MOST]
-    reasons: Counter[str] = collections.Counter()
-    hosts: Counter[str] = collections.Counter()
+    reasons: Counter[str] = Counter()
+    hosts: Counter[str] = Counter()
     for issue in issues:
         reasons[str(issue.reason)] += issue.count
         hosts[issue.host or 'none'] += issue.count

@@ -254,12 +254,6 @@ class HeldAttachment(HeldVolume):
                 and not self.unfinished_neighbours)
 
     @property
-    def server_is_served(self) -> bool:
-        """Another attachment attaches the volume to the same server."""
-        return any(a.server_id == self.attachment.server_id
-                   and a.status == 'attached' for a in self.neighbours)
-
-    @property
     def is_being_detached(self) -> bool:
         return self.volume.status == 'detaching' and self.is_attached
 

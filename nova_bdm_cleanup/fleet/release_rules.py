@@ -91,7 +91,9 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
     # server, which must get its disk back.
     row('is not ``attached``, its server has a mapping of the volume, and '
         'another attachment serves it',
-        lambda a: a.is_half_attached and a.server_is_served,
+        lambda a: a.is_half_attached and any(
+            other.server_id == a.attachment.server_id
+            and other.status == 'attached' for other in a.neighbours),
         'server {it.server.id} has the volume by another attachment: '
         'openstack bdm show {it.server.id}'),
 

@@ -104,13 +104,10 @@ class Nova:
                 project: str | None = None, host: str | None = None,
                 name: str | None = None) -> Iterator[list[ComputeServer]]:
         """The servers, page by page."""
-        query: dict[str, str] = {}
-        if all_projects or project or host:
-            query['all_tenants'] = '1'
-        for key, value in (('project_id', project), ('host', host),
-                           ('name', name)):
-            if value:
-                query[key] = value
+        is_wide = all_projects or project or host
+        query = {key: value for key, value in (
+            ('all_tenants', '1' if is_wide else None),
+            ('project_id', project), ('host', host), ('name', name)) if value}
         # Without a marker or a limit, and only then, Nova also shows that
         # there are servers in cells that do not answer.
         for page in self._api.pages('/servers/detail', 'servers', query,
