@@ -59,8 +59,7 @@ class ActingCommand(base.BdmCommand):
                 'No terminal to ask on: give --yes, or --dry-run')
 
     def carry_out(self, args: argparse.Namespace, todo: Sequence[Act],
-                  known: Iterable[Result]
-                  ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+                  known: Iterable[Result]) -> base.Rows:
         """Show, ask, and do it; the columns and the rows of what came of it.
 
         :param known: results of what is not to be done

@@ -38,6 +38,9 @@ _COMMAND = re.compile(
 #: Stands for a space where no line may end.
 _GLUE = '\0'
 
+#: What a command prints: its columns, and the cells of each row.
+Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
+
 
 class Progress:
     """How far a long command is, on a terminal and nowhere else.

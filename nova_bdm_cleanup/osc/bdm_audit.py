@@ -130,8 +130,7 @@ class AuditBdm(base.BdmCommand):
                  'found before, and says so there')
         return parser
 
-    def take_action(self, args: argparse.Namespace
-                    ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+    def take_action(self, args: argparse.Namespace) -> base.Rows:
         self._check('report', args.report)
         self._check('metrics file', args.prometheus)
         self.cloud = self.connect(args)
@@ -176,8 +175,7 @@ class AuditBdm(base.BdmCommand):
             raise
 
     def _rows(self, args: argparse.Namespace, found: Sequence[Issue],
-              shown: Sequence[Issue]
-              ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+              shown: Sequence[Issue]) -> base.Rows:
         columns = LONG_COLUMNS
         if not self.is_for_people(args):
             # Its last column makes it a plan for the other commands.

@@ -60,8 +60,7 @@ class CleanBdm(acting.ActingCommand):
             help='How long to wait for one reboot (default: 600)')
         return parser
 
-    def take_action(self, args: argparse.Namespace
-                    ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+    def take_action(self, args: argparse.Namespace) -> base.Rows:
         if bool(args.servers) == bool(args.plan):
             raise errors.BadInput('give servers or --plan')
         self.need_terminal(args)

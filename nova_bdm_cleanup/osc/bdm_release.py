@@ -14,7 +14,7 @@ from nova_bdm_cleanup.fleet.issues import Issue, Remedy
 from nova_bdm_cleanup.fleet.release import Target
 from nova_bdm_cleanup.fleet.release_facts import NO_CONNECTOR, ReleaseStep
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.osc import acting
+from nova_bdm_cleanup.osc import acting, base
 
 
 class ReleaseBdm(acting.ActingCommand):
@@ -71,8 +71,7 @@ class ReleaseBdm(acting.ActingCommand):
                  'or has another attachment')
         return parser
 
-    def take_action(self, args: argparse.Namespace
-                    ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+    def take_action(self, args: argparse.Namespace) -> base.Rows:
         if sum(map(bool, (args.targets, args.orphans, args.server,
                           args.plan))) != 1:
             raise errors.BadInput('give volumes or attachments, or --orphans, '

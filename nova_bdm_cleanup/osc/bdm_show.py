@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nova_bdm_cleanup.fleet import inspection, issues
@@ -43,8 +43,7 @@ class ShowBdm(base.BdmCommand):
                  '(administrators)')
         return parser
 
-    def take_action(self, args: argparse.Namespace
-                    ) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+    def take_action(self, args: argparse.Namespace) -> base.Rows:
         cloud = self.connect(args)
         cloud.cinder.prove_admin()
         server = cloud.nova.find(args.server, args.all_projects)
