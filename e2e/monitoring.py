@@ -23,8 +23,8 @@ from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.fleet.audit_metrics import AuditMetrics
 from nova_bdm_cleanup.fleet.issues import Issue
 from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.store.findings import Round, Sighting
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Round, Sighting
 from nova_bdm_cleanup.watch import metrics
 
 MONITORING = Suite()

@@ -18,9 +18,9 @@ from nova_bdm_cleanup.cli import novaconf
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.store.processes import Process, Processes
-from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 from nova_bdm_cleanup.terminal import ExitCode
 
 #: So many intervals without a good round are too many.

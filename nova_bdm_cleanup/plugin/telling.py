@@ -14,9 +14,9 @@ from nova_bdm_cleanup.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 from nova_bdm_cleanup.watch import metrics
 
 LOG = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.node import NovaNode
 from nova_bdm_cleanup.plugin.telling import MetricsFile
 from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.findings import Watch
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Watch
 from nova_bdm_cleanup.watch.round import Audit
 from nova_bdm_cleanup.watch.schedule import is_far, next_round
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.prometheus import Metric, Metrics, Value
+from nova_bdm_cleanup.store.findings import Round, Sighting
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Round, Sighting
 
 
 def _metric(name: str, kind: str, text: str, *labels: str) -> Metric:

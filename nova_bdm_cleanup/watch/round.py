@@ -25,7 +25,7 @@ from nova_bdm_cleanup.openstack.sparing import SparingCinder
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Plan, Reason, WitnessAnswer
 from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.watch import Changes, Round, Sighting, Watch
+from nova_bdm_cleanup.store.findings import Changes, Round, Sighting, Watch
 from nova_bdm_cleanup.watch.lines import RoundLines
 
 T = TypeVar('T')

@@ -15,8 +15,8 @@ from nova import context as nova_context
 from nova.tests.fixtures import libvirt as fake_libvirt
 
 from nova_bdm_cleanup.plugin import startup, watching
+from nova_bdm_cleanup.store.findings import Watch
 from nova_bdm_cleanup.store.processes import Processes
-from nova_bdm_cleanup.store.watch import Watch
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import scenario

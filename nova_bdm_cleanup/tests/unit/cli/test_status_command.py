@@ -12,8 +12,8 @@ import fixtures
 
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.cli.status_command import State, status_of
+from nova_bdm_cleanup.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.store.journal import Charge, Journal, REMOVALS
-from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import running
 from nova_bdm_cleanup.tests.unit.cli import base

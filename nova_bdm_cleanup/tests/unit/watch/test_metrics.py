@@ -11,8 +11,8 @@ from nova_bdm_cleanup import prometheus
 from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.store.findings import Round, Sighting
 from nova_bdm_cleanup.store.processes import Process
-from nova_bdm_cleanup.store.watch import Round, Sighting
 from nova_bdm_cleanup.tests.unit import base, promtool
 from nova_bdm_cleanup.watch import metrics
 

@@ -21,7 +21,7 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Policy
-from nova_bdm_cleanup.store.watch import Watch
+from nova_bdm_cleanup.store.findings import Watch
 from nova_bdm_cleanup.tests.unit import base, make, worlds
 from nova_bdm_cleanup.watch import round as watch_round
 from nova_bdm_cleanup.watch.round import Inhabitant

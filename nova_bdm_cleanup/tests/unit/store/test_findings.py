@@ -14,9 +14,9 @@ import hypothesis
 from hypothesis import stateful, strategies as st
 
 from nova_bdm_cleanup.store.database import StoreError
+from nova_bdm_cleanup.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.store.journal import Charge, Journal, REMOVALS
 from nova_bdm_cleanup.store.records import Records
-from nova_bdm_cleanup.store.watch import Round, Sighting, Watch
 from nova_bdm_cleanup.tests.unit import base, worlds
 
 MIB = 1024 * 1024
