@@ -84,25 +84,6 @@ HOST_BOOT = Trigger(
     goes_on='the server is resumed',
     next_try='the next cleanup of the server tries again')
 
-#: A server that is off, in the background.  Whoever starts it meanwhile must
-#: not wait, so that little time is spent on it and each disk asks anew.
-SWEEP = Trigger(
-    name='sweep',
-    states=frozenset((None,)),
-    lost=Reason.SWEEP_LOST,
-    goes_on='the server stays off',
-    next_try='the next round tries again',
-    longest=10.0,
-    gives_way=True)
-
-#: Nothing is ever changed in one.
-AUDIT = Trigger(
-    name='audit',
-    states=frozenset((None,)),
-    lost=Reason.SWEEP_LOST,
-    goes_on='nothing was to be changed',
-    next_try='the next round looks again')
-
 #: The names of those that bring a server back on its own host.  The others are
-#: in :mod:`move_triggers`.
+#: in :mod:`move_triggers` and :mod:`clock_triggers`.
 BRINGS_BACK = (HARD_REBOOT.name, START.name, HOST_BOOT.name)

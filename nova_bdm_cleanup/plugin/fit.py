@@ -20,6 +20,7 @@ from nova.virt.libvirt.host import Host as LibvirtHost
 from nova.volume import cinder as nova_cinder
 
 from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 
 CLEANUP = '_delete_dangling_bdms'
@@ -86,12 +87,12 @@ _NEEDS: Mapping[str, Needs] = {
     triggers.START.name: Needs(
         _START, ((START, DISKS),), (triggers.START,)),
     # Starts have to wait for it.
-    triggers.SWEEP.name: Needs((
+    SWEEP.name: Needs((
         *_START,
         'Guest.get_xml_desc(self, dump_inactive, dump_sensitive, '
         'dump_migratable)',
         'Guest.detach_device(self, conf, persistent, live)'),
-        ((START, DISKS),), (triggers.SWEEP,)),
+        ((START, DISKS),), (SWEEP,)),
     triggers.HOST_BOOT.name: Needs((
         'ComputeManager._resume_guests_state(self, context, instance, '
         'net_info)', DISKS_TAKEN, *_STATE),

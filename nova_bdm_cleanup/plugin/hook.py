@@ -63,7 +63,7 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
             _wrap(method, functools.partial(_cleaning_before, trigger))
             reads_again = True
     if (sweeps or triggers.START.name in names) and (
-            not fit.differences_for(triggers.SWEEP.name)):
+            not fit.differences_for('sweep')):
         from nova_bdm_cleanup.plugin import sweeping
 
         _wrap(fit.START, sweeping.waiting)
@@ -87,7 +87,7 @@ def _wrap(name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
 def can_sweep() -> bool:
     """Whether this Nova lets servers be swept, and starts wait for it."""
     return (fit.START in _replaced
-            and not fit.differences_for(triggers.SWEEP.name))
+            and not fit.differences_for('sweep'))
 
 
 def uninstall() -> None:

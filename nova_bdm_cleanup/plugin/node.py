@@ -11,7 +11,7 @@ from nova import objects
 from nova.compute import vm_states
 from oslo_log import log as logging
 
-from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.openstack.api import Budget
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.openstack.sparing import SparingCinder
@@ -77,14 +77,14 @@ class NovaNode:
         instance = self._instances[server]
         begun = time.monotonic()
         # Others are waiting for their turn.
-        with cleaning.harmless(triggers.SWEEP, instance), \
+        with cleaning.harmless(SWEEP, instance), \
                 sweeping.going_on(instance.uuid):
             cleaning.clean(
                 self._manager, self._context, instance,
                 cleaning.mappings(self._context, instance),
-                triggers.SWEEP, seen)
+                SWEEP, seen)
         seconds = time.monotonic() - begun
-        if seconds > (triggers.SWEEP.longest or seconds):
+        if seconds > (SWEEP.longest or seconds):
             LOG.warning(
                 'bdm-cleanup: the sweep took %.1f s, since what was begun had '
                 'to end; who wanted the server meanwhile had to wait', seconds,

@@ -14,7 +14,7 @@ import functools
 import threading
 from typing import Any, Callable
 
-from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 
 _sweeps: dict[str, threading.Event] = {}
 
@@ -39,7 +39,7 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
     def _power_on(self: Any, context: Any, instance: Any) -> Any:
         over = _sweeps.get(instance.uuid)
         if over is not None:
-            over.wait(triggers.SWEEP.longest)
+            over.wait(SWEEP.longest)
         return original(self, context, instance)
 
     return _power_on

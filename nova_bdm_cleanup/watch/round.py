@@ -16,7 +16,8 @@ import time
 from typing import Callable, Protocol, TypeVar
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.cleanup import actions, tally, triggers
+from nova_bdm_cleanup.cleanup import actions, tally
+from nova_bdm_cleanup.cleanup.clock_triggers import AUDIT
 from nova_bdm_cleanup.cleanup.loglines import masked
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import BATCH
@@ -140,7 +141,7 @@ class Audit:
             return failed + 1
         finally:
             self.counted.looked(
-                triggers.AUDIT.name, time.monotonic() - begun)
+                AUDIT.name, time.monotonic() - begun)
         self._tell(changes, done, failed,
                    sum(s.reason == Reason.NOT_LOOKED_AT for s in seen))
         if self.sweeps and not self.policy.observe:
@@ -279,7 +280,7 @@ class Audit:
     def _lines(self, server: str | None = None) -> RoundLines:
         """Those of a server, or of the round."""
         return RoundLines({'uuid': server} if server else None,
-                          self.request_id, triggers.AUDIT, self.counted)
+                          self.request_id, AUDIT, self.counted)
 
     def _tell(self, changes: Changes, done: Round, failed: int,
               unread: int) -> None:
@@ -334,7 +335,7 @@ def _reason_of(exc: Exception) -> Reason:
         return Reason.CINDER_SUSPECT
     if isinstance(exc, StoreError):
         return Reason.JOURNAL_UNWRITABLE
-    return actions.reason_of(exc, triggers.AUDIT)
+    return actions.reason_of(exc, AUDIT)
 
 
 def _let_others() -> None:

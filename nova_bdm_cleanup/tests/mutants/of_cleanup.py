@@ -7,7 +7,7 @@ from nova_bdm_cleanup.tests.mutants.mutant import Mutant
 
 _CLEANER = 'cleanup/cleaner.py'
 _ACTIONS = 'cleanup/actions.py'
-_TRIGGERS = 'cleanup/triggers.py'
+_TRIGGERS = 'cleanup/clock_triggers.py'
 
 _UNDEFINE = (
     "            self._step(finding, 'undefine', lambda: "

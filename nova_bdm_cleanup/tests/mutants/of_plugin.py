@@ -180,7 +180,7 @@ MUTANTS = (
 
     Mutant('start-does-not-wait-for-a-sweep',
            'A start connects a disk while a sweep disconnects it.',
-           _SWEEPING, (('over.wait(triggers.SWEEP.longest)', 'pass'),)),
+           _SWEEPING, (('over.wait(SWEEP.longest)', 'pass'),)),
 
     # What asks Cinder
 

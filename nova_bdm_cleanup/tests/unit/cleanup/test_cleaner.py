@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import testscenarios
 
 from nova_bdm_cleanup.cleanup import cleaner, loglines, move_triggers, triggers
+from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.cleanup.ports import RebootLost
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
@@ -204,7 +205,7 @@ class LookTest(CleanerTestCase):
         for call, error, trigger, reason in (
                 ('look', errors.Unreachable('no route'),
                  triggers.HARD_REBOOT, 'cinder-unknown'),
-                ('look', TimedOut('too late'), triggers.SWEEP, 'timed-out'),
+                ('look', TimedOut('too late'), SWEEP, 'timed-out'),
                 ('server', RuntimeError('conductor is away'),
                  triggers.SOFT_REBOOT, 'step-failed')):
             world = broken(running=trigger.switches_off,
@@ -255,7 +256,7 @@ class LookTest(CleanerTestCase):
             self.assertNotEqual(0, self.withheld(reason))
 
     def test_a_reboot_that_lost_the_race_changes_nothing(self):
-        for trigger in (triggers.HARD_REBOOT, triggers.START, triggers.SWEEP):
+        for trigger in (triggers.HARD_REBOOT, triggers.START, SWEEP):
             world = broken(rebooting=False, running=trigger.switches_off)
             self.assertEqual(DANGLING, self.clean(world, trigger))
             self.assert_untouched(world)
@@ -377,7 +378,7 @@ class StartTest(CleanerTestCase):
     def test_a_guest_that_runs_is_left_alone(self):
         """Should Nova start it all the same, then without these."""
         for trigger, begins in itertools.product(
-                (triggers.START, triggers.HOST_BOOT, triggers.SWEEP),
+                (triggers.START, triggers.HOST_BOOT, SWEEP),
                 ('before', 'lock', 'bdms')):
             world = broken(running=begins == 'before')
             world.meanwhile[begins] = lambda w=world: setattr(
@@ -404,11 +405,11 @@ class StartTest(CleanerTestCase):
 class SweepTest(CleanerTestCase):
     """Nobody waits for the server, until somebody wants it."""
 
-    TRIGGER = triggers.SWEEP
+    TRIGGER = SWEEP
 
     def test_the_mappings_go_that_a_start_would_remove(self):
         """Stale attachments can wait, as when the host boots."""
-        for trigger in (triggers.HOST_BOOT, triggers.SWEEP):
+        for trigger in (triggers.HOST_BOOT, SWEEP):
             world = stopped()
             self.assertEqual(DANGLING, self.clean(world, trigger))
             self.assertLess({'attachment-7', 'attachment-8'},

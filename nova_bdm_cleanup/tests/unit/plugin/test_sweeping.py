@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from unittest import mock
 
-from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.plugin import sweeping
 from nova_bdm_cleanup.tests.unit import base
 
@@ -28,7 +28,7 @@ class WaitingTest(base.TestCase):
 
     def test_one_that_is_swept(self) -> None:
         self.assertEqual(['over.wait', 'power_on'], self.start('swept'))
-        self.calls.over.wait.assert_called_once_with(triggers.SWEEP.longest)
+        self.calls.over.wait.assert_called_once_with(SWEEP.longest)
 
     def test_another_one(self) -> None:
         self.assertEqual(['power_on'], self.start('another'))

@@ -9,6 +9,7 @@ from prometheus_client import parser
 
 from nova_bdm_cleanup import prometheus
 from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.store.findings import Round, Sighting
@@ -54,7 +55,7 @@ class MetricsTest(base.TestCase):
 
     def count(self):
         """Something of everything."""
-        for trigger in (triggers.HARD_REBOOT, triggers.SWEEP):
+        for trigger in (triggers.HARD_REBOOT, SWEEP):
             self.tally.removed(Reason.VOLUME_MISSING, trigger.name)
             self.tally.refused(Reason.OVER_LIMIT, trigger.name, 3)
             self.tally.looked(trigger.name, 0.5)
