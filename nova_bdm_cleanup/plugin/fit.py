@@ -20,14 +20,12 @@ from nova.virt.libvirt.host import Host as LibvirtHost
 from nova.volume import cinder as nova_cinder
 
 from nova_bdm_cleanup.cleanup import triggers
-from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 
 CLEANUP = '_delete_dangling_bdms'
 REBOOT = '_reboot_instance'
 DISKS = '_get_instance_block_device_info'
 START = '_power_on'
-RESUME = '_resume_guests_state'
 BOOT = 'init_host'
 
 #: Where the functions are that a line names.
@@ -54,16 +52,6 @@ DISKS_TAKEN = (
     'ComputeManager._get_instance_block_device_info(self, context, instance, '
     'refresh_conn_info, bdms)')
 
-#: How it is found out whether a guest is off.
-_STATE = (
-    'ComputeDriver.get_info(self, instance, use_cache)',
-    'Host.get_guest(self, instance)',
-    'Guest.is_active(self)',
-)
-
-_START = (
-    'ComputeManager._power_on(self, context, instance)', DISKS_TAKEN, *_STATE)
-
 
 class Needs(NamedTuple):
     """What the hooks of one trigger need of this Nova, besides."""
@@ -76,31 +64,6 @@ class Needs(NamedTuple):
     triggers: Sequence[Trigger]
 
 
-#: Those of moves are in :mod:`moves`.
-_NEEDS: Mapping[str, Needs] = {
-    triggers.HARD_REBOOT.name: Needs((
-        'ComputeManager._reboot_instance(self, context, instance, '
-        'block_device_info, reboot_type)',
-        'ComputeDriver.power_off(self, instance, timeout, retry_interval)',
-        'API.get_instance_nw_info(self, context, instance, kwargs)'),
-        (), (triggers.HARD_REBOOT, triggers.SOFT_REBOOT)),
-    triggers.START.name: Needs(
-        _START, ((START, DISKS),), (triggers.START,)),
-    # Starts have to wait for it.
-    SWEEP.name: Needs((
-        *_START,
-        'Guest.get_xml_desc(self, dump_inactive, dump_sensitive, '
-        'dump_migratable)',
-        'Guest.detach_device(self, conf, persistent, live)'),
-        ((START, DISKS),), (SWEEP,)),
-    triggers.HOST_BOOT.name: Needs((
-        'ComputeManager._resume_guests_state(self, context, instance, '
-        'net_info)', DISKS_TAKEN, *_STATE),
-        ((BOOT, '_init_instance'), ('_init_instance', RESUME),
-         (RESUME, DISKS)), (triggers.HOST_BOOT,)),
-}
-
-
 def differences() -> list[str]:
     """What this Nova does otherwise than every hook knows; empty: nothing."""
     return _differing(_ALWAYS)
@@ -111,20 +74,31 @@ def differences_for(name: str) -> list[str]:
 
     :param name: of the trigger
     """
-    needs = _NEEDS.get(name)
-    if needs is None:
-        from nova_bdm_cleanup.plugin import moves
-
-        needs = moves.NEEDS[name]
-    functions, calls = list(needs.functions), list(needs.calls)
-    if name == triggers.HARD_REBOOT.name:
-        functions.append(
-            'ComputeManager._delete_dangling_bdms(self, context, instance, '
-            'bdms)' if has_builtin() else DISKS_TAKEN)
-        calls.append((REBOOT, CLEANUP if has_builtin() else DISKS))
-    return (_differing(functions) or [
-        'ComputeManager.%s does not call %s' % call for call in calls
+    needs = _needs_of(name)
+    return (_differing(needs.functions) or [
+        'ComputeManager.%s does not call %s' % call for call in needs.calls
         if not _calls(*call)]) + _unknown_states(needs.triggers)
+
+
+def _needs_of(name: str) -> Needs:
+    """Those of other triggers than reboots are where their hooks are."""
+    if name == triggers.HARD_REBOOT.name:
+        return Needs((
+            'ComputeManager._reboot_instance(self, context, instance, '
+            'block_device_info, reboot_type)',
+            'ComputeDriver.power_off(self, instance, timeout, retry_interval)',
+            'API.get_instance_nw_info(self, context, instance, kwargs)',
+            'ComputeManager._delete_dangling_bdms(self, context, instance, '
+            'bdms)' if has_builtin() else DISKS_TAKEN),
+            ((REBOOT, CLEANUP if has_builtin() else DISKS),),
+            (triggers.HARD_REBOOT, triggers.SOFT_REBOOT))
+    if name in (*triggers.BRINGS_BACK, 'sweep'):
+        from nova_bdm_cleanup.plugin import bring_back
+
+        return bring_back.NEEDS[name]
+    from nova_bdm_cleanup.plugin import moves
+
+    return moves.NEEDS[name]
 
 
 def has_builtin() -> bool:

@@ -7,13 +7,14 @@ no such call, so ``_reboot_instance`` is wrapped to make it first.  In both
 cases Nova's instance lock is held.  A start and the resume of a guest when the
 host boots have no such place in any release and no lock: ``_power_on`` and
 ``_resume_guests_state`` are wrapped.  Nothing of Nova is copied.
+
+What wraps is imported only where it is wanted, and then at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 import functools
-import threading
 from typing import Any, Callable
 
 from nova.compute import manager as nova_manager
@@ -21,17 +22,12 @@ import nova.conf
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.cleanup import triggers
-from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.plugin import boot, cleaning, fit, options, startup
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 _replaced: dict[str, Any] = {}
-
-#: The mappings that what this thread carries out must not hand to the virt
-#: driver.
-_current = threading.local()
 
 
 def install(names: Sequence[str], sweeps: bool = False) -> None:
@@ -43,8 +39,8 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
     if _replaced:
         return
     methods = vars(nova_manager.ComputeManager)
-    # Whether Nova reads the mappings again after the cleanup.
-    reads_again = False
+    # Nova itself does not clean up before a reboot.
+    is_plain = False
     if triggers.HARD_REBOOT.name in names:
         builtin = _replaced[fit.CLEANUP] = methods.get(fit.CLEANUP)
         if builtin is not None:
@@ -53,27 +49,22 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
                 _delete_dangling_bdms, builtin, assigned=(), updated=())
         setattr(nova_manager.ComputeManager, fit.CLEANUP,
                 _delete_dangling_bdms)
-        if builtin is None:
-            _wrap(fit.REBOOT, functools.partial(
-                _cleaning_before, triggers.HARD_REBOOT))
-            reads_again = True
-    for trigger, method in ((triggers.START, fit.START),
-                            (triggers.HOST_BOOT, fit.RESUME)):
-        if trigger.name in names:
-            _wrap(method, functools.partial(_cleaning_before, trigger))
-            reads_again = True
-    if (sweeps or triggers.START.name in names) and (
-            not fit.differences_for('sweep')):
-        from nova_bdm_cleanup.plugin import sweeping
-
-        _wrap(fit.START, sweeping.waiting)
+        is_plain = builtin is None
     if set(names) - set(triggers.BRINGS_BACK):
         from nova_bdm_cleanup.plugin import moves
 
         for name, wrap in moves.wraps(names):
             _wrap(name, wrap)
-    if reads_again:
-        _wrap(fit.DISKS, _without_withheld)
+    if is_plain or {triggers.START.name, triggers.HOST_BOOT.name} & set(names):
+        from nova_bdm_cleanup.plugin import bring_back
+
+        for name, wrap in bring_back.wraps(names, is_plain):
+            _wrap(name, wrap)
+    if (sweeps or triggers.START.name in names) and (
+            not fit.differences_for('sweep')):
+        from nova_bdm_cleanup.plugin import sweeping
+
+        _wrap(fit.START, sweeping.waiting)
     if fit.BOOT in methods:
         _wrap(fit.BOOT, functools.partial(_booting, names))
 
@@ -86,8 +77,7 @@ def _wrap(name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
 
 def can_sweep() -> bool:
     """Whether this Nova lets servers be swept, and starts wait for it."""
-    return (fit.START in _replaced
-            and not fit.differences_for('sweep'))
+    return fit.START in _replaced and not fit.differences_for('sweep')
 
 
 def uninstall() -> None:
@@ -98,9 +88,6 @@ def uninstall() -> None:
         else:
             setattr(nova_manager.ComputeManager, name, original)
     _replaced.clear()
-
-
-# Reboots
 
 
 def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
@@ -120,40 +107,6 @@ def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
     cleaning.withhold(
         self, context, instance, bdms,
         triggers.HARD_REBOOT if is_hard else triggers.SOFT_REBOOT)
-
-
-# Where Nova reads the mappings by itself, after the cleanup
-
-
-def _cleaning_before(trigger: Trigger, original: Callable[..., Any]
-                     ) -> Callable[..., Any]:
-    """For a start, an undelete, and a start that was interrupted; for a guest
-    that ran when the host went down; and for the reboots of Nova 25 to 27.
-    """
-    @functools.wraps(original)
-    def bring_back(self: Any, context: Any, instance: Any,
-                   *args: Any, **kwargs: Any) -> Any:
-        with cleaning.harmless(trigger, instance):
-            _clean_before(self, context.elevated(), instance, trigger)
-        try:
-            return original(self, context, instance, *args, **kwargs)
-        finally:
-            _current.withheld = frozenset()
-
-    return bring_back
-
-
-def _clean_before(manager: Any, context: Any, instance: Any,
-                  trigger: Trigger) -> None:
-    """Clean up, and remember what must not be connected."""
-    bdms = cleaning.mappings(context, instance)
-    if trigger is triggers.HARD_REBOOT:
-        before = {bdm.uuid for bdm in bdms}
-        manager._delete_dangling_bdms(context, instance, bdms)
-        _current.withheld = before - {bdm.uuid for bdm in bdms}
-    else:
-        _current.withheld = cleaning.clean(
-            manager, context, instance, bdms, trigger)
 
 
 def _booting(names: Sequence[str],
@@ -188,25 +141,3 @@ def _begin(manager: Any, names: Sequence[str]) -> float:
     except Exception:
         LOG.exception('bdm-cleanup does nothing by the clock')
     return seconds
-
-
-# What the virt driver is given
-
-
-def _without_withheld(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For what reads the mappings after the cleanup."""
-
-    @functools.wraps(original)
-    def _get_instance_block_device_info(self: Any, context: Any,
-                                        instance: Any, *args: Any,
-                                        bdms: Any = None,
-                                        **kwargs: Any) -> Any:
-        withheld: frozenset[str] = getattr(_current, 'withheld', frozenset())
-        if withheld and bdms is None:
-            bdms = cleaning.mappings(context, instance)
-        if bdms is not None:
-            # They are another list than the cleanup was given.
-            cleaning.take_out(bdms, withheld)
-        return original(self, context, instance, *args, bdms=bdms, **kwargs)
-
-    return _get_instance_block_device_info

@@ -163,7 +163,8 @@ MUTANTS = (
 
     Mutant('withheld-disks-left-in-a-start',
            'A start connects a disk again of which the removal failed.',
-           _HOOK, (('cleaning.take_out(bdms, withheld)', 'pass'),)),
+           'plugin/bring_back.py', (
+               ('cleaning.take_out(bdms, withheld)', 'pass'),)),
 
     Mutant('soft-reboot-removes',
            'A soft reboot takes a disk from a guest that goes on with it.',

@@ -31,6 +31,7 @@ from nova_bdm_cleanup.plugin import (
     access,
     begun,
     boot,
+    bring_back,
     cleaning,
     hook,
     host,
@@ -401,7 +402,8 @@ def plugged_in() -> Iterator[Stage]:
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
             host, cleaning, node, moves, neighbours, begun)),
-        (hook, '_current', Local(stage)), (boot, '_this_thread', Local(stage)),
+        (bring_back, '_current', Local(stage)),
+        (boot, '_this_thread', Local(stage)),
         (nova_manager, 'ComputeManager', moving.Manager26),
         (startup, 'record', lambda *_: None),
         (loglines, 'masked', _suspect(loglines.masked)),
