@@ -65,8 +65,6 @@ class Cleaner:
         self._left_out: dict[str, facts.Finding] = {}
         #: The mappings of which an hour has had enough.
         self._over_limit: Collection[str] = ()
-        #: The guest is on, and is going to be off.
-        self._foresees = False
         #: Whether it was said that Cinder has too many attachments.
         self._is_cut = False
         #: What was found, as far as it was acted on.
@@ -89,7 +87,7 @@ class Cleaner:
         :returns: the uuids of the mappings that Nova must not connect, whether
             they are removed by now or not
         """
-        plan = self._look(bdms)
+        plan = self.look(bdms)
         with contextlib.ExitStack() as locks:
             if plan.due and not self.trigger.switches_off:
                 try:
@@ -111,23 +109,6 @@ class Cleaner:
                 if uuid not in self.removed)
         return self.removed.union(self._left_out)
 
-    def foresee(self, bdms: Sequence[facts.Bdm]) -> Plan:
-        """What is going to be found when the guest is off.
-
-        Nothing of it is logged, and nothing is changed.
-        """
-        self._foresees = True
-        plan = self._look(bdms)
-        try:
-            spent = self.journal.spent(REMOVALS) if plan.removals else 0
-        except Exception as exc:
-            plan = plan.withhold(Reason.JOURNAL_UNWRITABLE,
-                                 loglines.masked(exc))
-        else:
-            if spent + plan.removals > self.policy.max_removals_per_hour:
-                plan = plan.withhold(Reason.OVER_LIMIT)
-        return plan
-
     def report(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
         """Find the same where nothing may be changed.
 
@@ -136,7 +117,7 @@ class Cleaner:
 
         :returns: the uuids of the mappings that the driver must not connect
         """
-        plan = self._look(bdms)
+        plan = self.look(bdms)
         again = self._look_again(plan) if plan.due else plan
         self.audit.plan(again.withhold(
             self.trigger.only_reports or Reason.OBSERVE_MODE))
@@ -144,7 +125,7 @@ class Cleaner:
             self.audit.left_out_of_guest(self._left_out.values())
         return frozenset(self._left_out)
 
-    def _look(self, bdms: Sequence[facts.Bdm]) -> Plan:
+    def look(self, bdms: Sequence[facts.Bdm]) -> Plan:
         """What is to be done for all that is known; nothing when unknown."""
         try:
             plan = self._plan(bdms)
@@ -174,8 +155,8 @@ class Cleaner:
         if not plan.due:
             return self._whole(plan)
         current = self.host.server()
-        is_off = (self.trigger.switches_off or self._foresees
-                  or self.trigger.only_reports or self.host.is_off())
+        is_off = (self.trigger.switches_off or self.trigger.only_reports
+                  or self.host.is_off())
         plan = self._decide(dataclasses.replace(
             snapshot, server=current or server,
             witness=self._ask(lambda: self._witness(snapshot)),

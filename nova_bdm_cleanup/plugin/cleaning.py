@@ -17,7 +17,7 @@ from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.plugin import access, boot, options
 from nova_bdm_cleanup.plugin.host import NovaHost
-from nova_bdm_cleanup.rules.facts import Bdm, Plan
+from nova_bdm_cleanup.rules.facts import Bdm
 from nova_bdm_cleanup.store.journal import Journal
 
 CONF = nova.conf.CONF
@@ -123,14 +123,11 @@ class Cleaning:
 
         :returns: the uuids of the mappings that the driver must not connect
         """
-        return self._ask(self.cleaner.report if self._trigger.only_reports
-                         else self.cleaner.clean, bdms)
+        return self.ask(self.cleaner.report if self._trigger.only_reports
+                        else self.cleaner.clean, bdms)
 
-    def foresee(self, bdms: Any) -> Plan:
-        """What would be found now; nothing is changed."""
-        return self._ask(self.cleaner.foresee, bdms)
-
-    def _ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
+    def ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
+        """Have the cleaner act on the mappings, in the time that there is."""
         with self._boot.spend() if self._boot else contextlib.nullcontext():
             result = act(self.host.adopt(bdms))
         SINCE_START.looked(self._trigger.name, self.cleaner.asking)

@@ -23,7 +23,12 @@ from nova.compute import task_states, vm_states
 import nova.conf
 from oslo_log import log as logging
 
-from nova_bdm_cleanup.cleanup import actions, loglines, move_triggers
+from nova_bdm_cleanup.cleanup import (
+    actions,
+    foresight,
+    loglines,
+    move_triggers,
+)
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.plugin import boot, cleaning
 from nova_bdm_cleanup.plugin.cleaning import Cleaning
@@ -198,7 +203,7 @@ def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
         cleanup = Cleaning(manager, context.elevated(), instance, trigger)
         if cleanup.observes:
             return frozenset()
-        dangling = list(filter(_dangles, cleanup.foresee(bdms).findings))
+        dangling = list(filter(_dangles, _foreseen_by(cleanup, bdms)))
         _foreseen.last = instance.uuid, cleanup, dangling
         is_first = instance.task_state == _FIRST
         for finding in dangling:
@@ -312,7 +317,7 @@ def _refuse_to_migrate(given: Mapping[str, Any]) -> None:
             cleanup.run(bdms)
             return
         dangling = [(finding, _whose(cleanup, finding, instance))
-                    for finding in cleanup.foresee(bdms).findings
+                    for finding in _foreseen_by(cleanup, bdms)
                     if _dangles(finding)]
         obstacles = [(finding, whose) for finding, whose in dangling
                      if refuses_all or whose]
@@ -334,6 +339,12 @@ def _whose(cleanup: Cleaning, finding: Finding, instance: Any) -> str:
 
 
 # What is common
+
+
+def _foreseen_by(cleanup: Cleaning, bdms: Any) -> Sequence[Finding]:
+    """What a cleanup is going to find."""
+    return cleanup.ask(functools.partial(
+        foresight.foresee, cleanup.cleaner), bdms).findings
 
 
 def _dangles(finding: Finding) -> bool:

@@ -170,7 +170,7 @@ MUTANTS = (
            'A soft reboot takes a disk from a guest that goes on with it.',
            _CLEANING, (
                ('self.cleaner.report if self._trigger.only_reports\n'
-                '                         else self.cleaner.clean',
+                '                        else self.cleaner.clean',
                 'self.cleaner.clean'),)),
 
     Mutant('sweep-removes-what-was-not-told',

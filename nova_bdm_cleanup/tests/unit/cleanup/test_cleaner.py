@@ -19,7 +19,13 @@ import hypothesis
 from hypothesis import strategies as st
 import testscenarios
 
-from nova_bdm_cleanup.cleanup import cleaner, loglines, move_triggers, triggers
+from nova_bdm_cleanup.cleanup import (
+    cleaner,
+    foresight,
+    loglines,
+    move_triggers,
+    triggers,
+)
 from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.cleanup.ports import RebootLost
 from nova_bdm_cleanup.openstack import errors
@@ -516,8 +522,8 @@ class MoveTest(CleanerTestCase):
         self.assertEqual(6, len(self.lines(event='not-connected')))
 
     def foresee(self, world, **options):
-        plan = self.cleaner_of(world, **options).foresee(
-            tuple(world.rows.values()))
+        plan = foresight.foresee(self.cleaner_of(world, **options),
+                                 tuple(world.rows.values()))
         self.assert_untouched(world)
         self.assertEqual('', self.log.output)
         return plan
@@ -535,7 +541,8 @@ class MoveTest(CleanerTestCase):
                 str(f.withheld)
                 for f in self.foresee(broken(), **options).findings
                 if f.goes})
-        plan = self.cleaner_of(broken(), store=self.unusable()).foresee(
+        plan = foresight.foresee(
+            self.cleaner_of(broken(), store=self.unusable()),
             tuple(broken().rows.values()))
         self.assertEqual({'journal-unwritable'}, {
             str(f.withheld) for f in plan.findings if f.goes})
