@@ -29,17 +29,13 @@ _KEPT = Metric(
     'nova_bdm_audit_kept', 'gauge',
     'What it found and somebody has marked with bdm_cleanup=keep: these are '
     'no findings.')
-_SERVERS = Metric(
-    'nova_bdm_audit_servers', 'gauge',
-    'Servers that the last complete audit of whole lists read.')
-_VOLUMES = Metric(
-    'nova_bdm_audit_volumes', 'gauge',
-    'Volumes that these servers claim.')
-_ATTACHMENTS = Metric(
-    'nova_bdm_audit_attachments', 'gauge',
-    'Attachments of Cinder that it read.')
-
-_SIZES = (_SERVERS, _VOLUMES, _ATTACHMENTS)
+_SIZES = (
+    Metric('nova_bdm_audit_servers', 'gauge',
+           'Servers that the last complete audit of whole lists read.'),
+    Metric('nova_bdm_audit_volumes', 'gauge',
+           'Volumes that these servers claim.'),
+    Metric('nova_bdm_audit_attachments', 'gauge',
+           'Attachments of Cinder that it read.'))
 
 TABLE = Metrics((_FINDINGS, _KEPT, _COMPLETE, _LAST_SUCCESS, *_SIZES))
 

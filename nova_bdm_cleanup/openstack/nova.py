@@ -237,10 +237,10 @@ class Nova:
         path = '/servers/%s/os-instance-actions' % quoted(server_id)
         # Later versions give the newest thousand only.
         body = self._api.get(path, microversion='2.1')
-        found = (self._swap(path, action)
-                 for action in answers.records(body, 'instanceActions')
-                 if action.get('action') == 'swap_volume')
-        return tuple(swap for swap in found if swap is not None)
+        return tuple(filter(None, (
+            self._swap(path, action)
+            for action in answers.records(body, 'instanceActions')
+            if action.get('action') == 'swap_volume')))
 
     def _swap(self, path: str, action: Mapping[str, Any]) -> Swap | None:
         began = answers.moment(action, 'start_time')
