@@ -7,19 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import datetime
-import enum
 from typing import Union
 
 from nova_bdm_cleanup.fleet.inspection import Cloud, Inspection
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Finding, Reason, Volume
+from nova_bdm_cleanup.rules.facts import Code, Finding, Reason, Volume
 
 
-class FleetReason(str, enum.Enum):
+class FleetReason(Code):
     """What nobody can see who looks at one server: stable codes as well."""
-
-    def __str__(self) -> str:
-        return self.value
 
     # An attachment of a server that Nova does not know.
     SERVER_GONE = 'server-gone'
@@ -31,11 +27,8 @@ class FleetReason(str, enum.Enum):
 AnyReason = Union[Reason, FleetReason]
 
 
-class Remedy(str, enum.Enum):
+class Remedy(Code):
     """What there is to be done."""
-
-    def __str__(self) -> str:
-        return self.value
 
     CLEAN = 'clean'
     RELEASE = 'release'

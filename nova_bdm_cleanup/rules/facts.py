@@ -14,11 +14,15 @@ import enum
 from typing import Any, NamedTuple
 
 
-class Reason(str, enum.Enum):
-    """Every reason code.  The values are stable: operators grep for them."""
+class Code(str, enum.Enum):
+    """Words that are an interface, and are printed as they are."""
 
     def __str__(self) -> str:
-        return self.value
+        return str(self.value)
+
+
+class Reason(Code):
+    """Every reason code.  The values are stable: operators grep for them."""
 
     # A block device mapping that is as it should be.
     HEALTHY = 'healthy'
