@@ -27,11 +27,7 @@ from nova_bdm_cleanup.fleet.issues import (
     Remedy,
     sides_of,
 )
-from nova_bdm_cleanup.fleet.release_facts import (
-    HeldVolume,
-    Holder,
-    NO_CONNECTOR,
-)
+from nova_bdm_cleanup.fleet.release_facts import Connector, HeldVolume, Holder
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.nova import ComputeServer
 from nova_bdm_cleanup.rules import facts, spelling
@@ -335,7 +331,7 @@ class FleetAudit:
     def _held(self, volume: Volume, attachments: tuple[Attachment, ...],
               holders: Mapping[str, Holder]) -> HeldVolume:
         """What "bdm release" would be asked about."""
-        return HeldVolume(volume, attachments, holders, (), NO_CONNECTOR,
+        return HeldVolume(volume, attachments, holders, (), Connector(),
                           self._cloud.policy, self._cloud.now())
 
     def _gone_issue(self, attachment: Attachment, volume: Volume | None,

@@ -6,19 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 import dataclasses
 import datetime
-import enum
 from typing import Any
 
 from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Attachment, Policy, Volume
+from nova_bdm_cleanup.rules.facts import Attachment, Code, Policy, Volume
 
 
-class Call(str, enum.Enum):
+class Call(Code):
     """The calls that keep the back end and Cinder's database in step."""
-
-    def __str__(self) -> str:
-        return self.value
 
     #: Unmaps the volume with the connector that Cinder stored.  Of a record
     #: without one it tells the back end nothing.
@@ -68,7 +64,7 @@ SETTLED = Remedy(is_settled=True)
 
 @dataclasses.dataclass(frozen=True)
 class Connector:
-    """The operator's word for what Cinder kept no connector of."""
+    """The operator's word for what Cinder kept no connector of, if any."""
 
     #: What ``nova-manage volume_attachment get_connector`` prints.
     data: Mapping[str, Any] | None = None
@@ -78,10 +74,6 @@ class Connector:
     @property
     def host(self) -> str | None:
         return self.data.get('host') if self.data else None
-
-
-#: The operator gives none.
-NO_CONNECTOR = Connector()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.fleet.release_facts import (
     Call,
+    Connector,
     HeldAttachment,
     HeldVolume,
-    NO_CONNECTOR,
     REFUSED,
     ReleaseStep,
     Remedy,
@@ -349,7 +349,7 @@ HELD_VOLUMES: Table[Row[HeldVolume, Remedy]] = Table(
         'the volume is {it.volume.status}, and not for long: {it.wait}'),
 
     row('``--connector`` is not given',
-        lambda v: v.connector == NO_CONNECTOR,
+        lambda v: v.connector == Connector(),
         '{it.why_unused}, and {it.wanted}'),
 
     # Reserved for as long as that takes, so that nobody attaches it to the

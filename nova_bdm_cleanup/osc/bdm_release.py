@@ -12,7 +12,7 @@ from nova_bdm_cleanup.fleet.acts import Result
 from nova_bdm_cleanup.fleet.inspection import Cloud
 from nova_bdm_cleanup.fleet.issues import Issue, Remedy
 from nova_bdm_cleanup.fleet.release import Target
-from nova_bdm_cleanup.fleet.release_facts import NO_CONNECTOR, ReleaseStep
+from nova_bdm_cleanup.fleet.release_facts import Connector, ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import acting, base
 
@@ -78,7 +78,7 @@ class ReleaseBdm(acting.ActingCommand):
                                   'or --server, or --plan')
         self.need_terminal(args)
         connector = (release.read_connector(args.connector)
-                     if args.connector else NO_CONNECTOR)
+                     if args.connector else Connector())
         if connector.is_none and not args.targets:
             raise errors.BadInput('--connector none is your word for what you '
                                   'name: give volumes or attachments')

@@ -11,27 +11,23 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.fleet import acts, release
 from nova_bdm_cleanup.fleet.release import Target
-from nova_bdm_cleanup.fleet.release_facts import (
-    Call,
-    Connector,
-    NO_CONNECTOR,
-    ReleaseStep,
-)
+from nova_bdm_cleanup.fleet.release_facts import Call, Connector, ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.tests.unit import base as unit_base, loopback, make, wire
 from nova_bdm_cleanup.tests.unit.fleet import base
 
 DAY = datetime.timedelta(days=1)
+NOT_GIVEN = Connector()
 FORBIDDEN = 403, {'forbidden': {'message': 'Policy'}}
 
 
 class ReleaserCase(base.FleetCase):
 
     def releaser(self, user: str = 'admin',
-                 connector: Connector = NO_CONNECTOR) -> release.Releaser:
+                 connector: Connector = NOT_GIVEN) -> release.Releaser:
         return release.Releaser(self.seen_by(user), connector)
 
-    def release(self, *targets: Target, connector: Connector = NO_CONNECTOR,
+    def release(self, *targets: Target, connector: Connector = NOT_GIVEN,
                 meanwhile: Callable[[], object] = lambda: None
                 ) -> list[tuple[bool, str]]:
         """Plan, act, and tell what became of each step.

@@ -31,6 +31,7 @@ MINUTE = datetime.timedelta(minutes=1)
 CONNECTOR = release_facts.Connector(
     {'host': 'compute1', 'initiator': 'iqn'})
 NEVER = release_facts.Connector(is_none=True)
+NOT_GIVEN = release_facts.Connector()
 
 ALIVE = ComputeServer('alive', 'alive', 'ACTIVE', host='compute1')
 SHELVED = ComputeServer('alive', 'alive', 'SHELVED_OFFLOADED')
@@ -343,7 +344,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           alive: ComputeServer = ALIVE,
           claimed_by: tuple[str, ...] = (), stale: tuple[str, ...] = (),
           age: datetime.timedelta = DAY,
-          connector: release_facts.Connector = release_facts.NO_CONNECTOR,
+          connector: release_facts.Connector = NOT_GIVEN,
           disk: Disk | None = None, guest: Any = None,
           elsewhere: str | None = None,
           **fields: Any) -> release_facts.HeldVolume:
