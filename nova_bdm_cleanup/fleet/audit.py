@@ -92,10 +92,8 @@ class FleetAudit:
         :raises Refused: when the credentials do not suffice
         :raises BadInput: when there is nothing in the scope
         """
-        if not self._cinder.prove_admin() and self._scope.needs_admin:
-            raise errors.Refused('Cinder does not show all projects to these '
-                                 'credentials; this needs the admin role')
         scope = self._scope
+        self._cinder.prove_admin(scope.needs_admin)
         try:
             self._note_silent_hosts()
             for issue in (

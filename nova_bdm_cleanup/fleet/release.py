@@ -54,9 +54,7 @@ class Releaser:
 
         :raises Refused: when it cannot
         """
-        if not self.cinder.prove_admin():
-            raise errors.Refused('Cinder does not show all projects to these '
-                                 'credentials; this needs the admin role')
+        self.cinder.prove_admin(is_needed=True)
         hosts = self._nova.hosts()
         if hosts.silent:
             raise errors.Refused(

@@ -47,19 +47,13 @@ class Remedy:
 
     #: None: nothing may be done, and the words of the row say why.
     call: Call | None = None
-    #: Nothing is wrong.
+    #: Nothing is wrong: there is nothing to release.
     is_settled: bool = False
 
     def __str__(self) -> str:
         if self.call is None:
             return 'refused'
         return ('``%s``' if self.call.startswith('os-') else '%s') % self.call
-
-
-REFUSED = Remedy()
-
-#: There is nothing to release.
-SETTLED = Remedy(is_settled=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,10 +16,8 @@ from nova_bdm_cleanup.fleet.release_facts import (
     Connector,
     HeldAttachment,
     HeldVolume,
-    REFUSED,
     ReleaseStep,
     Remedy,
-    SETTLED,
 )
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import TAKEN
@@ -29,9 +27,10 @@ Held = TypeVar('Held')
 
 
 def row(cell: str, holds: Callable[[Held], Any], words: str,
-        outcome: Remedy = REFUSED) -> Row[Held, Remedy]:
+        call: Call | None = None,
+        is_settled: bool = False) -> Row[Held, Remedy]:
     """A row of these tables, most of which refuse."""
-    return Row(cell, holds, outcome, words)
+    return Row(cell, holds, Remedy(call, is_settled), words)
 
 
 #: What Cinder would not check, with an attachment or without.
@@ -110,7 +109,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         'server {it.server.id} runs with the disk as '
         '{it.holder.disk.device}, and its mapping names this attachment: '
         'only the last word to Cinder is missing',
-        Remedy(Call.COMPLETE)),
+        Call.COMPLETE),
 
     row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the server is stopped or its guest does not have the '
@@ -121,7 +120,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         'back: openstack server remove volume {it.server.id} '
         '{it.volume.id}. Where that fails, Nova has saved no connection of '
         'it: see "stuck" in the runbook',
-        Remedy(Call.COMPLETE)),
+        Call.COMPLETE),
 
     row('is connected and not ``attached``, its server has a mapping that '
         'names it, and Nova does not tell what the guest has',
@@ -160,13 +159,13 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         and a.holder.disk.attachment_id in (None, a.attachment.id),
         'server {it.server.id} has the volume, and nothing is under way, but '
         'the volume is {it.volume.status}',
-        Remedy(Call.COMPLETE)),
+        Call.COMPLETE),
 
     row('is of a server that has a mapping of the volume, which is not '
         '``detaching``',
         lambda a: a.server_has_mapping and not a.is_being_detached,
         'server {it.server.id} uses the volume; nothing to release',
-        SETTLED),
+        is_settled=True),
 
     # To a reboot a volume that is detaching is none of its business, and
     # one that is in use without a mapping is stale.
@@ -180,7 +179,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         lambda a: a.server_has_mapping,
         'the detach failed in Nova, and server {it.server.id} still has the '
         'disk',
-        Remedy(Call.ROLL_DETACHING)),
+        Call.ROLL_DETACHING),
 
     row('is ``attached``, its server is locked and has no mapping of the '
         'volume, which is ``detaching``',
@@ -193,7 +192,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         'the detach ended half way, and server {it.server.id} has no mapping '
         'of the volume; once the volume is in use again, the attachment is '
         'stale, and {it.way_out}',
-        Remedy(Call.ROLL_DETACHING)),
+        Call.ROLL_DETACHING),
 
     row('names a server that exists, and it is not certain that it is stale',
         lambda a: a.server and a.attachment.id not in a.holder.stale,
@@ -248,13 +247,13 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         lambda a: a.attachment.is_half_connected,
         '{it.why_unused}, and a host was let in, although the attachment is '
         'only reserved',
-        Remedy(Call.COMPLETE_AND_DELETE)),
+        Call.COMPLETE_AND_DELETE),
 
     row('is used by nobody, and is connected with a connector that Cinder '
         'kept: the back end unmaps the volume',
         lambda a: a.attachment.connected,
         '{it.why_unused}',
-        Remedy(Call.DELETE)),
+        Call.DELETE),
 
     # Nothing shows whether a host was let in by a call that left no trace.
     row('is used by nobody, only reserves the volume, and ``--connector '
@@ -264,7 +263,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         '{it.why_unused}, and the attachment only reserves the volume; if a '
         'host has it mapped all the same, which Cinder would not show, give '
         'the connector of that host with --connector',
-        Remedy(Call.DELETE)),
+        Call.DELETE),
 
     row('is used by nobody, and neither ``reserved`` nor ``attached`` nor '
         'connected',
@@ -299,7 +298,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         lambda a: a.is_said_unconnected,
         '{it.why_unused}, and no host ever had the volume, says --connector '
         'none',
-        Remedy(Call.DELETE)),
+        Call.DELETE),
 
     row('is used by nobody, Cinder kept no connector of it, and '
         '``--connector FILE`` is not given',
@@ -310,7 +309,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         'Queens, or a connection without a trace)',
         lambda a: True,
         '{it.why_unused}',
-        Remedy(Call.FORCE_DETACH)),
+        Call.FORCE_DETACH),
 ))
 
 HELD_VOLUMES: Table[Row[HeldVolume, Remedy]] = Table(
@@ -326,7 +325,7 @@ HELD_VOLUMES: Table[Row[HeldVolume, Remedy]] = Table(
         'has it mapped all the same, only the back end shows it: then give '
         '--connector with the output of "nova-manage volume_attachment '
         'get_connector --json" on that host',
-        SETTLED),
+        is_settled=True),
 
     # Nothing tells an attach that is under way from one that died, nor what
     # of it the host and the guest have.
@@ -359,22 +358,22 @@ HELD_VOLUMES: Table[Row[HeldVolume, Remedy]] = Table(
         lambda v: v.volume.status == 'available',
         'the volume is available, and no server has it; host '
         '{it.connector.host} is taken off it',
-        Remedy(Call.TERMINATE)),
+        Call.TERMINATE),
 
     row('``--connector FILE`` is given',
         lambda v: v.connector.host,
         '{it.why_unused}',
-        Remedy(Call.FORCE_DETACH)),
+        Call.FORCE_DETACH),
 
     row('is ``attaching``, and ``--connector none`` is given',
         lambda v: v.volume.status == 'attaching',
         '{it.why_unused}',
-        Remedy(Call.UNRESERVE)),
+        Call.UNRESERVE),
 
     row('``--connector none`` is given',
         lambda v: True,
         '{it.why_unused}',
-        Remedy(Call.DETACH)),
+        Call.DETACH),
 ))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import dataclasses
 import itertools
 
-from nova_bdm_cleanup.openstack import answers
+from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.cinder import Cinder, PAGE, parse_attachment
 from nova_bdm_cleanup.rules.facts import Attachment, WitnessAnswer
 
@@ -18,12 +18,17 @@ _WITNESSES = 60
 class FleetCinder(Cinder):
     """Cinder, of which everything is read."""
 
-    def prove_admin(self) -> bool:
+    def prove_admin(self, is_needed: bool = False) -> bool:
         """Find out whether this Cinder shows every project, and use it.
 
         Cinder silently limits the lists of everybody else to one project.
+
+        :raises Refused: when it does not, and is needed to
         """
         self.sees_all = self._is_admin()
+        if is_needed and not self.sees_all:
+            raise errors.Refused('Cinder does not show all projects to these '
+                                 'credentials; this needs the admin role')
         return self.sees_all
 
     def attachments(self, project: str | None = None,
