@@ -42,7 +42,7 @@ class Call(Code):
 
 
 @dataclasses.dataclass(frozen=True)
-class Remedy:
+class Ruling:
     """What follows from a row of a table: a call, or none."""
 
     #: None: nothing may be done, and the words of the row say why.

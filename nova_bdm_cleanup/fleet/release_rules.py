@@ -17,7 +17,7 @@ from nova_bdm_cleanup.fleet.release_facts import (
     HeldAttachment,
     HeldVolume,
     ReleaseStep,
-    Remedy,
+    Ruling,
 )
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import TAKEN
@@ -28,13 +28,13 @@ Held = TypeVar('Held')
 
 def row(cell: str, holds: Callable[[Held], Any], words: str,
         call: Call | None = None,
-        is_settled: bool = False) -> Row[Held, Remedy]:
+        is_settled: bool = False) -> Row[Held, Ruling]:
     """A row of these tables, most of which refuse."""
-    return Row(cell, holds, Remedy(call, is_settled), words)
+    return Row(cell, holds, Ruling(call, is_settled), words)
 
 
 #: What Cinder would not check, with an attachment or without.
-VOLUME_ROWS: tuple[Row[Any, Remedy], ...] = (
+VOLUME_ROWS: tuple[Row[Any, Ruling], ...] = (
 
     row('(the volume) is marked ``bdm_cleanup=keep``',
         lambda v: v.volume.keep,
@@ -50,7 +50,7 @@ VOLUME_ROWS: tuple[Row[Any, Remedy], ...] = (
         'the volume is {it.volume.status}'),
 )
 
-HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
+HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     ('The attachment', 'call'), (
 
     *VOLUME_ROWS,
@@ -312,7 +312,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Remedy]] = Table(
         Call.FORCE_DETACH),
 ))
 
-HELD_VOLUMES: Table[Row[HeldVolume, Remedy]] = Table(
+HELD_VOLUMES: Table[Row[HeldVolume, Ruling]] = Table(
     ('The volume has no attachment, and', 'call'), (
 
     *VOLUME_ROWS,
@@ -387,7 +387,7 @@ def decide(volume: HeldVolume) -> tuple[ReleaseStep, ...]:
             for a in volume.attachments))
 
 
-def _step(held: HeldVolume, row: Row[Any, Remedy]) -> ReleaseStep:
+def _step(held: HeldVolume, row: Row[Any, Ruling]) -> ReleaseStep:
     call = row.outcome.call
     used = call in (Call.ROLL_DETACHING, Call.COMPLETE) or any(
         a.status == 'attached' for a in held.neighbours)
