@@ -10,7 +10,7 @@ user's token only for a server of the same project.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from typing import Any
 
 from keystoneauth1 import loading as ks_loading
 from nova import context as nova_context
@@ -18,7 +18,7 @@ import nova.conf
 from nova.volume import cinder as nova_cinder
 
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.api import Api, Budget
+from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import spelling
@@ -33,26 +33,10 @@ def cinder_for(context: Any, instance: Any, deadline: Deadline,
     :param context: the context of the reboot or start
     :param finds_stale: attachments that no mapping names are of interest
     """
-    return Cinder(_api(lambda: context_for(context, instance), deadline),
-                  sees_all=_is_service(), finds_stale=finds_stale)
-
-
-def api_of_service(context: Any, deadline: Deadline, budget: Budget) -> Api:
-    """Cinder's API as the service sees it, of which nobody's token asks."""
-    def context_for_all() -> Any:
-        if not _is_service():
-            raise errors.ProjectHidden(
-                'nova.conf has no credentials for Cinder: set [cinder] '
-                'auth_type and the options that belong to it')
-        return service_context(context)
-
-    return _api(context_for_all, deadline, budget)
-
-
-def _api(asking: Callable[[], Any], deadline: Deadline,
-         budget: Budget | None = None) -> Api:
-    return Api('Cinder', MICROVERSION, lambda: client(asking()).request,
-               NOVA_CONF, deadline, budget)
+    api = Api('Cinder', MICROVERSION,
+              lambda: client(context_for(context, instance)).request,
+              NOVA_CONF, deadline)
+    return Cinder(api, sees_all=is_service(), finds_stale=finds_stale)
 
 
 def context_for(context: Any, instance: Any) -> Any:
@@ -60,7 +44,7 @@ def context_for(context: Any, instance: Any) -> Any:
 
     :raises ProjectHidden: when no credentials see the server's volumes
     """
-    if _is_service():
+    if is_service():
         return service_context(context)
     if context.auth_token and context.project_id and spelling.is_same(
             context.project_id, instance.project_id):
@@ -71,7 +55,8 @@ def context_for(context: Any, instance: Any) -> Any:
         'auth_type and the options that belong to it')
 
 
-def _is_service() -> bool:
+def is_service() -> bool:
+    """Whether Cinder is asked with the credentials of the service."""
     return CONF.cinder.auth_type is not None
 
 
