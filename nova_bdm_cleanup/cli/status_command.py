@@ -20,7 +20,8 @@ from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.store.journal import Journal, REMOVALS
-from nova_bdm_cleanup.store.processes import Process, Processes
+from nova_bdm_cleanup.store.presence import Processes
+from nova_bdm_cleanup.store.processes import Process
 from nova_bdm_cleanup.terminal import ExitCode
 
 #: So many intervals without a good round are too many.
@@ -91,7 +92,7 @@ def status_of(host: str, path: str, now: float) -> Status:
     :raises StoreError: when the store cannot be read
     """
     # The size limits only who writes.
-    processes, watch = Processes(path, 0, host), Watch(path, 0, host)
+    processes, watch = Processes(path, host), Watch(path, 0, host)
     process = processes.last()
     if process is None:
         others = processes.hosts()

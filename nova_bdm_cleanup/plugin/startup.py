@@ -14,9 +14,10 @@ from oslo_log import log as logging
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.loader import GROUP
+from nova_bdm_cleanup.store import processes
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.journal import Journal
-from nova_bdm_cleanup.store.processes import Process, Processes
+from nova_bdm_cleanup.store.processes import Process
 
 LOG = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
     process = Process(host=conf.host, pid=os.getpid(), since=time.time(),
                       problem=problem, facts=facts)
     try:
-        Processes(*options.store(conf), conf.host).started(process)
+        processes.started(process, *options.store(conf))
     except StoreError as exc:
         LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not know '
                     'of this nova-compute: %s', exc)

@@ -40,89 +40,59 @@ class Process:
     facts: Mapping[str, Any]
 
 
-class Processes:
-    """What is kept of the nova-compute of one name.
+def started(process: Process, path: str, max_bytes: int) -> None:
+    """From now on the nova-compute of that name is this process.
 
-    Each method raises StoreError when the store cannot be used.
+    :param path: of the store
+    :raises StoreError: when the store, or the file beside it, cannot be used
     """
+    database = Database(path, max_bytes)
+    database.write(
+        lambda connection: connection.execute(
+            'INSERT OR REPLACE INTO process VALUES (?, ?, ?, ?, ?)',
+            (process.host, process.since, json.dumps({'pid': process.pid}),
+             process.problem, json.dumps(process.facts))))
+    lock = lock_of(database, process.host)
+    if lock not in _held:
+        _held[lock] = _hold(lock)
 
-    def __init__(self, path: str, max_bytes: int, host: str) -> None:
-        self._database = Database(path, max_bytes)
-        self._host = host
-        self._lock = '%s-%s.lock' % (
-            self._database.path, urllib.parse.quote(host, safe=''))
 
-    def started(self, process: Process) -> None:
-        """From now on that nova-compute is this process."""
-        self._database.write(
-            lambda connection: connection.execute(
-                'INSERT OR REPLACE INTO process VALUES (?, ?, ?, ?, ?)',
-                (process.host, process.since, json.dumps({'pid': process.pid}),
-                 process.problem, json.dumps(process.facts))))
-        if self._lock not in _held:
-            _held[self._lock] = self._hold()
+def lock_of(database: Database, host: str) -> str:
+    """The path of the file that the nova-compute of one name locks."""
+    return '%s-%s.lock' % (database.path, urllib.parse.quote(host, safe=''))
 
-    def is_running(self) -> bool:
-        """Whether the last one that was started still runs."""
-        try:
-            lock = self._locked(os.O_RDONLY, fcntl.LOCK_EX)
-        except FileNotFoundError:
-            return False
+
+def _hold(path: str) -> int:
+    end = time.monotonic() + PATIENCE
+    while True:
+        # Shared: the one before may still be about to end.
+        lock = locked(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_SH)
         if lock is not None:
-            os.close(lock)
-        return lock is None
-
-    def last(self) -> Process | None:
-        """The last nova-compute of this name that was to have the plugin."""
-        row = self._database.read(lambda connection: connection.execute(
-            'SELECT host, since, identity, problem, facts FROM process '
-            'WHERE host = ?', (self._host,)).fetchone())
-        if not row:
-            return None
-        host, since, identity, problem, facts = row
-        try:
-            return Process(host, int(dict(json.loads(identity))['pid']),
-                           since, problem, dict(json.loads(facts)))
-        except (ValueError, TypeError, KeyError) as exc:
-            raise self._database.damaged(
-                'process of host %s: %s' % (host, exc)) from exc
-
-    def hosts(self) -> tuple[str, ...]:
-        """The names of all nova-computes that were to have the plugin."""
-        return self._database.read(lambda connection: tuple(
-            row[0] for row in connection.execute(
-                'SELECT host FROM process ORDER BY host').fetchall())) or ()
-
-    def _hold(self) -> int:
-        end = time.monotonic() + PATIENCE
-        while True:
-            # Shared: the one before may still be about to end.
-            lock = self._locked(os.O_RDWR | os.O_CREAT, fcntl.LOCK_SH)
-            if lock is not None:
-                return lock
-            if time.monotonic() >= end:
-                raise StoreError(
-                    'lock %s: another process holds it for too long; find out '
-                    'which (fuser) and why' % self._lock)
-            # Somebody just looks whether it is held.
-            time.sleep(_PAUSE)
-
-    def _locked(self, flags: int, operation: int) -> int | None:
-        """The file, open and locked; None: others keep it from being so."""
-        try:
-            lock = os.open(self._lock, flags | os.O_NOFOLLOW, 0o600)
-            try:
-                fcntl.flock(lock, operation | fcntl.LOCK_NB)
-            except BaseException:
-                os.close(lock)
-                raise
             return lock
-        except BlockingIOError:
-            return None
-        except FileNotFoundError:
-            raise
-        except OSError as exc:
+        if time.monotonic() >= end:
             raise StoreError(
-                'lock %s: %s; it must be accessible to the user that '
-                'nova-compute runs as, on a file system that has locks'
-                % (self._lock, exc.strerror)) from exc
+                'lock %s: another process holds it for too long; find out '
+                'which (fuser) and why' % path)
+        # Somebody just looks whether it is held.
+        time.sleep(_PAUSE)
+
+
+def locked(path: str, flags: int, operation: int) -> int | None:
+    """The file, open and locked; None: others keep it from being so."""
+    try:
+        lock = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, operation | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(lock)
+            raise
+        return lock
+    except BlockingIOError:
+        return None
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        raise StoreError(
+            'lock %s: %s; it must be accessible to the user that '
+            'nova-compute runs as, on a file system that has locks'
+            % (path, exc.strerror)) from exc

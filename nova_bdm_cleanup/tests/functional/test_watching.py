@@ -16,7 +16,7 @@ from nova.tests.fixtures import libvirt as fake_libvirt
 
 from nova_bdm_cleanup.plugin import startup, watching
 from nova_bdm_cleanup.store.findings import Watch
-from nova_bdm_cleanup.store.processes import Processes
+from nova_bdm_cleanup.store.presence import Processes
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import scenario
@@ -177,7 +177,7 @@ class RoundTest(_WatchingTestCase):
 
         def look(*args: Any) -> None:
             seen.append(Processes(
-                str(self.store_path), 0, self.manager.host).last())
+                str(self.store_path), self.manager.host).last())
             resume(*args)
 
         self.server(scenario.BOOT_DISK)

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from nova_bdm_cleanup.store import processes
-from nova_bdm_cleanup.store.processes import Process, Processes
+from nova_bdm_cleanup.store.processes import Process
 
 MIB = 1024 * 1024
 
@@ -21,7 +21,7 @@ def start(path: str, host: str = 'compute1', since: float | None = None,
     """
     process = Process(host, os.getpid(), time.time() if since is None
                       else since, problem, facts)
-    Processes(path, 4 * MIB, host).started(process)
+    processes.started(process, path, 4 * MIB)
     return process
 
 

@@ -15,7 +15,7 @@ from unittest import mock
 
 from nova_bdm_cleanup.store import processes
 from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.processes import Processes
+from nova_bdm_cleanup.store.presence import Processes
 from nova_bdm_cleanup.tests.unit import base, running
 
 #: Is a nova-compute, has a child of its own, and waits.
@@ -40,7 +40,7 @@ class ProcessesTest(base.TestCase):
         self.path = os.path.join(self.tempdir(), 'a', 'store')
 
     def processes(self, host: str = 'compute1') -> Processes:
-        return Processes(self.path, 0, host)
+        return Processes(self.path, host)
 
     def sql(self, statement: str, *values: str) -> None:
         with sqlite3.connect(self.path) as connection:
