@@ -491,8 +491,7 @@ def parse_attachment(record: Mapping[str, Any]) -> Attachment:
         status=answers.text(record, 'status'),
         connected=bool(connection_info),
         initiators=_initiators(connection_info),
-        attached_at=answers.moment(record, 'attached_at'),
-        connection_info=connection_info)
+        attached_at=answers.moment(record, 'attached_at'))
 
 
 def _initiators(connection_info: Mapping[str, Any]) -> frozenset[str]:

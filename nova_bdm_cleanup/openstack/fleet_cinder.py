@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-import dataclasses
 import itertools
 
 from nova_bdm_cleanup.openstack import answers, errors
@@ -37,15 +36,13 @@ class FleetCinder(Cinder):
         """Attachments, page by page.
 
         In detail, which costs Cinder the same: only so does it show which
-        ones are connected.  The connections themselves, which are large and
-        hold secrets, are dropped at once.
+        ones are connected.
         """
         query = self._of_project(project)
         if volume:
             query['volume_id'] = volume
         for page in self._pages(query):
-            yield [dataclasses.replace(parse_attachment(r), connection_info={})
-                   for r in page]
+            yield [parse_attachment(r) for r in page]
 
     def attachments_of(self, volume_id: str) -> tuple[Attachment, ...]:
         """All attachments of a volume."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 import dataclasses
 import datetime
 import enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Code(str, enum.Enum):
@@ -144,15 +144,13 @@ class Attachment:
     volume_id: str
     server_id: str | None
     status: str
-    #: Cinder stores connection information, so a host was let in.
+    #: Cinder stores connection information, so a host was let in.  It holds
+    #: secrets, is large, and stays with the adapter, too.
     connected: bool = False
     #: By what the back end knows that host; most back ends do not tell.
     initiators: frozenset[str] = frozenset()
     #: When a host was let in.
     attached_at: datetime.datetime | None = None
-    #: For the host adapter only: it may hold credentials of the back end.
-    connection_info: Mapping[str, Any] = dataclasses.field(
-        default_factory=dict, compare=False, repr=False)
 
     @property
     def is_legacy(self) -> bool:

@@ -12,7 +12,6 @@ import copy
 import itertools
 import json
 import os
-import stat
 from unittest import mock
 
 import hypothesis
@@ -1165,16 +1164,3 @@ class JournalTest(CleanerTestCase):
         self.assertIn('flush failed', step.subject['detail'])
         self.assertNotIn('hush', json.dumps(step.subject))
         self.assertNotIn('hush', self.told)
-
-    def test_no_connection_information_anywhere(self):
-        secret = {'driver_volume_type': 'iscsi', 'auth_password': 'hush'}
-        world = world_of([disk(4)], [free(4), volume(7)],
-                         [record(4, connection_info=secret),
-                          record(7, connection_info=secret)])
-        self.clean(world)
-        self.assertEqual(2, len(world.reported))
-        with open(self.path, 'rb') as file:
-            self.assertNotIn(b'hush', file.read())
-        self.assertNotIn('hush', self.told)
-        self.assertEqual(
-            0o600, stat.S_IMODE(os.stat(self.path).st_mode))

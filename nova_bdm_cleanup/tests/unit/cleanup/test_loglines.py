@@ -333,17 +333,6 @@ class SecretTest(AuditTestCase):
         self.assertNotIn(self.secret, self.logger.output)
         self.assertIn('could not log in', self.logger.output)
 
-    def test_connection_information_of_a_finding(self):
-        attachment = make.attachment(
-            connection_info={'data': self.text % self.secret})
-        found = facts.Finding(Reason.STALE_ATTACHMENT, 'a sentence',
-                              attachment=attachment,
-                              goes=True)
-        self.audit.removing(found)
-        self.audit.removed(found, 'x')
-        self.audit.plan(facts.Plan((found,)).withhold(Reason.OVER_LIMIT))
-        self.assertNotIn(self.secret, self.logger.output + repr(found))
-
 
 class MaskingTest(base.TestCase):
     """What is not a secret stays readable."""

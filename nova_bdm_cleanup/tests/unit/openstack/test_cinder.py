@@ -215,7 +215,7 @@ class ParsingTest(CinderTestCase):
         for metadata in ({}, {'bdm_cleanup': 'Keep'}, {'keep': 'keep'}):
             self.assertFalse(self.volume(metadata=metadata).keep, metadata)
 
-    def test_attachments(self):
+    def test_an_attachment_and_nothing_secret(self):
         kept = {'driver_volume_type': 'rbd', 'auth_password': 'hush'}
         for status, info, connected, legacy in (
                 ('attached', kept, True, False),
@@ -225,8 +225,7 @@ class ParsingTest(CinderTestCase):
                 ('attaching', kept, True, False)):
             found = self.attachment(status=status, connection_info=info)
             self.assertEqual(
-                (connected, legacy, info or {}),
-                (found.connected, found.is_legacy, found.connection_info))
+                (connected, legacy), (found.connected, found.is_legacy))
             self.assertNotIn('hush', repr(found))
 
     def test_initiators(self):
@@ -761,8 +760,6 @@ class WholeCloudTest(CinderTestCase):
             self.assertEqual(pages, self.attachments())
         [found] = self.proved().attachments()
         self.assertTrue(all(a.connected for a in found))
-        # They are large, and hold secrets.
-        self.assertEqual([{}] * 4, [a.connection_info for a in found])
 
     def test_attachments_of_a_project(self):
         self.assertEqual([['9']], self.attachments('other'))
