@@ -42,6 +42,15 @@ class Drop(Outcome):
     words = '**removed**, the row only: ``%s``'
 
 
+#: A shelve or a move of the server takes its attachments away and reserves the
+#: volumes, and may end there.
+_HALF_MOVED: Row[MappingFacts, Outcome] = Row(
+    'its own only reserves the volume, which Nova has connected',
+    lambda m: m.only_reserves,
+    Keep(Reason.RESERVED_ONLY),
+    'Nova has connected the disk, and attachment {it.own.id} only reserves '
+    'the volume: a shelve or a move of the server ended half way')
+
 #: A section for each state of the volume.  The first row that holds in a
 #: section that holds decides.
 MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
@@ -121,14 +130,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             Keep(Reason.HEALTHY),
             'reserved for the time the server is shelved'),
 
-        # A shelve or a move of the server takes its attachments away and
-        # reserves the volumes, and may end there.
-        Row('its own only reserves the volume, which Nova has connected',
-            lambda m: m.only_reserves,
-            Keep(Reason.RESERVED_ONLY),
-            'Nova has connected the disk, and attachment {it.own.id} only '
-            'reserves the volume: a shelve or a move of the server ended '
-            'half way'),
+        _HALF_MOVED,
 
         Row('any, and the volume is in that state for ``stuck_after``',
             lambda m: m.is_stuck,
@@ -202,12 +204,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'the mapping names {it.name_of_own}, but what is attached is '
             '{it.ids_of_others}'),
 
-        Row('its own only reserves the volume, which Nova has connected',
-            lambda m: m.only_reserves,
-            Keep(Reason.RESERVED_ONLY),
-            'Nova has connected the disk, and attachment {it.own.id} only '
-            'reserves the volume: a shelve or a move of the server ended '
-            'half way'),
+        _HALF_MOVED,
 
         Row('only such as are not ``attached`` yet',
             lambda m: m.ours,
