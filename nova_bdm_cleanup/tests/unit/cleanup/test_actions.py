@@ -18,7 +18,6 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Reason
-from nova_bdm_cleanup.store.records import Records
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.cleanup import fakes
 
@@ -53,21 +52,16 @@ class ActionsTest(base.TestCase):
         self.world = fakes.World(
             [make.root(), make.bdm()], [make.volume(status='available')],
             [make.attachment()])
-        self.path = os.path.join(self.tempdir(), 'journal')
-        self.journal = self.world.journal(self.path)
-        self.entry = self.journal.begin({}, [], server=make.SERVER)
+        journal = self.world.journal(os.path.join(self.tempdir(), 'journal'))
         self.actions = actions.Actions(
-            fakes.Host(self.world), fakes.Cinder(self.world), self.entry,
+            fakes.Host(self.world), fakes.Cinder(self.world),
+            journal.begin({}, [], server=make.SERVER),
             loglines.LogLines(None, 'req-1', triggers.HARD_REBOOT),
             triggers.HARD_REBOOT, Deadline(60))
         self.world.timeline.clear()
         self.finding = facts.Finding(
             Reason.VOLUME_AVAILABLE, 'a sentence', bdm=make.bdm(),
             goes=True, disconnect=True, left_over=(make.attachment(),))
-
-    def steps(self):
-        [entry] = Records(self.path).entries()
-        return [(s.name, s.outcome) for s in entry.steps]
 
     def test_a_failure_is_told_once(self):
         # To a warning oslo.log adds the error that is being handled.
@@ -93,14 +87,3 @@ class ActionsTest(base.TestCase):
         self.assertRaises(
             fakes.Crash, self.actions.carry_out, self.finding)
         self.assertNotIn('event=failed', self.log.output)
-
-    def test_a_journal_that_recovers(self):
-        # What could not be written goes out with the next line.
-        self.world.failing['journal-append'] = OSError('disk full')
-        self.actions.power_off()
-        self.world.failing.clear()
-        self.actions.carry_out(self.finding)
-        self.actions.finish('done', {})
-        self.assertEqual(
-            ['power-off', 'disconnect', 'destroy', 'delete-attachment'],
-            [name for name, _ in self.steps()])

@@ -125,11 +125,6 @@ STALE = facts.Finding(
     goes=True)
 BESIDE_ANOTHER = facts.Finding(
     Reason.DUPLICATE_MAPPING, 'a sentence', bdm=make.bdm(), goes=True)
-#: Of which 300 are too many.
-STALES = facts.Plan(tuple(
-    dataclasses.replace(STALE, attachment=make.attachment(
-        id='attachment-%d' % n), withheld=Reason.OVER_LIMIT,
-        obstacle='too many') for n in range(300)))
 #: What is shown of a mapping, and where there is none.
 OF_BDM = ('volume-1', 'attachment-1', '/dev/vdb')
 OF_NONE = ('-', '-', '-')
@@ -226,17 +221,6 @@ class LineTest(AuditTestCase):
         self.audit.plan(facts.Plan((finding(Reason.VOLUME_MISSING),)))
         self.assertEqual('', self.logger.output)
 
-    def test_of_many_attachments_the_rest_is_one_line(self):
-        self.audit.plan(STALES)
-        lines = self.logger.output.splitlines()
-        self.assertEqual(5, len(lines))
-        self.assertIn(
-            'event=withheld reason=stale-attachment volume=- attachment=- '
-            'device=- request_id=req-1: 296 more attachments like these; not '
-            'acted on (over-limit): too many', lines[-1])
-        self.assertEqual({('over-limit', 'hard_reboot'): 300},
-                         self.tally.refusals)
-
     def test_removing_a_mapping_without_attachment(self):
         bdm = make.bdm(attachment_id=None)
         self.audit.removing(facts.Finding(
@@ -280,8 +264,12 @@ class CountTest(AuditTestCase):
             finding(Reason.VOLUME_AVAILABLE, withheld=Reason.OBSERVE_MODE),
             finding(Reason.VOLUME_MISSING, withheld=Reason.OPTED_OUT),
             finding(Reason.STUCK, action=False),
-            finding(Reason.VOLUME_MISSING))))
-        self.assertRefused(observe_mode=2, opted_out=1)
+            finding(Reason.VOLUME_MISSING),
+            *(dataclasses.replace(STALE, withheld=Reason.OVER_LIMIT)
+              for _ in range(300)))))
+        self.assertRefused(observe_mode=2, opted_out=1, over_limit=300)
+        # The rest of the attachments is one line.
+        self.assertEqual(3 + 1 + 5, len(self.logger.output.splitlines()))
 
     def test_skipped_and_failed(self):
         self.audit.unknown(Reason.CINDER_UNKNOWN, RuntimeError('no'))

@@ -163,13 +163,6 @@ class AttachmentLimitTest(base.TestCase):
         self.assertEqual({'zzz', 'stale-000'},
                          {f.attachment_id for f in plan.due})
 
-    def test_they_never_withhold_a_mapping(self):
-        for values in ({}, RESERVED):
-            plan = decide(make.snapshot(
-                [make.bdm()], [make.volume(status='available'), VOLUME_9],
-                stale(300, **values)))
-            self.assertEqual((1, 8), (plan.removals, make.deletions(plan)))
-
     def test_left_over_ones_count(self):
         left_over = [make.attachment(id='left-%03d' % n) for n in range(300)]
         plan = decide(make.snapshot(
