@@ -78,6 +78,17 @@ class CommandCase(base.FleetCase):
             return code, output
         return code, json.loads(output) if output else None
 
+    def assert_results(self, code: int, results: list[str], name: str,
+                       *arguments: str, **options: Any) -> Any:
+        """Run a command, and compare how it ends and what became of each.
+
+        :returns: the rows
+        """
+        found, rows = self.bdm(name, *arguments, **options)
+        self.assertEqual((code, results), (
+            found, [row['Result'] for row in rows]))
+        return rows
+
     def break_volume(self) -> None:
         self.cloud.lose_attachment(self.disk)
 

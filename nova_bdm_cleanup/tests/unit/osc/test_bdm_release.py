@@ -77,11 +77,10 @@ class ReleaseBdmTest(commandcase.CommandCase):
                                              status='detaching')
         self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
             'second', self.beta, self.disk))
-        code, rows = self.bdm('release', '--orphans', '--yes')
-        self.assertEqual(ExitCode.OK, code)
-        self.assertEqual(['released: the volume is in-use',
+        self.assert_results(
+            ExitCode.OK, ['released: the volume is in-use',
                           'done: the volume is in-use'],
-                         [r['Result'] for r in rows])
+            'release', '--orphans', '--yes')
         self.assertEqual([('os-roll_detaching', self.disk)],
                          self.cloud.driver)
 
@@ -98,15 +97,13 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.OK, code)
 
     def test_refused(self) -> None:
-        code, (row,) = self.bdm('release', self.disk, '--yes')
-        self.assertEqual((ExitCode.REFUSED, 'refused', None),
-                         (code, row['Result'], row['Call']))
+        row, = self.assert_results(ExitCode.REFUSED, ['refused'],
+                                   'release', self.disk, '--yes')
+        self.assertIsNone(row['Call'])
         self.assertIn('nothing to release', row['Explanation'])
-        code, rows = self.bdm('release', self.disk, self.orphan(), '--yes')
-        self.assertEqual(
-            (ExitCode.PARTLY, ['refused', 'released: the volume is '
-                               'available']),
-            (code, [r['Result'] for r in rows]))
+        self.assert_results(
+            ExitCode.PARTLY, ['refused', 'released: the volume is available'],
+            'release', self.disk, self.orphan(), '--yes')
 
     def test_interrupted(self) -> None:
         volumes = [self.orphan(name) for name in ('one', 'two', 'three')]
@@ -122,13 +119,11 @@ class ReleaseBdmTest(commandcase.CommandCase):
 
         with mock.patch.object(Cinder, 'delete_attachment',
                                interrupt):
-            code, rows = self.bdm('release', *volumes, '--yes')
-        self.assertEqual(
-            (ExitCode.INTERRUPTED, [
+            self.assert_results(ExitCode.INTERRUPTED, [
                 'released: the volume is available',
                 'unknown: interrupted; see openstack bdm release --dry-run '
-                + loopback.uid('attachment of two'), 'skipped: not begun']),
-            (code, [r['Result'] for r in rows]))
+                + loopback.uid('attachment of two'), 'skipped: not begun'],
+                'release', *volumes, '--yes')
         self.assertIn('interrupted: 1 released, 1 unknown, 1 skipped',
                       self.log.output)
 
@@ -174,10 +169,9 @@ class PlanTest(commandcase.CommandCase):
                 lambda: attachment.update(
                     instance=loopback.uid('another that is gone'))):
             change()
-            code, (row,) = self.bdm('release', '--plan', path, '--yes')
-            self.assertEqual(
-                (ExitCode.PARTLY, 'skipped: it has changed since the audit'),
-                (code, row['Result']))
+            self.assert_results(
+                ExitCode.PARTLY, ['skipped: it has changed since the audit'],
+                'release', '--plan', path, '--yes')
         self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
 
     def test_after_a_part_of_it(self) -> None:
@@ -188,12 +182,10 @@ class PlanTest(commandcase.CommandCase):
         self.cloud.lose_server(second)
         path = self.plan()
         self.bdm('release', loopback.uid('second'), '--yes')
-        code, rows = self.bdm('release', '--plan', path, '--yes')
-        self.assertEqual(
-            (ExitCode.OK, [
-                'skipped: nothing is left to do',
-                'released: the volume is available']),
-            (code, [r['Result'] for r in rows]))
+        self.assert_results(
+            ExitCode.OK, ['skipped: nothing is left to do',
+                          'released: the volume is available'],
+            'release', '--plan', path, '--yes')
         code, rows = self.bdm('release', '--plan', path, '--yes')
         self.assertEqual((ExitCode.OK, {'skipped'}), (
             code, {r['Result'].partition(':')[0] for r in rows}))
@@ -205,8 +197,8 @@ class PlanTest(commandcase.CommandCase):
         path = self.plan()
         for result in ('released: the volume is in-use',
                        'skipped: nothing is left to do'):
-            code, (row,) = self.bdm('release', '--plan', path, '--yes')
-            self.assertEqual((ExitCode.OK, result), (code, row['Result']))
+            self.assert_results(ExitCode.OK, [result],
+                                'release', '--plan', path, '--yes')
 
     def test_nothing_to_release(self) -> None:
         self.break_volume()
