@@ -10,7 +10,9 @@ take minutes.  To look further, at random and with that many examples a test::
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import os
+from typing import Any
 
 import fixtures
 import hypothesis
@@ -41,6 +43,12 @@ class TestCase(testtools.TestCase):
         """A new directory, deleted after the test."""
         path: str = self.useFixture(fixtures.TempDir()).path
         return path
+
+
+def scenarios(rows: Iterable[Any], *fields: str
+              ) -> list[tuple[str, dict[str, Any]]]:
+    """For testscenarios: each row of a table is a name, and these fields."""
+    return [(name, dict(zip(fields, values))) for name, *values in rows]
 
 
 class NoSyncing(fixtures.Fixture):

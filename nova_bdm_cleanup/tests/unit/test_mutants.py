@@ -115,30 +115,29 @@ _FOUND = 'print("broken: the version"); raise SystemExit(1)'
 
 class HuntTest(base.TestCase):
 
-    scenarios = [(name, {
-        'by': by, 'mutant': mutant, 'is_good': is_good, 'said': said})
-        for name, by, mutant, is_good, said in (
-            ('found', [finder(
-                'import nova_bdm_cleanup\n'
-                'print("broken: the version")\n'
-                'raise SystemExit(nova_bdm_cleanup.MUTATED)')],
-             LESS_SAFE, True, 'somebody: the version'),
-            ('not by the first', [finder('pass'), finder(_FOUND)],
-             LESS_SAFE, True, 'somebody: the version'),
-            ('by nobody', [finder('pass')],
-             LESS_SAFE, False, 'nobody finds it'),
-            ('what goes wrong is no find', [finder('raise KeyError("bug")')],
-             LESS_SAFE, False,
-             "nobody finds it; somebody ended with exit code 1: KeyError: "
-             "'bug'"),
-            ('what hangs is no find',
-             [finder('import time; time.sleep(600)', limit=0.1)],
-             LESS_SAFE, False,
-             'nobody finds it; somebody took longer than 0.1 s'),
-            ('nothing is planted', [finder('pass')],
-             command.ORIGINAL, True, 'nobody finds it'),
-            ('nothing is planted, and found', [finder(_FOUND)],
-             command.ORIGINAL, False, 'somebody: the version'))]
+    scenarios = base.scenarios((
+        ('found', [finder(
+            'import nova_bdm_cleanup\n'
+            'print("broken: the version")\n'
+            'raise SystemExit(nova_bdm_cleanup.MUTATED)')],
+         LESS_SAFE, True, 'somebody: the version'),
+        ('not by the first', [finder('pass'), finder(_FOUND)],
+         LESS_SAFE, True, 'somebody: the version'),
+        ('by nobody', [finder('pass')],
+         LESS_SAFE, False, 'nobody finds it'),
+        ('what goes wrong is no find', [finder('raise KeyError("bug")')],
+         LESS_SAFE, False,
+         "nobody finds it; somebody ended with exit code 1: KeyError: "
+         "'bug'"),
+        ('what hangs is no find',
+         [finder('import time; time.sleep(600)', limit=0.1)],
+         LESS_SAFE, False,
+         'nobody finds it; somebody took longer than 0.1 s'),
+        ('nothing is planted', [finder('pass')],
+         command.ORIGINAL, True, 'nobody finds it'),
+        ('nothing is planted, and found', [finder(_FOUND)],
+         command.ORIGINAL, False, 'somebody: the version')),
+        'by', 'mutant', 'is_good', 'said')
 
     def test_it(self):
         result = command.hunt(self.mutant, sys.executable, self.by)

@@ -574,9 +574,7 @@ WITNESSES = (
 class WitnessTest(CleanerTestCase):
     """A Cinder that says that everything is gone has to prove itself."""
 
-    scenarios = [
-        (name, {'world': world, 'removed': removed, 'asked': asked})
-        for name, world, removed, asked in WITNESSES]
+    scenarios = base.scenarios(WITNESSES, 'world', 'removed', 'asked')
 
     def test_what_goes(self):
         world = copy.deepcopy(self.world)
@@ -662,9 +660,7 @@ ACTS = (
 class ActTest(CleanerTestCase):
     """What is done, and in which order."""
 
-    scenarios = [
-        (name, {'world': world, 'expected': expected, 'why': why})
-        for name, world, expected, why in ACTS]
+    scenarios = base.scenarios(ACTS, 'world', 'expected', 'why')
 
     def test_what_is_done(self):
         world = copy.deepcopy(self.world)
@@ -793,10 +789,8 @@ CHANGES = (
 class SecondLookTest(CleanerTestCase):
     """What changed while the guest went down is left alone."""
 
-    scenarios = [
-        (name, {'change': change, 'returned': returned, 'removed': removed,
-                'number': number, 'why': why})
-        for name, change, returned, removed, number, why in CHANGES]
+    scenarios = base.scenarios(
+        CHANGES, 'change', 'returned', 'removed', 'number', 'why')
 
     def test_second_look(self):
         world = world_of([disk(4), disk(5), disk(8)],

@@ -364,9 +364,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
 class RefusalsTest(base.TestCase):
     """Each row that forbids."""
 
-    scenarios = [
-        (name, {'attachments': attachments, 'world': world, 'words': words})
-        for name, attachments, world, words in REFUSALS]
+    scenarios = base.scenarios(REFUSALS, 'attachments', 'world', 'words')
 
     def test_refused(self) -> None:
         step = release_rules.decide(facts(self.attachments, **self.world))[0]
@@ -378,10 +376,8 @@ class RefusalsTest(base.TestCase):
 class CallsTest(base.TestCase):
     """Each row that makes a call."""
 
-    scenarios = [
-        (name, {'attachments': attachments, 'world': world, 'call': call,
-                'expected': expected})
-        for name, attachments, world, call, expected in CALLS]
+    scenarios = base.scenarios(
+        CALLS, 'attachments', 'world', 'call', 'expected')
 
     def test_called(self) -> None:
         step = release_rules.decide(facts(self.attachments, **self.world))[0]

@@ -527,9 +527,8 @@ class NoAnswerTest(CinderTestCase):
     """No answer is not "gone", at any request of a look."""
 
     scenarios = testscenarios.multiply_scenarios(
-        [(name, {'path': path}) for name, path in REQUESTS],
-        [(name, {'trouble': trouble, 'error': error})
-         for name, trouble, error in ANSWERS])
+        base.scenarios(REQUESTS, 'path'),
+        base.scenarios(ANSWERS, 'trouble', 'error'))
 
     def test_answer(self):
         bdms = self.healthy(2) + [make.bdm(

@@ -10,7 +10,7 @@ import testscenarios
 
 from nova_bdm_cleanup.fleet.reboot import Rebooter, RebootPlan
 from nova_bdm_cleanup.terminal import ExitCode
-from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit import base, loopback
 from nova_bdm_cleanup.tests.unit.osc import commandcase
 
 load_tests = testscenarios.load_tests_apply_scenarios
@@ -285,8 +285,7 @@ MEANWHILE: tuple[tuple[str, Callable[[Any], object], str], ...] = (
 
 class MeanwhileTest(CleanCase):
 
-    scenarios = [(name, {'change': change, 'words': words})
-                 for name, change, words in MEANWHILE]
+    scenarios = base.scenarios(MEANWHILE, 'change', 'words')
 
     def test_skipped(self) -> None:
         self.break_volume()

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 import testscenarios
 
 from nova_bdm_cleanup.plugin import devices, sessions
+from nova_bdm_cleanup.tests.unit import base
 from nova_bdm_cleanup.tests.unit.plugin import test_devices
 
 load_tests = testscenarios.load_tests_apply_scenarios
@@ -56,8 +57,7 @@ class TargetsTest(SessionsTestCase):
     _TWO = {'target_portals': [PORTAL, SECOND],
             'target_iqns': [IQN, IQN + '2'], 'target_luns': [5, 6]}
 
-    scenarios = [(name, {'there': there, 'data': data, 'expected': expected})
-                 for name, there, data, expected in (
+    scenarios = base.scenarios((
         ('no session', {}, {}, None),
         ('no session of it', {1: (OTHER,)}, {}, None),
         ('none of its paths', {1: (OTHER,)}, _TWO, None),
@@ -78,7 +78,7 @@ class TargetsTest(SessionsTestCase):
         ('ipv6', {1: (IQN, '[2001:db8::1]:3260')}, {},
          [('[2001:db8::1]:3260', IQN, 5)]),
         ('a session that does not tell its portal', {1: (IQN, None)}, {},
-         [(PORTAL, IQN, 5)]))]
+         [(PORTAL, IQN, 5)])), 'there', 'data', 'expected')
 
     def test_targets(self):
         for number, session in self.there.items():

@@ -143,9 +143,7 @@ STALE_ROWS = (
 class AttachmentsTest(base.TestCase):
     """Each row of the second table: an attachment that no mapping carries."""
 
-    scenarios = [
-        (name, {'seen': seen, 'expected': expected})
-        for name, seen, expected in STALE_ROWS]
+    scenarios = base.scenarios(STALE_ROWS, 'seen', 'expected')
 
     def test_row(self):
         found = [f for f in decide(self.seen).findings if not f.bdm]
@@ -228,8 +226,7 @@ LOOKS = (
 class ForeignTest(base.TestCase):
     """Several attachments, and what another project wrote."""
 
-    scenarios = [(name, {'seen': seen, 'expected': expected})
-                 for name, seen, expected in LOOKS]
+    scenarios = base.scenarios(LOOKS, 'seen', 'expected')
 
     def test_row(self):
         self.assertEqual(self.expected, make.told(decide(self.seen)))

@@ -90,8 +90,7 @@ DIFFERENCES = (
 class DifferenceTest(base.TestCase):
     """What differs in the second look is left, and nothing else."""
 
-    scenarios = [(name, {'first': first, 'changes': changes})
-                 for name, first, changes in DIFFERENCES]
+    scenarios = base.scenarios(DIFFERENCES, 'first', 'changes')
 
     def test_second_look(self):
         first = decide(self.first)

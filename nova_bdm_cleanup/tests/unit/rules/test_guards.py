@@ -90,15 +90,13 @@ MARKED = (
 )
 
 
-def _scenarios(rows):
-    return [(name, {'seen': look, 'policy': policy, 'expected': expected})
-            for name, look, policy, expected in rows]
+FIELDS = ('seen', 'policy', 'expected')
 
 
 class GuardTest(base.TestCase):
     """What the operator and the owner allow."""
 
-    scenarios = _scenarios(LOOKS)
+    scenarios = base.scenarios(LOOKS, *FIELDS)
 
     def test_row(self):
         plan = decide(self.seen, **self.policy)
@@ -111,13 +109,13 @@ class GuardTest(base.TestCase):
 class OptOutTest(GuardTest):
     """The mark of the server, and that of the volume."""
 
-    scenarios = _scenarios(MARKED)
+    scenarios = base.scenarios(MARKED, *FIELDS)
 
 
 class WitnessTest(GuardTest):
     """Nothing is missing in a Cinder that may be the wrong one."""
 
-    scenarios = _scenarios((
+    scenarios = base.scenarios((
         ('a known witness', missing(2, witness=WitnessAnswer.KNOWN), {},
          '- -'),
         ('where none exists a single one is believed',
@@ -135,7 +133,7 @@ class WitnessTest(GuardTest):
          'cinder-suspect'),
         *(('nothing missing needs no witness, %s' % answer, make.snapshot(
             [make.bdm()], [make.volume(status='available')],
-            witness=answer), {}, '-') for answer in WitnessAnswer)))
+            witness=answer), {}, '-') for answer in WitnessAnswer)), *FIELDS)
 
 
 def stale(count, **values):

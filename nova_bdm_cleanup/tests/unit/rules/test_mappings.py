@@ -176,8 +176,7 @@ ROWS = (
 class MappingsTest(base.TestCase):
     """Each row of the first table."""
 
-    scenarios = [(name, {'seen': look, 'expected': expected})
-                 for name, look, expected in ROWS]
+    scenarios = base.scenarios(ROWS, 'seen', 'expected')
 
     def test_row(self):
         [finding] = [f for f in decide(self.seen).findings if f.bdm]
@@ -475,11 +474,10 @@ SWAPS = (
 class LookTest(base.TestCase):
     """What the tables say of whole looks."""
 
+    policy: dict[str, Any] = {}
     scenarios = [
-        (name, {'seen': look, 'policy': policy, 'expected': expected})
-        for name, look, policy, expected in (
-            *TIMES, *((name, look, {}, found)
-                      for name, look, found in (*LOOKS, *SWAPS)))]
+        *base.scenarios(TIMES, 'seen', 'policy', 'expected'),
+        *base.scenarios((*LOOKS, *SWAPS), 'seen', 'expected')]
 
     def test_row(self):
         self.assertEqual(self.expected, make.told(

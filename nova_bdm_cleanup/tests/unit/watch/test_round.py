@@ -286,8 +286,7 @@ class HealthyTest(RoundTestCase):
 class FindingTest(RoundTestCase):
     """What is told, how loudly, and that it is told once."""
 
-    scenarios = [(name, {'change': change, 'expected': expected})
-                 for name, change, expected in (
+    scenarios = base.scenarios((
         ('missing', lambda node: node.lose_volume('1-0'),
          ('WARNING', 'volume-missing')),
         ('available', lambda node: node.set('1-0', status='available'),
@@ -304,7 +303,7 @@ class FindingTest(RoundTestCase):
          ('WARNING', 'stuck')),
         ('kept', lambda node: (node.about(keep=True),
                                node.lose_volume('1-0')),
-         ('INFO', 'opted-out')))]
+         ('INFO', 'opted-out'))), 'change', 'expected')
 
     def test_life_cycle(self):
         uuid = self.node.server(1)
