@@ -118,11 +118,9 @@ class Inspector:
                 # The API does not say who locked it.
                 locked_by_admin=server.locked),
             bdms=bdms, volumes=volumes, attachments=attachments,
-            sees_all=cinder.sees_all)
-        witness = facts.WitnessAnswer.KNOWN
+            witness=facts.WitnessAnswer.KNOWN, sees_all=cinder.sees_all)
         if rules.needs_witness(snapshot):
-            witness = self.witness
-        snapshot = dataclasses.replace(snapshot, witness=witness)
+            snapshot = dataclasses.replace(snapshot, witness=self.witness)
         policy, now = self._cloud.policy, self._cloud.now()
         plan = rules.decide(snapshot, policy, now)
         if plan.due and rules.needs_swaps(snapshot):
