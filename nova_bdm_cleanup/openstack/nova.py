@@ -8,7 +8,7 @@ rules keep rather than remove.
 
 from __future__ import annotations
 
-import collections
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import re
@@ -179,34 +179,28 @@ class Nova:
 
     def disks(self, server: ComputeServer) -> tuple[Disk, ...] | None:
         """The volumes of a server; None when the server is gone."""
-        shown = self._mappings(server.id)
-        if shown is None:
+        try:
+            shown = self._mappings(server.id)
+            # Recent releases leave a mapping without an attachment id out of
+            # this list, while the server itself names its volume: once for
+            # each.
+            if Counter(server.volumes) - Counter(d.volume_id for d in shown):
+                every = self._mappings(server.id, _LISTS_ALL)
+                shown += (Counter(map(_without_ids, every)) - Counter(
+                    map(_without_ids, shown))).elements()
+        except errors.NotFound:
             return None
-        # Recent releases leave a mapping without an attachment id out of
-        # this list, while the server itself names its volume: once for each.
-        if (collections.Counter(server.volumes)
-                - collections.Counter(d.volume_id for d in shown)):
-            every = self._mappings(server.id, _LISTS_ALL)
-            if every is None:
-                return None
-            shown += (collections.Counter(map(_without_ids, every))
-                      - collections.Counter(map(_without_ids, shown))
-                      ).elements()
         # It may have changed between the questions.
         known = {d.volume_id for d in shown}
         shown += [Disk(v) for v in dict.fromkeys(server.volumes)
                   if v not in known]
         return tuple(shown)
 
-    def _mappings(self, server_id: str, microversion: str | None = None
-                  ) -> list[Disk] | None:
-        """What the list has; None when the server is gone."""
-        try:
-            body = self._api.get('/servers/%s/os-volume_attachments'
-                                 % quoted(server_id),
-                                 microversion=microversion)
-        except errors.NotFound:
-            return None
+    def _mappings(self, server_id: str,
+                  microversion: str | None = None) -> list[Disk]:
+        """What the list has."""
+        body = self._api.get('/servers/%s/os-volume_attachments'
+                             % quoted(server_id), microversion=microversion)
         return [Disk(
             volume_id=answers.identifier(r, 'volumeId'),
             bdm_uuid=answers.optional_text(r, 'bdm_uuid'),
@@ -294,7 +288,7 @@ def mappings_of(server: ComputeServer,
 
 def _names(disks: Iterable[Disk]) -> Iterator[str]:
     """What the mappings are known by; not of all the API tells the id."""
-    count: collections.Counter[str] = collections.Counter()
+    count: Counter[str] = Counter()
     for disk in disks:
         name = disk.bdm_uuid or 'volume ' + disk.volume_id
         count[name] += 1
