@@ -274,7 +274,7 @@ class ComputeHost:
         handler.setFormatter(formatters.ContextFormatter(
             project='nova', datefmt=CONF.log_date_format))
         std_logging.getLogger().addHandler(handler)
-        connection = self.libvirt.connect()
+        connection = guests.Connection(self.libvirt)
         driver = self._manager.driver
         driver._host.get_connection = lambda: connection
         # Made when first used, with or without multipath.

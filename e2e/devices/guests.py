@@ -34,7 +34,7 @@ def mark(server: str) -> str:
 
 
 class Libvirt:
-    """The fake libvirt of one process, and what it has to remember.
+    """What the fake libvirt of a nova-compute has to remember.
 
     :param directory: where domains and secrets are kept
     """
@@ -43,40 +43,29 @@ class Libvirt:
         self._directory = directory
         directory.mkdir(exist_ok=True)
 
-    def connect(self) -> Any:
-        """A connection that knows what former processes have defined."""
-        connection = fakes.libvirt.Connection('qemu:///system')
-        for path in sorted(self._directory.glob('*.domain')):
-            domain = connection.defineXML(path.read_text())
-            if self.is_running(domain.UUIDString()):
-                domain._state = fakes.libvirt.VIR_DOMAIN_RUNNING
-                connection._mark_running(domain)
-        for path in sorted(self._directory.glob('*.secret')):
-            kept = json.loads(path.read_text())
-            secret = connection.secretDefineXML(kept['xml'])
-            secret.setValue(kept['value'].encode())
-        self._remember(connection)
-        return connection
-
     def is_running(self, server: str) -> bool:
         """Whether the guest of a server lives."""
         try:
-            pid = int(self._path(server, 'pid').read_text())
+            pid = int(self.path(server, 'pid').read_text())
             os.kill(pid, 0)
         except (OSError, ValueError):
             return False
         return 'Z' not in _state(pid)
 
+    def kept(self, kind: str) -> list[pathlib.Path]:
+        """The files of all domains, or of all secrets."""
+        return sorted(self._directory.glob(f'*.{kind}'))
+
     def secrets(self) -> list[str]:
         """The volumes that libvirt holds a secret of."""
-        return sorted(path.stem for path in self._directory.glob('*.secret'))
+        return [path.stem for path in self.kept('secret')]
 
     def disks(self, server: str) -> list[str]:
         """The block devices of a server's domain."""
-        path = self._path(server, 'domain')
+        path = self.path(server, 'domain')
         return _sources(path.read_text()) if path.exists() else []
 
-    def start(self, server: str, xml: str) -> None:
+    def start(self, server: str) -> None:
         """Start the guest of a server."""
         child = os.fork()
         if child:
@@ -86,9 +75,9 @@ class Libvirt:
             os.setsid()
             child = os.fork()
             if child:
-                self._path(server, 'pid').write_text(str(child))
+                self.path(server, 'pid').write_text(str(child))
             else:
-                _guest(_sources(xml), mark(server).encode())
+                _guest(self.disks(server), mark(server).encode())
         finally:
             os._exit(0)
 
@@ -98,7 +87,7 @@ class Libvirt:
         :returns: whether it has; a process that waits for its disk cannot be
             killed
         """
-        path = self._path(server, 'pid')
+        path = self.path(server, 'pid')
         if path.exists():
             pid = int(path.read_text())
             try:
@@ -113,73 +102,74 @@ class Libvirt:
             path.unlink()
         return True
 
-    def _path(self, name: str, kind: str) -> pathlib.Path:
+    def path(self, name: str, kind: str) -> pathlib.Path:
         return self._directory / f'{name}.{kind}'
 
-    def _remember(self, connection: Any) -> None:
-        """Keep in files what the connection is told from now on."""
-        define, undefine = connection.defineXML, connection._undefine
-        running = connection._mark_running
-        stopped = connection._mark_not_running
-        add, remove = connection._add_secret, connection._remove_secret
-        define_secret_xml = connection.secretDefineXML
 
-        def define_xml(xml: str) -> Any:
-            domain = define(xml)
-            self._path(domain.UUIDString(), 'domain').write_text(xml)
-            domain._xml = xml
-            return domain
+class Connection(fakes.libvirt.Connection):  # type: ignore[name-defined]
+    """The fake libvirt of one process: it knows what former processes have
+    defined, and keeps what it is told.
+    """
 
-        def undefine_(domain: Any) -> None:
-            undefine(domain)
-            self._path(domain.UUIDString(), 'domain').unlink(missing_ok=True)
-
-        def mark_running(domain: Any) -> None:
-            server = domain.UUIDString()
-            if not self.is_running(server):
-                self.start(server, self._path(server, 'domain').read_text())
-            running(domain)
-
-        def mark_not_running(domain: Any) -> None:
-            if not self.stop(domain.UUIDString()):
+    def __init__(self, kept: Libvirt) -> None:
+        super().__init__('qemu:///system')
+        self._kept = kept
+        for path in kept.kept('domain'):
+            domain = self.defineXML(path.read_text())
+            if kept.is_running(path.stem):
                 domain._state = fakes.libvirt.VIR_DOMAIN_RUNNING
-                raise fakes.libvirt.make_libvirtError(
-                    fakes.libvirt.libvirtError, 'Failed to terminate process '
-                    'with SIGKILL: Device or resource busy',
-                    error_code=fakes.libvirt.VIR_ERR_SYSTEM_ERROR,
-                    int1=errno.EBUSY)
-            stopped(domain)
+                super()._mark_running(domain)
+        for path in kept.kept('secret'):
+            secret = json.loads(path.read_text())
+            self.secretDefineXML(secret['xml']).setValue(
+                secret['value'].encode())
 
-        def define_secret(xml: str) -> Any:
-            # libvirt makes one up; the fake one wants to be told.
-            if '<uuid>' not in xml:
-                xml = xml.replace('</secret>', f'<uuid>{uuid.uuid4()}</uuid>'
-                                  '</secret>')
-            return define_secret_xml(xml)
+    def defineXML(self, xml: str) -> Any:
+        domain = super().defineXML(xml)
+        self._kept.path(domain.UUIDString(), 'domain').write_text(xml)
+        return domain
 
-        def add_secret(secret: Any) -> None:
-            add(secret)
-            set_value = secret.setValue
+    def _undefine(self, domain: Any) -> None:
+        super()._undefine(domain)
+        self._kept.path(domain.UUIDString(), 'domain').unlink(missing_ok=True)
 
-            def keep(value: Any, flags: int = 0) -> Any:
-                text = value.decode() if isinstance(value, bytes) else value
-                self._path(secret.usageID(), 'secret').write_text(json.dumps(
-                    {'xml': secret._xml, 'value': text}))
-                return set_value(value, flags)
+    def _mark_running(self, domain: Any) -> None:
+        if not self._kept.is_running(domain.UUIDString()):
+            self._kept.start(domain.UUIDString())
+        super()._mark_running(domain)
 
-            secret.setValue = keep
+    def _mark_not_running(self, domain: Any) -> None:
+        if not self._kept.stop(domain.UUIDString()):
+            domain._state = fakes.libvirt.VIR_DOMAIN_RUNNING
+            raise fakes.libvirt.make_libvirtError(
+                fakes.libvirt.libvirtError, 'Failed to terminate process '
+                'with SIGKILL: Device or resource busy',
+                error_code=fakes.libvirt.VIR_ERR_SYSTEM_ERROR,
+                int1=errno.EBUSY)
+        super()._mark_not_running(domain)
 
-        def remove_secret(secret: Any) -> None:
-            remove(secret)
-            self._path(secret.usageID(), 'secret').unlink(missing_ok=True)
+    def secretDefineXML(self, xml: str) -> Any:
+        # libvirt makes one up; the fake one wants to be told.
+        if '<uuid>' not in xml:
+            xml = xml.replace('</secret>', f'<uuid>{uuid.uuid4()}</uuid>'
+                              '</secret>')
+        return super().secretDefineXML(xml)
 
-        connection.defineXML = define_xml
-        connection._undefine = undefine_
-        connection._mark_running = mark_running
-        connection._mark_not_running = mark_not_running
-        connection.secretDefineXML = define_secret
-        connection._add_secret = add_secret
-        connection._remove_secret = remove_secret
+    def _add_secret(self, secret: Any) -> None:
+        super()._add_secret(secret)
+        set_value = secret.setValue
+
+        def keep(value: Any, flags: int = 0) -> Any:
+            text = value.decode() if isinstance(value, bytes) else value
+            self._kept.path(secret.usageID(), 'secret').write_text(json.dumps(
+                {'xml': secret._xml, 'value': text}))
+            return set_value(value, flags)
+
+        secret.setValue = keep
+
+    def _remove_secret(self, secret: Any) -> None:
+        super()._remove_secret(secret)
+        self._kept.path(secret.usageID(), 'secret').unlink(missing_ok=True)
 
 
 def _sources(xml: str) -> list[str]:
