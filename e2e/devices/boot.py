@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import dataclasses
 import pathlib
 import shlex
 import shutil
@@ -25,21 +24,9 @@ class Broken(Exception):
     """The machine did not come up, or went down too early."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    """How a machine ended.
-
-    :ivar status: the exit status of its command
-    :ivar memory: what it took of this host at most, in MiB
-    """
-
-    status: int
-    memory: int
-
-
 def run(machine: prepare.Machine, python: pathlib.Path, name: str,
         arguments: Sequence[str], timeout: float, results: pathlib.Path,
-        say: Callable[[str], None]) -> Ended:
+        say: Callable[[str], None]) -> int:
     """Run a command in a machine.
 
     :param machine: its parts
@@ -49,6 +36,7 @@ def run(machine: prepare.Machine, python: pathlib.Path, name: str,
     :param timeout: after so many seconds the machine is switched off
     :param results: where what it leaves behind is copied to
     :param say: is told each line that the command prints
+    :returns: the exit status of the command
     :raises Broken: it ended without a status
     """
     with tempfile.TemporaryDirectory(dir=machine.directory) as directory:
@@ -68,11 +56,9 @@ def run(machine: prepare.Machine, python: pathlib.Path, name: str,
             stdout=subprocess.PIPE, text=True, errors='replace')
         late = threading.Timer(timeout, process.kill)
         late.start()
-        memory = 0
         try:
             assert process.stdout is not None
             for line in process.stdout:
-                memory = _memory(process.pid) or memory
                 say(line.rstrip())
             process.wait()
         finally:
@@ -81,20 +67,10 @@ def run(machine: prepare.Machine, python: pathlib.Path, name: str,
             process.wait()
             shutil.copytree(share / 'results', results, dirs_exist_ok=True)
         try:
-            return Ended(int((share / 'status').read_text()), memory)
+            return int((share / 'status').read_text())
         except (OSError, ValueError):
             raise Broken('the machine ended early, or was switched off after '
                          f'{timeout:.0f} s; see {console}') from None
-
-
-def _memory(pid: int) -> int:
-    """The most that a process has had in memory, in MiB."""
-    try:
-        text = pathlib.Path(f'/proc/{pid}/status').read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) >> 10 for line in text.splitlines()
-                 if line.startswith('VmHWM:')), 0)
 
 
 def _command(machine: prepare.Machine, share: pathlib.Path,

@@ -54,7 +54,7 @@ def main() -> int:
     _say(f'Nova and os-brick are loaded after {time.monotonic() - began:.0f} '
          f's more; {len(wanted)} cases')
     failed = _run(wanted, manager, by, not args.without_disconnect)
-    _say(f'{_uptime():.0f} s in all, {_memory():.0f} MiB of memory used')
+    _say(f'{_uptime():.0f} s in all')
     return failed
 
 
@@ -186,14 +186,6 @@ def _say(text: str) -> None:
 
 def _uptime() -> float:
     return float(pathlib.Path('/proc/uptime').read_text().split()[0])
-
-
-def _memory() -> float:
-    """What is used of the machine's memory, its volumes included, in MiB."""
-    text = pathlib.Path('/proc/meminfo').read_text()
-    found = {line.split(':')[0]: int(line.split()[1])
-             for line in text.splitlines()}
-    return (found['MemTotal'] - found['MemAvailable']) / 1024
 
 
 if __name__ == '__main__':
