@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
-
+from e2e import processes
 from e2e.devices import kernel, storage
 
 
@@ -20,13 +18,11 @@ class Bystander:
         self._volume = storage.Volume('z', megabytes=4)
         self._target = storage.Target('bystander', len(storage.ADDRESSES))
         self._target.map(1, self._volume)
-        node = ['iscsiadm', '-m', 'node', '-T', self._target.address,
-                '-p', self._target.portals[0]]
-        for command in ([*node, '-o', 'new'], [*node, '--login']):
-            subprocess.run(command, check=True, capture_output=True)
-        deadline = time.monotonic() + 30
-        while not self._connected().disks and time.monotonic() < deadline:
-            time.sleep(0.1)
+        node = ('iscsiadm', '-m', 'node', '-T', self._target.address,
+                '-p', self._target.portals[0])
+        kernel.run(*node, '-o', 'new')
+        kernel.run(*node, '--login')
+        processes.wait_until(lambda: self._connected().disks, 'bystander', 30)
         self._before = self._connected()
         problems = self.problems()
         assert not problems, problems

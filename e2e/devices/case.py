@@ -10,7 +10,6 @@ import faulthandler
 import os
 import pathlib
 import signal
-import subprocess
 import time
 import traceback
 from typing import Any
@@ -21,6 +20,7 @@ from nova.compute import manager as nova_manager
 from nova.db.main import api as db
 from os_brick.initiator.connectors import iscsi, nvmeof
 
+from e2e import processes
 from e2e.devices import compute_host, kernel, records, steps, storage, volumes
 
 
@@ -160,10 +160,8 @@ class Case:
     def discover(self) -> None:
         """Look which targets there are, as an operator may."""
         with records.changing():
-            subprocess.run(
-                ['iscsiadm', '-m', 'discovery', '-t', 'sendtargets', '-p',
-                 f'{storage.ADDRESSES[0]}:3260'], check=True,
-                capture_output=True)
+            kernel.run('iscsiadm', '-m', 'discovery', '-t', 'sendtargets',
+                       '-p', f'{storage.ADDRESSES[0]}:3260')
 
     def lose_power(self) -> None:
         """What the host had in memory is gone; open-iscsi's records are not.
@@ -176,9 +174,9 @@ class Case:
             _remove_maps(volume)
         iqns = [target.address for target in self._targets]
         for iqn in iqns:
-            _quietly('iscsiadm', '-m', 'node', '-T', iqn, '-u')
-        self.expect(self.wait(lambda: not any(map(kernel.sessions, iqns))),
-                    'a session outlives the loss of power')
+            kernel.run('iscsiadm', '-m', 'node', '-T', iqn, '-u', check=False)
+        processes.wait_until(lambda: not any(map(kernel.sessions, iqns)),
+                             'the end of all sessions', 20)
 
     # -- behind Nova's back ------------------------------------------------
 
@@ -341,16 +339,6 @@ class Case:
                 for line in self.result.logged),
             f'no line of the plugin has all of {words}')
 
-    def wait(self, condition: Callable[[], object],
-             seconds: float = 20) -> bool:
-        """Wait for something that the kernel does in its own time."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.1)
-        return True
-
     def _tail(self) -> str:
         return '\n'.join(self.host.log()[-30:])
 
@@ -388,21 +376,18 @@ def events(logged: list[str]) -> str:
 
 def _log_out(target: storage.Target | storage.Subsystem) -> None:
     if isinstance(target, storage.Subsystem):
-        _quietly('nvme', 'disconnect', '-n', target.address)
+        kernel.run('nvme', 'disconnect', '-n', target.address, check=False)
         return
     node = ('iscsiadm', '-m', 'node', '-T', target.address)
-    _quietly(*node, '-u')
+    kernel.run(*node, '-u', check=False)
     with records.changing():
-        _quietly(*node, '-o', 'delete')
+        kernel.run(*node, '-o', 'delete', check=False)
 
 
 def _remove_maps(volume: storage.Volume) -> None:
     for name in reversed(kernel.connected(volume.id, '').maps):
-        _quietly('dmsetup', 'remove', '--retry', f'/dev/{name}')
-
-
-def _quietly(*command: str) -> None:
-    subprocess.run(command, capture_output=True, timeout=60)
+        kernel.run('dmsetup', 'remove', '--retry', f'/dev/{name}',
+                   check=False)
 
 
 def _leave_connected() -> None:

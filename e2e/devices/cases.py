@@ -15,11 +15,13 @@ import re
 import shlex
 import subprocess
 import time
+from typing import Any
 import uuid
 
 from nova import objects
 from nova.compute import task_states
 
+from e2e import processes
 from e2e.devices import compute_host, guests, kernel, storage
 from e2e.devices.case import Case, Disk
 
@@ -28,7 +30,6 @@ Run = Callable[[Case], None]
 #: The only key of Nova's key manager for tests, and what it is.
 _KEY_ID = '00000000-0000-0000-0000-000000000000'
 _KEY = '0123456789abcdef' * 4
-_SHARED = 'its own guest, and nobody else, writes to the neighbour'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +44,10 @@ class Described:
     """
 
     run: Run
-    multipath: bool
-    disconnects: bool
-    alone: bool
-    weight: int
+    multipath: bool = False
+    disconnects: bool = True
+    alone: bool = False
+    weight: int = 30
 
     @property
     def name(self) -> str:
@@ -60,10 +61,9 @@ class Described:
 CASES: list[Described] = []
 
 
-def _case(multipath: bool = False, disconnects: bool = True,
-          alone: bool = False, weight: int = 30) -> Callable[[Run], Run]:
+def _case(**more: Any) -> Callable[[Run], Run]:
     def register(run: Run) -> Run:
-        CASES.append(Described(run, multipath, disconnects, alone, weight))
+        CASES.append(Described(run, **more))
         return run
     return register
 
@@ -123,9 +123,9 @@ def _cve(case: Case, cleanup: str) -> tuple[dict[str, bool], Disk, str]:
 def _reaches(device: str, other: Disk) -> bool:
     """Whether a write to a device reaches the other volume."""
     offset = 1 << 20
-    subprocess.run(['dd', 'if=/dev/zero', f'of={device}', 'bs=4096',
-                    'count=1', f'seek={offset // 4096}', 'oflag=direct',
-                    'conv=notrunc,nocreat'], capture_output=True)
+    kernel.run('dd', 'if=/dev/zero', f'of={device}', 'bs=4096', 'count=1',
+               f'seek={offset // 4096}', 'oflag=direct',
+               'conv=notrunc,nocreat', check=False)
     return not other.volume.read(offset).startswith('B')
 
 
@@ -207,8 +207,8 @@ def _give_up(case: Case, disk: Disk) -> None:
     the last one was lost.
     """
     kernel.wait_no_longer(disk.connected().maps)
-    case.expect(case.wait(lambda: 'queues' not in str(disk.connected())),
-                'multipathd goes on waiting')
+    processes.wait_until(lambda: 'queues' not in str(disk.connected()),
+                         'the end of waiting', 20)
 
 
 @_case(multipath=True, weight=50)
@@ -244,13 +244,13 @@ def held_open(case: Case) -> None:
         commands = re.findall(r'`([^`]+)`', ' '.join(case.result.logged))
         case.expect(len(commands) == 2, f'the log names {commands}')
         release, remove = map(shlex.split, commands)
-        subprocess.run(release, check=True, capture_output=True)
+        kernel.run(*release)
     finally:
         # It could not even be killed while its data waits for a path.
         kernel.fail_queued(disk.connected().maps)
         holder.kill()
         holder.wait(60)
-    subprocess.run(remove, check=True, capture_output=True)
+    kernel.run(*remove)
     case.expect(not disk.connected().maps, f'the commands {commands} leave '
                 f'{disk.connected()}')
     case.reboot_next(disk.server)
@@ -317,7 +317,7 @@ def nvme_tcp_dead(case: Case) -> None:
     case.lose_attachment(disk)
     _expect_stuck(case, disk)
     case.fact('its ctrl_loss_tmo', kernel.give_up(disk.target.address))
-    case.wait(lambda: not disk.connected())
+    processes.wait_until(lambda: not disk.connected(), 'its end', 20)
     _clean(case, disk)
 
 
@@ -362,22 +362,41 @@ def luks_by_qemu(case: Case) -> None:
 # -- neighbours ------------------------------------------------------------
 
 
-def _expect_untouched(case: Case, neighbour: Disk, device: str,
-                      writes: bool = True) -> None:
-    """Check that a neighbour goes on as if nothing had happened.
+@dataclasses.dataclass
+class _Neighbour:
+    """A server of another project with a disk that its guest writes to."""
 
-    :param writes: whether it has a guest, which writes to it
-    """
-    found = neighbour.connected()
-    case.fact('neighbour', found)
-    case.expect(device in ('/dev/' + name for name in
-                           (*found.disks, *found.maps)),
-                f'the neighbour no longer has {device}')
-    case.expect(neighbour.volume.is_untouched(
-        (guests.OFFSET, guests.mark(neighbour.server)) if writes else None),
-        f'the volume of the neighbour was changed: {_SHARED}')
-    case.expect(storage.read_device(device).startswith(
-        neighbour.volume.letter), 'the neighbour reads something else')
+    disk: Disk
+    device: str = ''
+
+    def start(self, case: Case) -> None:
+        """Have it run, for the first time or once more."""
+        if self.device:
+            case.reboot(self.disk.server, 'none', quietly=True)
+        else:
+            case.server(self.disk, project='other')
+        self.device = self.disk.device()
+
+    def expect_writing(self, case: Case) -> None:
+        """Check that what it writes still arrives, and nothing else does."""
+        volume, mark = self.disk.volume, guests.mark(self.disk.server)
+        with open(volume.path, 'r+b') as file:
+            file.seek(guests.OFFSET)
+            file.write(volume.letter.encode() * storage.BLOCK)
+        # Who reads a multipath device without a path may wait for ever.
+        processes.wait_until(
+            lambda: volume.read(guests.OFFSET) == mark,
+            f'the guest of {volume.letter}, which writes to it', 20)
+        case.expect_running(self.disk.server, 1)
+        found = self.disk.connected()
+        case.fact('neighbour', found)
+        case.expect(self.device in ('/dev/' + name for name in
+                                    (*found.disks, *found.maps)),
+                    f'the neighbour no longer has {self.device}')
+        case.expect(volume.is_untouched((guests.OFFSET, mark)),
+                    'not the guest of the neighbour alone has written to it')
+        case.expect(storage.read_device(self.device).startswith(
+            volume.letter), 'the neighbour reads something else')
 
 
 @_case()
@@ -385,10 +404,10 @@ def shared_target(case: Case) -> None:
     """iSCSI, one target for all; a neighbour has its other LUN."""
     target = case.target()
     disk = case.disk('a', target=target)
-    neighbour = case.disk('n', target=target, lun=2, project='other')
+    neighbour = _Neighbour(
+        case.disk('n', target=target, lun=2, project='other'))
     case.server(disk)
-    case.server(neighbour, project='other')
-    device = neighbour.device()
+    neighbour.start(case)
     case.lose_attachment(disk)
     case.reboot_and_look(disk)
     after = disk.connected()
@@ -397,8 +416,7 @@ def shared_target(case: Case) -> None:
     case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
     case.expect_running(disk.server, 0)
     case.expect_idle(disk.server)
-    case.expect_running(neighbour.server, 1)
-    _expect_untouched(case, neighbour, device)
+    neighbour.expect_writing(case)
 
 
 def _let_go(case: Case, disk: Disk) -> None:
@@ -408,14 +426,16 @@ def _let_go(case: Case, disk: Disk) -> None:
     empty.
     """
     case.host.libvirt.stop(disk.server)
-    subprocess.run(['udevadm', 'settle'], check=True)
+    kernel.run('udevadm', 'settle')
     case.lose_attachment(disk)
 
 
-def _reused(case: Case) -> tuple[Disk, Disk]:
+def _reused(case: Case) -> tuple[Disk, Disk, str]:
     """The address of a lost disk is another volume's by now, here.
 
     The host knows the newcomer by the old device, which is the kernel's way.
+
+    :returns: the lost disk, the newcomer, the device
     """
     disk = case.running()
     _let_go(case, disk)
@@ -423,10 +443,8 @@ def _reused(case: Case) -> tuple[Disk, Disk]:
     # As an attach does, and a live migration before it; not as a reboot, which
     # would disconnect the address first.
     case.connect(newcomer)
-    text = storage.read_device(disk.device())
-    case.expect(text.startswith('n'),
-                f'of the newcomer is read {text!r} beforehand')
-    return disk, newcomer
+    _expect_newcomer(case, newcomer, disk.device())
+    return disk, newcomer, disk.device()
 
 
 def _expect_newcomer(case: Case, newcomer: Disk, device: str) -> None:
@@ -458,8 +476,7 @@ def _reboot_beside(case: Case, disk: Disk, newcomer: Disk, device: str,
 @_case(disconnects=False)
 def newcomer_is_attached(case: Case) -> None:
     """The address is a newcomer's whose attach is complete."""
-    disk, newcomer = _reused(case)
-    device = disk.device()
+    disk, newcomer, device = _reused(case)
     case.host.server(newcomer.attached, project='other')
     case.reboot_and_look(disk)
     _expect_newcomer(case, newcomer, device)
@@ -473,8 +490,7 @@ def newcomer_attaches(case: Case) -> None:
     """The address is a newcomer's whose attach is under way: Nova's row has
     no connection information yet.
     """
-    disk, newcomer = _reused(case)
-    device = disk.device()
+    disk, newcomer, device = _reused(case)
     newcomer.attached.status = 'attaching'
     case.host.server(newcomer.attached, project='other')
     row, = case.host.mappings(newcomer.volume)
@@ -494,8 +510,7 @@ def newcomer_migrates_in(case: Case) -> None:
     """The address is that of a server that arrives by live migration: its
     devices are here, it is not.
     """
-    disk, newcomer = _reused(case)
-    device = disk.device()
+    disk, newcomer, device = _reused(case)
     arriving = case.host.server(newcomer.attached, project='other',
                                 host='compute2')
     instance = case.host.instance(arriving)
@@ -540,40 +555,10 @@ def invented_connector(case: Case) -> None:
     case.expect(not case.cinder.of(invented.id),
                 'Cinder has what was invented')
     case.expect_idle(server, disks=1)
-    _expect_untouched(case, neighbour, device, writes=False)
+    _expect_newcomer(case, neighbour, device)
 
 
 # -- what is not there, or not any more ------------------------------------
-
-
-@dataclasses.dataclass
-class _Neighbour:
-    """A server of another project with a disk that its guest writes to."""
-
-    disk: Disk
-    device: str = ''
-
-    def start(self, case: Case) -> None:
-        """Have it run, for the first time or once more."""
-        if self.device:
-            case.reboot(self.disk.server, 'none', quietly=True)
-        else:
-            case.server(self.disk, project='other')
-        self.device = self.disk.device()
-
-    def expect_writing(self, case: Case) -> None:
-        """Check that what it writes still arrives, and nothing else does."""
-        volume, mark = self.disk.volume, guests.mark(self.disk.server)
-        with open(volume.path, 'r+b') as file:
-            file.seek(guests.OFFSET)
-            file.write(volume.letter.encode() * storage.BLOCK)
-        if not case.wait(lambda: volume.read(guests.OFFSET) == mark):
-            # Who reads a multipath device without a path may wait for ever.
-            case.expect(False, f'the guest of {volume.letter} no longer '
-                        f'writes: it has {self.disk.connected()}')
-            return
-        case.expect_running(self.disk.server, 1)
-        _expect_untouched(case, self.disk, self.device)
 
 
 def _among_neighbours(case: Case,

@@ -11,6 +11,16 @@ import subprocess
 _BLOCK = pathlib.Path('/sys/block')
 
 
+def run(*words: str, check: bool = True) -> str:
+    """Run a command to its end.
+
+    :param check: whether it must succeed
+    :returns: what it prints
+    """
+    return subprocess.run(words, capture_output=True, text=True, timeout=60,
+                          check=check).stdout
+
+
 @dataclasses.dataclass(frozen=True)
 class Connected:
     """All that this host has of one volume, or of one target.
@@ -79,9 +89,8 @@ def fail_queued(maps: Iterable[str]) -> None:
     """Have multipath devices without a path fail what waits for one."""
     for name in maps:
         if _text(_BLOCK / name / 'dm/uuid').startswith('mpath-'):
-            subprocess.run(
-                ['dmsetup', 'message', _text(_BLOCK / name / 'dm/name'), '0',
-                 'fail_if_no_path'], capture_output=True)
+            run('dmsetup', 'message', _text(_BLOCK / name / 'dm/name'), '0',
+                'fail_if_no_path', check=False)
 
 
 def wait_no_longer(maps: Iterable[str]) -> None:
@@ -90,10 +99,8 @@ def wait_no_longer(maps: Iterable[str]) -> None:
     It would have the kernel wait again, were only the kernel told not to.
     """
     for name in maps:
-        subprocess.run(
-            ['multipathd', 'disablequeueing', 'map',
-             _text(_BLOCK / name / 'dm/name')], check=True,
-            capture_output=True)
+        run('multipathd', 'disablequeueing', 'map',
+            _text(_BLOCK / name / 'dm/name'))
 
 
 def give_up(target: str) -> str:
@@ -105,16 +112,13 @@ def give_up(target: str) -> str:
         _text(path.parent / 'ctrl_loss_tmo')
         for path in pathlib.Path('/sys/class/nvme').glob('*/subsysnqn')
         if _text(path) == target)
-    subprocess.run(['nvme', 'disconnect', '-n', target], check=True,
-                   capture_output=True)
+    run('nvme', 'disconnect', '-n', target)
     return seconds
 
 
 def _table(name: str) -> str:
     """What a map is, in few words."""
-    words = subprocess.run(
-        ['dmsetup', 'table', f'/dev/{name}'], capture_output=True,
-        text=True).stdout.split()
+    words = run('dmsetup', 'table', f'/dev/{name}', check=False).split()
     if not words[2:]:
         return 'gone'
     paths = len(list((_BLOCK / name / 'slaves').iterdir()))

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import contextlib
 import fcntl
 import pathlib
-import subprocess
+
+from e2e.devices import kernel
 
 #: Where open-iscsi keeps what it has discovered, a directory for each portal.
 _DISCOVERED = pathlib.Path('/etc/iscsi/send_targets')
@@ -29,7 +30,5 @@ def forget_discoveries() -> None:
     """Have open-iscsi know of no discovery, as on a new host."""
     for path in _DISCOVERED.glob('*'):
         with changing():
-            subprocess.run(
-                ['iscsiadm', '-m', 'discoverydb', '-t', 'sendtargets', '-p',
-                 path.name.replace(',', ':'), '-o', 'delete'], check=True,
-                capture_output=True)
+            kernel.run('iscsiadm', '-m', 'discoverydb', '-t', 'sendtargets',
+                       '-p', path.name.replace(',', ':'), '-o', 'delete')

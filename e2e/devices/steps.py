@@ -39,12 +39,10 @@ class Steps:
 
     def watch(self) -> None:
         """Begin, for the rest of this process."""
-        self._wrap(fakes.libvirt.Domain, 'destroy',
-                   lambda *_, **__: 'guest off')
-        self._wrap(fakes.libvirt.Domain, 'createWithFlags',
-                   lambda *_, **__: 'guest on')
-        self._wrap(objects.BlockDeviceMapping, 'destroy',
-                   lambda *_, **__: 'row deleted')
+        domain, mapping = fakes.libvirt.Domain, objects.BlockDeviceMapping
+        self._wrap(domain, 'destroy', lambda *_, **__: 'guest off')
+        self._wrap(domain, 'createWithFlags', lambda *_, **__: 'guest on')
+        self._wrap(mapping, 'destroy', lambda *_, **__: 'row deleted')
         self._wrap(cinderclient.SessionClient, 'request', _request)
         self._wrap(processutils, 'execute', _command)
         _change_records_one_by_one()
