@@ -26,12 +26,6 @@ CONNECTOR = {
     'initiator': 'iqn.2004-10.org.debian:01:e2e', 'mountpoint': '/dev/vdz',
 }
 
-#: The root disk is not a volume, and 1 GiB as the root volumes are.
-LOCAL_FLAVOR = '2'
-
-#: As the usual one, with more memory.
-LARGER_FLAVOR = '3'
-
 
 def nova(method: str, path: str, body: Any = None,
          who: tuple[str, str] = api.TENANT) -> Any:
@@ -86,7 +80,7 @@ class Cloud:
         with (self.lab.volumes / f'volume-{volume}').open('r+b') as stream:
             stream.write(data)
 
-    def volume(self, volume: str) -> dict[str, Any] | None:
+    def show_volume(self, volume: str) -> dict[str, Any] | None:
         answer = found(lambda: cinder('GET', f'/volumes/{volume}',
                                       who=api.ADMIN))
         shown: dict[str, Any] | None = answer and answer['volume']
@@ -96,7 +90,7 @@ class Cloud:
                     seconds: float = 60) -> None:
         """Wait for a status, or with None until the volume is gone."""
         def reached() -> bool:
-            seen = self.volume(volume)
+            seen = self.show_volume(volume)
             return (seen and seen['status']) == status
         processes.wait_until(reached, f'volume {volume} {status}', seconds)
 
@@ -168,15 +162,7 @@ class Cloud:
 
     def boot_image(self, name: str, image: str) -> str:
         """Boot a server whose root disk is on the host."""
-        self._add_flavor(LOCAL_FLAVOR, 'local', ram=64, disk=1)
-        return self._boot(name, LOCAL_FLAVOR, {'imageRef': image})
-
-    @staticmethod
-    def _add_flavor(flavor: str, name: str, ram: int, disk: int) -> None:
-        if found(lambda: nova('GET', f'/flavors/{flavor}')) is None:
-            nova('POST', '/flavors', {'flavor': {
-                'name': name, 'ram': ram, 'vcpus': 1, 'disk': disk,
-                'id': flavor}}, api.ADMIN)
+        return self._boot(name, identity.LOCAL_FLAVOR, {'imageRef': image})
 
     def _boot(self, name: str, flavor: str, disks: dict[str, Any]) -> str:
         made = nova('POST', '/servers', {'server': {
@@ -185,11 +171,11 @@ class Cloud:
         status = self.wait_server(server)
         if status != 'ACTIVE':
             raise AssertionError(f'{name} did not boot: {status}, '
-                                 f'{self.server(server).get("fault")}')
+                                 f'{self.show_server(server).get("fault")}')
         self.wait_guest(server)
         return server
 
-    def server(self, server: str) -> dict[str, Any]:
+    def show_server(self, server: str) -> dict[str, Any]:
         shown: dict[str, Any] = nova('GET', f'/servers/{server}',
                                      who=api.ADMIN)['server']
         return shown
@@ -200,7 +186,7 @@ class Cloud:
 
         def idle() -> bool:
             nonlocal status
-            seen = self.server(server)
+            seen = self.show_server(server)
             status = seen['status']
             return (status != 'BUILD'
                     and seen['OS-EXT-STS:task_state'] is None)
@@ -260,26 +246,16 @@ class Cloud:
         self.press_reboot(server, kind, who)
         return self.wait_server(server, seconds)
 
-    def larger_flavor(self) -> str:
-        self._add_flavor(LARGER_FLAVOR, 'larger', ram=80, disk=0)
-        return LARGER_FLAVOR
-
-    def resize(self, server: str) -> None:
-        """Resize a server on its host, and confirm that."""
-        self.action(server, {'resize': {'flavorRef': self.larger_flavor()}})
-        status = self.wait_server(server)
-        if status != 'VERIFY_RESIZE':
-            raise AssertionError(f'it was not resized: {status}, '
-                                 f'{self.server(server).get("fault")}')
-        self.action(server, {'confirmResize': None})
+    def end_resize(self, server: str, end: str) -> None:
+        """Confirm a resize or a migration, or take it back."""
+        self.action(server, {end: None})
         processes.wait_until(
-            lambda: self.wait_server(server) != 'VERIFY_RESIZE',
-            f'server {server} confirmed')
+            lambda: self.wait_server(server) != 'VERIFY_RESIZE', end)
 
     def delete_server(self, server: str) -> None:
         found(lambda: nova('DELETE', f'/servers/{server}', who=api.ADMIN))
         processes.wait_until(
-            lambda: found(lambda: self.server(server)) is None,
+            lambda: found(lambda: self.show_server(server)) is None,
             f'server {server} deleted', 90)
 
     # -- after a test ------------------------------------------------------

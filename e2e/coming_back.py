@@ -54,7 +54,7 @@ def _hard_reboot(name: str, t: Trial) -> str:
     server = t.server('A', 'B')
     attachment = t.attachment_of(server, 'B')
     volume = t.damage(server, name)
-    t.cloud.reboot(server)
+    t.reboot(server)
     if not t.plugin:
         return _stock(t, server, name)
     outcome = _expect_promised(t, server, name, volume)
@@ -65,13 +65,13 @@ def _hard_reboot(name: str, t: Trial) -> str:
                        attachment if name == 'status-reset' else None)
     # What is done is done.
     t.logs.mark()
-    t.cloud.reboot(t.other or server)
-    t.cloud.reboot(server)
+    t.reboot(t.other or server)
+    t.reboot(server)
     t.expect_no_removal()
     if t.other:
         t.expect(t.other, 'ACTIVE', 'other-root B')
     elif name == 'attachment-deleted':
-        t.cloud.attach(server, t.volumes['B'])
+        t.attach(server, t.volumes['B'])
         t.expect(server, 'ACTIVE', 'root A B')
         outcome += ', can be attached again'
     return outcome
@@ -120,7 +120,7 @@ def _boot(name: str, t: Trial) -> str:
     volume = t.damage(server, name)
     _lose_power(t, server, *filter(None, [t.other]))
     t.compute.start()
-    t.cloud.wait_server(server)
+    t.wait_server(server)
     if volume == 'B':
         return _expect_promised(t, server, name, volume)
     t.expect(server, 'ACTIVE', 'root A B',
@@ -154,7 +154,7 @@ COMING_BACK += [
 def root_detached(t: Trial) -> str:
     server = t.server('A')
     t.damage(server, 'root-detached')
-    t.cloud.reboot(server)
+    t.reboot(server)
     if t.plugin:
         t.expect_audit('ERROR', 'reason=root-volume-dangling')
         t.expect_no_removal()
@@ -188,5 +188,5 @@ def host_boot_killed(t: Trial) -> str:
     t.wait_killed()
     t.logs.mark()
     t.compute.start()
-    t.cloud.wait_server(server)
+    t.wait_server(server)
     return _expect_promised(t, server, 'attachment-deleted', 'B')

@@ -164,7 +164,7 @@ def abandoned(t: Trial) -> tuple[str, str]:
     gone = t.server('A', 'B')
     left = t.server('B', root='other-root')
     with t.without_cinder():
-        t.cloud.delete_server(gone)
+        t.delete_server(gone)
     for name in ('root', 'A', 'B'):
         t.expect_volume(name, 'in-use')
     return gone, left
@@ -195,7 +195,7 @@ def release_gone(t: Trial) -> str:
     t.expect_volume('root', 'available', on_host=False)
     t.expect_volume('B', 'in-use', on_host=True)
     t.expect(left, 'ACTIVE', 'other-root B')
-    t.cloud.reboot(left)
+    t.reboot(left)
     t.expect(left, 'ACTIVE', 'other-root B')
     bdm(t, OK, ADMIN, 'release', '--orphans', '--yes')
     bdm(t, OK, ADMIN, 'audit', '--all-projects')
@@ -252,7 +252,7 @@ def member_cleans(t: Trial) -> str:
     t.volume('B')
     server = t.image_server()
     for name in ('A', 'B'):
-        t.cloud.attach(server, t.volumes[name])
+        t.attach(server, t.volumes[name])
     bdm(t, OK, MEMBER, 'audit')
     t.lose_attachment(server, 'B')
     answer = bdm(t, FINDINGS, MEMBER, 'audit')
@@ -261,7 +261,7 @@ def member_cleans(t: Trial) -> str:
     bdm(t, OK, MEMBER, 'clean', '--yes', server)
     t.expect_volume('B', 'available', on_host=False)
     t.equal('disks of the domain', t.domain(server), ('A',))
-    t.equal('disks of the guest', t.cloud.wait_guest(server, (1, 2)), (1, 2))
+    t.equal('disks of the guest', t.wait_guest(server, (1, 2)), (1, 2))
     bdm(t, OK, MEMBER, 'audit')
     return 'found and cleaned as by an administrator, exit codes 5 and 0'
 

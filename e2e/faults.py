@@ -58,7 +58,7 @@ def untouched(t: Trial, server: str) -> None:
 
 def next_reboot_finishes(t: Trial, server: str) -> None:
     t.logs.mark()
-    t.cloud.reboot(server)
+    t.reboot(server)
     t.expect_clean(server)
 
 
@@ -72,10 +72,10 @@ def _killed(name: str, t: Trial) -> str:
     t.compute.start()
     if name != 'plan-recorded':
         # Nova takes the reboot up, once the guest is off.
-        t.cloud.wait_server(server)
+        t.wait_server(server)
         t.expect_clean(server)
         return 'finished at the start of nova-compute'
-    t.equal('status', t.cloud.server(server)['status'], 'HARD_REBOOT')
+    t.equal('status', t.show_server(server)['status'], 'HARD_REBOOT')
     next_reboot_finishes(t, server)
     return 'the guest runs on; finished by the next reboot'
 
@@ -83,7 +83,7 @@ def _killed(name: str, t: Trial) -> str:
 def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
     """At the moment of death no later step may be done without an earlier."""
     rows = {row['volume_id'] for row in database.bdm_rows(server)}
-    known = {one['id'] for one in t.cloud.attachments(server)}
+    known = {one['id'] for one in t.attachments(server)}
     off = t.domain(server) is None
     told = attachment not in known
     gone = t.volumes['B'] not in rows
@@ -94,7 +94,7 @@ def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
         if t.volumes[name] not in rows:
             raise Failed(f'the healthy {name} lost its row')
     t.equal('healthy attachments', sorted(
-        one['volume_id'] for one in t.cloud.attachments(server)
+        one['volume_id'] for one in t.attachments(server)
         if one['volume_id'] in (t.volumes['root'], t.volumes['A'])),
         sorted((t.volumes['root'], t.volumes['A'])))
 
@@ -104,7 +104,7 @@ def _killed_in_error(name: str, t: Trial) -> str:
     to press reboot again.
     """
     server = damaged(t)
-    t.cloud.action(server, {'os-resetState': {'state': 'error'}}, api.ADMIN)
+    t.action(server, {'os-resetState': {'state': 'error'}}, api.ADMIN)
     t.killed_in_reboot(server, PLACES[name])
     t.compute.start()
     next_reboot_finishes(t, server)
@@ -120,7 +120,7 @@ def _switched_off(name: str, disks: str, t: Trial) -> str:
     t.killed_in_reboot(server, PLACES[name])
     t.compute.configure(plugin=False)
     t.compute.start()
-    t.equal('status', t.cloud.wait_server(server), 'ACTIVE')
+    t.equal('status', t.wait_server(server), 'ACTIVE')
     _stock_life(t, server, disks)
     t.compute.restart(t.plugin)
     next_reboot_finishes(t, server)
@@ -129,11 +129,11 @@ def _switched_off(name: str, disks: str, t: Trial) -> str:
 
 def _stock_life(t: Trial, server: str, disks: str) -> None:
     ways: tuple[tuple[Callable[[str], object], ...], ...] = (
-        (t.cloud.reboot,), (t.stop, t.start))
+        (t.reboot,), (t.stop, t.start))
     for steps in ways:
         for step in steps:
             step(server)
-        t.equal('status', t.cloud.server(server)['status'], 'ACTIVE')
+        t.equal('status', t.show_server(server)['status'], 'ACTIVE')
         t.equal('disks', t.domain(server),
                 tuple(sorted(disks.split())))
 
@@ -161,7 +161,7 @@ FAULTS += [
 def cinder_stopped(t: Trial) -> str:
     server = damaged(t)
     with t.without_cinder():
-        t.cloud.reboot(server)
+        t.reboot(server)
     t.expect_audit('WARNING', 'event=skipped', 'reason=cinder-unknown')
     untouched(t, server)
     next_reboot_finishes(t, server)
@@ -174,7 +174,7 @@ def cinder_hangs(t: Trial) -> str:
     t.restart(bdm_cleanup={'timeout': '5'})
     t.stack.procs.pause('cinder-api')
     try:
-        t.cloud.reboot(server, seconds=60)
+        t.reboot(server, seconds=60)
     finally:
         t.stack.procs.resume('cinder-api')
     t.expect_audit('WARNING', 'event=skipped')
@@ -192,7 +192,7 @@ def cinder_killed(t: Trial) -> str:
     t.paused_in_reboot(server, PLACES['host-disconnected'])
     with t.without_cinder():
         t.go_on()
-        t.cloud.wait_server(server)
+        t.wait_server(server)
     t.expect_audit('WARNING', 'event=failed')
     # Nova's row goes before Cinder is told.
     t.expect(server, 'ACTIVE', 'root A', attachments=_LEFT)
@@ -205,7 +205,7 @@ def cinder_killed(t: Trial) -> str:
 def no_service_token(t: Trial) -> str:
     server = damaged(t)
     t.restart(service_user={'send_service_user_token': 'false'})
-    t.cloud.reboot(server)
+    t.reboot(server)
     t.expect_clean(server)
     return ('Cinder asks Nova, which no longer knows the attachment, and '
             'deletes it; the server is cleaned up')
@@ -223,7 +223,7 @@ def empty_cinder(t: Trial) -> str:
     t.restart(cinder={
         'endpoint_template': f'http://127.0.0.1:{port}/v3/%(project_id)s'})
     try:
-        t.cloud.reboot(server)
+        t.reboot(server)
     finally:
         t.stack.procs.stop('cinder-empty')
     t.expect_audit('WARNING', 'cinder-suspect')
@@ -243,7 +243,7 @@ def rabbitmq_restarted(t: Trial) -> str:
     t.stack.restart_rabbitmq()
     t.go_on()
     try:
-        t.cloud.wait_server(server, 240)
+        t.wait_server(server, 240)
         t.expect_clean(server)
         return 'cleaned up in the same reboot'
     except (processes.NotUp, Failed):
@@ -260,7 +260,7 @@ def journal_full(t: Trial) -> str:
                     'e2e-full', str(journal)], check=True)
     try:
         _fill(journal)
-        t.cloud.reboot(server)
+        t.reboot(server)
         t.expect_audit('WARNING', 'journal-unwritable')
         t.expect_audit('WARNING', 'event=not-connected')
         t.expect_no_removal()
@@ -288,12 +288,12 @@ def over_limit(t: Trial) -> str:
     server = damaged(t)
     t.reset_status('A')
     t.restart(bdm_cleanup={'max_removals': '1'})
-    t.cloud.reboot(server)
+    t.reboot(server)
     t.expect_audit('WARNING', 'over-limit')
     # The limit of mappings does not keep a stale attachment.
     t.expect(server, 'ACTIVE', 'root A B')
     t.expect_volume('left-over', 'available', on_host=False)
     t.restart()
-    t.cloud.reboot(server)
+    t.reboot(server)
     t.expect(server, 'ACTIVE', 'root')
     return 'no mapping is removed; with a higher limit all'

@@ -15,7 +15,8 @@ ENDPOINTS = {
     'image': 'http://127.0.0.1:9292',
 }
 
-FLAVOR = '1'
+#: The root disk of the second is not a volume; the third has more memory.
+FLAVOR, LOCAL_FLAVOR, LARGER_FLAVOR = '1', '2', '3'
 MULTIATTACH_TYPE = 'multi'
 
 NEEDED = {'nova-conductor', 'nova-scheduler', 'nova-compute',
@@ -90,8 +91,11 @@ def fill_cloud() -> None:
             'quota_set': {'volumes': -1, 'gigabytes': -1}})
     _admin('compute', 'PUT', f'/os-quota-sets/{demo}', {
         'quota_set': {'instances': -1, 'cores': -1, 'ram': -1}})
-    _admin('compute', 'POST', '/flavors', {'flavor': {
-        'name': 'tiny', 'ram': 64, 'vcpus': 1, 'disk': 0, 'id': FLAVOR}})
+    for flavor, ram, disk in ((FLAVOR, 64, 0), (LOCAL_FLAVOR, 64, 1),
+                              (LARGER_FLAVOR, 80, 0)):
+        _admin('compute', 'POST', '/flavors', {'flavor': {
+            'name': flavor, 'ram': ram, 'vcpus': 1, 'disk': disk,
+            'id': flavor}})
     for name, extra in (
             ('e2e', {}),
             (MULTIATTACH_TYPE, {'multiattach': '<is> True'})):

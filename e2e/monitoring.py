@@ -15,7 +15,7 @@ import pathlib
 import tempfile
 import time
 
-from e2e import client, lab as lab_mod, processes
+from e2e import client, identity, lab as lab_mod, processes
 from e2e.prometheus import complaints, Prometheus
 from e2e.trial import Failed, Suite, Trial
 from nova_bdm_cleanup import prometheus as metric_files
@@ -223,8 +223,10 @@ def _sweep(t: Trial, prometheus: Prometheus, server: str) -> None:
         'the end of the finding', _PATIENCE)
     # libvirt's definition of the guest has no such disk any more, either.
     t.volume('C')
-    t.cloud.attach(server, t.volumes['C'])
-    t.cloud.resize(server)
+    t.attach(server, t.volumes['C'])
+    t.action(server, {'resize': {'flavorRef': identity.LARGER_FLAVOR}})
+    t.equal('status', t.wait_server(server), 'VERIFY_RESIZE')
+    t.end_resize(server, 'confirmResize')
     t.start(server)
     t.expect(server, 'ACTIVE', 'root A C')
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from e2e import (
     api,
-    cloud as cloud_mod,
     hosts as hosts_mod,
+    identity,
     lab as lab_mod,
     processes,
     stack as stack_mod,
@@ -46,32 +46,16 @@ def _holders() -> dict[str, frozenset[str]]:
                             who=api.ADMIN)['resource_providers']}
 
 
-class _Cloud(cloud_mod.Cloud):
-    """The cloud whose servers move."""
-
-    counts = True
-
-    def __init__(self, stack: stack_mod.Stack,
-                 hosts: hosts_mod.Hosts) -> None:
-        super().__init__(stack)
-        self.hosts = hosts
-
-    def where(self, server: str) -> tuple[pathlib.Path, str]:
-        # One that is shelved is nowhere, so it is in no place either.
-        host = self.hosts[_host(self.server(server)) or HERE]
-        return host.instances, host.uri
-
-
 class Moves(trial_mod.Trial):
     """A trial on two hosts; its server begins on the first of them."""
 
     hosts = lab_mod.HOSTS
+    counts = True
 
     def __init__(self, stack: stack_mod.Stack, plugin: bool) -> None:
         super().__init__(stack, plugin)
         self.machines = hosts_mod.Hosts(stack)
         self.compute = hosts_mod.Computes(stack, self.machines)
-        self.cloud = _Cloud(stack, self.machines)
         #: What is still to be seen, and what has been.
         self.expected: list[str] = []
         self.seen: list[str] = []
@@ -79,6 +63,11 @@ class Moves(trial_mod.Trial):
         self.leaked = frozenset().union(*_holders().values())
         #: How far the guest had counted on its disks.
         self.written: list[int] = []
+
+    def where(self, server: str) -> tuple[pathlib.Path, str]:
+        # One that is shelved is nowhere, so it is in no place either.
+        host = self.machines[_host(self.show_server(server)) or HERE]
+        return host.instances, host.uri
 
     def plugin_files(self, pattern: str = '*') -> list[pathlib.Path]:
         return [path for host in self.machines.values()
@@ -110,15 +99,15 @@ class Moves(trial_mod.Trial):
 
     def act(self, server: str, action: str, **words: str) -> str:
         """Do it as an administrator, and wait; the status afterwards."""
-        self.cloud.action(server, {action: words or None}, api.ADMIN)
-        return self.cloud.wait_server(server)
+        self.action(server, {action: words or None}, api.ADMIN)
+        return self.wait_server(server)
 
     # -- looking -----------------------------------------------------------
 
     def describe(self, server: str) -> str:
         """A server in one line; what is as it should be is left out."""
         view = self.view(server)
-        host = _host(self.cloud.server(server))
+        host = _host(self.show_server(server))
         words = [f'{view.status}{_PLACES[host]}']
         has = view.guest or ()
         words.append(f'guest has {" ".join(has)}' if has else 'no guest')
@@ -166,25 +155,25 @@ class Moves(trial_mod.Trial):
         except processes.NotUp:
             raise trial_mod.Failed(
                 f'{seen!r}\n  instead of {wanted!r}\n  fault: '
-                f'{self.cloud.server(server).get("fault")}') from None
+                f'{self.show_server(server).get("fault")}') from None
         self.seen.append(seen)
         if 'guest has' in seen:
             self.written = self.expect_writes(
                 'root', 'A', since=self.written)
 
-    def counts(self, *names: str) -> list[int]:
+    def counted(self, *names: str) -> list[int]:
         return [self.stack.ceph.count(self.volumes[name]) for name in names]
 
     def expect_writes(self, *names: str, since: list[int] | None = None
                       ) -> list[int]:
         """The guest goes on to write, from where it left off."""
-        before = self.counts(*names)
+        before = self.counted(*names)
         if since and any(now < then for now, then in zip(before, since)):
             raise trial_mod.Failed(f'written to {names}: {since}, then '
                                    f'{before}')
         processes.wait_until(
             lambda: all(now > then for now, then in zip(
-                self.counts(*names), before)),
+                self.counted(*names), before)),
             f'the guest writes to {names}', 30, 1)
         return before
 
@@ -195,7 +184,7 @@ class Moves(trial_mod.Trial):
         self.expect_volume('B', {'volume-deleted': 'gone'}.get(kind, (
             'in-use' if its or self.other else 'available')))
         if kind == 'transferred':
-            owner = (self.cloud.volume(self.volumes['B']) or {}).get(
+            owner = (self.show_volume(self.volumes['B']) or {}).get(
                 'os-vol-tenant-attr:tenant_id')
             self.equal('project of B', owner,
                        api.login(api.ADMIN).get_project_id())
@@ -219,7 +208,7 @@ def _resize(t: Moves, server: str, kind: str) -> None:
     t.break_(server, kind)
     t.machines.use(THERE)
     _move(t, server, 'revertResize', 'resize',
-          flavorRef=t.cloud.larger_flavor())
+          flavorRef=identity.LARGER_FLAVOR)
     t.machines.use(*t.hosts)
 
 
@@ -227,20 +216,15 @@ def _move(t: Moves, server: str, end: str, action: str, **words: str) -> None:
     status = t.act(server, action, **words)
     t.see(server)
     if status == 'VERIFY_RESIZE':
-        _end_move(t, server, end)
-
-
-def _end_move(t: Moves, server: str, end: str) -> None:
-    t.cloud.action(server, {end: None})
-    processes.wait_until(
-        lambda: t.cloud.wait_server(server) != 'VERIFY_RESIZE', end)
-    t.see(server)
+        t.end_resize(server, end)
+        t.see(server)
 
 
 def _revert(t: Moves, server: str, kind: str) -> None:
     t.act(server, 'migrate', host=THERE)
     t.break_(server, kind, THERE)
-    _end_move(t, server, 'revertResize')
+    t.end_resize(server, 'revertResize')
+    t.see(server)
 
 
 def _live(t: Moves, server: str, kind: str) -> None:
@@ -275,7 +259,7 @@ def _unshelve(t: Moves, server: str, kind: str) -> None:
 
 
 def _unshelve_it(t: Moves, server: str) -> None:
-    if t.cloud.server(server)['status'] == 'SHELVED_OFFLOADED':
+    if t.show_server(server)['status'] == 'SHELVED_OFFLOADED':
         t.act(server, 'unshelve', host=THERE)
         t.see(server)
 

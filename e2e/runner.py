@@ -84,7 +84,7 @@ class Runner:
             compute.restart(trial.plugin)
         elif not compute.is_running():
             compute.start()
-        trial.cloud.sweep()
+        trial.sweep()
         # The hourly limit counts what is in the store, and many trials fit
         # in an hour.
         for path in trial.plugin_files('store*'):

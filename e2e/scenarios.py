@@ -38,7 +38,7 @@ def stock_twice(t: Trial, server: str, is_gone: bool = False) -> str:
     if outcome == BACK:
         t.expect_volume('B', 'available', on_host=True)
         return outcome
-    t.cloud.reboot(server)
+    t.reboot(server)
     return stock(t, server, is_gone) + ', every time'
 
 
@@ -46,9 +46,9 @@ def stock_twice(t: Trial, server: str, is_gone: bool = False) -> str:
 def healthy(t: Trial) -> str:
     server = t.server('A', 'B')
     for _ in range(2):
-        t.cloud.reboot(server)
+        t.reboot(server)
         t.expect(server, 'ACTIVE', 'root A B')
-    t.cloud.reboot(server, 'SOFT')
+    t.reboot(server, 'SOFT')
     t.expect(server, 'ACTIVE', 'root A B')
     t.expect_no_removal()
     return SAME
@@ -57,7 +57,7 @@ def healthy(t: Trial) -> str:
 @SCENARIOS.add('Server in ERROR from an earlier stock reboot', stock=True)
 def error_healed(t: Trial) -> str:
     server = t.damaged_in_error()
-    t.cloud.reboot(server)
+    t.reboot(server)
     if not t.plugin:
         stock(t, server, is_gone=True)
         return 'stays in ERROR'
@@ -71,7 +71,7 @@ def stale_reserved(t: Trial) -> str:
     server = t.server('A')
     t.volume('left-over')
     attachment = t.leave_attachment(server, 'left-over', connected=False)
-    t.cloud.reboot(server)
+    t.reboot(server)
     if t.plugin:
         t.expect(server, 'ACTIVE', 'root A')
         t.expect_volume('left-over', 'available', on_host=False)
@@ -91,7 +91,7 @@ def multiattach(t: Trial) -> str:
     second = t.server('B', root='other-root')
     t.lose_attachment(first, 'B')
     t.expect_volume('B', 'in-use')
-    t.cloud.reboot(first)
+    t.reboot(first)
     t.expect(second, 'ACTIVE', 'other-root B')
     if t.plugin:
         t.expect(first, 'ACTIVE', 'root A')
@@ -99,7 +99,7 @@ def multiattach(t: Trial) -> str:
         outcome = 'mapping removed, the other guest keeps the disk'
     else:
         outcome = stock(t, first)
-    t.cloud.reboot(second)
+    t.reboot(second)
     t.expect(second, 'ACTIVE', 'other-root B')
     t.expect_volume('B', 'in-use', on_host=True)
     return outcome
@@ -110,7 +110,7 @@ def stopped(t: Trial) -> str:
     server = t.server('A', 'B')
     t.stop(server)
     t.lose_attachment(server, 'B')
-    t.cloud.reboot(server)
+    t.reboot(server)
     if t.plugin:
         t.expect_clean(server)
         return CLEAN
@@ -122,15 +122,15 @@ def rescued(t: Trial) -> str:
     """Nova refuses a hard reboot in rescue; after it, it is as ever."""
     server = t.server('A', 'B')
     image = t.rescue_image()
-    t.cloud.action(server, {'rescue': {'rescue_image_ref': image}})
-    t.equal('status', t.cloud.wait_server(server), 'RESCUE')
+    t.action(server, {'rescue': {'rescue_image_ref': image}})
+    t.equal('status', t.wait_server(server), 'RESCUE')
     t.lose_attachment(server, 'B')
     t.reboot_refused(server)
-    t.equal('status', t.cloud.wait_server(server), 'RESCUE')
+    t.equal('status', t.wait_server(server), 'RESCUE')
     t.expect_no_removal()
-    t.cloud.action(server, {'unrescue': None})
-    t.cloud.wait_server(server)
-    t.cloud.reboot(server)
+    t.action(server, {'unrescue': None})
+    t.wait_server(server)
+    t.reboot(server)
     if t.plugin:
         t.expect_clean(server)
     return 'reboot refused (409); after unrescue: ' + (
@@ -141,7 +141,7 @@ def rescued(t: Trial) -> str:
 def soft_reboot(t: Trial) -> str:
     """It keeps the old domain, so nothing may be removed."""
     server = t.damaged('attachment-deleted')
-    t.cloud.reboot(server, 'SOFT')
+    t.reboot(server, 'SOFT')
     # Where the old domain cannot be started again, Nova makes it a hard one.
     return _softly(t, server, becomes_hard=t.backend != 'rbd')
 
@@ -151,7 +151,7 @@ def soft_reboot_paused(t: Trial) -> str:
     """Libvirt's driver makes a hard one of it, without telling Nova."""
     server = t.damaged('attachment-deleted')
     stack_mod.virsh('suspend', server)
-    t.cloud.reboot(server, 'SOFT')
+    t.reboot(server, 'SOFT')
     return _softly(t, server, becomes_hard=True)
 
 
@@ -161,7 +161,7 @@ def _softly(t: Trial, server: str, becomes_hard: bool) -> str:
         t.expect_audit('WARNING', 'event=withheld', 'soft-reboot')
         t.expect(server, 'ACTIVE', 'root A B', attachments=HEALTHY,
                  inside='root A' if becomes_hard else 'root A B')
-        t.cloud.reboot(server)
+        t.reboot(server)
         t.expect_clean(server)
         return ('reboot succeeds with%s the disk, mapping kept; a hard '
                 'reboot removes it' % ('out' * becomes_hard))
@@ -174,11 +174,11 @@ def _softly(t: Trial, server: str, becomes_hard: bool) -> str:
 def other_project(t: Trial) -> str:
     """Cinder shows that token none of the server's attachments."""
     server = t.server('A', 'B')
-    t.cloud.reboot(server, who=api.ADMIN)
+    t.reboot(server, who=api.ADMIN)
     t.expect(server, 'ACTIVE', 'root A B')
     t.expect_no_removal()
     t.lose_attachment(server, 'B')
-    t.cloud.reboot(server, who=api.ADMIN)
+    t.reboot(server, who=api.ADMIN)
     if t.plugin:
         t.expect_clean(server)
         return 'healthy disks stay, the dangling one goes'
@@ -207,7 +207,7 @@ def resumed(t: Trial) -> str:
         return ('**nova-compute does not come up**; at its second start: '
                 + DIES)
     t.compute.start()
-    t.cloud.wait_server(server)
+    t.wait_server(server)
     if t.plugin:
         t.expect_clean(server)
         return CLEAN
@@ -218,12 +218,12 @@ def resumed(t: Trial) -> str:
 def foreign_attachments(t: Trial) -> str:
     """They neither keep a dangling disk nor are they touched."""
     server = t.damaged('attachment-deleted')
-    foreign = [t.cloud.foreign_attachment(server, number < 8)
+    foreign = [t.foreign_attachment(server, number < 8)
                for number in range(12)]
-    t.cloud.reboot(server)
+    t.reboot(server)
     t.equal('mappings', t.view(server).bdms, ('A', 'root'))
     t.expect_volume('B', 'available', on_host=False)
-    known = {one['id'] for one in t.cloud.attachments(server)}
+    known = {one['id'] for one in t.attachments(server)}
     t.equal('foreign attachments', sorted(known.intersection(foreign)),
             sorted(foreign))
     return 'mapping removed, the twelve of the other project left alone'
@@ -236,9 +236,9 @@ def flood(t: Trial) -> str:
     t.volume('left-over', multiattach=True)
     for _ in range(60):
         t.leave_attachment(server, 'left-over', connected=False)
-    t.cloud.reboot(server)
+    t.reboot(server)
     t.equal('mappings', t.view(server).bdms, ('A', 'root'))
-    left = len(t.cloud.attachments(server)) - 2
+    left = len(t.attachments(server)) - 2
     if not 0 < left < 60:
         raise Failed(f'{left} of 60 attachments are left')
     lines = len(t.audit_lines())
@@ -251,7 +251,7 @@ def flood(t: Trial) -> str:
 def not_enabled(t: Trial) -> str:
     server = t.damaged('attachment-deleted')
     t.compute.restart(plugin=False)
-    t.cloud.reboot(server)
+    t.reboot(server)
     outcome = stock_twice(t, server)
     t.equal('audit lines', t.audit_lines(), [])
     return 'as without: ' + outcome
@@ -263,7 +263,7 @@ def observe_mode(t: Trial) -> str:
     attachment = t.attachment_of(server, 'B')
     t.reset_status('B')
     t.restart(bdm_cleanup={'mode': 'observe'})
-    t.cloud.reboot(server)
+    t.reboot(server)
     t.expect(server, 'ACTIVE', 'root A B')
     t.equal('attachment', t.attachment_of(server, 'B'), attachment)
     t.expect_no_removal()
@@ -275,12 +275,12 @@ def observe_mode(t: Trial) -> str:
 def ordinary_life(t: Trial) -> str:
     """What the plugin did not touch works as before."""
     server = t.server('A', 'B')
-    t.cloud.detach(server, t.volumes['B'])
+    t.detach(server, t.volumes['B'])
     t.expect(server, 'ACTIVE', 'root A')
-    t.cloud.reboot(server)
-    t.cloud.attach(server, t.volumes['B'])
+    t.reboot(server)
+    t.attach(server, t.volumes['B'])
     t.expect(server, 'ACTIVE', 'root A B')
-    t.cloud.reboot(server)
+    t.reboot(server)
     t.expect(server, 'ACTIVE', 'root A B')
     return SAME
 

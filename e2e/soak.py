@@ -115,16 +115,16 @@ class Worker:
     # -- steps -------------------------------------------------------------
 
     def attach(self, name: str) -> None:
-        self.trial.cloud.attach(self.server, self.trial.volumes[name])
+        self.trial.attach(self.server, self.trial.volumes[name])
 
     def detach(self, name: str) -> None:
-        self.trial.cloud.detach(self.server, self.trial.volumes[name])
+        self.trial.detach(self.server, self.trial.volumes[name])
 
     def lose(self, name: str) -> None:
         self.trial.lose_attachment(self.server, name)
 
     def delete(self, name: str) -> None:
-        self.trial.cloud.delete_volume(self.trial.volumes[name])
+        self.trial.delete_volume(self.trial.volumes[name])
 
     def reset(self, name: str) -> None:
         self.trial.reset_status(name)
@@ -136,14 +136,14 @@ class Worker:
         self.trial.leave_attachment(self.server, name)
 
     def hard_reboot(self) -> None:
-        self.trial.cloud.reboot(self.server)
+        self.trial.reboot(self.server)
         for name in self._in_state(*BROKEN, STALE, RESERVED):
             if self.state[name] == DELETED:
                 self.trial.volume(name)
             self.state[name] = FREE
 
     def soft_reboot(self) -> None:
-        self.trial.cloud.reboot(self.server, 'SOFT')
+        self.trial.reboot(self.server, 'SOFT')
 
     def stop_and_reboot(self) -> None:
         self.trial.stop(self.server)

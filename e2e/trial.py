@@ -86,7 +86,7 @@ class View:
     guest: tuple[str, ...] | None
 
 
-class Trial:
+class Trial(cloud_mod.Cloud):
     """The hands and eyes of one scenario.
 
     It has the verbs of :mod:`nova_bdm_cleanup.tests.cloud.damage`; a volume
@@ -100,11 +100,9 @@ class Trial:
     stranger = api.ADMIN
 
     def __init__(self, stack: stack_mod.Stack, plugin: bool) -> None:
-        self.stack = stack
-        self.lab = stack.lab
+        super().__init__(stack)
         self.plugin = plugin
         self.backend = stack.lab.backend
-        self.cloud = cloud_mod.Cloud(stack)
         self.compute = plugin_mod.Compute(stack)
         self.client = client.Client(stack.lab)
         self.logs = logs_mod.Logs(stack.lab)
@@ -116,7 +114,7 @@ class Trial:
     # -- building ----------------------------------------------------------
 
     def volume(self, name: str, multiattach: bool = False) -> str:
-        volume = self.cloud.create_volume(
+        volume = self.create_volume(
             name, SIZES[name], bootable='root' in name,
             multiattach=multiattach)
         self.volumes[name] = volume
@@ -132,7 +130,7 @@ class Trial:
         for name in (root, *disks):
             if name not in self.volumes:
                 self.volume(name)
-        server = self.cloud.boot(
+        server = self.boot(
             f'{root}-{"-".join(disks)}', self.volumes[root],
             tuple(self.volumes[name] for name in disks))
         self.logs.mark()
@@ -152,17 +150,17 @@ class Trial:
 
     def image_server(self) -> str:
         """A running server whose root disk is no volume."""
-        server = self.cloud.boot_image('image', self.rescue_image())
+        server = self.boot_image('image', self.rescue_image())
         self.logs.mark()
         return server
 
     def stop(self, server: str) -> None:
-        self.cloud.action(server, {'os-stop': None})
-        self.equal('status', self.cloud.wait_server(server), 'SHUTOFF')
+        self.action(server, {'os-stop': None})
+        self.equal('status', self.wait_server(server), 'SHUTOFF')
 
     def start(self, server: str) -> None:
-        self.cloud.action(server, {'os-start': None})
-        self.cloud.wait_server(server)
+        self.action(server, {'os-start': None})
+        self.wait_server(server)
 
     def restart(self, **options: dict[str, str]) -> None:
         """Start nova-compute anew, with these options more than usual."""
@@ -188,23 +186,23 @@ class Trial:
         """The volume is deleted; a reboot without the plugin has failed."""
         server = self.damaged('volume-deleted')
         self.compute.restart(plugin=False)
-        self.cloud.reboot(server)
+        self.reboot(server)
         self.expect(server, 'ERROR', 'root A B', attachments=HEALTHY,
                     off=True)
         self.compute.restart(self.plugin)
         return server
 
     def lose_attachment(self, server: str, volume: str) -> None:
-        for one in self.cloud.attachments(server):
+        for one in self.attachments(server):
             if one['volume_id'] == self.volumes[volume]:
-                self.cloud.delete_attachment(one['id'])
+                self.delete_attachment(one['id'])
 
     def lose_volume(self, server: str, volume: str) -> None:
         self.lose_attachment(server, volume)
-        self.cloud.delete_volume(self.volumes[volume])
+        self.delete_volume(self.volumes[volume])
 
     def reset_status(self, volume: str) -> None:
-        self.cloud.reset_volume(self.volumes[volume], 'available')
+        self.reset_volume(self.volumes[volume], 'available')
 
     def give_away(self, server: str, volume: str, host: str) -> str:
         self.lose_attachment(server, volume)
@@ -216,11 +214,11 @@ class Trial:
         return self.other
 
     def give_to_project(self, volume: str, to: tuple[str, str]) -> None:
-        self.cloud.transfer(self.volumes[volume], to)
+        self.transfer(self.volumes[volume], to)
 
     def leave_attachment(self, server: str, volume: str,
                          connected: bool = True) -> str:
-        return self.cloud.add_attachment(server, self.volumes[volume],
+        return self.add_attachment(server, self.volumes[volume],
                                          connected)
 
     def set_metadata(self, volume: str, **metadata: str) -> None:
@@ -260,13 +258,13 @@ class Trial:
     def killed_in_reboot(self, server: str, point: str) -> None:
         """A hard reboot, in which nova-compute is killed at a point."""
         self.stop_at(point, 'kill')
-        self.cloud.press_reboot(server)
+        self.press_reboot(server)
         self.wait_killed()
 
     def paused_in_reboot(self, server: str, point: str) -> None:
         """A hard reboot, in which nova-compute waits until :meth:`go_on`."""
         self.stop_at(point, 'pause')
-        self.cloud.press_reboot(server)
+        self.press_reboot(server)
         processes.wait_until((self.lab.run / 'reached').exists,
                              'nova-compute to pause', pause=0.1)
 
@@ -288,7 +286,7 @@ class Trial:
         finally:
             self.stack.start('cinder-api')
             processes.wait_until(
-                lambda: self.cloud.volume(self.volumes['root']), 'cinder-api')
+                lambda: self.show_volume(self.volumes['root']), 'cinder-api')
 
     # -- looking, without changing anything --------------------------------
 
@@ -296,7 +294,7 @@ class Trial:
         return self._names.get(volume, str(volume))
 
     def view(self, server: str) -> View:
-        shown = self.cloud.server(server)
+        shown = self.show_server(server)
         running = self.domain(server)
         return View(
             status=shown['status'],
@@ -304,13 +302,13 @@ class Trial:
                               for row in database.bdm_rows(server))),
             attachments=tuple(sorted(
                 f'{self._short(one["volume_id"])}:{one["status"]}'
-                for one in self.cloud.attachments(server))),
+                for one in self.attachments(server))),
             domain=running,
             guest=self.guest(server) if running is not None else None,
         )
 
     def domain(self, server: str) -> tuple[str, ...] | None:
-        _, uri = self.cloud.where(server)
+        _, uri = self.where(server)
         state = stack_mod.virsh('domstate', server, uri=uri)
         if state is None or state.strip() != 'running':
             return None
@@ -319,7 +317,7 @@ class Trial:
             r'<serial>([0-9a-f-]{36})</serial>', xml)))
 
     def guest(self, server: str) -> tuple[str, ...] | None:
-        disks = self.cloud.guest_disks(server)
+        disks = self.guest_disks(server)
         if disks is None:
             return None
         names = {size: name for name, size in SIZES.items()}
@@ -358,7 +356,7 @@ class Trial:
         if off:
             running = None
         else:
-            self.cloud.wait_guest(server, tuple(sorted(
+            self.wait_guest(server, tuple(sorted(
                 SIZES[name] for name in running or ())))
         attached = tuple(f'{name}:attached' for name in names)
         if attachments is not None:
@@ -368,7 +366,7 @@ class Trial:
                               guest=running)
         seen = self.view(server)
         if seen != wanted:
-            fault = self.cloud.server(server).get('fault', {})
+            fault = self.show_server(server).get('fault', {})
             raise Failed(f'server is {seen}\n  instead of {wanted}\n  '
                          f'fault: {fault.get("message")}')
 
@@ -377,7 +375,7 @@ class Trial:
         """Cinder's status, ``gone`` where it knows no such volume, and whether
         anything is left on the host.
         """
-        seen = self.cloud.volume(self.volumes[name])
+        seen = self.show_volume(self.volumes[name])
         self.equal(f'status of {name}', seen['status'] if seen else 'gone',
                    status)
         if on_host is not None:
@@ -457,7 +455,7 @@ class Trial:
 
     def attachment_of(self, server: str, name: str) -> str:
         """The id of Cinder's attachment of that volume to that server."""
-        ids = [one['id'] for one in self.cloud.attachments(server)
+        ids = [one['id'] for one in self.attachments(server)
                if one['volume_id'] == self.volumes[name]]
         self.equal(f'attachments of {name}', len(ids), 1)
         return str(ids[0])
@@ -465,7 +463,7 @@ class Trial:
     def reboot_refused(self, server: str, kind: str = 'HARD') -> None:
         """Nova's API must answer 409 to the reboot."""
         try:
-            self.cloud.press_reboot(server, kind)
+            self.press_reboot(server, kind)
         except api.ApiError as exc:
             self.equal('answer to the reboot', exc.code, 409)
         else:
