@@ -11,20 +11,6 @@ from e2e import lab as lab_mod
 
 TEMPLATES = pathlib.Path(__file__).parent / 'templates'
 
-#: Target, below the lab's etc/, and the template it is made of.
-FILES = {
-    'mariadb.cnf': 'mariadb.cnf',
-    'rabbitmq/rabbitmq.conf': 'rabbitmq.conf',
-    'keystone/keystone.conf': 'keystone.conf',
-    'placement/placement.conf': 'placement.conf',
-    'glance/glance-api.conf': 'glance-api.conf',
-    'nova/nova-db.conf': 'nova-db.conf',
-    'cinder/cinder.conf': 'cinder.conf',
-    'neutron/neutron.conf': 'neutron.conf',
-    'libvirt/virtlogd.conf': 'virtlogd.conf',
-    'libvirt/libvirtd.conf': 'libvirtd.conf',
-}
-
 LOG_LEVELS = ','.join((
     'amqp=WARN', 'sqlalchemy=WARN', 'oslo.messaging=INFO',
     'oslo_messaging=INFO', 'urllib3.connectionpool=WARN',
@@ -46,22 +32,6 @@ www_authenticate_uri = http://127.0.0.1:5000/
 interface = internal
 service_token_roles = service
 service_token_roles_required = true"""
-
-NOVA_CEPH = """\
-rbd_user = cinder
-rbd_secret_uuid = {secret}"""
-
-CINDER_LOOP = """\
-volume_driver = e2e_loop.LoopDriver
-e2e_loop_dir = {volumes}"""
-
-CINDER_RBD = """\
-volume_driver = cinder.volume.drivers.rbd.RBDDriver
-rbd_pool = {pool}
-rbd_ceph_conf = {conf}
-rbd_user = cinder
-rbd_secret_uuid = {secret}
-rbd_exclusive_cinder_pool = true"""
 
 SERVICE_USERS = ('nova', 'cinder', 'placement', 'neutron', 'glance')
 
@@ -85,8 +55,6 @@ def database_url() -> str:
 
 
 def _values(lab: lab_mod.Lab) -> dict[str, str]:
-    ceph = {'secret': lab_mod.CEPH_SECRET, 'pool': lab_mod.CEPH_POOL,
-            'conf': lab.ceph_conf, 'volumes': lab.volumes}
     values = {
         'dir': str(lab.directory),
         'host': lab_mod.HOST,
@@ -97,29 +65,29 @@ def _values(lab: lab_mod.Lab) -> dict[str, str]:
         'log_levels': LOG_LEVELS,
         'middleware': MIDDLEWARE,
         'oslo': OSLO.format(tmp=lab.tmp),
+        'backend': lab.backend,
         'ceph_fsid': lab_mod.CEPH_FSID,
-        'nova_ceph': NOVA_CEPH.format(**ceph) if lab.is_rbd() else '',
-        'cinder_driver': (CINDER_RBD if lab.is_rbd()
-                          else CINDER_LOOP).format(**ceph),
+        'ceph_pool': lab_mod.CEPH_POOL,
+        'ceph_secret': lab_mod.CEPH_SECRET,
     }
     for user in SERVICE_USERS:
         values[f'credentials_{user}'] = credentials(user)
     return values
 
 
-def _render(template: str, values: Mapping[str, str]) -> str:
+def _render(template: str | pathlib.Path, values: Mapping[str, str]) -> str:
     text = (TEMPLATES / template).read_text()
     return string.Template(text).substitute(values)
 
 
 def write_all(lab: lab_mod.Lab) -> None:
     values = _values(lab)
-    for target, template in FILES.items():
-        _put(lab.etc / target, _render(template, values))
+    for path in TEMPLATES.glob('etc/**/*.c*'):
+        target = path.relative_to(TEMPLATES)
+        _put(lab.directory / target, _render(target, values))
     _put(lab.empty_cinder_conf, _render(
-        'cinder.conf', {**values, 'cinder_database': 'cinder_empty'}))
-    if lab.is_rbd():
-        _put(lab.ceph_conf, _render('ceph.conf', values))
+        'etc/cinder/cinder.conf',
+        {**values, 'cinder_database': 'cinder_empty'}))
     _put(lab.etc / 'rabbitmq' / 'enabled_plugins', '[].')
     # nova-api finds its paste file beside its configuration.
     paste = pathlib.Path('/etc/nova/api-paste.ini').read_text()
@@ -147,17 +115,13 @@ def _put(path: pathlib.Path, text: str) -> None:
     path.write_text(text)
 
 
-def qemu_conf() -> str:
-    return _render('qemu.conf', {})
-
-
 def write_host(lab: lab_mod.Lab, home: pathlib.Path,
                own: Mapping[str, str]) -> None:
     """The configuration of one of several compute hosts."""
     values = {**_values(lab), **own}
     _put(home / 'nova.conf', _render('nova-host.conf', values))
     for name in ('libvirtd', 'qemu', 'virtlogd'):
-        text = _render(f'{name}.conf', values)
+        text = _render(f'etc/libvirt/{name}.conf', values)
         if name != 'virtlogd':
             text += _render(f'{name}-host.conf', values)
         _put(home / 'libvirt' / f'{name}.conf',

@@ -134,7 +134,7 @@ class Stack:
         before = self.lab.etc / 'libvirt' / 'qemu.conf.before'
         if QEMU_CONF.exists() and not before.exists():
             shutil.copy2(QEMU_CONF, before)
-        QEMU_CONF.write_text(config.qemu_conf())
+        shutil.copy(self.lab.etc / 'libvirt' / 'qemu.conf', QEMU_CONF)
         for name in ('virtlogd', 'libvirtd'):
             conf = self.lab.etc / 'libvirt' / f'{name}.conf'
             self.procs.start(name, [name, '--config', str(conf)])
