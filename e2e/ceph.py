@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import contextlib
 import json
 import pathlib
-import subprocess
 from typing import Any
 
 from e2e import guest, lab as lab_mod, processes
@@ -32,13 +31,8 @@ class Ceph:
         return {'CEPH_CONF': str(self.lab.ceph_conf)}
 
     def _run(self, *command: str, stdin: str = '') -> str:
-        done = subprocess.run(
-            command, input=stdin, text=True, capture_output=True, timeout=90,
-            env=lab_mod.environment(**self._env()))
-        with self.lab.log_of('setup-ceph').open('a') as log:
-            print(' '.join(command), done.returncode, done.stderr, file=log)
-        done.check_returncode()
-        return done.stdout
+        return lab_mod.run(*command, input=stdin, timeout=90,
+                           env=self._env()).stdout
 
     def ceph(self, *arguments: str, stdin: str = '') -> str:
         return self._run('ceph', '--connect-timeout', '20', *arguments,
@@ -117,11 +111,10 @@ class Ceph:
 
     def watchers(self, volume: str) -> int:
         """How many clients have the image of that volume open."""
-        done = subprocess.run(
-            ['rbd', '--id', 'cinder', 'status', '--format', 'json',
-             f'{lab_mod.CEPH_POOL}/volume-{volume}'],
-            capture_output=True, text=True, timeout=60,
-            env=lab_mod.environment(**self._env()))
+        done = lab_mod.run(
+            'rbd', '--id', 'cinder', 'status', '--format', 'json',
+            f'{lab_mod.CEPH_POOL}/volume-{volume}', check=False, timeout=60,
+            env=self._env())
         if done.returncode:  # the image is gone
             return 0
         answer: dict[str, Any] = json.loads(done.stdout)

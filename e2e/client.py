@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import subprocess
 from typing import Any
 
@@ -73,13 +72,13 @@ class Client:
         if not self.python.exists():
             # Debian has pip in one package and what venv takes it from in
             # another, so it is told where to install to.
-            _run([lab_mod.PYTHON, '-m', 'venv', '--without-pip',
-                  str(self.directory)])
+            lab_mod.run(lab_mod.PYTHON, '-m', 'venv', '--without-pip',
+                        str(self.directory))
         wheel = plugin_mod.wheel(self.lab)
         pip = [*plugin_mod.PIP, '--python', str(self.python), 'install']
-        _run([*pip, f'{wheel}[cli]'])
+        lab_mod.run(*pip, f'{wheel}[cli]', env=lab_mod.of_the_site())
         # The version does not change with every change of the source.
-        _run([*pip, '--no-deps', '--force-reinstall', str(wheel)])
+        lab_mod.run(*pip, '--no-deps', '--force-reinstall', str(wheel))
         (self.directory / 'clouds.yaml').write_text(CLOUDS.format(
             admin=ADMIN, member=MEMBER, password=lab_mod.PASSWORD,
             region=lab_mod.REGION))
@@ -87,8 +86,8 @@ class Client:
     def openstack(self, cloud: str, *words: str) -> Answer:
         """Run ``openstack`` as the user of one of the clouds."""
         return _answer(
-            [str(self.directory / 'bin' / 'openstack'), '--os-cloud', cloud,
-             *words],
+            str(self.directory / 'bin' / 'openstack'), '--os-cloud', cloud,
+            *words,
             OS_CLIENT_CONFIG_FILE=str(self.directory / 'clouds.yaml'))
 
     def bdm(self, cloud: str, command: str, *words: str) -> Answer:
@@ -97,23 +96,11 @@ class Client:
 
     def host(self, *words: str) -> Answer:
         """Run ``nova-bdm-cleanup`` with nova-compute's configuration."""
-        return _answer([HOST_COMMAND, '--config-file',
-                        str(self.lab.nova_conf), *words])
+        return _answer(HOST_COMMAND, '--config-file',
+                       str(self.lab.nova_conf), *words)
 
 
-def _answer(command: list[str], **env: str) -> Answer:
-    done = subprocess.run(command, text=True, capture_output=True, cwd='/',
-                          stdin=subprocess.DEVNULL, timeout=600,
-                          env=lab_mod.environment(**env))
+def _answer(*command: str, **env: str) -> Answer:
+    done = lab_mod.run(*command, check=False, env=env, timeout=600,
+                       stdin=subprocess.DEVNULL)
     return Answer(done.returncode, done.stdout, done.stderr)
-
-
-def _run(command: list[str]) -> None:
-    """Run an installation; how this site reaches its index is inherited."""
-    inherited = {
-        key: value for key, value in os.environ.items()
-        if key.lower().endswith('_proxy') or key.startswith('PIP_')}
-    done = subprocess.run(command, text=True, capture_output=True, cwd='/',
-                          env=lab_mod.environment(**inherited))
-    if done.returncode:
-        raise RuntimeError(f'{command}: {done.stdout}{done.stderr}')

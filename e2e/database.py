@@ -7,9 +7,10 @@ in the tables is changed by Nova alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent import futures
 import datetime
-import subprocess
+import shutil
 from typing import Any
 
 from e2e import config, lab as lab_mod, processes
@@ -23,28 +24,17 @@ def start(lab: lab_mod.Lab, procs: processes.Processes) -> None:
     data = lab.directory / 'mysql'
     if not (data / 'mysql').exists():
         for path in (data, lab.run, lab.tmp):
-            subprocess.run(['chown', 'mysql:', str(path)], check=True)
-        run(lab, 'mariadb-install',
-            ['mariadb-install-db', f'--defaults-file={conf}', '--user=mysql',
-             '--auth-root-authentication-method=socket', '--skip-test-db'])
+            shutil.chown(path, 'mysql', 'mysql')
+        lab_mod.run('mariadb-install-db', f'--defaults-file={conf}',
+                    '--user=mysql', '--skip-test-db',
+                    '--auth-root-authentication-method=socket')
     procs.start('mariadb', ['mariadbd', f'--defaults-file={conf}'])
     processes.wait_until(lambda: _root(lab, 'select 1'), 'MariaDB')
 
 
-def run(lab: lab_mod.Lab, name: str, *commands: list[str]) -> None:
-    """Run set-up commands, with a log of their own for when one fails."""
-    with lab.log_of(name).open('ab') as log:
-        for command in commands:
-            subprocess.run(command, check=True, stdout=log, stderr=log,
-                           stdin=subprocess.DEVNULL, cwd=lab.directory,
-                           env=lab_mod.environment())
-
-
 def _root(lab: lab_mod.Lab, statement: str) -> bool:
-    subprocess.run(
-        ['mariadb', f'--socket={lab.run}/mariadb.sock', '-uroot',
-         '-e', statement],
-        check=True, capture_output=True, env=lab_mod.environment())
+    lab_mod.run('mariadb', f'--socket={lab.run}/mariadb.sock', '-uroot',
+                '-e', statement)
     return True
 
 
@@ -66,8 +56,8 @@ def create(lab: lab_mod.Lab) -> None:
     url = 'http://127.0.0.1:5000/v3/'
     cell0 = f'{config.database_url()}/nova_cell0'
     as_root = ['--keystone-user', 'root', '--keystone-group', 'root']
-    jobs = {
-        'setup-keystone': (
+    jobs = (
+        (
             [*keystone, 'db_sync'],
             [*keystone, 'fernet_setup', *as_root],
             [*keystone, 'credential_setup', *as_root],
@@ -79,7 +69,7 @@ def create(lab: lab_mod.Lab) -> None:
             ['glance-manage', '--config-file',
              f'{etc}/glance/glance-api.conf', 'db_sync'],
         ),
-        'setup-nova': (
+        (
             ['placement-manage', '--config-file',
              f'{etc}/placement/placement.conf', 'db', 'sync'],
             [*nova, 'api_db', 'sync'],
@@ -87,45 +77,42 @@ def create(lab: lab_mod.Lab) -> None:
             [*nova, 'db', 'sync'],
             [*nova, 'cell_v2', 'create_cell', '--name', 'cell1'],
         ),
-        'setup-cinder': (
+        (
             ['cinder-manage', '--config-file', f'{etc}/cinder/cinder.conf',
              'db', 'sync'],
             ['neutron-db-manage', '--config-file',
              f'{etc}/neutron/neutron.conf', 'upgrade', 'heads'],
         ),
-    }
+    )
     for name in ('fernet', 'credential'):
         (lab.directory / 'keystone' / name).mkdir(parents=True, exist_ok=True)
     with futures.ThreadPoolExecutor(len(jobs)) as pool:
-        waiting = [pool.submit(run, lab, name, *commands)
-                   for name, commands in jobs.items()]
-        for one in waiting:
-            one.result()
+        list(pool.map(_one_by_one, jobs))
 
 
-def query(statement: str, *values: Any,
-          database: str = 'nova') -> list[dict[str, Any]]:
-    """Read rows as dictionaries, as the user that can only read."""
+def _one_by_one(commands: Iterable[list[str]]) -> None:
+    for command in commands:
+        lab_mod.run(*command)
+
+
+def query(statement: str, *values: Any) -> list[Any]:
+    """Read a column of Nova's rows, as the user that can only read."""
     import pymysql
-    import pymysql.cursors
     link = pymysql.connect(
         host='127.0.0.1', port=lab_mod.PORTS['mariadb'], user='reader',
-        password=lab_mod.PASSWORD, database=database,
-        cursorclass=pymysql.cursors.DictCursor)
+        password=lab_mod.PASSWORD, database='nova')
     try:
         with link.cursor() as cursor:
             cursor.execute(statement, values)
-            return list(cursor.fetchall())
+            return [value for value, in cursor.fetchall()]
     finally:
         link.close()
 
 
-def bdm_rows(server: str) -> list[dict[str, Any]]:
-    """The live block device mappings of a server."""
-    return query(
-        'select id, volume_id, attachment_id, device_name, boot_index '
-        'from block_device_mapping where instance_uuid = %s and deleted = 0 '
-        'order by id', server)
+def mapped(server: str) -> list[str | None]:
+    """The volumes of the live block device mappings of a server."""
+    return query('select volume_id from block_device_mapping '
+                 'where instance_uuid = %s and deleted = 0', server)
 
 
 def deleted_at(server: str, volume: str) -> datetime.datetime | None:
@@ -134,4 +121,4 @@ def deleted_at(server: str, volume: str) -> datetime.datetime | None:
         'select deleted_at from block_device_mapping where instance_uuid = %s '
         'and volume_id = %s and deleted <> 0 order by id desc limit 1',
         server, volume)
-    return rows[0]['deleted_at'] if rows else None
+    return rows[0] if rows else None

@@ -82,7 +82,7 @@ def _killed(name: str, t: Trial) -> str:
 
 def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
     """At the moment of death no later step may be done without an earlier."""
-    rows = {row['volume_id'] for row in database.bdm_rows(server)}
+    rows = database.mapped(server)
     known = {one['id'] for one in t.attachments(server)}
     off = t.domain(server) is None
     told = attachment not in known
@@ -215,9 +215,8 @@ def no_service_token(t: Trial) -> str:
 def empty_cinder(t: Trial) -> str:
     server = damaged(t)
     t.stack.start('cinder-empty')
-    database.run(t.lab, 'setup-cinder-empty', [
-        'cinder-manage', '--config-file', str(t.lab.empty_cinder_conf),
-        'db', 'sync'])
+    lab_mod.run('cinder-manage', '--config-file',
+                str(t.lab.empty_cinder_conf), 'db', 'sync')
     port = lab_mod.PORTS['cinder-empty']
     processes.wait_until(lambda: stack_mod.listening(port), 'second Cinder')
     t.restart(cinder={

@@ -9,12 +9,11 @@ cloud listen on loopback addresses only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent import futures
 import contextlib
 import pathlib
 import shutil
-import subprocess
 from typing import Any
 
 from e2e import (
@@ -160,8 +159,8 @@ class Hosts(dict[str, Host]):
             ssh.mkdir(parents=True)
             (ssh / 'sshd_config').write_text(_SSHD)
             (ssh / 'ssh_config').write_text(_SSH)
-            subprocess.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
-                            '-f', str(ssh / 'key')], check=True)
+            lab_mod.run('ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
+                        '-f', str(ssh / 'key'))
         with futures.ThreadPoolExecutor() as pool:
             list(pool.map(Host.boot, self.values()))
 
@@ -207,14 +206,10 @@ class Computes(plugin_mod.Compute):
         super().__init__(stack)
         self.hosts = hosts
 
-    def restart(self, plugin: bool,
-                extra: Mapping[str, Mapping[str, str]] = {},
-                env: dict[str, str] | None = None) -> None:
+    def stop(self) -> None:
         with futures.ThreadPoolExecutor() as pool:
             list(pool.map(self.stack.procs.stop,
                           [host.compute for host in self.hosts.values()]))
-        self.configure(plugin, extra)
-        self.start(env)
 
     def start(self, env: dict[str, str] | None = None) -> None:
         self.hosts.boot()

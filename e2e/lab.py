@@ -8,8 +8,11 @@ two places that libvirt does not let one choose: its run-time directories and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import os
 import pathlib
+import subprocess
+from typing import Any
 
 BACKENDS = ('loop', 'rbd')
 DEFAULT_DIR = '/var/lib/nova-bdm-e2e'
@@ -99,3 +102,23 @@ def environment(**extra: str) -> dict[str, str]:
     }
     env.update(extra)
     return env
+
+
+def of_the_site() -> dict[str, str]:
+    """How this machine reaches packages: what an installation inherits."""
+    return {key: value for key, value in os.environ.items()
+            if key.lower().endswith('_proxy') or key.startswith('PIP_')}
+
+
+def run(*command: str, check: bool = True, env: Mapping[str, str] = {},
+        **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command of the cloud to its end.
+
+    :param check: whether it must succeed
+    :raises RuntimeError: it has not, with what it said
+    """
+    done = subprocess.run(command, text=True, capture_output=True, cwd='/',
+                          env=environment(**env), **options)
+    if check and done.returncode:
+        raise RuntimeError(f'{command}: {done.stdout}{done.stderr}')
+    return done

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import pathlib
 import socket
-import subprocess
 
 from e2e import lab as lab_mod, processes
 
@@ -59,9 +58,8 @@ def missing_packages(backend: str) -> list[str]:
     wanted = (PACKAGES / 'common.txt').read_text().split()
     if backend == 'rbd':
         wanted += (PACKAGES / 'rbd.txt').read_text().split()
-    shown = subprocess.run(
-        ['dpkg-query', '-W', '-f', '${Package} ${db:Status-Abbrev}\n'],
-        capture_output=True, text=True, check=True).stdout
+    shown = lab_mod.run('dpkg-query', '-W', '-f',
+                        '${Package} ${db:Status-Abbrev}\n').stdout
     installed = {line.split()[0] for line in shown.splitlines()
                  if line.endswith('ii ')}
     return [name for name in wanted if name not in installed]
@@ -78,10 +76,7 @@ def install(backend: str) -> None:
     if ours:
         policy.write_text('#!/bin/sh\nexit 101\n')
         policy.chmod(0o755)
-    env = lab_mod.environment(DEBIAN_FRONTEND='noninteractive')
-    for key, value in os.environ.items():
-        if key.lower().endswith('_proxy'):
-            env[key] = value
+    env = {'DEBIAN_FRONTEND': 'noninteractive', **lab_mod.of_the_site()}
     try:
         for command in (
             ['apt-get', 'update', '-q'],
@@ -89,12 +84,11 @@ def install(backend: str) -> None:
              '-o', 'Dpkg::Options::=--force-confold',
              '-o', 'DPkg::Lock::Timeout=300', *names],
         ):
-            done = subprocess.run(command, env=env, text=True,
-                                  stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT)
+            done = lab_mod.run(*command, check=False, env=env)
             if done.returncode:
+                said = (done.stdout + done.stderr).splitlines()
                 raise Unfit(f'{" ".join(command[:2])} failed:\n'
-                            + '\n'.join(done.stdout.splitlines()[-20:]))
+                            + '\n'.join(said[-20:]))
     finally:
         if ours:
             policy.unlink()

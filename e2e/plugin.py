@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 import pathlib
 import shutil
-import subprocess
 
 from e2e import (
     config,
@@ -28,12 +27,6 @@ PIP = [lab_mod.PYTHON, '-m', 'pip', '--disable-pip-version-check',
        '--no-input', '-q']
 
 
-def is_installed() -> bool:
-    done = subprocess.run([*PIP, 'show', NAME], capture_output=True,
-                          env=lab_mod.environment())
-    return done.returncode == 0
-
-
 def install(lab: lab_mod.Lab) -> None:
     """Install this project for Debian's Python.
 
@@ -42,8 +35,8 @@ def install(lab: lab_mod.Lab) -> None:
     """
     built = wheel(lab)
     uninstall()
-    _pip('install', '--break-system-packages', '--no-deps',
-         '--root-user-action=ignore', str(built))
+    lab_mod.run(*PIP, 'install', '--break-system-packages', '--no-deps',
+                '--root-user-action=ignore', str(built))
 
 
 def wheel(lab: lab_mod.Lab) -> pathlib.Path:
@@ -52,8 +45,8 @@ def wheel(lab: lab_mod.Lab) -> pathlib.Path:
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(PROJECT, source, ignore=_not_source)
     wheels = source / 'dist'
-    _pip('wheel', '--no-deps', '--no-build-isolation', '-w', str(wheels),
-         str(source))
+    lab_mod.run(*PIP, 'wheel', '--no-deps', '--no-build-isolation',
+                '-w', str(wheels), str(source))
     built, = wheels.glob('*.whl')
     return built
 
@@ -67,16 +60,9 @@ def _not_source(directory: str, names: list[str]) -> list[str]:
 
 
 def uninstall() -> None:
-    if is_installed():
-        _pip('uninstall', '--break-system-packages', '-y',
-             '--root-user-action=ignore', NAME)
-
-
-def _pip(*arguments: str) -> None:
-    done = subprocess.run([*PIP, *arguments], text=True, capture_output=True,
-                          env=lab_mod.environment(), cwd='/')
-    if done.returncode:
-        raise RuntimeError(f'pip {arguments[0]}: {done.stdout}{done.stderr}')
+    # There may not even be a pip yet.
+    lab_mod.run(*PIP, 'uninstall', '--break-system-packages', '-y',
+                '--root-user-action=ignore', NAME, check=False)
 
 
 class Compute:
@@ -96,9 +82,12 @@ class Compute:
                 extra: Mapping[str, Mapping[str, str]] = {},
                 env: dict[str, str] | None = None) -> None:
         """Stop it, change nova.conf, start it, wait until it serves."""
-        self.stack.procs.stop('nova-compute')
+        self.stop()
         self.configure(plugin, extra)
         self.start(env)
+
+    def stop(self) -> None:
+        self.stack.procs.stop('nova-compute')
 
     def configure(self, plugin: bool,
                   extra: Mapping[str, Mapping[str, str]] = {}) -> None:

@@ -7,7 +7,6 @@ from concurrent import futures
 import pathlib
 import shutil
 import socket
-import subprocess
 import time
 
 from e2e import (
@@ -34,9 +33,8 @@ def _log(text: str) -> None:
 
 
 def listening(port: int) -> bool:
-    done = subprocess.run(
-        ['curl', '-s', '-o', '/dev/null', '--max-time', '20', '--noproxy',
-         '*', f'http://127.0.0.1:{port}/'])
+    done = lab_mod.run('curl', '-s', '-o', '/dev/null', '--max-time', '20',
+                       f'http://127.0.0.1:{port}/', check=False)
     return done.returncode == 0
 
 
@@ -214,7 +212,7 @@ class Stack:
         for name in self.procs.names():
             self.procs.stop(name)
         for device in loop_devices(self.lab):
-            subprocess.run(['losetup', '-d', device])
+            lab_mod.run('losetup', '-d', device, check=False)
         before = self.lab.etc / 'libvirt' / 'qemu.conf.before'
         if before.exists():
             shutil.move(str(before), QEMU_CONF)
@@ -225,18 +223,15 @@ class Stack:
 
 def virsh(*arguments: str, uri: str = ceph.LIBVIRT) -> str | None:
     """What virsh prints, or None when it fails."""
-    done = subprocess.run(
-        ['virsh', '-q', '-c', uri, *arguments],
-        capture_output=True, text=True, timeout=60,
-        env=lab_mod.environment())
+    done = lab_mod.run('virsh', '-q', '-c', uri, *arguments, check=False,
+                       timeout=60)
     return None if done.returncode else done.stdout
 
 
 def loop_devices(lab: lab_mod.Lab) -> dict[str, str]:
     """The loop devices over files of this lab, and the file of each."""
-    shown = subprocess.run(
-        ['losetup', '-n', '--raw', '-O', 'NAME,BACK-FILE'],
-        capture_output=True, text=True).stdout
+    shown = lab_mod.run('losetup', '-n', '--raw', '-O', 'NAME,BACK-FILE',
+                        check=False).stdout
     pairs = (line.split(maxsplit=1) for line in shown.splitlines())
     return {pair[0]: pair[1] for pair in pairs
             if len(pair) == 2 and pair[1].startswith(f'{lab.directory}/')}

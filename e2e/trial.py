@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses
-import datetime
 import os
 import pathlib
 import re
@@ -240,14 +239,13 @@ class Trial(cloud_mod.Cloud):
         environment = {
             'PYTHONPATH': str(HOOKS), 'E2E_POINT': point,
             'E2E_ACTION': action, 'E2E_SIGNALS': str(self.lab.run)}
-        if at_start:
-            self.stack.procs.stop('nova-compute')
-            self.compute.configure(self.plugin, self.compute.extra)
-            self.logs.mark()
-            self.stack.start('nova-compute', environment)
-            return
-        self.compute.restart(self.plugin, self.compute.extra, environment)
+        self.compute.stop()
+        self.compute.configure(self.plugin, self.compute.extra)
         self.logs.mark()
+        if at_start:
+            self.stack.start('nova-compute', environment)
+        else:
+            self.compute.start(environment)
 
     def wait_killed(self) -> None:
         """Wait until nova-compute has killed itself at its point."""
@@ -298,8 +296,7 @@ class Trial(cloud_mod.Cloud):
         running = self.domain(server)
         return View(
             status=shown['status'],
-            bdms=tuple(sorted(self._short(row['volume_id'])
-                              for row in database.bdm_rows(server))),
+            bdms=tuple(sorted(map(self._short, database.mapped(server)))),
             attachments=tuple(sorted(
                 f'{self._short(one["volume_id"])}:{one["status"]}'
                 for one in self.attachments(server))),
@@ -419,15 +416,14 @@ class Trial(cloud_mod.Cloud):
         An attachment that was gone before has no last step.
         """
         volume = self.volumes[name]
-        # The database knows whole seconds.
         steps = [
-            ('guest off', self._second(self.logs.first(
-                'nova-compute', server, 'Instance destroyed successfully'))),
+            ('guest off', self.logs.first(
+                'nova-compute', server, 'Instance destroyed successfully')),
             ('row gone', database.deleted_at(server, volume)),
         ]
         if attachment is not None:
-            steps.append(('Cinder told', self._second(self.logs.first(
-                'cinder-api', 'DELETE', f'/attachments/{attachment}'))))
+            steps.append(('Cinder told', self.logs.first(
+                'cinder-api', 'DELETE', f'/attachments/{attachment}')))
         missing = [what for what, when in steps if when is None]
         if missing:
             raise Failed(f'not to be seen: {missing}; audit lines:\n  '
@@ -436,11 +432,6 @@ class Trial(cloud_mod.Cloud):
         if times != sorted(times):  # type: ignore[type-var]
             raise Failed(f'wrong order: {steps}')
         self._expect_recorded_order(server, volume)
-
-    @staticmethod
-    def _second(moment: datetime.datetime | None
-                ) -> datetime.datetime | None:
-        return moment and moment.replace(microsecond=0)
 
     def _expect_recorded_order(self, server: str, volume: str) -> None:
         *_, entry = self.client.host(

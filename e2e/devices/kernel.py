@@ -5,20 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 import dataclasses
+import functools
 import pathlib
-import subprocess
+
+from e2e import lab
 
 _BLOCK = pathlib.Path('/sys/block')
 
 
-def run(*words: str, check: bool = True) -> str:
-    """Run a command to its end.
-
-    :param check: whether it must succeed
-    :returns: what it prints
-    """
-    return subprocess.run(words, capture_output=True, text=True, timeout=60,
-                          check=check).stdout
+#: Runs a command to its end; what touches a lost device may never have one.
+run = functools.partial(lab.run, timeout=60)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +114,8 @@ def give_up(target: str) -> str:
 
 def _table(name: str) -> str:
     """What a map is, in few words."""
-    words = run('dmsetup', 'table', f'/dev/{name}', check=False).split()
+    words = run('dmsetup', 'table', f'/dev/{name}',
+                check=False).stdout.split()
     if not words[2:]:
         return 'gone'
     paths = len(list((_BLOCK / name / 'slaves').iterdir()))
