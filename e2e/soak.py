@@ -13,10 +13,11 @@ Nova's rows, Cinder, libvirt's domain, the guest, and the host.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent import futures
 import functools
 import pathlib
 import random
-import threading
 import time
 import traceback
 
@@ -43,12 +44,20 @@ ATTACHMENTS = {ATTACHED: 'attached', RESERVED: 'reserved', STALE: 'attached',
                RESET: 'attached'}
 
 #: How often a step with a volume is chosen, where one is in the state that
-#: the step needs, and the state that it is in afterwards.
-OF_A_VOLUME = {
-    'attach': (6, FREE, ATTACHED), 'detach': (2, ATTACHED, FREE),
-    'lose': (3, ATTACHED, LOST), 'delete': (2, LOST, DELETED),
-    'reset': (2, ATTACHED, RESET), 'reserve': (1, FREE, RESERVED),
-    'connect': (1, FREE, STALE)}
+#: the step needs, the state that it is in afterwards, and what is done.
+OF_A_VOLUME: dict[str, tuple[int, str, str,
+                             Callable[[Trial, str, str], object]]] = {
+    'attach': (6, FREE, ATTACHED,
+               lambda t, server, name: t.attach(server, t.volumes[name])),
+    'detach': (2, ATTACHED, FREE,
+               lambda t, server, name: t.detach(server, t.volumes[name])),
+    'lose': (3, ATTACHED, LOST, Trial.lose_attachment),
+    'delete': (2, LOST, DELETED,
+               lambda t, _, name: t.delete_volume(t.volumes[name])),
+    'reset': (2, ATTACHED, RESET, lambda t, _, name: t.reset_status(name)),
+    'reserve': (1, FREE, RESERVED, lambda t, server, name:
+                t.leave_attachment(server, name, connected=False)),
+    'connect': (1, FREE, STALE, Trial.leave_attachment)}
 
 #: How often one with the server is chosen.
 OF_THE_SERVER = {'hard_reboot': 4, 'soft_reboot': 1, 'stop_and_reboot': 1}
@@ -84,7 +93,7 @@ class Worker:
             self._say(f'FAILED {self.state}\n{self.failure}')
 
     def step(self) -> None:
-        weights = {name: weight for name, (weight, needed, _)
+        weights = {name: weight for name, (weight, needed, *_)
                    in OF_A_VOLUME.items() if self._in_state(needed)}
         weights.update(OF_THE_SERVER)
         if self._in_state(*self._unopenable):
@@ -96,10 +105,10 @@ class Worker:
             self._say(f'{name} of {self.state}')
             getattr(self, name)()
         else:
-            _, needed, then = OF_A_VOLUME[name]
+            _, needed, then, do = OF_A_VOLUME[name]
             volume = self.random.choice(self._in_state(needed))
             self._say(f'{name} {volume} of {self.state}')
-            getattr(self, name)(volume)
+            do(self.trial, self.server, volume)
             self.state[volume] = then
         self.check()
 
@@ -113,27 +122,6 @@ class Worker:
             print(line, file=stream)
 
     # -- steps -------------------------------------------------------------
-
-    def attach(self, name: str) -> None:
-        self.trial.attach(self.server, self.trial.volumes[name])
-
-    def detach(self, name: str) -> None:
-        self.trial.detach(self.server, self.trial.volumes[name])
-
-    def lose(self, name: str) -> None:
-        self.trial.lose_attachment(self.server, name)
-
-    def delete(self, name: str) -> None:
-        self.trial.delete_volume(self.trial.volumes[name])
-
-    def reset(self, name: str) -> None:
-        self.trial.reset_status(name)
-
-    def reserve(self, name: str) -> None:
-        self.trial.leave_attachment(self.server, name, connected=False)
-
-    def connect(self, name: str) -> None:
-        self.trial.leave_attachment(self.server, name)
 
     def hard_reboot(self) -> None:
         self.trial.reboot(self.server)
@@ -177,12 +165,8 @@ def _soak(seed: int, minutes: float, t: Trial) -> str:
     workers = [Worker(number, seed, stack, record)
                for number in range(SERVERS)]
     until = time.monotonic() + minutes * 60
-    threads = [threading.Thread(target=one.run, args=(until,))
-               for one in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with futures.ThreadPoolExecutor(SERVERS) as pool:
+        list(pool.map(lambda one: one.run(until), workers))
     failed = [one for one in workers if one.failure]
     if failed:
         raise Failed(f'seed {seed}: server {failed[0].number} step '
