@@ -15,10 +15,6 @@
 # a second and from where it left off, and reports after every fourth count.
 #
 # Machine type pc: power management at 0x600, PCI hot plug at 0xae00.
-#
-# Assemble with:
-#     as --32 guest.S -o guest.o
-#     ld -m elf_i386 -Ttext 0x7c00 --oformat binary guest.o -o guest.bin
 
         .code16
         .globl  _start
