@@ -1,15 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command, also where only the directory is named."""
+"""Runs the command; the script beside this takes the right interpreter."""
 
-import pathlib
-import subprocess
-import sys
+from e2e import cli
 
-if __package__:
-    from e2e import cli
-
-    cli.main()
-else:
-    # Of "python3 e2e": the script takes the right interpreter.
-    run = str(pathlib.Path(__file__).resolve().with_name('run'))
-    sys.exit(subprocess.run([run, *sys.argv[1:]]).returncode)
+cli.main()

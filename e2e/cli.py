@@ -18,7 +18,6 @@ from e2e import (
     machine,
     moves,
     plugin as plugin_mod,
-    prometheus,
     results,
     runner as runner_mod,
     scenarios,
@@ -58,16 +57,10 @@ def _parser() -> argparse.ArgumentParser:
                      help='length of the soak (default: %(default)s)')
     run.add_argument('--keep', action='store_true',
                      help='leave the cloud up for a look')
-    up = commands.add_parser('up', help='only bring the cloud up')
-    up.add_argument('--plugin', action='store_true',
-                    help='with the plugin installed and enabled')
     down = commands.add_parser('down', help='take it down')
     down.add_argument('--wipe', action='store_true',
                       help='and delete its directory, results included')
     commands.add_parser('install', help='only install the packages')
-    commands.add_parser(
-        'alerts', help='show the alerts and the dashboard to a real '
-        'Prometheus; needs no cloud')
     commands.add_parser('list', help='the names of all trials')
     devices.add_arguments(commands.add_parser(
         'devices', help='run the cases on real block devices, in a virtual '
@@ -85,22 +78,12 @@ def main() -> None:
     args = parser.parse_args()
     if args.command is None:
         args = parser.parse_args([*sys.argv[1:], 'run'])
-    without_cloud = {'devices': devices.run, 'table': _table, 'list': _list,
-                     'alerts': _alerts}
+    without_cloud = {'devices': devices.run, 'table': _table, 'list': _list}
     try:
         sys.exit(without_cloud.get(args.command, _on_machine)(args))
     except machine.Unfit as exc:
         print(f'e2e: {exc}', file=sys.stderr)
         sys.exit(2)
-
-
-def _alerts(args: argparse.Namespace) -> None:
-    missing = prometheus.missing()
-    if missing:
-        raise machine.Unfit(f'{" and ".join(missing)} are missing; '
-                            '"e2e/run install" installs what is needed')
-    from e2e import monitoring
-    print(monitoring.alone())
 
 
 def _on_machine(args: argparse.Namespace) -> int:
@@ -117,13 +100,6 @@ def _on_machine(args: argparse.Namespace) -> int:
     for backend in backends:
         machine.install(backend)
     if args.command == 'install':
-        return 0
-    if args.command == 'up':
-        if len(stacks) != 1:
-            raise machine.Unfit('up needs --backend loop or --backend rbd: '
-                                'two clouds do not fit on one machine')
-        stacks[0].up()
-        runner_mod.Runner(stacks[0], []).nova_compute(args.plugin)
         return 0
     return sum(_run(args, stack) for stack in stacks) and 1
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Prometheus is told, and what it makes of it.
 
-First without a cloud: files with everything that there is an alert for, and
-then with nothing of it.  Then with one: nova-compute with the periodic audit
-and the sweep switched on, and ``openstack bdm audit``, each with its file.
+First files with everything that there is an alert for, and then with nothing
+of it.  Then nova-compute with the periodic audit and the sweep switched on,
+and ``openstack bdm audit``, each with its file.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import pathlib
-import tempfile
 import time
 
 from e2e import client, identity, lab as lab_mod, processes
@@ -47,7 +45,7 @@ _AT_ONCE = {
 _LATER = {'BdmAuditAttachmentLeft', 'BdmAuditDiskDangling', 'BdmCleanupSilent'}
 
 
-# -- without a cloud -------------------------------------------------------
+# -- files of all kinds ----------------------------------------------------
 
 def _node(bad: bool) -> metrics.Told:
     """What nova-compute writes, in good times and in bad ones."""
@@ -103,56 +101,40 @@ def _refuse(prometheus: Prometheus) -> None:
         state, process=dataclasses.replace(state.process, problem='no')))
 
 
-def alerts(prometheus: Prometheus) -> str:
-    """Every alert that can be had from files, and its end."""
-    _tell(prometheus, bad=False)
-    processes.wait_until(
-        lambda: prometheus.query('nova_bdm_cleanup_active')
-        and prometheus.query('nova_bdm_audit_servers'), 'the metrics')
-    # The rules are evaluated once a second.
-    time.sleep(3)
-    Trial.equal('alerts', prometheus.alerts(), set())
-    _tell(prometheus, bad=True)
-    wanted = {*((name, 'firing') for name in _AT_ONCE),
-              *((name, 'pending') for name in _LATER)}
-    prometheus.wait_alerts(wanted.__eq__, 'all of the alerts')
-    empty = _empty(prometheus)
-    _tell(prometheus, bad=False)
-    prometheus.wait_alerts(lambda seen: not seen, 'the end of the alerts')
-    # What is good news has nothing to show in bad times.
-    Trial.equal('panels of the dashboard that are always empty',
-                empty & _empty(prometheus), set())
-    _refuse(prometheus)
-    prometheus.wait_alerts({('BdmCleanupNotActive', 'pending')}.__eq__,
-                           'the alert of a refusal')
-    return (f'{len(_AT_ONCE)} alerts fire, {len(_LATER) + 1} are pending, all '
-            'of them end; no panel of the dashboard is empty')
-
-
 def _empty(prometheus: Prometheus) -> set[str]:
     return {title for title, shown in prometheus.dashboard().items()
             if not shown}
 
 
-def alone() -> str:
-    """The same, for a machine without a cloud.
-
-    :raises NotUp, Failed: when it is not so
-    """
-    with tempfile.TemporaryDirectory(prefix='bdm-alerts-') as directory:
-        lab = lab_mod.Lab(pathlib.Path(directory), lab_mod.BACKENDS[0])
-        lab.make_directories()
-        with Prometheus(lab).running() as prometheus:
-            return alerts(prometheus)
-
-
-# -- with one --------------------------------------------------------------
-
 @MONITORING.add('Files with everything that there is an alert for')
 def shipped_alerts(t: Trial) -> str:
+    """Every alert that can be had from files, and its end."""
     with Prometheus(t.lab).running() as prometheus:
-        return alerts(prometheus)
+        _tell(prometheus, bad=False)
+        processes.wait_until(
+            lambda: prometheus.query('nova_bdm_cleanup_active')
+            and prometheus.query('nova_bdm_audit_servers'), 'the metrics')
+        # The rules are evaluated once a second.
+        time.sleep(3)
+        t.equal('alerts', prometheus.alerts(), set())
+        _tell(prometheus, bad=True)
+        wanted = {*((name, 'firing') for name in _AT_ONCE),
+                  *((name, 'pending') for name in _LATER)}
+        prometheus.wait_alerts(wanted.__eq__, 'all of the alerts')
+        empty = _empty(prometheus)
+        _tell(prometheus, bad=False)
+        prometheus.wait_alerts(lambda seen: not seen, 'the end of the alerts')
+        # What is good news has nothing to show in bad times.
+        t.equal('panels of the dashboard that are always empty',
+                empty & _empty(prometheus), set())
+        _refuse(prometheus)
+        prometheus.wait_alerts({('BdmCleanupNotActive', 'pending')}.__eq__,
+                               'the alert of a refusal')
+    return (f'{len(_AT_ONCE)} alerts fire, {len(_LATER) + 1} are pending, all '
+            'of them end; no panel of the dashboard is empty')
 
+
+# -- by those who write them -----------------------------------------------
 
 @MONITORING.add('The periodic audit, the sweep and ``openstack bdm audit '
                 '--prometheus``')
@@ -183,7 +165,7 @@ def node_and_cloud(t: Trial) -> str:
             {'root-volume-dangling': 1, 'volume-available': 1})
         _audit(t, prometheus)
         _sweep(t, prometheus, server)
-        problems = complaints(path.read_bytes())
+        problems = complaints(path.read_text())
         t.equal('promtool check metrics', problems, '')
         t.expect(other, 'ACTIVE', 'other-root', attachments='')
     return ('an alert fires for the dangling root, from the node and from '

@@ -12,7 +12,6 @@ import contextlib
 import json
 import pathlib
 import shutil
-import subprocess
 from typing import Any
 import urllib.parse
 import urllib.request
@@ -22,8 +21,6 @@ from e2e import lab as lab_mod, processes
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 RULES = PROJECT / 'etc' / 'prometheus' / 'bdm-cleanup.rules.yaml'
 DASHBOARD = PROJECT / 'etc' / 'grafana' / 'bdm-cleanup.json'
-
-PROGRAMS = ('prometheus', 'prometheus-node-exporter')
 
 #: Of both packages.
 _USER = 'prometheus'
@@ -146,15 +143,8 @@ class Prometheus:
             return json.load(answer)['data']
 
 
-def missing() -> list[str]:
-    """Which of the programs are not installed."""
-    return [name for name in (*PROGRAMS, 'runuser')
-            if not shutil.which(name)]
-
-
-def complaints(text: bytes) -> str:
+def complaints(text: str) -> str:
     """What ``promtool check metrics`` says of a file."""
-    done = subprocess.run(
-        ['promtool', 'check', 'metrics'], input=text, capture_output=True,
-        env=lab_mod.environment())
-    return (done.stdout + done.stderr).decode() if done.returncode else ''
+    done = lab_mod.run('promtool', 'check', 'metrics', input=text,
+                       check=False)
+    return done.stdout + done.stderr if done.returncode else ''
