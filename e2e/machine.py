@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import socket
 
 from e2e import lab as lab_mod, processes
 
@@ -47,11 +46,9 @@ def check_ports(lab: lab_mod.Lab) -> None:
     for service, port in lab_mod.PORTS.items():
         if processes.Processes(lab).is_running(service):
             continue
-        with socket.socket() as probe:
-            if probe.connect_ex(('127.0.0.1', port)) == 0:
-                raise Unfit(
-                    f'port {port} ({service}) is taken by something that '
-                    f'{lab.directory} did not start')
+        if processes.accepts(port):
+            raise Unfit(f'port {port} ({service}) is taken by something that '
+                        f'{lab.directory} did not start')
 
 
 def missing_packages(backend: str) -> list[str]:

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 
@@ -36,6 +37,12 @@ def wait_until(check: Callable[[], object], what: str, seconds: float = 60,
         if time.monotonic() > end:
             raise NotUp(f'{what}: not after {seconds:.0f} s ({last[:300]})')
         time.sleep(pause)
+
+
+def accepts(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(('127.0.0.1', port)) == 0
 
 
 def _start_time(pid: int) -> str | None:
@@ -93,25 +100,24 @@ class Processes:
         self._record(name).write_text(
             json.dumps([child.pid, _start_time(child.pid)]))
 
-    def stop(self, name: str) -> None:
+    def stop(self, name: str, patience: float = 10) -> None:
         """TERM to its process group, KILL to what is left of it."""
         pid = self.pid(name)
         if pid is not None:
-            self._signal_group(pid, signal.SIGTERM)
-            end = time.monotonic() + 10
+            if patience:
+                self._signal_group(pid, signal.SIGTERM)
+            end = time.monotonic() + patience
             while self._group_lives(pid) and time.monotonic() < end:
                 time.sleep(0.1)
             self._signal_group(pid, signal.SIGKILL)
-            self._reap(pid)
+            child = self._children.pop(pid, None)
+            if child is not None:
+                child.wait()
         self._record(name).unlink(missing_ok=True)
 
     def kill(self, name: str) -> None:
         """SIGKILL, as the kernel does it when memory runs out."""
-        pid = self.pid(name)
-        if pid is not None:
-            self._signal_group(pid, signal.SIGKILL)
-            self._reap(pid)
-        self._record(name).unlink(missing_ok=True)
+        self.stop(name, patience=0)
 
     def pause(self, name: str) -> None:
         self._signal_group(self.pid(name), signal.SIGSTOP)
@@ -136,8 +142,3 @@ class Processes:
         except ProcessLookupError:
             return False
         return True
-
-    def _reap(self, pid: int) -> None:
-        child = self._children.pop(pid, None)
-        if child is not None:
-            child.wait()

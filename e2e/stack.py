@@ -6,7 +6,6 @@ from __future__ import annotations
 from concurrent import futures
 import pathlib
 import shutil
-import socket
 import time
 
 from e2e import (
@@ -118,12 +117,8 @@ class Stack:
     def restart_rabbitmq(self) -> None:
         self.procs.stop('rabbitmq')
         self._rabbitmq()
-        port = lab_mod.PORTS['rabbitmq']
-
-        def accepts() -> bool:
-            with socket.socket() as probe:
-                return probe.connect_ex(('127.0.0.1', port)) == 0
-        processes.wait_until(accepts, 'RabbitMQ')
+        processes.wait_until(
+            lambda: processes.accepts(lab_mod.PORTS['rabbitmq']), 'RabbitMQ')
 
     def _libvirt(self) -> None:
         for path in ('/run/libvirt', '/var/log/libvirt/qemu',
