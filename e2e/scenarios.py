@@ -105,18 +105,6 @@ def multiattach(t: Trial) -> str:
     return outcome
 
 
-@SCENARIOS.add('Stopped server', stock=True)
-def stopped(t: Trial) -> str:
-    server = t.server('A', 'B')
-    t.stop(server)
-    t.lose_attachment(server, 'B')
-    t.reboot(server)
-    if t.plugin:
-        t.expect_clean(server)
-        return CLEAN
-    return stock(t, server)
-
-
 @SCENARIOS.add('Rescued server', stock=True)
 def rescued(t: Trial) -> str:
     """Nova refuses a hard reboot in rescue; after it, it is as ever."""

@@ -115,8 +115,5 @@ class LoopDriver(driver.VolumeDriver):
             'storage_protocol': 'local',
             'total_capacity_gb': 500,
             'free_capacity_gb': 500,
-            'reserved_percentage': 0,
             'multiattach': True,
-            'QoS_support': False,
-            'thin_provisioning_support': True,
         }
