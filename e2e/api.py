@@ -45,17 +45,11 @@ def call(service: str, method: str, path: str, body: Any = None,
          headers: dict[str, str] | None = None,
          data: bytes | None = None) -> Any:
     """One request; the parsed answer, or None when there is no body."""
-    options: dict[str, Any] = {}
-    if body is not None:
-        options['json'] = body
-    if data is not None:
-        options['data'] = data
-    if service in VERSIONS:
-        options['microversion'] = VERSIONS[service]
     answer = login(who).request(
-        path, method, raise_exc=False, headers=dict(headers or {}),
+        path, method, json=body, data=data, headers=dict(headers or {}),
+        microversion=VERSIONS.get(service), raise_exc=False,
         endpoint_filter={'service_type': service, 'interface': 'public',
-                         'region_name': lab_mod.REGION}, **options)
+                         'region_name': lab_mod.REGION})
     if answer.status_code >= 400:
         raise ApiError(method, path, answer.status_code, answer.text)
     try:

@@ -157,14 +157,10 @@ class Cloud:
             'delete_on_termination': False,
         } for index, volume in zip([0] + [-1] * len(others),
                                    (root, *others))]
-        return self._boot(name, identity.FLAVOR,
-                          {'block_device_mapping_v2': devices})
+        return self.boot_from(name, identity.FLAVOR,
+                              {'block_device_mapping_v2': devices})
 
-    def boot_image(self, name: str, image: str) -> str:
-        """Boot a server whose root disk is on the host."""
-        return self._boot(name, identity.LOCAL_FLAVOR, {'imageRef': image})
-
-    def _boot(self, name: str, flavor: str, disks: dict[str, Any]) -> str:
+    def boot_from(self, name: str, flavor: str, disks: dict[str, Any]) -> str:
         made = nova('POST', '/servers', {'server': {
             'name': name, 'flavorRef': flavor, 'networks': 'none', **disks}})
         server = str(made['server']['id'])

@@ -33,21 +33,18 @@ interface = internal
 service_token_roles = service
 service_token_roles_required = true"""
 
+#: What a service needs in order to get a token of its own.
+CREDENTIALS = """\
+auth_type = password
+auth_url = http://127.0.0.1:5000/v3
+username = {user}
+password = {password}
+project_name = service
+user_domain_name = Default
+project_domain_name = Default
+region_name = {region}"""
+
 SERVICE_USERS = ('nova', 'cinder', 'placement', 'neutron', 'glance')
-
-
-def credentials(user: str) -> str:
-    """What a service needs in order to get a token of its own."""
-    return '\n'.join((
-        'auth_type = password',
-        'auth_url = http://127.0.0.1:5000/v3',
-        f'username = {user}',
-        f'password = {lab_mod.PASSWORD}',
-        'project_name = service',
-        'user_domain_name = Default',
-        'project_domain_name = Default',
-        f'region_name = {lab_mod.REGION}',
-    ))
 
 
 def database_url() -> str:
@@ -71,7 +68,8 @@ def _values(lab: lab_mod.Lab) -> dict[str, str]:
         'ceph_secret': lab_mod.CEPH_SECRET,
     }
     for user in SERVICE_USERS:
-        values[f'credentials_{user}'] = credentials(user)
+        values[f'credentials_{user}'] = CREDENTIALS.format(
+            user=user, password=lab_mod.PASSWORD, region=lab_mod.REGION)
     return values
 
 

@@ -43,20 +43,14 @@ def wheel(lab: lab_mod.Lab) -> pathlib.Path:
     """Build a wheel of this project as it is now."""
     source = lab.directory / 'build'
     shutil.rmtree(source, ignore_errors=True)
-    shutil.copytree(PROJECT, source, ignore=_not_source)
+    # What a build leaves behind; environments may be of several GiB.
+    shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns(
+        '.*', 'build', 'dist', '__pycache__', '*.egg-info'))
     wheels = source / 'dist'
     lab_mod.run(*PIP, 'wheel', '--no-deps', '--no-build-isolation',
                 '-w', str(wheels), str(source))
     built, = wheels.glob('*.whl')
     return built
-
-
-def _not_source(directory: str, names: list[str]) -> list[str]:
-    """What a build leaves behind; environments may be of several GiB."""
-    return [name for name in names
-            if name.startswith('.')
-            or name in ('build', 'dist', '__pycache__')
-            or name.endswith('.egg-info')]
 
 
 def uninstall() -> None:

@@ -17,6 +17,7 @@ from e2e import (
     cloud as cloud_mod,
     database,
     guest,
+    identity,
     lab as lab_mod,
     logs as logs_mod,
     plugin as plugin_mod,
@@ -108,16 +109,13 @@ class Trial(cloud_mod.Cloud):
         self.volumes: dict[str, str] = {}
         #: The other server that has B by now.
         self.other: str | None = None
-        self._names: dict[str, str] = {}
 
     # -- building ----------------------------------------------------------
 
     def volume(self, name: str, multiattach: bool = False) -> str:
-        volume = self.create_volume(
+        self.volumes[name] = self.create_volume(
             name, SIZES[name], bootable='root' in name,
             multiattach=multiattach)
-        self.volumes[name] = volume
-        self._names[volume] = name
         return name
 
     def server(self, *disks: str, root: str = 'root',
@@ -149,7 +147,8 @@ class Trial(cloud_mod.Cloud):
 
     def image_server(self) -> str:
         """A running server whose root disk is no volume."""
-        server = self.boot_image('image', self.rescue_image())
+        server = self.boot_from('image', identity.LOCAL_FLAVOR,
+                                {'imageRef': self.rescue_image()})
         self.logs.mark()
         return server
 
@@ -266,12 +265,6 @@ class Trial(cloud_mod.Cloud):
         processes.wait_until((self.lab.run / 'reached').exists,
                              'nova-compute to pause', pause=0.1)
 
-    def expect_no_start(self, complaint: str) -> None:
-        """nova-compute must fail at its start, and say this."""
-        self.stack.start('nova-compute')
-        processes.wait_until(
-            lambda: self.logs.lines('nova-compute', complaint), complaint)
-
     def go_on(self) -> None:
         (self.lab.run / 'go').touch()
 
@@ -289,7 +282,8 @@ class Trial(cloud_mod.Cloud):
     # -- looking, without changing anything --------------------------------
 
     def _short(self, volume: Any) -> str:
-        return self._names.get(volume, str(volume))
+        return next((name for name, known in self.volumes.items()
+                     if known == volume), str(volume))
 
     def view(self, server: str) -> View:
         shown = self.show_server(server)
@@ -450,12 +444,3 @@ class Trial(cloud_mod.Cloud):
                if one['volume_id'] == self.volumes[name]]
         self.equal(f'attachments of {name}', len(ids), 1)
         return str(ids[0])
-
-    def reboot_refused(self, server: str, kind: str = 'HARD') -> None:
-        """Nova's API must answer 409 to the reboot."""
-        try:
-            self.press_reboot(server, kind)
-        except api.ApiError as exc:
-            self.equal('answer to the reboot', exc.code, 409)
-        else:
-            raise Failed('the reboot was accepted')
