@@ -13,9 +13,11 @@ import datetime
 import json
 import time
 
-from e2e import client, identity, lab as lab_mod, processes
+from e2e import identity, lab as lab_mod, processes
+from e2e.client import ADMIN
+from e2e.commands import bdm, FINDINGS
 from e2e.prometheus import complaints, Prometheus
-from e2e.trial import Failed, Suite, Trial
+from e2e.trial import Suite, Trial
 from nova_bdm_cleanup import prometheus as metric_files
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.fleet.audit_metrics import AuditMetrics
@@ -180,10 +182,8 @@ def _by_reason(prometheus: Prometheus, metric: str) -> dict[str, float]:
 
 def _audit(t: Trial, prometheus: Prometheus) -> None:
     path = prometheus.textfiles / 'bdm-audit.prom'
-    answer = t.client.bdm(
-        client.ADMIN, 'audit', '--all-projects', '--prometheus', str(path))
-    if answer.code != 5:
-        raise Failed(f'exit code 5 expected: {answer}')
+    bdm(t, FINDINGS, ADMIN, 'audit', '--all-projects', '--prometheus',
+        str(path))
     prometheus.wait_alerts(
         lambda seen: ('BdmAuditRootDangling', 'firing') in seen, 'the alert')
     t.equal('findings of the audit', _by_reason(

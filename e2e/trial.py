@@ -191,9 +191,7 @@ class Trial(cloud_mod.Cloud):
         return server
 
     def lose_attachment(self, server: str, volume: str) -> None:
-        for one in self.attachments(server):
-            if one['volume_id'] == self.volumes[volume]:
-                self.delete_attachment(one['id'])
+        self.delete_attachment(self.attachment_of(server, volume))
 
     def lose_volume(self, server: str, volume: str) -> None:
         self.lose_attachment(server, volume)
@@ -216,8 +214,7 @@ class Trial(cloud_mod.Cloud):
 
     def leave_attachment(self, server: str, volume: str,
                          connected: bool = True) -> str:
-        return self.add_attachment(server, self.volumes[volume],
-                                         connected)
+        return self.add_attachment(server, self.volumes[volume], connected)
 
     def set_metadata(self, volume: str, **metadata: str) -> None:
         cloud_mod.cinder('POST', f'/volumes/{self.volumes[volume]}/metadata',
@@ -352,9 +349,8 @@ class Trial(cloud_mod.Cloud):
         attached = tuple(f'{name}:attached' for name in names)
         if attachments is not None:
             attached = tuple(sorted(attachments.split()))
-        wanted = View(status=status, bdms=names,
-                              attachments=attached, domain=running,
-                              guest=running)
+        wanted = View(status=status, bdms=names, attachments=attached,
+                      domain=running, guest=running)
         seen = self.view(server)
         if seen != wanted:
             fault = self.show_server(server).get('fault', {})
