@@ -52,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
                      help='only with the plugin')
     run.add_argument('--without', dest='plugin', action='store_const',
                      const='without', help='only stock Nova')
-    run.add_argument('--seed', type=int, help='of the soak (default: new)')
+    run.add_argument('--seed', type=int, default=random.randrange(10 ** 6),
+                     help='of the soak (default: new)')
     run.add_argument('--minutes', type=float, default=10,
                      help='length of the soak (default: %(default)s)')
     run.add_argument('--keep', action='store_true',
@@ -111,16 +112,13 @@ def _down(stack: stack_mod.Stack, wipe: bool = False) -> None:
 
 def _run(args: argparse.Namespace, stack: stack_mod.Stack) -> int:
     """All that was asked for on one back end; the number of failures."""
-    seed = args.seed
-    if seed is None:
-        seed = random.randrange(10 ** 6)
     stack.up()
     hosts.Hosts(stack).leave()
     runner = runner_mod.Runner(stack, args.only)
     try:
         for plugin in (False, True):
             if args.plugin != ('without' if plugin else 'with'):
-                for name, suite in trials(seed, args.minutes).items():
+                for name, suite in trials(args.seed, args.minutes).items():
                     if not args.suite or name in args.suite:
                         _run_suite(runner, plugin, name, suite)
     finally:

@@ -52,9 +52,6 @@ class LoopDriver(driver.VolumeDriver):
         return os.path.join(self.configuration.e2e_loop_dir,
                             f'dev-{volume["id"]}')
 
-    def do_setup(self, ctxt: Any) -> None:
-        os.makedirs(self.configuration.e2e_loop_dir, exist_ok=True)
-
     def check_for_setup_error(self) -> None:
         _losetup('--version')
 
