@@ -14,6 +14,8 @@ from typing import Any
 from oslo_messaging._drivers import impl_fake
 from oslo_messaging.rpc import dispatcher
 
+from nova_bdm_cleanup.tests.cloud.recorder import Crash
+
 #: What is asked by those that somebody is acting on.
 _acting: list[str] = []
 
@@ -51,6 +53,9 @@ def hurry() -> None:
         _acting.append(method)
         try:
             return dispatch(self, incoming)
+        except Crash as crash:
+            # Whoever waits for the answer would wait until his time is over.
+            raise AssertionError(f'nova-compute died in {method}') from crash
         finally:
             _acting.remove(method)
 

@@ -94,11 +94,16 @@ class Recorder:
         with self._lock:
             self.events.append(Event(time.time(), party, what, subject))
 
+    def disarm(self) -> None:
+        """Forget the hooks that were not reached."""
+        with self._lock:
+            self._hooks.clear()
+
     def clear(self) -> None:
         """Forget the past, and the hooks that were not reached."""
+        self.disarm()
         with self._lock:
             self.events.clear()
-            self._hooks.clear()
 
 
 class Crash(BaseException):
