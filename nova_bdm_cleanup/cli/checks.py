@@ -31,8 +31,7 @@ from nova_bdm_cleanup.openstack.cinder import MICROVERSION, NOVA_CONF
 from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.loader import GROUP
-from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.database import Database, StoreError
 
 #: What ``service_token_roles`` of Cinder's ``[keystone_authtoken]`` is, unless
 #: somebody has changed it.
@@ -124,7 +123,7 @@ class Checks(upgradecheck.UpgradeCommands):
             # A store that belongs to root is of no use to nova-compute.
             return Code.WARNING, ('not checked, since %s belongs to user %d: '
                                   'run this as that user' % (path, owner))
-        Journal(path, max_bytes).check()
+        Database(path, max_bytes).check()
         return None
 
     def running(self) -> _Found:

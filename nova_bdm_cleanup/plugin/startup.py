@@ -15,8 +15,7 @@ from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store import processes
-from nova_bdm_cleanup.store.database import StoreError
-from nova_bdm_cleanup.store.journal import Journal
+from nova_bdm_cleanup.store.database import Database, StoreError
 from nova_bdm_cleanup.store.processes import Process
 
 LOG = logging.getLogger(__name__)
@@ -143,7 +142,7 @@ def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
 def _check_store(conf: cfg.ConfigOpts) -> None:
     """An unusable store stops every removal: say so before the first."""
     try:
-        Journal(*options.store(conf)).check()
+        Database(*options.store(conf)).check()
     except StoreError as exc:
         text = ('bdm-cleanup can record nothing and will therefore change '
                 'nothing: %s' % exc)

@@ -126,10 +126,6 @@ class Journal:
         self._reserve = max_bytes // 8
         self._now = clock
 
-    def check(self) -> None:
-        """Find out early whether the journal can be written."""
-        self._database.check()
-
     def begin(self, record: Mapping[str, Any], charges: Sequence[Charge], *,
               server: str) -> Entry:
         """Write a plan, unless it would exceed an hourly limit.
