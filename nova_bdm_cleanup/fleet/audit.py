@@ -70,7 +70,6 @@ class FleetAudit:
         self._scope = scope
         self._project = scope.project or (
             None if scope.all_projects else cloud.project)
-        self._inspector = inspection.Inspector(cloud)
         self._unknown = 0
         #: Whether Nova knows a server that it did not list.
         self._known: dict[str, bool] = {}
@@ -165,13 +164,13 @@ class FleetAudit:
         self.size = books.size
         try:
             # If none of them is in use, it may know one of them at all.
-            self._inspector.witness = (
+            self._cloud.witness = (
                 facts.WitnessAnswer.KNOWN if books.knows_claim
                 else self._cinder.witness(books.claims()))
         except (errors.Unanswered, errors.Refused) as exc:
             self.gaps.append(str(exc))
             return
-        if self._inspector.witness is facts.WitnessAnswer.UNKNOWN:
+        if self._cloud.witness is facts.WitnessAnswer.UNKNOWN:
             # Everything would look dangling, and nothing would be.
             self.gaps.append(
                 'this Cinder knows none of the volumes that Nova names: is '
@@ -220,7 +219,7 @@ class FleetAudit:
                          ) -> Iterator[Issue]:
         """Look at servers, each with the attachments that name it."""
         def look(server_id: str) -> Iterable[Issue]:
-            seen = self._inspector.inspect(server_id, suspects[server_id])
+            seen = self._cloud.inspect(server_id, suspects[server_id])
             return self._gone(server_id) if seen is None else issues_of(seen)
 
         return self._each('second looks at servers', 'server', suspects, look)
@@ -271,7 +270,7 @@ class FleetAudit:
         """
         if server_id in self._known:
             return ()
-        seen = self._inspector.inspect(server_id)
+        seen = self._cloud.inspect(server_id)
         self._known[server_id] = seen is not None
         return () if seen is None else issues_of(seen)
 

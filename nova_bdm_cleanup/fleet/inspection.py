@@ -28,23 +28,6 @@ _LOOKS = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Cloud:
-    """Both APIs, as the credentials of a command show them."""
-
-    nova: Nova
-    cinder: FleetCinder
-    #: What the rules take for young, for stuck, and for too much.
-    policy: facts.Policy
-    #: Whose credentials these are.
-    project: str | None
-    #: Told what is being done, and how far it is.
-    progress: Callable[[str, int], None]
-    #: Gives the time, with its time zone.
-    now: Callable[[], datetime.datetime] = functools.partial(
-        datetime.datetime.now, datetime.timezone.utc)
-
-
-@dataclasses.dataclass(frozen=True)
 class Inspection:
     """One server as it is."""
 
@@ -65,11 +48,21 @@ class Inspection:
         return tuple(f for f in self.plan.left_out.values() if not f.is_due)
 
 
-class Inspector:
-    """Looks at servers."""
+@dataclasses.dataclass
+class Cloud:
+    """Both APIs, as the credentials of a command show them."""
 
-    def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
+    nova: Nova
+    cinder: FleetCinder
+    #: What the rules take for young, for stuck, and for too much.
+    policy: facts.Policy
+    #: Whose credentials these are.
+    project: str | None
+    #: Told what is being done, and how far it is.
+    progress: Callable[[str, int], None]
+    #: Gives the time, with its time zone.
+    now: Callable[[], datetime.datetime] = functools.partial(
+        datetime.datetime.now, datetime.timezone.utc)
 
     @functools.cached_property
     def witness(self) -> facts.WitnessAnswer:
@@ -79,9 +72,8 @@ class Inspector:
         politely answers that everything is gone.  Asked for once, and only
         where nobody has set the answer, or Cinder knows no volume of a server.
         """
-        cinder = self._cloud.cinder
-        return cinder.witness(
-            volume for page in self._cloud.nova.servers(cinder.sees_all)
+        return self.cinder.witness(
+            volume for page in self.nova.servers(self.cinder.sees_all)
             for server in page for volume in server.volumes)
 
     def inspect(self, server_id: str,
@@ -91,7 +83,7 @@ class Inspector:
         :param named: attachments that name it, whatever Cinder's list shows
         :raises ApiError: when any question went unanswered
         """
-        nova, cinder = self._cloud.nova, self._cloud.cinder
+        nova, cinder = self.nova, self.cinder
         server = nova.server(server_id)
         for _ in range(_LOOKS):
             if server is None:
@@ -121,7 +113,7 @@ class Inspector:
             witness=facts.WitnessAnswer.KNOWN, sees_all=cinder.sees_all)
         if rules.needs_witness(snapshot):
             snapshot = dataclasses.replace(snapshot, witness=self.witness)
-        policy, now = self._cloud.policy, self._cloud.now()
+        policy, now = self.policy, self.now()
         plan = rules.decide(snapshot, policy, now)
         if plan.due and rules.needs_swaps(snapshot):
             plan = rules.decide(dataclasses.replace(
@@ -137,10 +129,9 @@ class Inspector:
 
     def _check_project(self, server: ComputeServer) -> None:
         """To the wrong project Cinder shows no attachment, without a word."""
-        project = self._cloud.project
-        if not self._cloud.cinder.sees_all and (
-                not project or not server.project
-                or not spelling.is_same(server.project, project)):
+        if not self.cinder.sees_all and (
+                not self.project or not server.project
+                or not spelling.is_same(server.project, self.project)):
             raise errors.ProjectHidden(
                 'server %s belongs to another project; give --all-projects '
                 'and the credentials of an administrator' % server.id)

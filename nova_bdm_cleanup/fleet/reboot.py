@@ -114,8 +114,7 @@ class Rebooter:
 
     def __init__(self, cloud: inspection.Cloud, timeout: float) -> None:
         self.nova = cloud.nova
-        self._inspector = inspection.Inspector(cloud)
-        self._progress = cloud.progress
+        self._cloud = cloud
         self._timeout = timeout
 
     def look(self, server_id: str) -> RebootPlan:
@@ -124,7 +123,7 @@ class Rebooter:
         :raises BadInput: when there is no such server
         :raises ApiError: when it cannot be known
         """
-        seen = self._inspector.inspect(server_id)
+        seen = self._cloud.inspect(server_id)
         if seen is None:
             raise errors.BadInput('server %s does not exist' % server_id)
         return RebootPlan(seen)
@@ -147,7 +146,7 @@ class Rebooter:
                 raise errors.Unanswered(
                     'the %s of server %s is not over after %d s (%s)' % (
                         what, server.id, waited, now.task_state))
-            self._progress('%s of %s, seconds' % (what, server.id),
+            self._cloud.progress('%s of %s, seconds' % (what, server.id),
                            int(waited))
             time.sleep(_POLL)
 

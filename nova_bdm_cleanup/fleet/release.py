@@ -41,7 +41,6 @@ class Releaser:
         self._nova = cloud.nova
         self.cinder = cloud.cinder
         self._connector = connector
-        self._inspector = inspection.Inspector(cloud)
         #: The servers that claim a volume, as the last scan found them.
         self._claims: dict[str, set[str]] = {}
         #: The compute hosts of this Nova.
@@ -61,7 +60,7 @@ class Releaser:
                 'the cells of these compute hosts do not answer, so no '
                 'server is known to be gone: %s' % ', '.join(hosts.silent))
         self._hosts = hosts.known
-        if self._inspector.witness is not facts.WitnessAnswer.KNOWN:
+        if self._cloud.witness is not facts.WitnessAnswer.KNOWN:
             raise errors.Refused(
                 'Cinder knows no volume that Nova names: nothing shows that '
                 'this Nova and this Cinder belong to the same region')
@@ -175,7 +174,7 @@ class Releaser:
 
     def _stale(self, server_id: str, named: list[str]) -> frozenset[str]:
         """What the rules call stale at a server that exists."""
-        seen = self._inspector.inspect(server_id, named)
+        seen = self._cloud.inspect(server_id, named)
         return frozenset(
             f.attachment.id for f in (seen.plan.findings if seen else ())
             if f.reason is facts.Reason.STALE_ATTACHMENT and f.attachment

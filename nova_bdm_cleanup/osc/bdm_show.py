@@ -47,7 +47,7 @@ class ShowBdm(base.BdmCommand):
         cloud = self.connect(args)
         cloud.cinder.prove_admin()
         server = cloud.nova.find(args.server, args.all_projects)
-        seen = inspection.Inspector(cloud).inspect(server.id)
+        seen = cloud.inspect(server.id)
         if seen is None:
             raise errors.BadInput(
                 'server %s has just been deleted' % server.id)

@@ -16,25 +16,26 @@ from nova_bdm_cleanup.tests.unit.fleet import base
 MINUTE = datetime.timedelta(minutes=1)
 
 
-class InspectorCase(base.FleetCase):
+class InspectionCase(base.FleetCase):
 
-    def inspector(self, user: str = 'admin',
-                  project: str | None = 'own') -> inspection.Inspector:
+    def proved(self, user: str = 'admin',
+               project: str | None = 'own') -> inspection.Cloud:
+        """The cloud, where it is known who asks."""
         cloud = self.seen_by(user, project)
         cloud.cinder.prove_admin()
-        return inspection.Inspector(cloud)
+        return cloud
 
     def inspect(self) -> Any:
-        return self.inspector().inspect(self.alpha)
+        return self.proved().inspect(self.alpha)
 
     def reasons(self, **options: Any) -> list[str]:
         """What is not as it should be."""
-        seen = self.inspector(**options).inspect(self.alpha)
+        seen = self.proved(**options).inspect(self.alpha)
         assert seen is not None
         return [str(f.reason) for f in seen.findings]
 
 
-class InspectorTest(InspectorCase):
+class InspectionTest(InspectionCase):
 
     def test_swap_that_has_not_ended(self) -> None:
         self.cloud.lose_attachment(self.disk)
@@ -80,7 +81,7 @@ class InspectorTest(InspectorCase):
                              (str(finding.reason), finding.goes), fields)
             self.cloud.servers[self.alpha] = before
 
-    def test_server_that_changes_is_looked_at_again(self) -> None:
+    def test_server_that_changes_is_proved_again(self) -> None:
         self.cloud.lose_attachment(self.disk)
         looks: list[int] = []
 
@@ -140,7 +141,7 @@ class InspectorTest(InspectorCase):
             self.assertRaises(errors.Unanswered, self.inspect)
 
 
-class ProjectTest(InspectorCase):
+class ProjectTest(InspectionCase):
     """To the wrong project Cinder shows no attachment, without a word."""
 
     def test_own(self) -> None:
@@ -158,7 +159,7 @@ class ProjectTest(InspectorCase):
             self.assertEqual([], self.reasons(project=project))
 
 
-class WitnessTest(InspectorCase):
+class WitnessTest(InspectionCase):
     """Whether a Cinder that knows no volume is believed."""
 
     def test_what_is_withheld(self) -> None:
@@ -166,9 +167,9 @@ class WitnessTest(InspectorCase):
         for witness, withheld in (
                 (WitnessAnswer.KNOWN, None),
                 (WitnessAnswer.UNKNOWN, Reason.CINDER_SUSPECT)):
-            inspector = self.inspector()
-            inspector.witness = witness
-            seen = inspector.inspect(self.alpha)
+            cloud = self.proved()
+            cloud.witness = witness
+            seen = cloud.inspect(self.alpha)
             assert seen is not None
             [finding] = seen.findings
             self.assertEqual((Reason.VOLUME_MISSING, withheld),
@@ -177,9 +178,9 @@ class WitnessTest(InspectorCase):
 
     def test_known_volume(self) -> None:
         self.cloud.lose_volume(self.disk)
-        inspector = self.inspector()
+        cloud = self.proved()
         for _ in range(2):
-            self.assertIs(WitnessAnswer.KNOWN, inspector.witness)
+            self.assertIs(WitnessAnswer.KNOWN, cloud.witness)
         # Asked once.
         self.assertEqual(1, self.cloud.asked('/servers/detail'))
 
@@ -193,7 +194,7 @@ class WitnessTest(InspectorCase):
     def test_nova_names_no_volume(self) -> None:
         for server in (self.alpha, self.beta):
             self.cloud.mappings[server].clear()
-        self.assertIs(WitnessAnswer.NONE_EXISTS, self.inspector().witness)
+        self.assertIs(WitnessAnswer.NONE_EXISTS, self.proved().witness)
         self.assertEqual(1, self.cloud.asked('volume'))
 
     def test_known_to_nobody(self) -> None:
@@ -204,5 +205,5 @@ class WitnessTest(InspectorCase):
         for bare in (self.alpha, self.beta):
             kept = self.cloud.mappings[bare]
             self.cloud.mappings[bare] = []
-            self.assertIs(WitnessAnswer.UNKNOWN, self.inspector().witness)
+            self.assertIs(WitnessAnswer.UNKNOWN, self.proved().witness)
             self.cloud.mappings[bare] = kept
