@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Any
 from unittest import mock
 
 from nova_bdm_cleanup.fleet import issues
@@ -48,31 +47,31 @@ class RemedyTest(base.TestCase):
 class LightestTest(base.TestCase):
     """What is done instead of what the reason asks for as a rule."""
 
-    def issue(self, reason: Reason, status: str, connected: bool = False,
-              **values: Any) -> Issue:
-        attachment = make.attachment(status=status, connected=connected)
-        seen = Inspection(
-            ComputeServer(attachment.server_id, 'web', 'ACTIVE'),
-            facts.Plan((Finding(reason, '', attachment=attachment,
-                                **values),)),
-            {}, {attachment.id: attachment})
-        [issue] = issues.issues_of(seen)
-        return issue
-
-    def test_what_is_only_reserved_needs_no_reboot(self) -> None:
-        for withheld in (None, Reason.OVER_LIMIT):
-            issue = self.issue(Reason.STALE_ATTACHMENT, 'reserved',
-                               withheld=withheld)
-            self.assertEqual('openstack bdm release attachment-1',
-                             issue.what_to_do)
-            # A reboot would do it as well.
-            self.assertEqual(withheld is None, issue.is_for_reboot)
-        self.assertIs(Remedy.PERSON, self.issue(
-            Reason.STALE_ATTACHMENT, 'reserved',
-            withheld=Reason.OPTED_OUT).remedy)
-        for status in ('attached', 'reserved'):
-            self.assertIs(Remedy.CLEAN, self.issue(
-                Reason.STALE_ATTACHMENT, status, True).remedy)
+    def test_by_what_the_attachment_is(self) -> None:
+        """What is only reserved needs no reboot, if one would do it too."""
+        for reason, status, connected, withheld, remedy in (
+                (Reason.STALE_ATTACHMENT, 'reserved', False, None,
+                 Remedy.RELEASE),
+                (Reason.STALE_ATTACHMENT, 'reserved', False,
+                 Reason.OVER_LIMIT, Remedy.RELEASE),
+                (Reason.STALE_ATTACHMENT, 'reserved', False,
+                 Reason.OPTED_OUT, Remedy.PERSON),
+                (Reason.STALE_ATTACHMENT, 'reserved', True, None,
+                 Remedy.CLEAN),
+                (Reason.STALE_ATTACHMENT, 'attached', True, None,
+                 Remedy.CLEAN),
+                (Reason.STUCK, 'reserved', False, None, Remedy.PERSON),
+                (Reason.STUCK, 'attaching', False, None, Remedy.RELEASE),
+                (Reason.STUCK, 'attached', False, None, Remedy.RELEASE)):
+            attachment = make.attachment(status=status, connected=connected)
+            [issue] = issues.issues_of(Inspection(
+                ComputeServer(attachment.server_id, 'web', 'ACTIVE'),
+                facts.Plan((Finding(reason, '', attachment=attachment,
+                                    withheld=withheld),)),
+                {}, {attachment.id: attachment}))
+            self.assertIs(remedy, issue.remedy, (reason, status, withheld))
+            if reason is Reason.STALE_ATTACHMENT:
+                self.assertEqual(withheld is None, issue.is_for_reboot)
 
     def test_what_is_stuck_without_a_record_needs_a_person(self) -> None:
         for status in ('attaching', 'reserved'):
@@ -83,13 +82,6 @@ class LightestTest(base.TestCase):
                 {'volume-1': make.volume(status=status)}, {})
             [issue] = issues.issues_of(seen)
             self.assertEqual('look', str(issue.remedy))
-
-    def test_what_is_stuck_and_only_reserved_needs_a_person(self) -> None:
-        self.assertIs(Remedy.PERSON,
-                      self.issue(Reason.STUCK, 'reserved').remedy)
-        for status in ('attaching', 'attached'):
-            self.assertIs(Remedy.RELEASE,
-                          self.issue(Reason.STUCK, status).remedy)
 
 class IssuesOfTest(base.TestCase):
 

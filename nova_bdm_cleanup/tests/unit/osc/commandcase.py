@@ -78,6 +78,13 @@ class CommandCase(base.FleetCase):
             return code, output
         return code, json.loads(output) if output else None
 
+    def table(self, *arguments: str, width: int = 100,
+              user: str = 'admin') -> str:
+        """What a command shows on a terminal so wide."""
+        with mock.patch('shutil.get_terminal_size',
+                        lambda: os.terminal_size((width, 24))):
+            return str(self.bdm(*arguments, form='table', user=user)[1])
+
     def assert_results(self, code: int, results: list[str], name: str,
                        *arguments: str, **options: Any) -> Any:
         """Run a command, and compare how it ends and what became of each.

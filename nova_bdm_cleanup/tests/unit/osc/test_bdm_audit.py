@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import re
-from unittest import mock
+from typing import Any
 
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
@@ -38,12 +37,8 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual('move, shelve, unshelve, evacuate, live_migration',
                          row['Breaks'])
 
-    def table(self, *arguments: str, width: int = 100,
-              user: str = 'admin') -> str:
-        with mock.patch('shutil.get_terminal_size',
-                        lambda: os.terminal_size((width, 24))):
-            _, text = self.bdm('audit', *arguments, form='table', user=user)
-        return str(text)
+    def table(self, *arguments: str, **options: Any) -> str:
+        return super().table('audit', *arguments, **options)
 
     def test_table(self) -> None:
         """What is long stands below, and a command on one line."""

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-from unittest import mock
 
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.terminal import ExitCode
@@ -33,9 +31,7 @@ class ShowBdmTest(commandcase.CommandCase):
         """What stands below the table, for what is not in order."""
         self.cloud.mappings[self.alpha][0]['attachment_id'] = (
             loopback.uid('another'))
-        with mock.patch('shutil.get_terminal_size',
-                        lambda: os.terminal_size((200, 24))):
-            _, table = self.bdm('show', 'alpha', form='table')
+        table = self.table('show', 'alpha', width=200)
         record = loopback.uid('attachment of disk')
         self.assertEqual([
             '1. look: openstack bdm explain attachment-mismatch',

@@ -234,6 +234,16 @@ class RoundTestCase(base.TestCase):
                 for line in lines]
 
 
+    def swept(self):
+        """The servers that a round sweeps, in its order."""
+        self.round()
+        return self.node.swept
+
+    def assert_not_swept(self, rounds=3):
+        for _ in range(rounds):
+            self.assertEqual([], self.swept())
+
+
 class HealthyTest(RoundTestCase):
     """Nothing is wrong."""
 
@@ -623,10 +633,6 @@ class SweepTest(RoundTestCase):
         self.uuid = self.node.server(1, disks=3, is_stopped=True)
         self.node.server(2, is_stopped=True)
 
-    def swept(self):
-        self.round()
-        return self.node.swept
-
     def test_what_was_seen_twice(self):
         self.node.lose_volume('1-0')
         self.assertEqual([], self.swept())
@@ -658,8 +664,7 @@ class SweepTest(RoundTestCase):
     def test_not_while_it_runs_or_is_busy(self):
         self.node.lose_volume('1-0')
         self.node.change(self.uuid, is_stopped=False)
-        for _ in range(3):
-            self.assertEqual([], self.swept())
+        self.assert_not_swept()
         for is_stopped in (False, True):
             self.node.change(self.uuid, is_busy=True, is_stopped=is_stopped)
             self.assertEqual([], self.swept())
@@ -684,14 +689,12 @@ class SweepTest(RoundTestCase):
             self.uuid = self.node.server(1, disks=3, is_stopped=True)
             self.node.lose_volume('1-0')
             change()
-            for _ in range(3):
-                self.assertEqual([], self.swept())
+            self.assert_not_swept()
 
     def test_a_root_that_dangles_is_left_to_people(self):
         self.node.disk(boot_index=0)
         self.node.lose_volume('1-0')
-        for _ in range(3):
-            self.assertEqual([], self.swept())
+        self.assert_not_swept()
         # But does not keep the rest from being done.
         self.node.lose_volume('1-1')
         self.swept()
@@ -720,10 +723,6 @@ class BrakeTest(RoundTestCase):
         for number in numbers:
             self.node.set('%d-0' % number, status='available', attached_to=())
 
-    def swept(self):
-        self.round()
-        return sorted(self.node.swept)
-
     def told(self):
         return [line for line in self.logged.found
                 if line['event'] == 'not-swept']
@@ -732,8 +731,7 @@ class BrakeTest(RoundTestCase):
         self.lose(0, 1, 2, 3)
         # What does not dangle is none of them.
         self.node.set('5-0', status='error')
-        self.assertEqual([], self.swept())
-        self.assertEqual([], self.swept())
+        self.assert_not_swept(2)
         line, = self.told()
         self.assertEqual(('WARNING', 'over-limit', ''), (
             line['level'], line['reason'], line['server']))
@@ -761,7 +759,8 @@ class BrakeTest(RoundTestCase):
     def test_as_many_as_are_allowed(self):
         self.lose(0, 1, 2)
         self.swept()
-        self.assertEqual(['server-0', 'server-1', 'server-2'], self.swept())
+        self.assertEqual(['server-0', 'server-1', 'server-2'],
+                         sorted(self.swept()))
         self.assertEqual([], self.told())
 
     def test_who_was_busy_when_the_others_were_told(self):
@@ -770,23 +769,20 @@ class BrakeTest(RoundTestCase):
         self.node.change('server-4', is_busy=True)
         self.swept()
         self.node.change('server-4', is_busy=False)
-        for _ in range(2):
-            self.assertEqual([], self.swept())
+        self.assert_not_swept(2)
 
     def test_another_reason_for_the_same_mapping(self):
         self.lose(0, 1, 2, 3)
         self.swept()
         self.swept()
         self.node.lose_volume('0-0')
-        for _ in range(3):
-            self.assertEqual([], self.swept())
+        self.assert_not_swept()
 
     def test_what_runs_counts_too(self):
         for number in (1, 2, 3):
             self.node.change('server-%d' % number, is_stopped=False)
         self.lose(0, 1, 2, 3)
-        for _ in range(3):
-            self.assertEqual([], self.swept())
+        self.assert_not_swept()
 
     def test_what_is_not_to_be_removed_does_not_count(self):
         for number in (1, 2, 3):
