@@ -11,7 +11,9 @@ take minutes.  To look further, at random and with that many examples a test::
 from __future__ import annotations
 
 from collections.abc import Iterable
+import contextlib
 import os
+import sqlite3
 from typing import Any
 
 import fixtures
@@ -49,6 +51,12 @@ def scenarios(rows: Iterable[Any], *fields: str
               ) -> list[tuple[str, dict[str, Any]]]:
     """For testscenarios: each row of a table is a name, and these fields."""
     return [(name, dict(zip(fields, values))) for name, *values in rows]
+
+
+def sql(path: str, statement: str, *values: object) -> list[Any]:
+    """What a statement finds in a store, or changes behind its back."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(statement, values).fetchall()
 
 
 class NoSyncing(fixtures.Fixture):

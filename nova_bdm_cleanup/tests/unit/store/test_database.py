@@ -52,12 +52,6 @@ class StoreTest(base.TestCase):
         return [number for number, in self.database().read(
             lambda c: c.execute('SELECT serial FROM entry').fetchall()) or ()]
 
-    def sql(self, *statements):
-        with contextlib.closing(sqlite3.connect(self.path)) as connection:
-            for statement in statements:
-                connection.execute(statement)
-            connection.commit()
-
     def contents(self):
         """Every file with its content."""
         found = {}
@@ -259,20 +253,23 @@ class VersionsTest(StoreTest):
     def test_an_older_one_is_converted_by_the_first_change(self):
         """As one was that had the journal alone."""
         self.add(1)
-        self.sql("DELETE FROM feature WHERE name = 'watch'",
-                 'DROP TABLE finding', 'DROP TABLE round',
-                 'DROP TABLE process')
+        for change in ("DELETE FROM feature WHERE name = 'watch'",
+                       'DROP TABLE finding', 'DROP TABLE round',
+                       'DROP TABLE process'):
+            base.sql(self.path, change)
         self.assertRefused('restart nova-compute',
                            func=lambda _: self.things())
         self.add(2)
         self.assertEqual([1, 2], self.things())
-        self.sql("INSERT INTO round (host, failed, next) VALUES ('h', 0, 0)")
+        base.sql(self.path, "INSERT INTO round (host, failed, next) "
+                            "VALUES ('h', 0, 0)")
 
     def test_a_newer_one_is_refused(self):
         self.add(1)
         for change in ('UPDATE feature SET version = 99',
                        'PRAGMA user_version = 99'):
-            self.sql('UPDATE feature SET version = 1', change)
+            base.sql(self.path, 'UPDATE feature SET version = 1')
+            base.sql(self.path, change)
             for func in (self.add, lambda _: self.things(),
                          lambda _: self.database().check()):
                 self.assertRefused('it is of version 99', 'install the '
@@ -288,7 +285,7 @@ class VersionsTest(StoreTest):
             self.assertRefused('move it away', '-journal', func=self.check)
             self.assertRefused('move it away', func=lambda _: self.things())
         os.unlink(self.path)
-        self.sql('CREATE TABLE instances (x)')
+        base.sql(self.path, 'CREATE TABLE instances (x)')
         os.chmod(self.path, 0o600)
         self.assertRefused('another program')
         self.assertRefused('another program', func=lambda _: self.things())

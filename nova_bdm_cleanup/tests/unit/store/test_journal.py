@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import sqlite3
@@ -67,11 +68,7 @@ class JournalTest(base.TestCase):
         self.now = 1_800_000_000.25
         self.journal = Journal(self.path, 4 * MIB, lambda: self.now)
         self.records = Records(self.path)
-
-    def sql(self, statement, *values):
-        with contextlib.closing(sqlite3.connect(self.path)) as connection:
-            with connection:
-                return connection.execute(statement, values).fetchall()
+        self.sql = functools.partial(base.sql, self.path)
 
 
 class EntriesTest(JournalTest):

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import pathlib
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -41,10 +40,6 @@ class ProcessesTest(base.TestCase):
 
     def processes(self, host: str = 'compute1') -> Processes:
         return Processes(self.path, host)
-
-    def sql(self, statement: str, *values: str) -> None:
-        with sqlite3.connect(self.path) as connection:
-            connection.execute(statement, values)
 
     def test_nothing_is_known_at_first(self) -> None:
         found = self.processes()
@@ -143,7 +138,7 @@ class ProcessesTest(base.TestCase):
                 ('UPDATE process SET facts = ?', 'null'),
                 ('UPDATE process SET facts = ?', '["x"]')):
             running.start(self.path)
-            self.sql(change, value)
+            base.sql(self.path, change, value)
             text = str(self.assertRaises(StoreError, self.processes().last))
             self.assertIn(self.path, text)
             self.assertIn('damaged', text)

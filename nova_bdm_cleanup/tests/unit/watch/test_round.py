@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-import contextlib
 import dataclasses
 import logging
 import os
 import re
-import sqlite3
 from typing import Any
 
 import fixtures
@@ -567,9 +565,7 @@ class StoreTest(RoundTestCase):
         self.node.lose_volume('1-0')
         self.events()
         self.assertEqual(1, len(self.events()))
-        with contextlib.closing(sqlite3.connect(self.path)) as connection:
-            with connection:
-                connection.execute("UPDATE finding SET reason = 'unheard-of'")
+        base.sql(self.path, "UPDATE finding SET reason = 'unheard-of'")
         self.assertEqual([], self.events())
         self.assertEqual([('found', 'volume-missing', uuid)], self.events())
 
