@@ -144,9 +144,6 @@ class InspectionTest(InspectionCase):
 class ProjectTest(InspectionCase):
     """To the wrong project Cinder shows no attachment, without a word."""
 
-    def test_own(self) -> None:
-        self.assertEqual([], self.reasons(user='member'))
-
     def test_another_or_unknown(self) -> None:
         for project in ('other', None):
             exc = self.assertRaises(errors.Refused, self.reasons,

@@ -62,10 +62,6 @@ class ControlTest(commandcase.CommandCase):
             500, {'fault': {'message': self.ODD}}))
         self.assert_clean('audit')
 
-    def test_nothing_stays_nothing(self) -> None:
-        _, rows = self.bdm('audit', '--long')
-        self.assertIn(None, [cell for row in rows for cell in row.values()])
-
 
 class HelpTest(commandcase.CommandCase):
 
