@@ -12,9 +12,9 @@ from e2e import lab
 
 _BLOCK = pathlib.Path('/sys/block')
 
-
 #: Runs a command to its end; what touches a lost device may never have one.
-run = functools.partial(lab.run, timeout=60)
+#: On a busy machine udevadm takes the two minutes that it gives itself.
+run = functools.partial(lab.run, timeout=180)
 
 
 @dataclasses.dataclass(frozen=True)
