@@ -106,63 +106,32 @@ class RebootPlan:
         return ''
 
 
-class Rebooter:
-    """What all reboots have in common.
+def plan_of(cloud: inspection.Cloud, server_id: str) -> RebootPlan:
+    """What there is to do at a server.
 
-    :param timeout: seconds to wait for each
+    :raises BadInput: when there is no such server
+    :raises ApiError: when it cannot be known
     """
-
-    def __init__(self, cloud: inspection.Cloud, timeout: float) -> None:
-        self.nova = cloud.nova
-        self._cloud = cloud
-        self._timeout = timeout
-
-    def look(self, server_id: str) -> RebootPlan:
-        """What there is to do at a server.
-
-        :raises BadInput: when there is no such server
-        :raises ApiError: when it cannot be known
-        """
-        seen = self._cloud.inspect(server_id)
-        if seen is None:
-            raise errors.BadInput('server %s does not exist' % server_id)
-        return RebootPlan(seen)
-
-    def wait(self, server: ComputeServer, what: str) -> str:
-        """The state of a server once it does not change any more.
-
-        :param what: is over then
-        """
-        begin = time.monotonic()
-        while True:
-            now = self.nova.server(server.id)
-            if now is None:
-                raise errors.Unanswered('server %s is gone' % server.id)
-            # The API sets the task before it answers the request.
-            if not now.task_state:
-                return now.status
-            waited = time.monotonic() - begin
-            if waited >= self._timeout:
-                raise errors.Unanswered(
-                    'the %s of server %s is not over after %d s (%s)' % (
-                        what, server.id, waited, now.task_state))
-            self._cloud.progress('%s of %s, seconds' % (what, server.id),
-                           int(waited))
-            time.sleep(_POLL)
+    seen = cloud.inspect(server_id)
+    if seen is None:
+        raise errors.BadInput('server %s does not exist' % server_id)
+    return RebootPlan(seen)
 
 
 class Reboot(Act):
     """One reboot.
 
+    :param timeout: seconds to wait for it
     :param shown: what the operator was shown of the server
     :param stop_again: as it was stopped before
     """
 
-    def __init__(self, rebooter: Rebooter, shown: RebootPlan,
-                 stop_again: bool) -> None:
+    def __init__(self, cloud: inspection.Cloud, timeout: float,
+                 shown: RebootPlan, stop_again: bool) -> None:
         self.subjects = shown.issues
         self.doubt = '; see openstack bdm show %s' % shown.server.id
-        self._rebooter = rebooter
+        self._cloud = cloud
+        self._timeout = timeout
         self._shown = shown
         self._now = shown
         self._over: list[Result] = []
@@ -170,7 +139,7 @@ class Reboot(Act):
 
     def look(self) -> list[Result]:
         try:
-            self._now = now = self._rebooter.look(self._shown.server.id)
+            self._now = now = plan_of(self._cloud, self._shown.server.id)
         except errors.BadInput as exc:
             return self.all('skipped: %s' % exc)
         self._over = now.over(self.subjects)
@@ -184,15 +153,15 @@ class Reboot(Act):
         return self.all('skipped: ' + why) if why else []
 
     def do(self) -> list[Result]:
-        server, rebooter = self._now.server, self._rebooter
+        server, nova = self._now.server, self._cloud.nova
         stops = self._stop_again and server.status == 'SHUTOFF'
-        rebooter.nova.reboot_hard(server.id)
+        nova.reboot_hard(server.id)
         try:
-            status = rebooter.wait(server, 'hard reboot')
+            status = self._wait(server, 'hard reboot')
             if stops and status == 'ACTIVE':
-                rebooter.nova.stop(server.id)
-                status = rebooter.wait(server, 'stop')
-            after = rebooter.look(server.id)
+                nova.stop(server.id)
+                status = self._wait(server, 'stop')
+            after = plan_of(self._cloud, server.id)
         except (errors.Refused, errors.Conflict, errors.NotFound,
                 errors.BadInput) as exc:
             # They would say that nothing was changed.
@@ -208,3 +177,25 @@ class Reboot(Act):
             Result(i, 'failed: it is still there (%s)' % after.verdict(i))
             if after.verdict(i) else Result(i, removed, is_well)
             for i in self.subjects if not self._now.settled(i)]
+
+    def _wait(self, server: ComputeServer, what: str) -> str:
+        """The state of a server once it does not change any more.
+
+        :param what: is over then
+        """
+        begin = time.monotonic()
+        while True:
+            now = self._cloud.nova.server(server.id)
+            if now is None:
+                raise errors.Unanswered('server %s is gone' % server.id)
+            # The API sets the task before it answers the request.
+            if not now.task_state:
+                return now.status
+            waited = time.monotonic() - begin
+            if waited >= self._timeout:
+                raise errors.Unanswered(
+                    'the %s of server %s is not over after %d s (%s)' % (
+                        what, server.id, waited, now.task_state))
+            self._cloud.progress('%s of %s, seconds' % (what, server.id),
+                                 int(waited))
+            time.sleep(_POLL)

@@ -9,6 +9,7 @@ from typing import Any
 
 from nova_bdm_cleanup.fleet import plan_file, reboot
 from nova_bdm_cleanup.fleet.acts import Result
+from nova_bdm_cleanup.fleet.inspection import Cloud
 from nova_bdm_cleanup.fleet.issues import Issue, Remedy
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.osc import acting, base
@@ -67,16 +68,15 @@ class CleanBdm(acting.ActingCommand):
         plan = plan_file.read_plan(args.plan) if args.plan else ()
         cloud = self.connect(args)
         cloud.cinder.prove_admin()
-        rebooter = reboot.Rebooter(cloud, args.timeout)
-        todo, known = (self._planned(rebooter, plan) if args.plan
-                       else self._named(rebooter, [
+        todo, known = (self._planned(cloud, plan) if args.plan
+                       else self._named(cloud, [
                            cloud.nova.find(name, args.all_projects).id
                            for name in args.servers]))
         for each in todo:
             self._announce(each, args.stop_again)
         return self.carry_out(
-            args, [reboot.Reboot(rebooter, p, args.stop_again) for p in todo],
-            known)
+            args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again)
+                   for p in todo], known)
 
     def row(self, result: Result) -> tuple[Any, ...]:
         issue = result.subject
@@ -85,13 +85,13 @@ class CleanBdm(acting.ActingCommand):
         return (issue.server, issue.host, issue.volume, issue.attachment,
                 issue.device, str(issue.reason), result.text)
 
-    def _named(self, rebooter: reboot.Rebooter, servers: Sequence[str]
+    def _named(self, cloud: Cloud, servers: Sequence[str]
                ) -> tuple[list[reboot.RebootPlan], list[Result]]:
         """What there is to do at the servers of the command line."""
         todo: list[reboot.RebootPlan] = []
         known: list[Result] = []
         for server in dict.fromkeys(servers):
-            now = rebooter.look(server)
+            now = reboot.plan_of(cloud, server)
             if now.refusals:
                 known += _refused(now, now.issues or (now.server,))
             elif now.issues:
@@ -101,7 +101,7 @@ class CleanBdm(acting.ActingCommand):
                 self.note('Server %s: there is nothing to clean', server)
         return todo, known
 
-    def _planned(self, rebooter: reboot.Rebooter, plan: Sequence[Issue]
+    def _planned(self, cloud: Cloud, plan: Sequence[Issue]
                  ) -> tuple[list[reboot.RebootPlan], list[Result]]:
         """What is left to do of a plan."""
         todo: list[reboot.RebootPlan] = []
@@ -115,7 +115,7 @@ class CleanBdm(acting.ActingCommand):
         looks = {}
         for server, issues in wanted.items():
             try:
-                looks[server] = rebooter.look(server)
+                looks[server] = reboot.plan_of(cloud, server)
                 known += looks[server].over(issues)
             except errors.BadInput as exc:
                 known += [Result(i, 'skipped: %s' % exc) for i in issues]

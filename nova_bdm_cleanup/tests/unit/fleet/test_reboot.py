@@ -9,6 +9,7 @@ from typing import Any
 import fixtures
 
 from nova_bdm_cleanup.fleet import reboot
+from nova_bdm_cleanup.fleet.inspection import Cloud
 from nova_bdm_cleanup.fleet.issues import Remedy
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.facts import Reason
@@ -26,17 +27,17 @@ class RebootCase(base.FleetCase):
                 monotonic=lambda: self.time, sleep=self.sleep)))
         self.cloud.lose_attachment(self.disk)
 
-    def rebooter(self, timeout: float = 600) -> reboot.Rebooter:
+    def seen(self) -> Cloud:
         cloud = self.seen_by()
         cloud.cinder.prove_admin()
-        return reboot.Rebooter(cloud, timeout)
+        return cloud
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
 
     def look(self, **fields: Any) -> reboot.RebootPlan:
         self.cloud.servers[self.alpha].update(fields)
-        return self.rebooter().look(self.alpha)
+        return reboot.plan_of(self.seen(), self.alpha)
 
 
 class LookTest(RebootCase):
@@ -103,8 +104,8 @@ class RunTest(RebootCase):
 
     def run_reboot(self, *states: str | None, timeout: float = 600) -> Any:
         """Reboot; these are the task states that are seen meanwhile."""
-        rebooter = self.rebooter(timeout)
-        plan = rebooter.look(self.alpha)
+        cloud = self.seen()
+        plan = reboot.plan_of(cloud, self.alpha)
         left: list[str | None] = list(states)
 
         def begin() -> None:
@@ -117,7 +118,8 @@ class RunTest(RebootCase):
                 left.pop(0) if left else None)
 
         self.cloud.on('POST .*/action', begin)
-        return [r.text for r in reboot.Reboot(rebooter, plan, False).do()]
+        return [r.text for r in reboot.Reboot(
+            cloud, timeout, plan, False).do()]
 
     def test_waits_until_it_is_over(self) -> None:
         self.assertEqual(['removed'], self.run_reboot(
@@ -151,7 +153,7 @@ class RunTest(RebootCase):
 
         gone = 404, {'itemNotFound': {'message': 'Instance'}}
         hidden = 403, {'forbidden': {'message': 'Policy'}}
-        rebooter = self.rebooter()
+        cloud = self.seen()
         plan = self.look(status='SHUTOFF')
         for answer, words in (
                 (act, '404 (Instance)'),
@@ -160,9 +162,9 @@ class RunTest(RebootCase):
             self.cloud.calm()
             self.cloud.on('POST .*/action', answer)
             exc = self.assertRaises(errors.Unanswered, reboot.Reboot(
-                rebooter, plan, True).do)
+                cloud, 600, plan, True).do)
             self.assertIn(words, str(exc))
         self.cloud.calm()
         # Certainly not done.
         self.assertRaises(errors.NotFound, reboot.Reboot(
-            rebooter, plan, True).do)
+            cloud, 600, plan, True).do)

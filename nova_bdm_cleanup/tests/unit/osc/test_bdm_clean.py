@@ -8,7 +8,7 @@ from unittest import mock
 
 import testscenarios
 
-from nova_bdm_cleanup.fleet.reboot import Rebooter, RebootPlan
+from nova_bdm_cleanup.fleet import reboot
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import base, loopback
 from nova_bdm_cleanup.tests.unit.osc import commandcase
@@ -139,15 +139,15 @@ class CleanBdmTest(CleanCase):
 
     def test_interrupted_when_it_looks_again(self) -> None:
         self.break_volume()
-        look, looks = Rebooter.look, [1]
+        look, looks = reboot.plan_of, [1]
 
-        def interrupt(rebooter: Rebooter, server: str) -> RebootPlan:
+        def interrupt(*server: Any) -> reboot.RebootPlan:
             if not looks:
                 raise KeyboardInterrupt
             looks.clear()
-            return look(rebooter, server)
+            return look(*server)
 
-        with mock.patch.object(Rebooter, 'look', interrupt):
+        with mock.patch.object(reboot, 'plan_of', interrupt):
             self.assert_results(
                 ExitCode.INTERRUPTED, ['skipped: not begun'],
                 'clean', 'alpha', '--yes')
@@ -224,12 +224,12 @@ class CleanBdmTest(CleanCase):
         _, rows = self.bdm('show', 'alpha')
         self.assertIn('removes it if Nova never connected it',
                       [r['Hard Reboot'] for r in rows])
-        for reboot, code, result in (
+        for act, code, result in (
                 (lambda: None, ExitCode.PARTLY,
                  'failed: it is still there (duplicate-mapping)'),
                 (lambda: self.cloud.mappings[self.alpha].pop() and None,
                  ExitCode.OK, 'removed')):
-            self.cloud.on('POST .*/action', reboot)
+            self.cloud.on('POST .*/action', act)
             self.assert_results(code, [result], 'clean', 'alpha', '--yes')
 
     def test_a_person_must_look(self) -> None:
