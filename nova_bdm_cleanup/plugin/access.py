@@ -25,9 +25,6 @@ from nova_bdm_cleanup.rules import spelling
 
 CONF = nova.conf.CONF
 
-NO_CREDENTIALS = ('nova.conf has no credentials for Cinder: set [cinder] '
-                  'auth_type and the options that belong to it')
-
 
 def cinder_for(context: Any, instance: Any, deadline: Deadline,
                finds_stale: bool = True) -> Cinder:
@@ -53,8 +50,9 @@ def context_for(context: Any, instance: Any) -> Any:
             context.project_id, instance.project_id):
         return context
     raise errors.ProjectHidden(
-        'this was not requested by the project of the server and '
-        + NO_CREDENTIALS)
+        'this was not requested by the project of the server '
+        'and nova.conf has no credentials for Cinder: set [cinder] '
+        'auth_type and the options that belong to it')
 
 
 def is_service() -> bool:

@@ -70,7 +70,9 @@ class NovaNode:
     def _connect(self) -> Any:
         """What sends a request, as the service: nobody's token asks."""
         if not access.is_service():
-            raise errors.ProjectHidden(access.NO_CREDENTIALS)
+            raise errors.ProjectHidden(
+                'nova.conf has no credentials for Cinder: set [cinder] '
+                'auth_type and the options that belong to it')
         return access.client(access.service_context(self._context)).request
 
     def witnesses(self, server: str) -> Iterable[str]:
