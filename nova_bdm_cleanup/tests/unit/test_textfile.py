@@ -42,10 +42,11 @@ class TextfileTest(base.TestCase):
         self.assertEqual(before, sorted(os.listdir(self.directory)))
 
     @contextlib.contextmanager
-    def as_somebody(self):
+    def as_somebody(self, mode):
+        """Somebody else works in a directory with these permissions."""
         if os.geteuid() != 0:
             self.skipTest('only root can become somebody else')
-        os.chmod(self.directory, 0o711)  # noqa: S103
+        os.chmod(self.directory, mode)
         os.chmod(os.path.dirname(self.directory), 0o711)  # noqa: S103
         os.seteuid(SOMEBODY)
         try:
@@ -140,26 +141,19 @@ class RefusalTest(TextfileTest):
 
     def test_unwritable_directory(self):
         prometheus.FILE.write(self.path, b'old\n')
-        with self.as_somebody():
-            os.seteuid(0)
-            os.chmod(self.directory, 0o755)  # noqa: S103
-            os.seteuid(SOMEBODY)
+        with self.as_somebody(0o755):
             self.assertRefused('make its directory writable')
         self.assertEqual(b'old\n', self.content())
 
     def test_the_file_of_another_user_in_a_sticky_directory(self):
         prometheus.FILE.write(self.path, b'old\n')
-        with self.as_somebody():
-            os.seteuid(0)
-            os.chmod(self.directory, 0o1777)  # noqa: S103
-            os.seteuid(SOMEBODY)
+        with self.as_somebody(0o1777):
             self.assertRefused('of another user', 'sticky')
             # The kernel agrees.
             self.assertRaises(PermissionError, os.replace, self.path,
                               self.path + '.old')
-            os.seteuid(0)
-            os.chown(self.path, SOMEBODY, -1)
-            os.seteuid(SOMEBODY)
+        os.chown(self.path, SOMEBODY, -1)
+        with self.as_somebody(0o1777):
             prometheus.FILE.check(self.path)
             prometheus.FILE.write(self.path, b'new\n')
         self.assertEqual(b'new\n', self.content())
