@@ -30,11 +30,6 @@ class ClientCase(base.FleetCase):
 
 class RequestsTest(ClientCase):
 
-    def test_versions(self) -> None:
-        self.nova().server(self.alpha)
-        self.cinder().volume(self.disk)
-        self.assertEqual(['compute 2.89', 'volume 3.44'], self.headers())
-
     def test_endpoints_of_the_catalogue(self) -> None:
         configured = self.configured(interface='public',
                                      region_name='RegionOne')
@@ -44,6 +39,7 @@ class RequestsTest(ClientCase):
             ['GET /compute/v2.1/servers/' + self.alpha,
              'GET /volume/v3/own/volumes/' + self.disk],
             [str(r) for r in self.cloud.requests])
+        self.assertEqual(['compute 2.89', 'volume 3.44'], self.headers())
 
     def test_not_in_the_catalogue(self) -> None:
         for values in ({'interface': 'internal'}, {'region_name': 'Moon'}):
