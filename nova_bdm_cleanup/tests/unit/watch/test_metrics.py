@@ -28,9 +28,9 @@ NAMES = {
     for name in promtool.series(metric)}
 
 
-def known(reason, first, announced=True, number=1):
-    return Sighting('server-1', 'bdm-%d' % number, reason, None, None, None,
-                    'because', first, announced)
+def known(reason, first, announced=True):
+    return Sighting('server-1', 'bdm-1', reason, None, None, None, 'because',
+                    first, announced)
 
 
 class MetricsTest(base.TestCase):
