@@ -113,7 +113,7 @@ def main() -> int:
     try:
         return tell(arguments, screen)
     finally:
-        cinder.close_shared()
+        cinder.shared().close()
 
 
 if __name__ == '__main__':

@@ -30,7 +30,7 @@ def keep(screen: screens.Screen, cloud: fixture.Cloud, code: int) -> None:
     :param code: with this code, for the story is over
     """
     signal.signal(signal.SIGINT, lambda *arguments: os._exit(code))
-    stand_in = cinder.shared_stand_in()
+    stand_in = cinder.shared().stand_in
     text = 'clouds:\n'
     for caller in (cloud.owner, cloud.admin):
         stand_in.users[caller.user] = caller

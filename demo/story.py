@@ -91,7 +91,7 @@ class Story:
             + ' the plugin')
         with screen.progress(
                 'Cinder 29: API, scheduler and volume service'):
-            cinder.shared()
+            cinder.shared().cinder()
         with screen.progress(
                 f'Nova {_nova_version()}: API, conductor, scheduler and '
                 'nova-compute on libvirt'):

@@ -11,6 +11,7 @@ import atexit
 from collections.abc import Iterator
 import contextlib
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -277,16 +278,22 @@ def interpreter() -> str:
     return str(environments.interpreter(ENVIRONMENT))
 
 
-class _Shared:
-    """What the tests of one process share."""
+class Shared:
+    """What the tests of one process share, see :func:`shared`."""
 
     def __init__(self) -> None:
+        #: Where everything of this process is kept; removed at its end.
         self.root = pathlib.Path(tempfile.mkdtemp(prefix='bdm-cleanup-'))
         self.stand_in = standin.StandIn()
         self.cinders: dict[str, Cinder] = {}
         atexit.register(self.close)
 
-    def cinder(self, name: str) -> Cinder:
+    def cinder(self, name: str = 'cinder') -> Cinder:
+        """A Cinder, which is started at the first call.
+
+        :param name: another name is another Cinder, empty at first: what a
+            wrong region or a restored database looks like
+        """
         if name not in self.cinders:
             state = self.root / name
             state.mkdir()
@@ -294,8 +301,8 @@ class _Shared:
         return self.cinders[name]
 
     def close(self) -> None:
-        global _shared
-        _shared = None
+        """Stop everything; tests may also leave that to the exit."""
+        shared.cache_clear()
         atexit.unregister(self.close)
         for cinder in self.cinders.values():
             cinder.stop()
@@ -303,41 +310,6 @@ class _Shared:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-_shared: _Shared | None = None
-
-
-def _the_shared() -> _Shared:
-    global _shared
-    if _shared is None:
-        _shared = _Shared()
-    return _shared
-
-
-def shared(name: str = 'cinder') -> Cinder:
-    """Return the Cinder of this process, starting it at the first call.
-
-    :param name: another name is another Cinder, empty at first: what a
-        wrong region or a restored database looks like
-    """
-    return _the_shared().cinder(name)
-
-
-def empty_all() -> None:
-    """Empty every Cinder of this process."""
-    for each in _the_shared().cinders.values():
-        each.empty()
-
-
-def shared_directory() -> pathlib.Path:
-    """Where everything of this process is kept; removed at its end."""
-    return _the_shared().root
-
-
-def shared_stand_in() -> standin.StandIn:
-    return _the_shared().stand_in
-
-
-def close_shared() -> None:
-    """Stop everything that is shared, without waiting for the exit."""
-    if _shared is not None:
-        _shared.close()
+@functools.lru_cache(maxsize=None)
+def shared() -> Shared:
+    return Shared()

@@ -116,16 +116,16 @@ class Cloud(fixtures.Fixture):
         self._cinder_admin = self.cinder.client(self.admin)
 
     def _setUp(self) -> None:
-        self.cinder = cinder_module.shared()
+        self.cinder = cinder_module.shared().cinder()
         self.addCleanup(self.cinder.mend_driver)
         self._introduce()
         self.recorder = Recorder()
         self.proxy = Proxy(self.cinder.url)
         self.addCleanup(self.proxy.close)
         self.state = pathlib.Path(tempfile.mkdtemp(
-            prefix='nova-', dir=cinder_module.shared_directory()))
+            prefix='nova-', dir=cinder_module.shared().root))
         self.addCleanup(shutil.rmtree, self.state)
-        stand_in = cinder_module.shared_stand_in()
+        stand_in = cinder_module.shared().stand_in
         identity.catalogue.set('identity', stand_in.identity_url)
         identity.catalogue.set('image', stand_in.image_url)
         for service_type in ('volumev3', 'block-storage'):
@@ -177,7 +177,8 @@ class Cloud(fixtures.Fixture):
             self.switch_plugin_off()
         self.nova.remove_domains()
         self.nova.restore_databases(self._kept)
-        cinder_module.empty_all()
+        for each in cinder_module.shared().cinders.values():
+            each.empty()
         self.find_cinder()
         self.proxy.clear()
         self.proxy.latency = 0.0
@@ -487,7 +488,7 @@ class Cloud(fixtures.Fixture):
 
     def lose_cinder(self) -> None:
         """Send Nova to another Cinder, which knows nothing."""
-        self.proxy.target = cinder_module.shared('another-region').url
+        self.proxy.target = cinder_module.shared().cinder('another-region').url
 
     def find_cinder(self) -> None:
         """Undo :meth:`lose_cinder`."""

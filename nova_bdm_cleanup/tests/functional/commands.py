@@ -41,7 +41,7 @@ class Commands(scenario.ScenarioTestCase):
         """Run a command; returns the exit code and the rows, or the text
         where it is no JSON.
         """
-        stand_in = cinder.shared_stand_in()
+        stand_in = cinder.shared().stand_in
         caller = by or self.cloud.admin
         stand_in.users[caller.user] = caller
         session = ksa_session.Session(auth=v3.Password(

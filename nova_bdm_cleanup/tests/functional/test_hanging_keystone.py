@@ -34,7 +34,7 @@ class HangingKeystoneTest(scenario.TwoDisks):
 
     @classmethod
     def setUpClass(cls) -> None:
-        keystone = cinder.shared_stand_in()
+        keystone = cinder.shared().stand_in
         keystone.users[identity.NOVA.user] = identity.NOVA
         cls.ARGUMENTS = {
             'cinder_credentials': False,
@@ -47,7 +47,7 @@ class HangingKeystoneTest(scenario.TwoDisks):
 
     def setUp(self):
         super().setUp()
-        self.keystone = cinder.shared_stand_in()
+        self.keystone = cinder.shared().stand_in
         self.useFixture(fixtures.MockPatchObject(
             self.keystone, 'answering',
             _Answering(self.useFixture(scenario.TimeLimit()))))

@@ -32,7 +32,7 @@ class CinderTest(base.FunctionalTestCase):
         :returns: the first difference, and what led to it
         """
         model = scripts_of_cinder.Model()
-        real = scripts_of_cinder.Real(cinder.shared())
+        real = scripts_of_cinder.Real(cinder.shared().cinder())
         done = [f'script "{name}":']
         for call in calls:
             refusals = model.call(*call), real.call(*call)
