@@ -52,7 +52,7 @@ def main() -> int:
                         help='for the benchmark; see NAME --help')
     chosen = parser.parse_args()
     # A polite kill has to clean up just like Ctrl-C.
-    signal.signal(signal.SIGTERM, _raise_interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run(chosen.name, chosen.arguments)
     except KeyboardInterrupt:
@@ -88,10 +88,6 @@ def _run(name: str, arguments: list[str]) -> int:
             child.terminate()
             child.wait()
             raise
-
-
-def _raise_interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == '__main__':

@@ -197,7 +197,7 @@ def arguments(question: str) -> argparse.ArgumentParser:
 def run(main: Callable[[], None]) -> None:
     """Run a benchmark; one that is interrupted has nothing to tell."""
     # Not SIGINT, which is ignored in whatever a shell runs in the background.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         main()
     except KeyboardInterrupt:
@@ -206,10 +206,6 @@ def run(main: Callable[[], None]) -> None:
         # Nova's hook for such would only tell the log.
         traceback.print_exc()
         sys.exit(1)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def progress(text: str) -> None:

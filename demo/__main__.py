@@ -83,17 +83,13 @@ def remove(directory: str) -> None:
         time.sleep(0.05)
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     arguments = options.parse()
     if arguments.list:
         list_scenarios()
         return 0
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     try:
         try:
             nova = environments.interpreter(f'nova-{arguments.nova}')

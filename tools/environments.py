@@ -240,10 +240,6 @@ class _Environment:
         self._progress(f'{self.name}: {text} ({elapsed:.0f} s)')
 
 
-def _raise_interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description='Build environments with a real Nova or a real Cinder and '
@@ -254,7 +250,7 @@ def main() -> int:
     if not arguments.names:
         parser.error('name at least one of: ' + ', '.join(names()))
     # A polite kill has to clean up just like Ctrl-C.
-    signal.signal(signal.SIGTERM, _raise_interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for name in arguments.names:
             print(interpreter(name))

@@ -209,10 +209,6 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _raise_interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     arguments = _arguments()
     whole = not (arguments.unit or arguments.rig or arguments.search
@@ -234,7 +230,7 @@ def main() -> int:
     results = []
     # A polite kill has to clean up just like Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _raise_interrupt)
+        signal.signal(number, signal.default_int_handler)
     try:
         for suite in suites:
             begun = time.monotonic()

@@ -194,15 +194,11 @@ def _named(parser: argparse.ArgumentParser, names: Sequence[str],
     return [known[name] for name in names]
 
 
-def _raise_interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """Hunt; the exit code says whether all were found."""
     arguments = _arguments()
     # A polite kill has to clean up just like Ctrl-C.
-    signal.signal(signal.SIGTERM, _raise_interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         results = hunt_all(arguments.mutants, interpreter(), arguments.by)
     except Misplaced as exc:
