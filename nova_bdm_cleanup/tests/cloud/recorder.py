@@ -35,22 +35,16 @@ class Event:
         return f'{self.party}: {self.what} {self.subject}'
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Hook:
     party: str
     what: str
-    subject: str | None
-    nth: int
+    subject: str
     callback: Callable[[], Any]
-    matched: int = 0
 
     def applies(self, party: str, what: str, subject: str) -> bool:
-        if (party, what) != (self.party, self.what):
-            return False
-        if self.subject is not None and self.subject not in subject:
-            return False
-        self.matched += 1
-        return self.matched == self.nth
+        return ((party, what) == (self.party, self.what)
+                and self.subject in subject)
 
 
 class Recorder:
@@ -62,7 +56,7 @@ class Recorder:
         self._lock = threading.Lock()
 
     def before(self, party: str, what: str, callback: Callable[[], Any],
-               subject: str | None = None, nth: int = 1) -> None:
+               subject: str = '') -> None:
         """Run something just before a step is taken, in its thread.
 
         What the callback raises goes to whoever is taking the step: an
@@ -73,16 +67,16 @@ class Recorder:
         :param what: the step, as it is recorded
         :param callback: what to run, once
         :param subject: only for this volume or server
-        :param nth: before the n-th such step
         """
         with self._lock:
-            self._hooks.append(_Hook(party, what, subject, nth, callback))
+            self._hooks.append(_Hook(party, what, subject, callback))
 
     def reach(self, party: str, what: str, subject: str) -> None:
         """Run the hooks of a step without recording it."""
         with self._lock:
             due = [hook for hook in self._hooks
                    if hook.applies(party, what, subject)]
+            self._hooks = [hook for hook in self._hooks if hook not in due]
         for hook in due:
             hook.callback()
 

@@ -24,10 +24,6 @@ class BlockDevice:
     deleted: bool
 
     @property
-    def is_root(self) -> bool:
-        return self.boot_index == 0
-
-    @property
     def device(self) -> str:
         """The device's short name, as the domain XML has it."""
         return (self.device_name or '').rpartition('/')[2]

@@ -309,9 +309,6 @@ class Real:
     def _give_away(self, volume: str) -> None:
         self._cloud.give_to_project(volume, self._cloud.stranger)
 
-    def _delete_volume(self, volume: str) -> None:
-        self._cloud.delete_volume(volume)
-
     def _interrupt(self, server: fixture.Server) -> None:
         self._cloud.change(
             server, task_state=task_states.REBOOT_PENDING_HARD)

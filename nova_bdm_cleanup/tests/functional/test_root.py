@@ -15,7 +15,7 @@ class RootTest(scenario.ScenarioTestCase):
         self.assertIn('the root disk is never removed', line.text)
         self.assertIn(reason, line.text)
         row = view.block_device(server.root)
-        self.assertEqual((True, line.device), (row.is_root, row.device_name))
+        self.assertEqual((0, line.device), (row.boot_index, row.device_name))
         self.assertTrue(view.has_disk(server.root))
 
     def test_volume_deleted(self):

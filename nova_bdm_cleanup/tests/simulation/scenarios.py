@@ -162,16 +162,10 @@ def _boot(cloud: Cloud, kind: str) -> None:
     cloud.begin('nova-compute', cloud.start_compute, process=COMPUTE)
 
 
-def _sweep(cloud: Cloud, kind: str) -> None:
-    row = cloud.world.row_of(SERVER, DANGLING)
-    cloud.begin('the audit', cloud.sweep, SERVER,
-                [(row.uuid, _REASONS[kind])], process=COMPUTE)
-
-
-def _early_sweep(cloud: Cloud, kind: str) -> None:
-    # The round before has seen another one.
-    cloud.begin('the audit', cloud.sweep, SERVER,
-                [('another', _REASONS[kind])], process=COMPUTE)
+def _sweep(cloud: Cloud, kind: str, seen: str = '') -> None:
+    row = seen or cloud.world.row_of(SERVER, DANGLING).uuid
+    cloud.begin('the audit', cloud.sweep, SERVER, [(row, _REASONS[kind])],
+                process=COMPUTE)
 
 
 def _evacuate(cloud: Cloud, kind: str) -> None:
@@ -208,8 +202,9 @@ WAYS: dict[str, Way] = {
     'boot': Way(_boot, ('hard_reboot', 'start', 'host_boot')),
     'sweep': Way(_sweep, ('hard_reboot', 'sweep'), is_running=False,
                  is_calm=False),
-    'early-sweep': Way(_early_sweep, ('hard_reboot', 'sweep'),
-                       is_running=False),
+    # The round before has seen another one.
+    'early-sweep': Way(functools.partial(_sweep, seen='another'),
+                       ('hard_reboot', 'sweep'), is_running=False),
     'evacuate': Way(_evacuate, host=THERE),
     'migrate': Way(_act('', 'owner', Cloud.migrate, SERVER)),
     'there-and-back': Way(_act('', 'owner', Cloud.there_and_back, SERVER)),
