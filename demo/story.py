@@ -93,8 +93,8 @@ class Story:
                 'Cinder 29: API, scheduler and volume service'):
             cinder.shared().cinder()
         with screen.progress(
-                f'Nova {_nova_version()}: API, conductor, scheduler and '
-                'nova-compute on libvirt'):
+                f'Nova {version.version_string()}: API, conductor, scheduler '
+                'and nova-compute on libvirt'):
             resources.enter_context(self.cloud)
         # Beside what is broken there is a healthy disk, too.
         count = max(2, len(self._played))
@@ -232,8 +232,3 @@ def _healed_by_nova() -> set[str]:
     if hasattr(manager.ComputeManager, '_delete_dangling_bdms'):
         return {'healthy', 'stale-attachment'}
     return {'healthy'}
-
-
-def _nova_version() -> str:
-    text: str = version.version_string()
-    return text

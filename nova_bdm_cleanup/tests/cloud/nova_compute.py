@@ -17,6 +17,8 @@ from os import waitpid  # isort: skip
 # As the nova-compute command does: it may monkey patch first of all.
 from nova.cmd import compute  # isort: skip
 
+from collections.abc import Callable
+import functools
 import inspect
 import json
 import logging
@@ -61,31 +63,25 @@ def _lose_a_name() -> None:
     del task_states.UNSHELVING
 
 
-def _change_a_signature() -> None:
-    """A Nova whose reboot takes an argument that the plugin never saw."""
+def _add_a_parameter(name: str) -> None:
+    """A Nova with a method that takes what the plugin never saw."""
     from nova.compute import manager
 
-    def _reboot_instance(self: Any, context: Any, instance: Any,
-                         block_device_info: Any, reboot_type: str,
-                         novelty: Any) -> None:
+    def method(*args: Any) -> None:
         pass
 
-    manager.ComputeManager._reboot_instance = _reboot_instance
+    known = inspect.signature(getattr(manager.ComputeManager, name))
+    novelty = inspect.Parameter(
+        'novelty', inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    method.__signature__ = known.replace(  # type: ignore[attr-defined]
+        parameters=[*known.parameters.values(), novelty])
+    setattr(manager.ComputeManager, name, method)
 
 
-def _change_the_start() -> None:
-    """A Nova whose start takes an argument that the plugin never saw."""
-    from nova.compute import manager
-
-    def _power_on(self: Any, context: Any, instance: Any,
-                  novelty: Any) -> None:
-        pass
-
-    manager.ComputeManager._power_on = _power_on
-
-
-CHANGES = {'name': _lose_a_name, 'signature': _change_a_signature,
-           'start': _change_the_start}
+CHANGES: dict[str, Callable[[], None]] = {
+    'name': _lose_a_name,
+    'signature': functools.partial(_add_a_parameter, '_reboot_instance'),
+    'start': functools.partial(_add_a_parameter, '_power_on')}
 
 
 def _start(directory: str, change: str = '') -> None:

@@ -32,6 +32,10 @@ HOSTS: Mapping[str, str] = {
 
 Call = tuple[str, ...]
 
+#: nova-compute has died in a reboot, after it had begun it and before.
+_INTERRUPTED: Call = ('die', SERVER, task_states.REBOOT_PENDING_HARD)
+_NOT_BEGUN: Call = ('die', SERVER, task_states.REBOOTING_HARD)
+
 
 @dataclasses.dataclass(frozen=True)
 class Server:
@@ -71,14 +75,12 @@ class State:
 #: By what each shows.
 SCRIPTS: Mapping[str, Sequence[Call]] = {
     'nova-compute, again': [
-        ('interrupt', SERVER), ('attach', SERVER, 'F'), ('soft', SERVER),
+        _INTERRUPTED, ('attach', SERVER, 'F'), ('soft', SERVER),
         ('restart',), ('attach', SERVER, 'F'), ('lose_power',), ('restart',),
-        ('interrupt', SERVER), ('reboot', SERVER),
+        _INTERRUPTED, ('reboot', SERVER),
         ('reset_task_state', SERVER), ('reboot', SERVER),
-        ('stop', NEIGHBOUR), ('lose_power',),
-        ('interrupt', SERVER), ('restart',), ('begin_to_reboot', SERVER),
-        ('restart',), ('begin_to_reboot', SERVER), ('lose_power',),
-        ('restart',)],
+        ('stop', NEIGHBOUR), ('lose_power',), _INTERRUPTED, ('restart',),
+        _NOT_BEGUN, ('restart',), _NOT_BEGUN, ('lose_power',), ('restart',)],
     'attach, detach, swap and what is refused': [
         ('attach', SERVER, 'F'), ('attach', SERVER, 'F'),
         ('attach', NEIGHBOUR, 'F'), ('reboot', SERVER), ('soft', SERVER),
@@ -184,13 +186,8 @@ class Model:
     def _give_away(self, volume: str) -> None:
         self._cloud.give_away(volume, 'other')
 
-    def _interrupt(self, server: str) -> None:
-        self._world.change_server(
-            server, task_state=task_states.REBOOT_PENDING_HARD)
-
-    def _begin_to_reboot(self, server: str) -> None:
-        self._world.change_server(
-            server, task_state=task_states.REBOOTING_HARD)
+    def _die(self, server: str, task_state: str) -> None:
+        self._world.change_server(server, task_state=task_state)
 
     def _restart(self) -> None:
         self._world.forget_memory()
@@ -309,12 +306,8 @@ class Real:
     def _give_away(self, volume: str) -> None:
         self._cloud.give_to_project(volume, self._cloud.stranger)
 
-    def _interrupt(self, server: fixture.Server) -> None:
-        self._cloud.change(
-            server, task_state=task_states.REBOOT_PENDING_HARD)
-
-    def _begin_to_reboot(self, server: fixture.Server) -> None:
-        self._cloud.change(server, task_state=task_states.REBOOTING_HARD)
+    def _die(self, server: fixture.Server, task_state: str) -> None:
+        self._cloud.change(server, task_state=task_state)
 
     def _lose_power(self) -> None:
         for server in self._servers.values():
