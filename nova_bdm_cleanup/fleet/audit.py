@@ -64,7 +64,8 @@ class FleetAudit:
     """One audit."""
 
     def __init__(self, cloud: inspection.Cloud, scope: Scope) -> None:
-        self._cloud = cloud
+        # What it finds out of the witness is no proof for whoever acts.
+        self._cloud = dataclasses.replace(cloud)
         self._nova = cloud.nova
         self._cinder = cloud.cinder
         self._scope = scope

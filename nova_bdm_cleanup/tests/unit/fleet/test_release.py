@@ -10,6 +10,7 @@ import os
 from typing import Any, Callable
 
 from nova_bdm_cleanup.fleet import acts, release
+from nova_bdm_cleanup.fleet.audit import FleetAudit, Scope
 from nova_bdm_cleanup.fleet.release import Target
 from nova_bdm_cleanup.fleet.release_facts import Call, Connector, ReleaseStep
 from nova_bdm_cleanup.openstack import errors
@@ -69,6 +70,17 @@ class CheckTest(ReleaserCase):
         for volume in (self.disk, self.other):
             self.cloud.lose_volume(volume)
         self.assert_refused('same region')
+
+    def test_another_region_since_the_audit(self) -> None:
+        """What an audit has found out is no proof when something goes."""
+        seen = self.seen_by()
+        self.assertEqual([], list(FleetAudit(
+            seen, Scope(all_projects=True)).issues()))
+        for volume in (self.disk, self.other):
+            self.cloud.lose_volume(volume)
+        exc = self.assertRaises(
+            errors.Refused, release.Releaser(seen, NOT_GIVEN).check)
+        self.assertIn('same region', str(exc))
 
     def test_nothing_shows_the_region(self) -> None:
         for server in (self.alpha, self.beta):
