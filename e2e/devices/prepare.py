@@ -96,7 +96,7 @@ class Machine:
                 ROOT / package, self.sources / package,
                 ignore=shutil.ignore_patterns(
                     '__pycache__', 'unit', 'functional', 'simulation',
-                    'mutants', 'rig'))
+                    'rig'))
         subprocess.run([python, '-m', 'compileall', '-q', self.sources],
                        check=True)
 
