@@ -52,7 +52,7 @@ class Host:
         self._watcher = Watcher(
             cloud.nova.computes['compute1'].manager,
             startup.record(cfg.CONF, []),
-            False, lambda: next(moments))
+            lambda: next(moments))
 
     def _server(self) -> Server:
         return self._cloud.server(Disk(at_boot=True))

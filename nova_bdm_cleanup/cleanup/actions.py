@@ -110,8 +110,6 @@ class Actions:
 
     def _may_begin(self, volume_id: str | None) -> None:
         self.deadline.check('the cleanup of this disk')
-        if self.trigger.gives_way:
-            self.host.claim()
         if volume_id in self._stopped:
             raise NotBegun('another mapping of the same volume could not be '
                            'removed')
@@ -137,22 +135,12 @@ class Actions:
 
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         """Remove a mapping, and then what is left of it in Cinder."""
-        if self.trigger.gives_way:
-            # What no definition names any more nothing misses: whoever comes
-            # next finds the disk whole, or its row only.
-            self._step(finding, 'undefine', lambda: self.host.undefine(bdm),
-                       bdm=bdm.uuid, volume=bdm.volume_id)
-            # libvirt may have hung, longer than a start waits.
-            self._step(finding, 'claim', self.host.claim, quiet=True)
         if bdm.has_connection_info and not self.trigger.is_hostless:
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
             # The address of a server on no host is one of its last host.
             self.record('disconnect', 'skipped', bdm=bdm.uuid,
                         detail='it is not connected')
-        if self.trigger.gives_way:
-            # Disconnecting may have taken a while.
-            self._step(finding, 'claim', self.host.claim, quiet=True)
         self._destroy(finding, bdm)
         self._tidy(finding, bdm)
         self._tell(finding)

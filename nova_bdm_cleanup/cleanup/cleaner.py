@@ -56,9 +56,6 @@ class Cleaner:
     server: facts.Server
     #: Gives the time, with its time zone.
     now: Callable[[], datetime.datetime] = _utcnow
-    #: Nothing but these mappings, for these reasons, may go; None: whatever
-    #: is found.
-    seen: Collection[tuple[str, str]] | None = None
 
     def __post_init__(self) -> None:
         #: What must not be connected, by the last look that was answered.
@@ -103,10 +100,9 @@ class Cleaner:
             self.plan = plan
             if plan.due:
                 self.removed = self._act(plan)
-        if not self.trigger.gives_way:
-            self.audit.left_out_of_guest(
-                f for uuid, f in self._left_out.items()
-                if uuid not in self.removed)
+        self.audit.left_out_of_guest(
+            f for uuid, f in self._left_out.items()
+            if uuid not in self.removed)
         return self.removed.union(self._left_out)
 
     def report(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
@@ -181,9 +177,7 @@ class Cleaner:
 
     def _decide(self, snapshot: facts.Snapshot) -> Plan:
         plan = rules.decide(snapshot, self.policy, self.now())
-        if self.trigger.finds_stale and self.seen is None:
-            return plan
-        return plan.of_mappings(self.seen)
+        return plan if self.trigger.finds_stale else plan.of_mappings()
 
     def _ask(self, question: Callable[[], T]) -> T:
         begun = time.monotonic()

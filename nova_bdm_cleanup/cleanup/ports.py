@@ -101,13 +101,6 @@ class HostPort(Protocol):
         :returns: whether there was anything of it
         """
 
-    def undefine(self, bdm: Bdm) -> None:
-        """Take a mapping's disk out of the definition of a guest that is off.
-
-        Nova defines a guest anew when it starts it, but not when it resizes
-        the server, or attaches a volume to it.
-        """
-
     def destroy(self, bdm: Bdm) -> None:
         """Soft-delete a mapping in Nova; one already gone is no error."""
 

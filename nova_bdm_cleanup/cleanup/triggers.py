@@ -37,9 +37,6 @@ class Trigger:
     finds_stale: bool = False
     #: So many seconds are waited at most, whatever the options allow.
     longest: float | None = None
-    #: Only a server that is stopped, and only for as long as nobody wants it.
-    #: It stays off, so that Nova does not define its guest anew.
-    gives_way: bool = False
 
 
 HARD_REBOOT = Trigger(
@@ -84,6 +81,14 @@ HOST_BOOT = Trigger(
     goes_on='the server is resumed',
     next_try='the next cleanup of the server tries again')
 
+#: The periodic audit.  It changes nothing.
+AUDIT = Trigger(
+    name='audit',
+    states=frozenset(),
+    lost=Reason.NOT_LOOKED_AT,
+    goes_on='nothing was to be changed',
+    next_try='the next round looks again')
+
 #: The names of those that bring a server back on its own host.  The others are
-#: in :mod:`move_triggers` and :mod:`clock_triggers`.
+#: in :mod:`move_triggers`.
 BRINGS_BACK = (HARD_REBOOT.name, START.name, HOST_BOOT.name)

@@ -166,9 +166,7 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
         yield 'Open findings', ('not known: set [bdm_cleanup] audit_interval '
                                 '= 3600 and restart nova-compute')
         return
-    yield 'Audit', 'every %s s%s' % (
-        interval, ', servers that are stopped are cleaned up'
-        if facts.get('sweep_stopped') else '')
+    yield 'Audit', 'every %s s' % interval
     yield 'Last round', '%s UTC: %d servers with %d volumes' % (
         terminal.moment(last.succeeded), last.servers, last.volumes
         ) if last.succeeded else 'none yet'
@@ -203,13 +201,11 @@ def _open(found: Status) -> list[dict[str, Any]]:
             to_do = 'explain ' + reason
         elif observes:
             to_do = 'explain %s' % Reason.OBSERVE_MODE
-        elif sighting.held:
-            to_do = 'explain %s' % Reason.OVER_LIMIT
         else:
             to_do = '%s %s' % (
                 'show' if server in need_a_look else 'clean', server)
         row = dataclasses.asdict(sighting)
-        del row['announced'], row['held']
+        del row['announced']
         row['since'] = row.pop('first')
         row['what_to_do'] = 'openstack bdm ' + to_do
         rows.append(row)

@@ -13,7 +13,6 @@ import threading
 from typing import Any, Callable
 
 from nova_bdm_cleanup.cleanup import triggers
-from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.plugin import cleaning
 from nova_bdm_cleanup.plugin.fit import (
@@ -36,20 +35,11 @@ _STATE = (
     'Guest.is_active(self)',
 )
 
-_START = (
-    'ComputeManager._power_on(self, context, instance)', DISKS_TAKEN, *_STATE)
-
 #: What the hooks need of this Nova, by the name of the trigger.
 NEEDS: Mapping[str, Needs] = {
-    triggers.START.name: Needs(
-        _START, ((START, DISKS),), (triggers.START,)),
-    # Starts have to wait for it.
-    SWEEP.name: Needs((
-        *_START,
-        'Guest.get_xml_desc(self, dump_inactive, dump_sensitive, '
-        'dump_migratable)',
-        'Guest.detach_device(self, conf, persistent, live)'),
-        ((START, DISKS),), (SWEEP,)),
+    triggers.START.name: Needs((
+        'ComputeManager._power_on(self, context, instance)', DISKS_TAKEN,
+        *_STATE), ((START, DISKS),), (triggers.START,)),
     triggers.HOST_BOOT.name: Needs((
         'ComputeManager._resume_guests_state(self, context, instance, '
         'net_info)', DISKS_TAKEN, *_STATE),

@@ -47,9 +47,7 @@ def withhold(manager: Any, context: Any, instance: Any, bdms: Any,
 
 
 def clean(manager: Any, context: Any, instance: Any, bdms: Any,
-          trigger: Trigger,
-          seen: Collection[tuple[str, str]] | None = None
-          ) -> frozenset[str]:
+          trigger: Trigger) -> frozenset[str]:
     """Clean up.
 
     :param manager: the ComputeManager
@@ -57,13 +55,12 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
     :param instance: the Nova instance
     :param bdms: its BlockDeviceMappingList
     :param trigger: what brings it about
-    :param seen: nothing but these mappings, for these reasons, may go
     :returns: the uuids of the mappings that the driver must not connect
     """
     booting = boot.current()
     if booting is not None and not booting.allows():
         return frozenset()
-    cleaning = Cleaning(manager, context, instance, trigger, seen)
+    cleaning = Cleaning(manager, context, instance, trigger)
     withheld = cleaning.run(bdms)
     if booting is not None and cleaning.cleaner.unanswered is not None:
         booting.asked_in_vain(
@@ -94,8 +91,7 @@ class Cleaning:
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,
-                 trigger: Trigger,
-                 seen: Collection[tuple[str, str]] | None = None) -> None:
+                 trigger: Trigger) -> None:
         settings = options.settings(CONF)
         limits = [(settings.policy.timeout, 'timeout')]
         if trigger.longest is not None:
@@ -115,8 +111,7 @@ class Cleaning:
             instance, context.request_id, trigger, SINCE_START)
         self.cleaner = cleaner.Cleaner(
             self.host, self.cinder, Journal(*settings.store), self.lines,
-            settings.policy, trigger, deadline, self.host.known_server(),
-            seen=seen)
+            settings.policy, trigger, deadline, self.host.known_server())
 
     def run(self, bdms: Any) -> frozenset[str]:
         """Clean up, or report where nothing is ever removed.

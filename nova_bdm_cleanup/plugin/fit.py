@@ -92,7 +92,7 @@ def _needs_of(name: str) -> Needs:
             'bdms)' if has_builtin() else DISKS_TAKEN),
             ((REBOOT, CLEANUP if has_builtin() else DISKS),),
             (triggers.HARD_REBOOT, triggers.SOFT_REBOOT))
-    if name in (*triggers.BRINGS_BACK, 'sweep'):
+    if name in triggers.BRINGS_BACK:
         from nova_bdm_cleanup.plugin import bring_back
 
         return bring_back.NEEDS[name]

@@ -30,11 +30,10 @@ LOG = logging.getLogger(__name__)
 _replaced: dict[str, Any] = {}
 
 
-def install(names: Sequence[str], sweeps: bool = False) -> None:
+def install(names: Sequence[str]) -> None:
     """Put the hooks on the class; doing it again is harmless.
 
     :param names: of the triggers
-    :param sweeps: servers that are off are to be swept
     """
     if _replaced:
         return
@@ -60,11 +59,6 @@ def install(names: Sequence[str], sweeps: bool = False) -> None:
 
         for name, wrap in bring_back.wraps(names, is_plain):
             _wrap(name, wrap)
-    if (sweeps or triggers.START.name in names) and (
-            not fit.differences_for('sweep')):
-        from nova_bdm_cleanup.plugin import sweeping
-
-        _wrap(fit.START, sweeping.waiting)
     if fit.BOOT in methods:
         _wrap(fit.BOOT, functools.partial(_booting, names))
 
@@ -73,11 +67,6 @@ def _wrap(name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
     original = vars(nova_manager.ComputeManager)[name]
     _replaced.setdefault(name, original)
     setattr(nova_manager.ComputeManager, name, wrap(original))
-
-
-def can_sweep() -> bool:
-    """Whether this Nova lets servers be swept, and starts wait for it."""
-    return fit.START in _replaced and not fit.differences_for('sweep')
 
 
 def uninstall() -> None:
@@ -137,7 +126,7 @@ def _begin(manager: Any, names: Sequence[str]) -> float:
         if settings.watches:
             from nova_bdm_cleanup.plugin import watching
 
-            watching.begin(manager, process, can_sweep())
+            watching.begin(manager, process)
     except Exception:
         LOG.exception('bdm-cleanup does nothing by the clock')
     return seconds

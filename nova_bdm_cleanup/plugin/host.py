@@ -90,9 +90,7 @@ class NovaHost:
         except exception.InstanceNotFound:
             return None
         if (not self._is_here(instance)
-                or instance.task_state not in self._trigger.states
-                or self._trigger.gives_way
-                and instance.vm_state != vm_states.STOPPED):
+                or instance.task_state not in self._trigger.states):
             return None
         return server_of(instance, self._manager.host)
 
@@ -224,21 +222,6 @@ class NovaHost:
                      'disconnecting it failed: %s',
                      ', '.join('/dev/' + name for name in sorted(before)),
                      loglines.masked(error), instance=self._instance)
-
-    def undefine(self, bdm: facts.Bdm) -> None:
-        others = [row for row in
-                  objects.BlockDeviceMappingList.get_by_instance_uuid(
-                      self._context, self._instance.uuid)
-                  if row.uuid != bdm.uuid and row.volume_id]
-        # Where the server has the volume by another mapping, too, the disk may
-        # be that one's.
-        if bdm.volume_id and bdm.volume_id not in {
-                spelling.identifier(row.volume_id) for row in others}:
-            guests.undefine_disk(
-                self._manager.driver, self._instance, bdm.volume_id,
-                spelling.device(bdm.device_name),
-                self._connection_info(bdm).get('data', {}).get('device_path'),
-                {spelling.device(row.device_name) for row in others})
 
     def destroy(self, bdm: facts.Bdm) -> None:
         self._rows[bdm.uuid].destroy()

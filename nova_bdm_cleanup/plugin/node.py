@@ -3,26 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-import time
+from collections.abc import Iterable
 from typing import Any
 
 from nova import objects
 from nova.compute import vm_states
-from oslo_log import log as logging
 
-from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Api, Budget
 from nova_bdm_cleanup.openstack.cinder import MICROVERSION, NOVA_CONF
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.openstack.sparing import SparingCinder
-from nova_bdm_cleanup.plugin import access, cleaning, host, sweeping
+from nova_bdm_cleanup.plugin import access, host
 from nova_bdm_cleanup.plugin.neighbours import Neighbours
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.watch.round import Inhabitant
-
-LOG = logging.getLogger(__name__)
 
 #: The mappings of so many servers are read at a time.
 _PAGE = 200
@@ -52,14 +47,11 @@ class NovaNode:
                     self._context, list(rows)):
                 rows[row.instance_uuid].append(row)
             for instance in portion:
-                is_busy = (instance.task_state is not None
-                           or instance.vm_state in _PASSING)
                 yield Inhabitant(
                     host.server_of(instance, self._manager.host),
                     tuple(map(host.mapping_of, rows[instance.uuid])),
-                    is_busy=is_busy,
-                    is_stopped=(not is_busy and
-                                instance.vm_state == vm_states.STOPPED))
+                    is_busy=(instance.task_state is not None
+                             or instance.vm_state in _PASSING))
 
     def cinder(self, seconds: float) -> SparingCinder:
         return SparingCinder(Api(
@@ -81,21 +73,3 @@ class NovaNode:
 
     def requests(self) -> int:
         return sum(self._budget.made.values())
-
-    def sweep(self, server: str,
-              seen: Collection[tuple[str, str]]) -> None:
-        instance = self._instances[server]
-        begun = time.monotonic()
-        # Others are waiting for their turn.
-        with cleaning.harmless(SWEEP, instance), \
-                sweeping.going_on(instance.uuid):
-            cleaning.clean(
-                self._manager, self._context, instance,
-                cleaning.mappings(self._context, instance),
-                SWEEP, seen)
-        seconds = time.monotonic() - begun
-        if seconds > (SWEEP.longest or seconds):
-            LOG.warning(
-                'bdm-cleanup: the sweep took %.1f s, since what was begun had '
-                'to end; who wanted the server meanwhile had to wait', seconds,
-                instance=instance)

@@ -222,19 +222,6 @@ What it sees twice, this long apart, it logs once, and once again when it is
 gone. Each host starts at its own second, so that not all ask at once. It needs
 the credentials in ``[cinder]``.
 """),
-    cfg.BoolOpt(
-        'sweep_stopped',
-        default=False,
-        help="""
-Clean up servers that are stopped, in the background.
-
-Of what the audit has found twice, the dangling mappings of servers that are
-``SHUTOFF`` with no task are removed as a start would remove them, with the
-same guards and limits, so that the next start finds nothing to do. What the
-audit finds at more than ``max_removals`` mappings of this host at once is left
-alone. The servers stay off. Without ``audit_interval`` nothing is found and
-nothing is done.
-"""),
     cfg.StrOpt(
         'metrics_file',
         default='',
@@ -332,10 +319,6 @@ def without_effect(conf: cfg.ConfigOpts) -> list[str]:
             ('audit_interval', 'audit_interval has no effect'),
             ('metrics_file', 'metrics_file is written at the start only'))
         if conf[GROUP][name] and not conf.periodic_enable]
-    if conf[GROUP].sweep_stopped and not conf[GROUP].audit_interval:
-        found.append(
-            '[%s] sweep_stopped has no effect: audit_interval is 0, so '
-            'nothing is found that could be swept' % GROUP)
     return found
 
 
@@ -362,7 +345,6 @@ class Settings:
     host_boot_timeout: float
     #: Seconds from one round of the audit to the next; 0: there is none.
     audit_interval: int
-    sweep_stopped: bool
     #: Anything is done by the clock.
     watches: bool
     #: The path of the store, and its greatest size in bytes.
@@ -387,6 +369,5 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         triggers=triggers_of(conf),
         host_boot_timeout=float(group.host_boot_timeout),
         audit_interval=group.audit_interval,
-        sweep_stopped=group.sweep_stopped,
         watches=bool(group.audit_interval or group.metrics_file),
         store=store(conf))

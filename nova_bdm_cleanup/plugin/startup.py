@@ -76,11 +76,7 @@ def _start(conf: cfg.ConfigOpts) -> None:
     active = 'bdm-cleanup %s is active in Nova %s: %s' % (
         VERSION, nova_version.version_string_with_package(),
         _options(conf, names))
-    hook.install(names, settings.sweep_stopped)
-    if settings.sweep_stopped and not hook.can_sweep():
-        LOG.error('bdm-cleanup: [bdm_cleanup] sweep_stopped is not carried '
-                  'out, since this Nova does not fit: %s',
-                  '; '.join(fit.differences_for('sweep')))
+    hook.install(names)
     LOG.info(active)
 
 
@@ -127,8 +123,7 @@ def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
     if not problem:
         # Else they may be what is wrong.
         facts.update((name, conf[GROUP][name]) for name in (
-            'mode', 'max_removals_per_hour', 'audit_interval',
-            'sweep_stopped'))
+            'mode', 'max_removals_per_hour', 'audit_interval'))
     process = Process(host=conf.host, pid=os.getpid(), since=time.time(),
                       problem=problem, facts=facts)
     try:

@@ -43,13 +43,11 @@ class Watcher:
     """The rounds and the metrics of one nova-compute.
 
     :param process: what was recorded of it
-    :param can_sweep: whether starts wait for the sweep
     """
 
-    def __init__(self, manager: Any, process: Process, can_sweep: bool,
+    def __init__(self, manager: Any, process: Process,
                  clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._can_sweep = can_sweep
         self._manager = manager
         #: For Prometheus, if it is to be told.
         self.metrics = MetricsFile(CONF, process)
@@ -93,9 +91,8 @@ class Watcher:
         try:
             self._failed = Audit(
                 NovaNode(self._manager, context), self._watch,
-                settings.policy, settings.audit_interval,
-                self._can_sweep and settings.sweep_stopped,
-                context.request_id, SINCE_START, self._clock,
+                settings.policy, settings.audit_interval, context.request_id,
+                SINCE_START, self._clock,
             ).round(self._failed, self._plan)
         except Exception:
             # Nobody waits for this thread who could tell.
@@ -112,17 +109,16 @@ class Watcher:
         return self._next
 
 
-def begin(manager: Any, process: Process, can_sweep: bool) -> None:
+def begin(manager: Any, process: Process) -> None:
     """nova-compute is about to start.
 
     Nova runs no periodic task before it has started; but it may bring many
     servers back first, and somebody may look at the metrics meanwhile.
 
     :param process: what was recorded of this nova-compute
-    :param can_sweep: whether starts wait for the sweep
     """
     known = manager in _watchers
-    watcher = _watchers[manager] = Watcher(manager, process, can_sweep)
+    watcher = _watchers[manager] = Watcher(manager, process)
     watcher.metrics.write()
     if not known:
         manager.add_periodic_task(_PERIODIC_TASK)

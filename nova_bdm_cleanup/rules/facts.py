@@ -7,7 +7,7 @@ read nothing else.  Nothing here imports Nova, Cinder or any client.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
 import datetime
 import enum
@@ -64,7 +64,6 @@ class Reason(Code):
     TIMED_OUT = 'timed-out'
     REBOOT_LOST = 'reboot-lost'
     START_LOST = 'start-lost'
-    SWEEP_LOST = 'sweep-lost'
     MOVE_LOST = 'move-lost'
     EVACUATED = 'evacuated'
     GUEST_RUNNING = 'guest-running'
@@ -441,15 +440,9 @@ class Plan:
             after for before, after in zip(self.findings, later.findings)
             if before.is_due and not after.is_due))
 
-    def of_mappings(
-            self, seen: Collection[tuple[str, str]] | None = None) -> Plan:
-        """Only what was found about mappings.
-
-        :param seen: only of these uuids, found for these reasons
-        """
-        return Plan(tuple(
-            f for f in self.findings if f.bdm is not None
-            and (seen is None or (f.bdm.uuid, str(f.reason)) in seen)))
+    def of_mappings(self) -> Plan:
+        """Only what was found about mappings."""
+        return Plan(tuple(f for f in self.findings if f.bdm is not None))
 
     def summed_up(self) -> Plan:
         """The same as it is told: anybody can make many attachments.

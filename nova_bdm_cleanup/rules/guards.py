@@ -114,13 +114,6 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         Outcome(Reason.START_LOST),
         'the server is not, or no longer, being started on this host'),
 
-    Row('a server that is off is being swept, and is no longer only that: '
-        'somebody starts, moves or deletes it',
-        elsewhere,
-        Outcome(Reason.SWEEP_LOST),
-        'the server is not, or no longer, stopped on this host with nothing '
-        'going on'),
-
     Row('a server that is moved, shelved, unshelved or deleted is no longer '
         'only that',
         elsewhere,

@@ -8,16 +8,10 @@ import dataclasses
 import sqlite3
 from typing import NamedTuple
 
-from nova_bdm_cleanup.rules.facts import REMOVED
 from nova_bdm_cleanup.store.database import Database
 
 #: A round need not come to the second.
 _EARLY = 0.95
-
-#: What the column "announced" is the sum of.
-_TOLD, _HELD = 1, 2
-
-_REMOVED = frozenset(map(str, REMOVED))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +30,6 @@ class Sighting:
     first: float = dataclasses.field(default=0.0, compare=False)
     #: It was seen often enough to be told.
     announced: bool = dataclasses.field(default=False, compare=False)
-    #: It is one of so many that Cinder may be wrong about all of them.
-    held: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -83,8 +75,8 @@ class Watch:
         self._host = host
 
     def succeeded(self, moment: float, interval: float, done: Round,
-                  seen: Sequence[Sighting], busy: Collection[str],
-                  most: int) -> Changes:
+                  seen: Sequence[Sighting],
+                  busy: Collection[str]) -> Changes:
         """A round is over.
 
         :param moment: when it began
@@ -93,20 +85,18 @@ class Watch:
         :param seen: everything that was found
         :param busy: the servers that were not looked at, of which nothing
             has changed
-        :param most: of mappings that dangle so many may be new; more are held
         :returns: what is to be told
         :raises StoreError: and then nothing is told, nor remembered
         """
         def change(connection: sqlite3.Connection) -> Changes:
             changes = _compare(self._known(connection), seen, busy, moment,
-                               interval, most)
+                               interval)
             connection.execute('DELETE FROM finding WHERE host = ?',
                                (self._host,))
             connection.executemany(
                 'INSERT INTO finding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
-                [(self._host, *s.key, s.first,
-                  _TOLD * s.announced + _HELD * s.held,
-                  s.volume, s.attachment, s.device, s.explanation)
+                [(self._host, *s.key, s.first, s.announced, s.volume,
+                  s.attachment, s.device, s.explanation)
                  for s in changes.known])
             self._remember(connection, done)
             return changes
@@ -142,14 +132,13 @@ class Watch:
             'SELECT server, subject, reason, volume, attachment, device, '
             'explanation, first, announced FROM finding WHERE host = ? '
             'ORDER BY server, subject, reason', (self._host,)).fetchall()
-        return tuple(
-            Sighting(*row[:8], *(bool(row[8] & flag)
-                                 for flag in (_TOLD, _HELD))) for row in rows)
+        # SQLite has numbers for truth values, which serve as well.
+        return tuple(Sighting(*row) for row in rows)
 
 
 def _compare(known: Sequence[Sighting], seen: Sequence[Sighting],
              busy: Collection[str], moment: float,
-             interval: float, most: int) -> Changes:
+             interval: float) -> Changes:
     before = {s.key: s for s in known}
     now = {key: s for key, s in before.items() if s.server in busy}
     new = []
@@ -163,19 +152,6 @@ def _compare(known: Sequence[Sighting], seen: Sequence[Sighting],
             told = True
         now[sighting.key] = dataclasses.replace(
             sighting, first=first, announced=told)
-    # What came up together with too much else is held for as long as it is
-    # there: a database of Cinder that was restored looks like that.
-    held = [s for s in known if s.held]
-    mappings = {s.key[:2] for s in held}
-    dangling = [now[key] for key in new if now[key].reason in _REMOVED]
-    if len(dangling) > most:
-        held += dangling
-    # Who was busy in that round is told later than the others.
-    moments = {s.first for s in held}
-    for key, each in now.items():
-        if each.reason in _REMOVED and (
-                each.first in moments or key[:2] in mappings):
-            now[key] = dataclasses.replace(each, held=True)
     return Changes(
         tuple(now[key] for key in new),
         tuple(s for s in known if s.announced and s.key not in now),

@@ -26,14 +26,6 @@ class RoundLines(loglines.LogLines):
         """The sum of a round."""
         self._line(levels.INFO, 'audited', None, summary)
 
-    def not_swept(self, why: str) -> None:
-        """So much was found at once that Cinder may be wrong."""
-        self._count(Reason.OVER_LIMIT)
-        self._line(levels.WARNING, 'not-swept', Reason.OVER_LIMIT,
-                   '%s: a restored database of Cinder looks like that; none '
-                   'of them is swept, and each is left to a reboot or start '
-                   'of its server' % why)
-
     def not_audited(self, reason: Reason, error: object, then: str,
                     is_new: bool) -> None:
         """A round failed.

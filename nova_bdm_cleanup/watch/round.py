@@ -9,7 +9,7 @@ wrong.  What no mapping names is left to the cleanups.
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import datetime
 import time
@@ -17,8 +17,8 @@ from typing import Callable, Protocol, TypeVar
 
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.cleanup import actions, tally
-from nova_bdm_cleanup.cleanup.clock_triggers import AUDIT
 from nova_bdm_cleanup.cleanup.loglines import masked
+from nova_bdm_cleanup.cleanup.triggers import AUDIT
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import BATCH
 from nova_bdm_cleanup.openstack.deadline import TimedOut
@@ -61,12 +61,10 @@ class Inhabitant:
     bdms: tuple[facts.Bdm, ...]
     #: Nova is doing something with it, so that nothing about it is certain.
     is_busy: bool = False
-    #: It was stopped, and is not busy either.
-    is_stopped: bool = False
 
 
 class NodePort(Protocol):
-    """Nova on this host; every call but the sweep may raise anything."""
+    """Nova on this host; every call may raise anything."""
 
     def servers(self) -> Iterable[Inhabitant]:
         """All servers of this host."""
@@ -80,15 +78,6 @@ class NodePort(Protocol):
     def requests(self) -> int:
         """How many Cinder was sent in this round."""
 
-    def sweep(self, server: str,
-              seen: Collection[tuple[str, str]]) -> None:
-        """Clean up a server that is stopped, if it still is.
-
-        :param seen: the mappings that may go, and why; nothing else
-
-        Raises nothing: others are waiting for their turn.
-        """
-
 
 @dataclasses.dataclass
 class Audit:
@@ -100,8 +89,6 @@ class Audit:
     policy: facts.Policy
     #: Seconds from one round to the next.
     interval: int
-    #: Whether servers that are stopped are cleaned up.
-    sweeps: bool
     #: Of what brought the round about.
     request_id: str
     counted: tally.Tally
@@ -124,7 +111,7 @@ class Audit:
         self.until = begun + self.interval / 2
         try:
             servers = list(self.node.servers())
-            plans, seen = self._look([s for s in servers if not s.is_busy])
+            looked_at, seen = self._look([s for s in servers if not s.is_busy])
             seconds = time.monotonic() - begun
             done = Round(
                 succeeded=moment, servers=len(servers),
@@ -134,8 +121,8 @@ class Audit:
                 next=next_one())
             changes = self.known.succeeded(
                 moment, self.interval, done, seen,
-                {s.server.uuid for s in servers if s.server.uuid not in plans},
-                self.policy.max_removals)
+                {s.server.uuid for s in servers
+                 if s.server.uuid not in looked_at})
         except Exception as exc:
             self._fail(exc, failed + 1, next_one())
             return failed + 1
@@ -144,15 +131,13 @@ class Audit:
                 AUDIT.name, time.monotonic() - begun)
         self._tell(changes, done, failed,
                    sum(s.reason == Reason.NOT_LOOKED_AT for s in seen))
-        if self.sweeps and not self.policy.observe:
-            self._sweep(servers, plans, changes)
         return 0
 
     def _look(self, idle: Sequence[Inhabitant]
-              ) -> tuple[dict[str, Plan], list[Sighting]]:
-        """What is to be done, and all that is found, by server.
+              ) -> tuple[set[str], list[Sighting]]:
+        """The servers that could be looked at, and all that is found.
 
-        One for which Cinder takes too long has no plan, and is found.
+        One for which Cinder takes too long is a finding itself.
         """
         wanted = list(dict.fromkeys(
             b.volume_id for s in idle for b in s.bdms if b.volume_id))
@@ -161,7 +146,7 @@ class Audit:
             self._prove_cinder(
                 next(s.server.uuid for s in idle
                      if any(b.volume_id for b in s.bdms)), len(wanted))
-        plans: dict[str, Plan] = {}
+        looked_at: set[str] = set()
         seen: list[Sighting] = []
         for inhabitant in idle:
             uuid = inhabitant.server.uuid
@@ -169,9 +154,10 @@ class Audit:
                 for bdm in inhabitant.bdms:
                     if bdm.volume_id in slow:
                         raise slow[bdm.volume_id]
-                plan = plans[uuid] = self._judge(inhabitant, known)
-                seen += [_sighting(uuid, finding) for finding in plan.findings
+                found = self._judge(inhabitant, known).findings
+                seen += [_sighting(uuid, finding) for finding in found
                          if finding.reason not in _WELL]
+                looked_at.add(uuid)
             except (_Slow, errors.BadAnswer, errors.BadRequest) as exc:
                 if not isinstance(exc, _Slow):
                     # Unless that is what Cinder has for everybody.
@@ -180,7 +166,7 @@ class Audit:
                     Reason.NOT_LOOKED_AT, 'the server was not looked at: %s'
                     % masked(exc))))
             _let_others()
-        return plans, seen
+        return looked_at, seen
 
     def _read(self, volume_ids: Sequence[str]
               ) -> tuple[dict[str, facts.Volume], dict[str | None, _Slow]]:
@@ -300,34 +286,6 @@ class Audit:
                 or '0', len(changes.new), len(changes.gone), once,
                 ', servers not looked at: %d' % unread if unread else '',
                 ', failed rounds before: %d' % failed if failed else ''))
-
-    def _sweep(self, servers: Sequence[Inhabitant], plans: dict[str, Plan],
-               changes: Changes) -> None:
-        """Clean up where nothing but what was told before is to be done."""
-        told = {s.key for s in changes.known if s.announced and not s.held}
-        new = [s for s in changes.new if s.held]
-        if new:
-            self._lines().not_swept(
-                '%d mappings were found by one round, more than the %d of '
-                '[bdm_cleanup] max_removals' % (
-                    len(new), self.policy.max_removals))
-        waiting = []
-        for inhabitant in servers:
-            uuid = inhabitant.server.uuid
-            plan = plans.get(uuid)
-            due = plan.due if plan and inhabitant.is_stopped else ()
-            keys = {_sighting(uuid, finding).key for finding in due}
-            if keys and keys <= told:
-                waiting.append((uuid, {key[1:] for key in keys}))
-        # Each time another one is the first: those that take all the time
-        # must not keep it from the others for ever.
-        first = int(self.now() // self.interval) % max(1, len(waiting))
-        until = time.monotonic() + self.policy.timeout
-        for uuid, seen in waiting[first:] + waiting[:first]:
-            if time.monotonic() > until:
-                # Cinder is slow, or hangs: the next round goes on.
-                return
-            self.node.sweep(uuid, seen)
 
 
 def _reason_of(exc: Exception) -> Reason:

@@ -505,7 +505,7 @@ class Cloud(fixtures.Fixture):
         """Undo :meth:`switch_plugin_off`."""
         from nova_bdm_cleanup.plugin import hook, options
         settings = options.settings(cfg.CONF)
-        hook.install(settings.triggers, settings.sweep_stopped)
+        hook.install(settings.triggers)
 
     # -- rebooting ---------------------------------------------------------
 

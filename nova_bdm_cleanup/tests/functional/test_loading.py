@@ -145,7 +145,7 @@ class ProcessTest(testtools.TestCase):
         ours = [name for name in told['modules']
                 if not name.startswith('nova_bdm_cleanup.tests')]
         for wing in ('watch.round', 'watch.metrics', 'prometheus', 'fleet',
-                     'plugin.watching', 'plugin.sweeping', 'plugin.moves',
+                     'plugin.watching', 'plugin.moves',
                      'cleanup.move_triggers', 'cleanup.foresight',
                      'store.findings', 'store.presence', 'store.records'):
             self.assertNotIn('nova_bdm_cleanup.' + wing, ours)
@@ -252,19 +252,6 @@ class HookTest(testtools.TestCase):
             hook.uninstall()
             self.assertEqual(before, self._methods())
         self._check_understood()
-
-    def test_a_start_waits_where_servers_are_swept(self):
-        before = self._methods()
-        self.addCleanup(hook.uninstall)
-        hook.install(['hard_reboot'])
-        self.assertFalse(hook.can_sweep())
-        hook.uninstall()
-        hook.install(['hard_reboot'], sweeps=True)
-        self.assertTrue(hook.can_sweep())
-        self.assertNotEqual(before['_power_on'],
-                            self._methods()['_power_on'])
-        hook.uninstall()
-        self.assertEqual(before, self._methods())
 
     def _check_understood(self):
         self.assertEqual([], fit.differences())

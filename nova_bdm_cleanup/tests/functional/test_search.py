@@ -88,7 +88,7 @@ class SearchTest(base.FunctionalTestCase):
             self.assertEqual(expected, broken)
 
     def test_nothing_else_is_left_out(self):
-        for name in ('reboot-missing', 'sweep-available',
+        for name in ('reboot-missing', 'start-available',
                      'reboot-available-stranger-takes'):
             scenario = scenarios.SCENARIOS[name]
             for bound in (search.Bound(1, 0), search.Bound(0, 1),

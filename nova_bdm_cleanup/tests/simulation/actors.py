@@ -7,17 +7,15 @@ nova-compute of the server's host, which does it under the server's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 import contextlib
 from typing import Any
 
 from nova.compute import instance_actions, task_states, vm_states
 
-from nova_bdm_cleanup.plugin import sweeping
-from nova_bdm_cleanup.plugin.node import NovaNode
 from nova_bdm_cleanup.tests.simulation import cinder as model, properties
 from nova_bdm_cleanup.tests.simulation.moving import Manager26
-from nova_bdm_cleanup.tests.simulation.nova import Context, Instance, RowObject
+from nova_bdm_cleanup.tests.simulation.nova import Instance, RowObject
 from nova_bdm_cleanup.tests.simulation.world import (
     COMPUTE,
     COMPUTES,
@@ -102,7 +100,6 @@ class Users:
         if any(s.task_state in _MOVING for s in self.world.servers.values()):
             self.world.died_in_move = self.world.may_refuse = True
         self.world.forget_memory()
-        sweeping._sweeps.clear()
         self.begin('nova-compute, again', self.start_compute, process=COMPUTE)
 
     def start_compute(self) -> None:
@@ -146,15 +143,6 @@ class Users:
         world.change_server(server, task_state=task_states.POWERING_ON)
         self._cast(f'start of {server}', there.host, 'start_instance',
                    self._instance(server))
-
-    def sweep(self, server: str, seen: Iterable[tuple[str, str]]) -> None:
-        """What the periodic task does for one server."""
-        node = NovaNode(self.hosts[HERE], Context(self.world))
-        list(node.servers())
-        told = set(seen)
-        self.world.scheduler.current.local['swept'] = {
-            uuid for uuid, _ in told}
-        node.sweep(server, told)
 
     def reset_task_state(self, server: str) -> None:
         """``nova reset-state --active`` by an administrator."""

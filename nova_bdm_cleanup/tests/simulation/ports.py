@@ -37,10 +37,8 @@ from nova_bdm_cleanup.plugin import (
     host,
     moves,
     neighbours,
-    node,
     options,
     startup,
-    sweeping,
 )
 from nova_bdm_cleanup.tests.simulation import (
     cinder as model,
@@ -244,7 +242,7 @@ class Stage:
         """Nova's ComputeManager, with the plugin.
 
         :param release: Nova's
-        :param triggers: when to clean up; "sweep" lets starts wait for sweeps
+        :param triggers: when to clean up
         """
         if self._installed != (release, triggers):
             hook.uninstall()
@@ -255,8 +253,7 @@ class Stage:
                 for name, value in vars(cls).items()
                 if not name.startswith('__')})
             nova_manager.ComputeManager = self._manager
-            hook.install([t for t in triggers if t != 'sweep'],
-                         sweeps='sweep' in triggers)
+            hook.install(triggers)
             self._installed = release, triggers
         return self._manager
 
@@ -352,23 +349,6 @@ class Local:
         setattr(self._own(), name, value)
 
 
-class Event:
-    """``threading.Event`` for actors."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._is_set = False
-
-    def set(self) -> None:
-        self._stage.world.changes('sweeps')
-        self._is_set = True
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self._stage.world.sees('sweeps')
-        return self._stage.world.scheduler.wait(
-            'for a sweep', lambda: self._is_set, is_patient=timeout is None)
-
-
 def _suspect(original: Callable[[object], str]) -> Callable[[object], str]:
     """The plugin survives whatever is raised, and so would hide what is wrong
     with the model, or with itself.
@@ -401,7 +381,7 @@ def plugged_in() -> Iterator[Stage]:
     stage = Stage()
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
-            host, cleaning, node, moves, neighbours, begun)),
+            host, cleaning, moves, neighbours, begun)),
         (bring_back, '_current', Local(stage)),
         (boot, '_this_thread', Local(stage)),
         (nova_manager, 'ComputeManager', moving.Manager26),
@@ -424,8 +404,7 @@ def plugged_in() -> Iterator[Stage]:
             watches=False)),
         *((host, name, stage)
           for name in ('brick_utils', 'devices', 'sessions')),
-        (host, 'hold_lock', stage.hold_lock), (sweeping, '_sweeps', {}),
-        (sweeping, 'threading', mock.Mock(Event=lambda: Event(stage))))
+        (host, 'hold_lock', stage.hold_lock))
     with contextlib.ExitStack() as stack:
         for module, name, value in seen:
             stack.enter_context(mock.patch.object(module, name, value))

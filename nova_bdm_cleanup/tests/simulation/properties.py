@@ -53,8 +53,7 @@ PROPERTIES = {
         'no mapping goes while its guest runs or its device is on the host, '
         'unless it is said that the device stays',
     'nothing-goes-unasked':
-        'no mapping goes in a soft reboot, nor in a sweep that has not been '
-        'told of it',
+        'no mapping goes in a soft reboot',
     'nothing-attached-is-lost':
         'what was attached or swapped in meanwhile is there in the end',
     'all-in-order-in-the-end':
@@ -175,10 +174,6 @@ def destroying(world: World, row: Row) -> None:
         world.broken('healthy-disks-stay', f'{name} goes, which Cinder '
                      'attaches to the server')
     _check_recorded(world, name, 'bdm', row.uuid)
-    told = world.scheduler.current.local.get('swept')
-    if told is not None and row.uuid not in told:
-        world.broken('nothing-goes-unasked', f'{name} goes, of which the '
-                     'sweep was not told')
     if (world.server(row.instance_uuid).task_state
             in task_states.soft_reboot_states):
         world.broken('nothing-goes-unasked',

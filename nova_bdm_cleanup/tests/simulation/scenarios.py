@@ -119,12 +119,6 @@ KINDS: dict[str, Setup] = {
 #: Those in which moves, and live ones, may be refused.
 _REFUSED = (('beside', 'root'), ('beside', 'elsewhere', 'foreign'))
 
-#: What the sweep has seen of each before, and told.
-_REASONS = {'missing': 'volume-missing', 'available': 'volume-available',
-            'elsewhere': 'attached-elsewhere', 'beside': 'attached-elsewhere',
-            'reset': 'volume-available'}
-
-
 # What brings the server back
 
 
@@ -162,12 +156,6 @@ def _boot(cloud: Cloud, kind: str) -> None:
     cloud.begin('nova-compute', cloud.start_compute, process=COMPUTE)
 
 
-def _sweep(cloud: Cloud, kind: str, seen: str = '') -> None:
-    row = seen or cloud.world.row_of(SERVER, DANGLING).uuid
-    cloud.begin('the audit', cloud.sweep, SERVER, [(row, _REASONS[kind])],
-                process=COMPUTE)
-
-
 def _evacuate(cloud: Cloud, kind: str) -> None:
     cloud.lose_power(THERE)
     cloud.begin('admin', cloud.evacuate, SERVER)
@@ -200,11 +188,6 @@ WAYS: dict[str, Way] = {
     'start': Way(_act('', 'owner', Cloud.start, SERVER),
                  ('hard_reboot', 'start'), is_running=False, is_calm=False),
     'boot': Way(_boot, ('hard_reboot', 'start', 'host_boot')),
-    'sweep': Way(_sweep, ('hard_reboot', 'sweep'), is_running=False,
-                 is_calm=False),
-    # The round before has seen another one.
-    'early-sweep': Way(functools.partial(_sweep, seen='another'),
-                       ('hard_reboot', 'sweep'), is_running=False),
     'evacuate': Way(_evacuate, host=THERE),
     'migrate': Way(_act('', 'owner', Cloud.migrate, SERVER)),
     'there-and-back': Way(_act('', 'owner', Cloud.there_and_back, SERVER)),
@@ -326,7 +309,6 @@ _COMMON = ('missing', 'available', 'elsewhere', 'beside', 'reset', 'stale')
 _MOVED = ('missing', 'available', 'elsewhere', 'beside', 'reset', 'foreign')
 _ALONE: dict[str, Sequence[str]] = {
     'reboot': _COMMON, 'error': _COMMON, 'start': _COMMON, 'boot': _COMMON,
-    'sweep': _COMMON[:-1], 'early-sweep': ('available',),
     'soft': ('available',), 'hanging': ('available',),
     'migrate': (*_MOVED, 'root'), 'there-and-back': ('available',),
     'revert': _MOVED, 'shelve': (*_MOVED, 'root'), 'unshelve': _MOVED,
@@ -349,11 +331,6 @@ _MEETINGS: Sequence[tuple[Sequence[str], str, Sequence[str]]] = (
     (('start',), 'available', ('attach-again', 'stranger-takes', 'delete')),
     (('start', 'boot'), 'missing', ('neighbour-attaches',)),
     (('boot',), 'available', ('stranger-takes', 'delete')),
-    (('sweep',), 'available', (
-        'starts', 'attach-again', 'stranger-takes', 'delete',
-        'reboots-again')),
-    (('sweep',), 'missing', (
-        'starts', 'neighbour-attaches', 'somebody-comes')),
     (('migrate', 'revert', 'shelve'), 'available', (
         'attach', 'detach', 'delete', 'starts', 'neighbour-takes',
         'is-deleted')),

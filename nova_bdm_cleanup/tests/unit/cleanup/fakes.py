@@ -138,7 +138,7 @@ class World:
     def changes(self) -> list[tuple[str, ...]]:
         """The part of the timeline that changed something."""
         return [what for what in self.timeline if what[0] in (
-            'power-off', 'disconnect', 'undefine', 'destroy',
+            'power-off', 'disconnect', 'destroy',
             'delete-attachment', 'force-detach')]
 
     def violation(self, text: str, *args: object) -> None:
@@ -303,11 +303,6 @@ class Host(HostPort):
             was_here = bdm.volume_id in self._world.connected
             self._take_away(bdm.volume_id)
         return was_here
-
-    def undefine(self, bdm: facts.Bdm) -> None:
-        with self._world.call('undefine', bdm.uuid):
-            if bdm.uuid not in self._world.rows:
-                self._world.violation('%s went first', bdm.uuid)
 
     def tidy(self, bdm: facts.Bdm) -> None:
         with self._world.call('tidy', bdm.uuid):

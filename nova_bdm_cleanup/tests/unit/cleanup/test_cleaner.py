@@ -25,7 +25,6 @@ from nova_bdm_cleanup.cleanup import (
     move_triggers,
     triggers,
 )
-from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.cleanup.ports import RebootLost
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
@@ -210,7 +209,7 @@ class LookTest(CleanerTestCase):
         for call, error, trigger, reason in (
                 ('look', errors.Unreachable('no route'),
                  triggers.HARD_REBOOT, 'cinder-unknown'),
-                ('look', TimedOut('too late'), SWEEP, 'timed-out'),
+                ('look', TimedOut('too late'), triggers.START, 'timed-out'),
                 ('server', RuntimeError('conductor is away'),
                  triggers.SOFT_REBOOT, 'step-failed')):
             world = broken(running=trigger.switches_off,
@@ -261,7 +260,7 @@ class LookTest(CleanerTestCase):
             self.assertNotEqual(0, self.withheld(reason))
 
     def test_a_reboot_that_lost_the_race_changes_nothing(self):
-        for trigger in (triggers.HARD_REBOOT, triggers.START, SWEEP):
+        for trigger in (triggers.HARD_REBOOT, triggers.START):
             world = broken(rebooting=False, running=trigger.switches_off)
             self.assertEqual(DANGLING, self.clean(world, trigger))
             self.assert_untouched(world)
@@ -346,7 +345,7 @@ class StartTest(CleanerTestCase):
         self.assertEqual(self.clean(rebooted, triggers.HARD_REBOOT),
                          self.clean(world))
         self.assertEqual(rebooted.state(), world.state())
-        for call in ('power-off', 'prepare', 'undefine'):
+        for call in ('power-off', 'prepare'):
             self.assertNotIn(call, world.calls)
         self.assertEqual(['start'], [
             entry.record['trigger'] for entry in self.entries()])
@@ -383,7 +382,7 @@ class StartTest(CleanerTestCase):
     def test_a_guest_that_runs_is_left_alone(self):
         """Should Nova start it all the same, then without these."""
         for trigger, begins in itertools.product(
-                (triggers.START, triggers.HOST_BOOT, SWEEP),
+                (triggers.START, triggers.HOST_BOOT),
                 ('before', 'lock', 'bdms')):
             world = broken(running=begins == 'before')
             world.meanwhile[begins] = lambda w=world: setattr(
@@ -399,88 +398,14 @@ class StartTest(CleanerTestCase):
         line, = self.lines(event='skipped', reason='step-failed')
         self.assertTrue(line.endswith('nothing is changed, the start goes on'))
 
-    def test_a_start_that_is_no_longer_wanted(self):
-        world = stopped(failing={'claim': RebootLost('too late')})
-        self.clean(world)
-        self.assertEqual([], world.changes)
-        line, = self.lines(event='failed', reason='start-lost')
-        self.assertTrue(line.endswith('the next start tries again'))
-
-
-class SweepTest(CleanerTestCase):
-    """Nobody waits for the server, until somebody wants it."""
-
-    TRIGGER = SWEEP
-
-    def test_the_mappings_go_that_a_start_would_remove(self):
-        """Stale attachments can wait, as when the host boots."""
-        for trigger in (triggers.HOST_BOOT, SWEEP):
-            world = stopped()
-            self.assertEqual(DANGLING, self.clean(world, trigger))
-            self.assertLess({'attachment-7', 'attachment-8'},
-                            set(world.attachments))
-            self.assertNotIn('volume-7', self.told)
-            # Otherwise Nova defines the guest anew.
-            self.assertEqual(trigger.gives_way, 'undefine' in world.calls)
-            self.assertFalse(world.running)
-            self.assertEqual([trigger.name], [
-                entry.record['trigger'] for entry in self.entries()])
-
-    def test_each_disk_and_each_row_ask_anew(self):
+    def test_a_boot_of_the_host_leaves_stale_attachments(self):
         world = stopped()
-        removed = self.clean(world)
-        begun = [call for call in world.calls
-                 if call in ('claim', 'destroy')]
-        self.assertEqual(
-            ['claim'] + ['claim', 'claim', 'claim', 'destroy'] * len(removed),
-            begun)
-
-    def test_the_definition_of_the_guest_has_it_no_longer(self):
-        """Nova does not make it anew: the server stays off."""
-        world = reset(running=False)
-        self.clean(world)
-        self.assertEqual(
-            ['undefine bdm-4', 'disconnect bdm-4', 'destroy bdm-4',
-             'delete-attachment attachment-4'], deeds(world))
-        [entry] = self.entries()
-        self.assertIn(('undefine', 'done'), [
-            (step.name, step.outcome) for step in entry.steps])
-
-    def test_a_definition_that_stays_keeps_the_mapping(self):
-        world = stopped(failing={
-            ('undefine', 'bdm-4'): RuntimeError('libvirt is gone')})
-        self.clean(world)
-        self.assertIn('bdm-4', world.rows)
-        self.assertNotIn(('delete-attachment', 'attachment-4'), world.changes)
-        line, = self.lines(event='failed', reason='step-failed')
-        self.assertIn(': undefine: libvirt is gone; ', line)
-
-    def test_somebody_wants_it_meanwhile(self):
-        world = stopped()
-        world.meanwhile['destroy'] = lambda: setattr(world, 'rebooting', False)
-        self.clean(world)
-        # The disk that was begun with is done as a whole, and no other.
-        [(_, removed)] = [change for change in world.changes
-                          if change[0] == 'destroy']
-        self.assertEqual(1, world.calls.count('disconnect'))
-        self.assertNotIn(removed, world.rows)
-        lines = self.lines(event='failed', reason='sweep-lost')
-        self.assertEqual(5, len(lines))
-        for line in lines:
-            self.assertTrue(line.endswith('the next round tries again'))
-        [entry] = self.entries()
-        self.assertEqual('partly', entry.outcome)
-        # What is over is what the limits of the hour count.
-        self.assertEqual(1, world.journal(self.path).spent('removals'))
-
-    def test_somebody_wanted_it_before(self):
-        for call in ('server', 'lock', 'journal-begin', 'claim'):
-            world = stopped()
-            world.meanwhile[call] = lambda w=world: setattr(
-                w, 'rebooting', False)
-            self.clean(world)
-            self.assertEqual([], world.changes, call)
-            self.assertIn('sweep-lost', self.told)
+        self.assertEqual(DANGLING, self.clean(world, triggers.HOST_BOOT))
+        self.assertLess({'attachment-7', 'attachment-8'},
+                        set(world.attachments))
+        self.assertNotIn('volume-7', self.told)
+        self.assertEqual(['host_boot'], [
+            entry.record['trigger'] for entry in self.entries()])
 
     def test_time_spent_on_asking(self):
         world = stopped()
@@ -489,6 +414,13 @@ class SweepTest(CleanerTestCase):
             self.clean(world)
         self.assertEqual(2, world.calls.count('look'))
         self.assertGreaterEqual(self.cleaning.asking, 2)
+
+    def test_a_start_that_is_no_longer_wanted(self):
+        world = stopped(failing={'claim': RebootLost('too late')})
+        self.clean(world)
+        self.assertEqual([], world.changes)
+        line, = self.lines(event='failed', reason='start-lost')
+        self.assertTrue(line.endswith('the next start tries again'))
 
 
 class MoveTest(CleanerTestCase):

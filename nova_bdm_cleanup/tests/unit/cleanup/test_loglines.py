@@ -12,7 +12,6 @@ import fixtures
 import testscenarios
 
 from nova_bdm_cleanup.cleanup import loglines, tally, triggers
-from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.rules import facts, guards
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import base, make
@@ -298,7 +297,7 @@ class CountTest(AuditTestCase):
 
     def test_without_a_tally(self):
         for _ in range(2):
-            loglines.LogLines(None, 'req-1', SWEEP).unknown(
+            loglines.LogLines(None, 'req-1', triggers.START).unknown(
                 Reason.CINDER_UNKNOWN, RuntimeError('no'))
         self.assertRefused()
 

@@ -17,14 +17,14 @@ class TallyTest(base.TestCase):
         self.tally = Tally()
 
     def test_by_reason_and_trigger(self):
-        for trigger in ('start', 'start', 'sweep'):
+        for trigger in ('start', 'start', 'delete'):
             self.tally.removed(Reason.STUCK, trigger)
             self.tally.refused(Reason.TIMED_OUT, trigger, 5)
-        self.tally.refused('timed-out', 'sweep')
-        self.assertEqual({('stuck', 'start'): 2, ('stuck', 'sweep'): 1},
+        self.tally.refused('timed-out', 'delete')
+        self.assertEqual({('stuck', 'start'): 2, ('stuck', 'delete'): 1},
                          self.tally.removals)
         self.assertEqual(
-            {('timed-out', 'start'): 10, ('timed-out', 'sweep'): 6},
+            {('timed-out', 'start'): 10, ('timed-out', 'delete'): 6},
             self.tally.refusals)
         self.tally.removals.clear()
         self.assertEqual(2, len(self.tally.removals))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.cleanup import clock_triggers, triggers
+from nova_bdm_cleanup.cleanup import move_triggers, triggers
 from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.tests.unit import base
 
@@ -13,7 +13,7 @@ class LongestTest(base.TestCase):
 
     def test_as_the_documentation_says(self) -> None:
         self.assertEqual(
-            {'soft_reboot': 5.0, 'sweep': 10.0},
-            {each.name: each.longest for module in (triggers, clock_triggers)
+            {'soft_reboot': 5.0, 'live_migration': 10.0},
+            {each.name: each.longest for module in (triggers, move_triggers)
              for each in vars(module).values()
              if isinstance(each, Trigger) and each.longest is not None})

@@ -84,10 +84,9 @@ class HostTest(CheckCase):
         self.expect(Code.SUCCESS, 'options')
         self.conf.register_opt(cfg.BoolOpt(
             'resume_guests_state_on_host_boot', default=False))
-        self.set(triggers=['start', 'host_boot'], sweep_stopped=True)
+        self.set(triggers=['start', 'host_boot'])
         self.expect(Code.WARNING, 'options',
-                    'resume_guests_state_on_host_boot',
-                    '; [bdm_cleanup] sweep_stopped has no effect')
+                    'resume_guests_state_on_host_boot')
         self.configure('[bdm_cleanup]', 'timeout = 0')
         self.expect(Code.FAILURE, 'options', '[bdm_cleanup] timeout')
 

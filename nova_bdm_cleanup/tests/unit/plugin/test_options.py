@@ -74,7 +74,7 @@ class SettingsTest(ConfTestCase):
         self.assertIs(False, conf.bdm_cleanup.required)
         self.assertEqual(options.Settings(
             policy=Policy(), triggers=('hard_reboot',), host_boot_timeout=60,
-            audit_interval=0, sweep_stopped=False, watches=False,
+            audit_interval=0, watches=False,
             # Under the state path of Nova.
             store=('/var/lib/nova/bdm-cleanup/store.sqlite', 16 * 1024 ** 2)),
             options.settings(conf))
@@ -95,14 +95,14 @@ class SettingsTest(ConfTestCase):
                 max_removals=1, max_attachments=4, max_removals_per_hour=2,
                 timeout=3),
             triggers=('start',), host_boot_timeout=7, audit_interval=3600,
-            sweep_stopped=True, watches=True, store=('/x/s', 5 * 1024 ** 2)),
+            watches=True, store=('/x/s', 5 * 1024 ** 2)),
             self.settings(
                 'mode = observe', 'remove_when = missing,attached-elsewhere',
                 'stale_attachments = false', 'grace_period = 0',
                 'stuck_after = 60', 'max_removals = 1',
                 'max_attachments = 4', 'max_removals_per_hour = 2',
                 'timeout = 3', 'triggers = start', 'host_boot_timeout = 7',
-                'audit_interval = 3600', 'sweep_stopped = true',
+                'audit_interval = 3600',
                 'store = /x/s', 'store_max_size = 5'))
         self.assertTrue(self.settings('metrics_file = x.prom').watches)
 
@@ -197,12 +197,6 @@ class WithoutEffectTest(ConfTestCase):
         self.assertIn('resume_guests_state_on_host_boot', found)
         self.assertEqual([], self.told('triggers = host_boot',
                                        resume_guests_state_on_host_boot=True))
-
-    def test_a_sweep_needs_an_audit(self):
-        found, = self.told('sweep_stopped = true')
-        self.assertIn('sweep_stopped has no effect: audit_interval', found)
-        self.assertEqual([], self.told('sweep_stopped = true',
-                                       'audit_interval = 3600'))
 
     def test_an_audit_needs_periodic_tasks(self):
         lines = 'audit_interval = 3600', 'metrics_file = x.prom'

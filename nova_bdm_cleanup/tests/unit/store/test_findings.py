@@ -47,7 +47,7 @@ class WatchTestCase(base.TestCase):
         """One round; returns what is told."""
         self.now += later
         changes = self.watch(host).succeeded(
-            self.now, HOUR, Round(succeeded=self.now), seen, busy, 3)
+            self.now, HOUR, Round(succeeded=self.now), seen, busy)
         self.assertEqual(changes.known, self.watch(host).known())
         return changes.new, changes.gone
 
@@ -74,7 +74,7 @@ class RoundTest(WatchTestCase):
         self.assertFalse(os.path.exists(os.path.dirname(self.path)))
 
     def test_comes_back_as_written(self):
-        self.watch().succeeded(NOON, HOUR, self.done, (), (), 8)
+        self.watch().succeeded(NOON, HOUR, self.done, (), ())
         self.assertEqual(self.done, self.watch().last())
         failed = dataclasses.replace(
             self.done, failed=3, problem='é\nno', next=NOON + 8 * HOUR)
@@ -83,7 +83,7 @@ class RoundTest(WatchTestCase):
         self.assertEqual(Round(), self.watch('compute2').last())
         seen = (sighting(volume=None, attachment=None, device=None),
                 sighting(2, explanation='é\n'))
-        self.watch().succeeded(NOON, HOUR, self.done, seen, (), 8)
+        self.watch().succeeded(NOON, HOUR, self.done, seen, ())
         self.assertEqual(seen, self.watch().known())
 
 
@@ -169,7 +169,7 @@ class WatchMachine(stateful.RuleBasedStateMachine):
         changes = watch.succeeded(
             self.now, HOUR, Round(succeeded=self.now),
             [sighting(server=server, subject=subject, reason=reason)
-             for server, subject, reason in seen], busy, len(seen))
+             for server, subject, reason in seen], busy)
         known = self.open[host]
         gone = {key for key in known
                 if key not in seen and key[0] not in busy}

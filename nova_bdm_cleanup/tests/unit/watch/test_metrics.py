@@ -9,7 +9,6 @@ from prometheus_client import parser
 
 from nova_bdm_cleanup import prometheus
 from nova_bdm_cleanup.cleanup import triggers
-from nova_bdm_cleanup.cleanup.clock_triggers import SWEEP
 from nova_bdm_cleanup.cleanup.tally import Tally
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.store.findings import Round, Sighting
@@ -43,8 +42,7 @@ class MetricsTest(base.TestCase):
                 'compute1', 7, NOON - 7200, '',
                 {'version': '1.0', 'nova_version': '34.0.0-1',
                  'mode': 'enforce', 'triggers': 'hard_reboot,start',
-                 'audit_interval': 3600, 'sweep_stopped': True,
-                 'max_removals_per_hour': 32}),
+                 'audit_interval': 3600, 'max_removals_per_hour': 32}),
             known=(known('stuck', NOON - 60), known('stuck', NOON - 3600.5),
                    known('volume-missing', NOON - 5),
                    known('cross-wired', NOON - 9999, announced=False)),
@@ -55,11 +53,11 @@ class MetricsTest(base.TestCase):
 
     def count(self):
         """Something of everything."""
-        for trigger in (triggers.HARD_REBOOT, SWEEP):
+        for trigger in (triggers.HARD_REBOOT, triggers.START):
             self.tally.removed(Reason.VOLUME_MISSING, trigger.name)
             self.tally.refused(Reason.OVER_LIMIT, trigger.name, 3)
             self.tally.looked(trigger.name, 0.5)
-        self.tally.looked('sweep', 0.25)
+        self.tally.looked('start', 0.25)
 
     def samples(self, **changes):
         """By name without its prefix: labels and value of each sample."""
@@ -110,14 +108,14 @@ class MetricsTest(base.TestCase):
             [sample[1:] for sample in found['info']])
         for name, value in (('removals_total', 1), ('refusals_total', 3)):
             self.assertEqual(
-                [('hard_reboot', value), ('sweep', value)],
+                [('hard_reboot', value), ('start', value)],
                 [(s[1]['trigger'], s[2]) for s in found[name]])
         self.assertEqual(
-            [('over-limit', 'hard_reboot'), ('over-limit', 'sweep')],
+            [('over-limit', 'hard_reboot'), ('over-limit', 'start')],
             [(s[1]['reason'], s[1]['trigger'])
              for s in found['refusals_total']])
         self.assertEqual(
-            [({'trigger': 'hard_reboot'}, 1), ({'trigger': 'sweep'}, 2)],
+            [({'trigger': 'hard_reboot'}, 1), ({'trigger': 'start'}, 2)],
             [s[1:] for s in found['look_duration_seconds_count']])
         self.assertEqual(
             [0.5, 0.75], [s[2] for s in found['look_duration_seconds_sum']])

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import logging
 import operator
@@ -70,7 +70,6 @@ class Node:
         self.asked: list[tuple[int, float]] = []
         self.patience = 0.0
         self.calls: list[str] = []
-        self.swept: list[str] = []
         self.sent = 0
 
     def call(self, name: str, requests: int = 0) -> None:
@@ -96,12 +95,6 @@ class Node:
 
     def requests(self) -> int:
         return self.sent
-
-    def sweep(self, server: str,
-              seen: Collection[tuple[str, str]]) -> None:
-        self.call('sweep')
-        self.swept.append(server)
-        self.seen = seen
 
     # SparingCinder
 
@@ -137,7 +130,7 @@ class Node:
     # Making things
 
     def server(self, number: int, disks: int = 1, is_busy: bool = False,
-               is_stopped: bool = False, **about_server: Any) -> str:
+               **about_server: Any) -> str:
         """A server whose disks are in order, or its new state."""
         uuid = 'server-%d' % number
         names = ['%d-%d' % (number, disk) for disk in range(disks)]
@@ -149,7 +142,7 @@ class Node:
             self.attach(name, uuid)
         self.inhabitants.append(Inhabitant(
             make.server(uuid=uuid, **about_server), tuple(bdms),
-            is_busy=is_busy, is_stopped=is_stopped))
+            is_busy=is_busy))
         return uuid
 
     def attach(self, name: str, uuid: str) -> None:
@@ -192,7 +185,6 @@ class Node:
 
 class RoundTestCase(base.TestCase):
 
-    sweeps = False
     policy = Policy()
 
     def setUp(self):
@@ -219,12 +211,12 @@ class RoundTestCase(base.TestCase):
     def round(self, later=HOUR):
         """One round, as a nova-compute makes it that has just started."""
         self.now += later
-        self.node.calls, self.node.swept = [], []
+        self.node.calls = []
         self.node.sent = 0
         self.logged.found = []
         self.failed = watch_round.Audit(
-            self.node, self.watch(), self.policy, HOUR, self.sweeps,
-            'req-1', self.tally, lambda: self.now,
+            self.node, self.watch(), self.policy, HOUR, 'req-1',
+            self.tally, lambda: self.now,
         ).round(self.failed, self.plan)
         return self.logged.found
 
@@ -234,16 +226,6 @@ class RoundTestCase(base.TestCase):
         self.assertEqual(('INFO', 'audited', '-', ''), FIELDS(last)[:4])
         return [(line['event'], line['reason'], line['server'])
                 for line in lines]
-
-
-    def swept(self):
-        """The servers that a round sweeps, in its order."""
-        self.round()
-        return self.node.swept
-
-    def assert_not_swept(self, rounds=3):
-        for _ in range(rounds):
-            self.assertEqual([], self.swept())
 
 
 class HealthyTest(RoundTestCase):
@@ -609,174 +591,6 @@ class SuspectCinderTest(RoundTestCase):
         self.node.attach('1-0', 'server-1')
         self.node.failing['witnesses'] = AssertionError()
         self.events()
-
-
-class SweepTest(RoundTestCase):
-
-    sweeps = True
-
-    def setUp(self):
-        super().setUp()
-        self.uuid = self.node.server(1, disks=3, is_stopped=True)
-        self.node.server(2, is_stopped=True)
-
-    def test_what_was_seen_twice(self):
-        self.node.lose_volume('1-0')
-        self.assertEqual([], self.swept())
-        self.assertEqual([self.uuid], self.swept())
-        # Nothing else may go, whatever is found then.
-        self.assertEqual({('bdm-1-0', 'volume-missing')}, self.node.seen)
-        # The lines of the round come before those of the sweep.
-        self.assertEqual(['found', 'audited'],
-                         [line['event'] for line in self.logged.found])
-        # As long as it is there.
-        self.assertEqual([self.uuid], self.swept())
-        self.node.attach('1-0', self.uuid)
-        self.assertEqual([], self.swept())
-
-    def test_each_is_the_first_in_its_turn(self):
-        """Else those that take all the time would keep it from the rest."""
-        self.node.lose_volume('1-0')
-        self.node.lose_volume('2-0')
-        self.swept()
-        self.assertEqual(2, len({self.swept()[0] for _ in range(2)}))
-
-    def test_something_else_was_not_seen_twice(self):
-        self.node.lose_volume('1-0')
-        self.swept()
-        self.node.lose_volume('1-1')
-        self.assertEqual([], self.swept())
-        self.assertEqual([self.uuid], self.swept())
-
-    def test_not_while_it_runs_or_is_busy(self):
-        self.node.lose_volume('1-0')
-        self.node.change(self.uuid, is_stopped=False)
-        self.assert_not_swept()
-        for is_stopped in (False, True):
-            self.node.change(self.uuid, is_busy=True, is_stopped=is_stopped)
-            self.assertEqual([], self.swept())
-            self.assertEqual(0, self.failed)
-
-    def test_not_unless_it_is_asked_for_and_allowed(self):
-        self.node.lose_volume('1-0')
-        for self.sweeps, self.policy in (
-                (False, Policy()), (True, Policy(observe=True))):
-            for _ in range(3):
-                self.assertEqual([], self.swept())
-        self.assertEqual(1, len(self.watch().known()))
-
-    def test_nothing_of_it_is_to_be_removed(self):
-        for policy, change in (
-                (Policy(remove_when=frozenset()), lambda: None),
-                (Policy(max_removals=1),
-                 lambda: self.node.lose_volume('1-1')),
-                (Policy(), lambda: self.node.about(keep=True))):
-            self.policy = policy
-            self.node.inhabitants, self.node.volumes = [], {}
-            self.uuid = self.node.server(1, disks=3, is_stopped=True)
-            self.node.lose_volume('1-0')
-            change()
-            self.assert_not_swept()
-
-    def test_a_root_that_dangles_is_left_to_people(self):
-        self.node.disk(boot_index=0)
-        self.node.lose_volume('1-0')
-        self.assert_not_swept()
-        # But does not keep the rest from being done.
-        self.node.lose_volume('1-1')
-        self.swept()
-        self.assertEqual([self.uuid], self.swept())
-
-    def test_not_in_a_round_that_failed(self):
-        self.node.lose_volume('1-0')
-        self.swept()
-        self.swept()
-        self.node.failing['look'] = errors.Unreachable('no')
-        self.assertEqual([], self.swept())
-
-
-class BrakeTest(RoundTestCase):
-    """Cinder's database was restored: what was attached since is free."""
-
-    sweeps = True
-    policy = Policy(max_removals=3)
-
-    def setUp(self):
-        super().setUp()
-        for number in range(6):
-            self.node.server(number, disks=2, is_stopped=True)
-
-    def lose(self, *numbers):
-        for number in numbers:
-            self.node.set('%d-0' % number, status='available', attached_to=())
-
-    def told(self):
-        return [line for line in self.logged.found
-                if line['event'] == 'not-swept']
-
-    def test_too_many_at_once(self):
-        self.lose(0, 1, 2, 3)
-        # What does not dangle is none of them.
-        self.node.set('5-0', status='error')
-        self.assert_not_swept(2)
-        line, = self.told()
-        self.assertEqual(('WARNING', 'not-swept', 'over-limit', ''),
-                         FIELDS(line)[:4])
-        self.assertIn('4 mappings were found by one round, more than the 3',
-                      line['text'])
-        for _ in range(3):
-            self.assertEqual([], self.swept())
-            self.assertEqual([], self.told())
-        # Nor when there are fewer by now.
-        self.node.attach('0-0', 'server-0')
-        self.assertEqual([], self.swept())
-        # But what was in order meanwhile is no longer one of them.
-        self.lose(0)
-        self.assertEqual([], self.swept())
-        self.assertEqual(['server-0'], self.swept())
-
-    def test_what_other_rounds_find_goes(self):
-        self.lose(0, 1, 2, 3)
-        self.swept()
-        self.swept()
-        self.lose(4)
-        self.assertEqual([], self.swept())
-        self.assertEqual(['server-4'], self.swept())
-
-    def test_as_many_as_are_allowed(self):
-        self.lose(0, 1, 2)
-        self.swept()
-        self.assertEqual(['server-0', 'server-1', 'server-2'],
-                         sorted(self.swept()))
-        self.assertEqual([], self.told())
-
-    def test_who_was_busy_when_the_others_were_told(self):
-        self.lose(0, 1, 2, 3, 4)
-        self.swept()
-        self.node.change('server-4', is_busy=True)
-        self.swept()
-        self.node.change('server-4', is_busy=False)
-        self.assert_not_swept(2)
-
-    def test_another_reason_for_the_same_mapping(self):
-        self.lose(0, 1, 2, 3)
-        self.swept()
-        self.swept()
-        self.node.lose_volume('0-0')
-        self.assert_not_swept()
-
-    def test_what_runs_counts_too(self):
-        for number in (1, 2, 3):
-            self.node.change('server-%d' % number, is_stopped=False)
-        self.lose(0, 1, 2, 3)
-        self.assert_not_swept()
-
-    def test_what_is_not_to_be_removed_does_not_count(self):
-        for number in (1, 2, 3):
-            self.node.set('%d-0' % number, status='error')
-        self.lose(0)
-        self.swept()
-        self.assertEqual(['server-0'], self.swept())
 
 
 class AnyWorldTest(RoundTestCase):
