@@ -23,7 +23,7 @@ _OPTIONS = {
 
 #: What is played when a server is rebooted; the root has a trial of its own.
 _REBOOTED = ('attachment-deleted', 'volume-deleted', 'status-reset',
-             'given-away', 'transferred', 'stale-attachment', 'opted-out')
+             'given-away', 'transferred', 'stale-attachment')
 
 #: What is played when it comes back in another way.
 _RETURNED = ('volume-deleted', 'status-reset', 'given-away',
@@ -139,7 +139,7 @@ def _lose_power(t: Trial, *servers: str) -> None:
 
 COMING_BACK += [
     Scenario(name, DAMAGE[name].title,
-             functools.partial(_hard_reboot, name), stock=name != 'opted-out')
+             functools.partial(_hard_reboot, name))
     for name in _REBOOTED]
 COMING_BACK += [
     Scenario(f'{way}-{name}', f'{words}: {DAMAGE[name].title}',

@@ -80,7 +80,7 @@ def _cloud(bad: bool) -> AuditMetrics:
         Reason.STALE_ATTACHMENT, Reason.SWAP_INTERRUPTED) if bad]
     now = datetime.datetime.now(datetime.timezone.utc)
     return AuditMetrics(
-        issues, 0, [str(reason) for reason in Reason],
+        issues, [str(reason) for reason in Reason],
         frozenset((lab_mod.HOST,)), (12, 24, 24),
         now - datetime.timedelta(days=2 * bad))
 

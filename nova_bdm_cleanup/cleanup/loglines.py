@@ -30,7 +30,7 @@ LOG = logging.getLogger('nova_bdm_cleanup.audit')
 _CALM = frozenset((
     Reason.ATTACH_IN_FLIGHT,
     Reason.OPERATION_IN_FLIGHT,
-    Reason.OPTED_OUT,
+    Reason.SERVER_LOCKED,
     Reason.NOT_SELECTED,
 ))
 

@@ -81,8 +81,7 @@ class Status:
     def open(self) -> tuple[Sighting, ...]:
         """Those for which something is to be done, the worst first."""
         return tuple(sorted(
-            (s for s in self.known if s.announced
-             and s.reason != Reason.OPTED_OUT),
+            (s for s in self.known if s.announced),
             key=lambda s: s.reason != Reason.ROOT_VOLUME_DANGLING))
 
 
@@ -180,11 +179,9 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
 
 
 def _counts(found: Status) -> str:
-    kept = found.findings.get(str(Reason.OPTED_OUT), 0)
     once = sum(not s.announced for s in found.known)
     return ''.join((
         str(len(found.open) or 'none'),
-        ', %d marked bdm_cleanup=keep' % kept if kept else '',
         ', %d seen once so far' % once if once else ''))
 
 

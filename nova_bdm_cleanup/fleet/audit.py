@@ -366,7 +366,6 @@ class FleetAudit:
             attachment=attachment.id,
             host=volume.host_of(attachment.id) if volume else None,
             since=since, wait=wait, needs_look=needs_look,
-            is_kept=volume is not None and volume.keep,
             sides=sides_of(['the server does not exist, or is not visible'],
                            volume, [attachment]))
 
@@ -388,7 +387,7 @@ class FleetAudit:
             reason=reason,
             explanation=self._held(volume, attachments, {}).why_unused,
             volume=volume_id, since=volume.updated_at,
-            wait=self._cloud.policy.stuck_after, is_kept=volume.keep,
+            wait=self._cloud.policy.stuck_after,
             sides=sides_of(['no server has a mapping of it'], volume,
                            attachments),
             # Who had it, if anybody?

@@ -25,10 +25,6 @@ _COMPLETE = Metric(
     'nova_bdm_audit_complete', 'gauge',
     '1: the last audit was complete; 0: it was not, and all else is of the '
     'last one that was.')
-_KEPT = Metric(
-    'nova_bdm_audit_kept', 'gauge',
-    'What it found and somebody has marked with bdm_cleanup=keep: these are '
-    'no findings.')
 _SIZES = (
     Metric('nova_bdm_audit_servers', 'gauge',
            'Servers that the last complete audit of whole lists read.'),
@@ -37,7 +33,7 @@ _SIZES = (
     Metric('nova_bdm_audit_attachments', 'gauge',
            'Attachments of Cinder that it read.'))
 
-TABLE = Metrics((_FINDINGS, _KEPT, _COMPLETE, _LAST_SUCCESS, *_SIZES))
+TABLE = Metrics((_FINDINGS, _COMPLETE, _LAST_SUCCESS, *_SIZES))
 
 
 def incomplete(before: bytes) -> bytes:
@@ -59,8 +55,6 @@ class AuditMetrics:
 
     #: What was found and is shown.
     issues: Sequence[Issue]
-    #: How much is left alone by a mark.
-    kept: int
     #: What would have been shown.
     reasons: Collection[str]
     #: The compute hosts of this Nova.  Only these become labels: what Cinder
@@ -82,7 +76,6 @@ class AuditMetrics:
             counts[str(issue.reason), hosts.get(
                 spelling.host(issue.host), '')] += issue.count
         yield _FINDINGS.labelled(counts)
-        yield _KEPT.plain(self.kept)
         yield _COMPLETE.plain(1)
         yield _LAST_SUCCESS.plain(self.ended.timestamp())
         if any(self.size):

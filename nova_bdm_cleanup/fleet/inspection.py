@@ -106,9 +106,7 @@ class Cloud:
         snapshot = facts.Snapshot(
             server=facts.Server(
                 uuid=server.id, project=server.project,
-                host=server.host or '', keep=server.keep,
-                # The API does not say who locked it.
-                locked_by_admin=server.locked),
+                host=server.host or '', is_locked=server.locked),
             bdms=bdms, volumes=volumes, attachments=attachments,
             witness=facts.WitnessAnswer.KNOWN, sees_all=cinder.sees_all)
         if rules.needs_witness(snapshot):

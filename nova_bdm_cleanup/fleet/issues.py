@@ -92,8 +92,6 @@ class Issue:
     wait: datetime.timedelta | None = None
     #: What a person is to do, in commands, where that is known.
     steps: str = ''
-    #: Its owner or the operator has marked it: it is no news.
-    is_kept: bool = False
     #: What its command has to be told of young and stuck.
     options: str = ''
     #: For who is no administrator.
@@ -201,7 +199,6 @@ def _issue(finding: Finding, seen: Inspection) -> Issue:
         since=volume.updated_at if volume else None,
         withheld=finding.withheld, instead=_instead(finding, seen),
         steps=_steps(finding, seen, volume),
-        is_kept=finding.withheld is Reason.OPTED_OUT,
         sides=sides_of(nova, volume, [
             a for a in seen.attachments.values()
             if a.id == finding.attachment_id

@@ -36,10 +36,6 @@ def row(cell: str, holds: Callable[[Held], Any], words: str,
 #: What Cinder would not check, with an attachment or without.
 VOLUME_ROWS: tuple[Row[Any, Ruling], ...] = (
 
-    row('(the volume) is marked ``bdm_cleanup=keep``',
-        lambda v: v.volume.keep,
-        'the volume is marked bdm_cleanup=keep'),
-
     row('(the volume) is being migrated',
         lambda v: v.volume.is_migrating,
         'the volume is being migrated ({it.volume.migration_status})'),
@@ -81,9 +77,10 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         lambda a: a.server and a.server.is_busy,
         'server {it.server.id} is changing ({it.server.task})'),
 
-    row('names a server marked ``bdm_cleanup=keep``',
-        lambda a: a.server and a.server.keep,
-        'server {it.server.id} is marked bdm_cleanup=keep'),
+    row('names a server that is locked',
+        lambda a: a.server and a.server.locked,
+        'server {it.server.id} is locked; what an administrator has locked, '
+        'only an administrator can unlock'),
 
     # A mapping that was never connected, or is no more.  An attach leaves
     # that behind, which nobody misses, and so does a failed move of the
@@ -180,11 +177,6 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'the detach failed in Nova, and server {it.server.id} still has the '
         'disk',
         Call.ROLL_DETACHING),
-
-    row('is ``attached``, its server is locked and has no mapping of the '
-        'volume, which is ``detaching``',
-        lambda a: a.server and a.is_being_detached and a.server.locked,
-        'server {it.server.id} is locked: an administrator may be at work'),
 
     row('is ``attached``, its server has no mapping of the volume, which is '
         '``detaching``; the attachment is stale then',

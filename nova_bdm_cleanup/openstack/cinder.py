@@ -39,9 +39,6 @@ NOVA_CONF = Advice(
                   'is in service_token_roles of Cinder\'s '
                   '[keystone_authtoken]')
 
-#: What marks a volume (or a server) that must only be reported.
-KEEP_KEY, KEEP_VALUE = 'bdm_cleanup', 'keep'
-
 #: Of the attachments of one server this many are read while a reboot waits:
 #: more than any server has volumes.  Cinder spends some 2 ms on each.
 _MOST = 1000
@@ -520,6 +517,5 @@ def parse_volume(record: Mapping[str, Any]) -> Volume:
             attachment_id=answers.optional_identifier(a, 'attachment_id'),
             host=answers.optional_text(a, 'host_name'))
             for a in answers.records(record, 'attachments')),
-        keep=answers.mapping(record, 'metadata').get(KEEP_KEY) == KEEP_VALUE,
         updated_at=(answers.moment(record, 'updated_at')
                     or answers.moment(record, 'created_at')))

@@ -17,7 +17,6 @@ from typing import Any
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api
-from nova_bdm_cleanup.openstack.cinder import KEEP_KEY, KEEP_VALUE
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Bdm, Swap
 
@@ -46,7 +45,6 @@ class ComputeServer:
     host: str | None = None
     task_state: str | None = None
     locked: bool = False
-    keep: bool = False
     volume_backed: bool = False
     root_device: str | None = None
     volumes: tuple[str, ...] = ()
@@ -310,7 +308,6 @@ def _server(record: Mapping[str, Any]) -> ComputeServer:
         host=answers.optional_text(record, 'OS-EXT-SRV-ATTR:host'),
         task_state=answers.optional_text(record, 'OS-EXT-STS:task_state'),
         locked=record.get('locked') is True,
-        keep=answers.mapping(record, 'metadata').get(KEEP_KEY) == KEEP_VALUE,
         volume_backed=not record.get('image'),
         root_device=answers.optional_text(
             record, 'OS-EXT-SRV-ATTR:root_device_name'),

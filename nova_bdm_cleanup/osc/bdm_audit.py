@@ -142,15 +142,13 @@ class AuditBdm(base.BdmCommand):
         found = self._find(args)
         shown = [i for i in found if _is_shown(i, args.reason)]
         hidden = Counter(str(i.reason) for i in found
-                         if not i.is_kept and not _is_shown(i, args.reason))
-        kept = sum(i.is_kept for i in found)
-        news = [i for i in shown if not i.is_kept]
+                         if not _is_shown(i, args.reason))
         self._report()
-        self.last_line = self._last_line(shown, hidden, kept)
+        self.last_line = self._last_line(shown, hidden)
         if auditor.gaps:
             self.exit_code = ExitCode.PARTLY
         elif any(not args.fail_on or str(i.reason) in args.fail_on
-                 for i in news):
+                 for i in shown):
             self.exit_code = ExitCode.FINDINGS
         self._keep('report', args.report, lambda: page.render(
             shown, self.last_line, self.app.client_manager.bdm_cleanup.place,
@@ -161,7 +159,7 @@ class AuditBdm(base.BdmCommand):
             reasons = args.reason or [r for r in _REASONS if r not in _QUIET]
             self._keep('metrics file', args.prometheus, lambda: (
                 prometheus.text(AuditMetrics(
-                    news, kept, reasons, auditor.hosts, auditor.size,
+                    shown, reasons, auditor.hosts, auditor.size,
                     self.cloud.now()))))
         return self._rows(args, found, shown)
 
@@ -266,8 +264,8 @@ class AuditBdm(base.BdmCommand):
             self.budget.made['Cinder']))
         self.note('Audited: %s', '; '.join(notes))
 
-    def _last_line(self, shown: Sequence[Issue], hidden: Counter[str],
-                   kept: int) -> str:
+    def _last_line(self, shown: Sequence[Issue],
+                   hidden: Counter[str]) -> str:
         """What was found, in one line."""
         words = [total(shown)]
         if not shown and self.auditor.gaps:
@@ -279,16 +277,13 @@ class AuditBdm(base.BdmCommand):
         if hidden:
             words.append('not shown: ' + ', '.join(
                 '%s %d' % each for each in sorted(hidden.items())))
-        if kept:
-            words.append('%d kept by %s' % (
-                kept, 'its mark' if kept == 1 else 'their marks'))
         return '; '.join(words) + '.'
 
 
 def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:
     if reasons:
         return str(issue.reason) in reasons
-    return issue.reason not in QUIET and not issue.is_kept
+    return issue.reason not in QUIET
 
 
 def _summed_up(issues: Sequence[Issue], found: Iterable[Issue],

@@ -26,7 +26,6 @@ from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.cleanup import loglines, triggers
 from nova_bdm_cleanup.cleanup.ports import Claim, RebootLost
 from nova_bdm_cleanup.cleanup.triggers import Trigger
-from nova_bdm_cleanup.openstack import cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.plugin import (
     access,
@@ -85,8 +84,7 @@ class NovaHost:
     def server(self) -> facts.Server | None:
         try:
             instance = objects.Instance.get_by_uuid(
-                self._context, self._instance.uuid,
-                expected_attrs=['metadata'])
+                self._context, self._instance.uuid, expected_attrs=[])
         except exception.InstanceNotFound:
             return None
         if (not self._is_here(instance)
@@ -369,14 +367,13 @@ def hold_lock(name: str, deadline: Deadline) -> Iterator[None]:
 
 
 def server_of(instance: Any, host: str) -> facts.Server:
-    """A Nova instance, read with its metadata, as the rules take it."""
+    """A Nova instance, as the rules take it."""
     return facts.Server(
         uuid=spelling.identifier(instance.uuid),
         project=instance.project_id,
         host=host,
-        keep=instance.metadata.get(cinder.KEEP_KEY) == cinder.KEEP_VALUE,
         is_offloaded=instance.vm_state == vm_states.SHELVED_OFFLOADED,
-        locked_by_admin=instance.locked_by == 'admin')
+        is_locked=instance.locked_by == 'admin')
 
 
 def mapping_of(row: Any) -> facts.Bdm:

@@ -50,7 +50,7 @@ _DANGLES = DANGLING | {Reason.ROOT_VOLUME_DANGLING, Reason.SWAP_INTERRUPTED}
 _FIRST = 'resize_migrating'
 
 #: The operator's own word: Nova goes on as if nobody had looked.
-_TOLERATED = (Reason.OBSERVE_MODE, Reason.OPTED_OUT, Reason.NOT_SELECTED)
+_TOLERATED = (Reason.OBSERVE_MODE, Reason.NOT_SELECTED)
 
 _TERMINATE = '_terminate_volume_connections'
 _PREPARE = '_prep_block_device'

@@ -38,7 +38,7 @@ class NovaNode:
 
     def servers(self) -> Iterable[Inhabitant]:
         instances = list(objects.InstanceList.get_by_host(
-            self._context, self._manager.host, expected_attrs=['metadata']))
+            self._context, self._manager.host, expected_attrs=[]))
         self._instances = {spelling.identifier(i.uuid): i for i in instances}
         for start in range(0, len(instances), _PAGE):
             portion = instances[start:start + _PAGE]

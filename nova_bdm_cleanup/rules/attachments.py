@@ -64,11 +64,6 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | str]] = Table(
         'Nova lists no root disk of the server: its list of mappings cannot '
         'be whole'),
 
-    Row('is of a server that an administrator has locked',
-        lambda a: a.world.server.locked_by_admin,
-        Keep(Reason.OPERATION_IN_FLIGHT),
-        'an administrator locked the server'),
-
     Row('is of a server of which any volume is being detached, migrated or '
          'swapped',
         lambda a: a.world.is_moving,

@@ -56,7 +56,7 @@ class Reason(Code):
     # Why an action that the rules ask for is withheld.
     OBSERVE_MODE = 'observe-mode'
     SOFT_REBOOT = 'soft-reboot'
-    OPTED_OUT = 'opted-out'
+    SERVER_LOCKED = 'server-locked'
     NOT_SELECTED = 'not-selected'
     OVER_LIMIT = 'over-limit'
     CINDER_SUSPECT = 'cinder-suspect'
@@ -96,13 +96,12 @@ class Server:
     project: str | None = None
     #: The compute host, spelt as Cinder's connectors spell it.
     host: str = ''
-    #: The operator marked the server with ``bdm_cleanup = keep``.
-    keep: bool = False
     #: It is on no host, and its volumes are reserved for it.
     is_offloaded: bool = False
-    #: An administrator holds the API lock, as ``nova-manage
-    #: volume_attachment refresh`` does while it swaps attachments.
-    locked_by_admin: bool = False
+    #: An administrator has locked it, as ``nova-manage volume_attachment
+    #: refresh`` does while it exchanges attachments.  The API does not tell
+    #: who did: to the commands every lock counts.
+    is_locked: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,8 +202,6 @@ class Volume:
     multiattach: bool = False
     migration_status: str | None = None
     attached_to: tuple[AttachedServer, ...] = ()
-    #: The operator marked the volume with ``bdm_cleanup = keep``.
-    keep: bool = False
     updated_at: datetime.datetime | None = None
 
     @property
@@ -383,11 +380,10 @@ class Finding:
         return self.goes and self.withheld is None
 
 
-#: What doubts Cinder, and the operator's own word: the disk is connected as if
+#: What doubts Cinder, and what the options say: the disk is connected as if
 #: nobody had looked.
 _CONNECTS = frozenset((
     Reason.OBSERVE_MODE,
-    Reason.OPTED_OUT,
     Reason.NOT_SELECTED,
     Reason.CINDER_SUSPECT,
     Reason.OVER_LIMIT,

@@ -44,13 +44,12 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         'Cinder takes too long to tell of a volume of the server'),
 
     # When it decides
-    # Neither may keep what would harm somebody else.
-    Row('the volume, of the server\'s project, is marked '
-        '``bdm_cleanup=keep``; or the server is, the volume is not of another '
-        'project, and the reason is not ``attached-elsewhere``',
-        lambda due: [f for f in due.findings if due.is_kept(f)],
-        Outcome(Reason.OPTED_OUT),
-        'the server or the volume is marked bdm_cleanup=keep'),
+    Row('an administrator has locked the server. The commands do not see who '
+        'locked it: to them every lock counts',
+        lambda due: due.findings if due.world.server.is_locked else (),
+        Outcome(Reason.SERVER_LOCKED),
+        'an administrator has locked the server; only an administrator can '
+        'unlock it'),
 
     Row('``remove_when`` or ``stale_attachments`` leaves it out',
         lambda due: [f for f in due.findings if not due.is_selected(f)],
@@ -194,16 +193,6 @@ class Due:
     world: World
     #: The volume of any finding at all is missing.
     misses_a_volume: bool
-
-    def is_kept(self, finding: facts.Finding) -> bool:
-        """A mark of the server's own project holds: not on the volume of
-        another one, and that of the server not where somebody else has it.
-        """
-        volume_id = finding.volume_id or ''
-        return not self.world.is_foreign(volume_id) and (
-            self.world.volume(volume_id).keep
-            or self.world.server.keep
-            and finding.reason is not Reason.ATTACHED_ELSEWHERE)
 
     def is_selected(self, finding: facts.Finding) -> bool:
         """The operator wants such a thing to be done."""

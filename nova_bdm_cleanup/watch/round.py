@@ -302,12 +302,9 @@ def _let_others() -> None:
 
 
 def _sighting(server: str, finding: facts.Finding) -> Sighting:
-    # What its owner wants to be kept is no damage, whatever else it is.
-    reason = (Reason.OPTED_OUT if finding.withheld is Reason.OPTED_OUT
-              else finding.reason)
     return Sighting(
         server=server, subject=finding.bdm.uuid if finding.bdm else '',
-        reason=str(reason), volume=finding.volume_id,
+        reason=str(finding.reason), volume=finding.volume_id,
         attachment=finding.attachment_id, device=finding.device,
         explanation=finding.explanation)
 

@@ -36,7 +36,6 @@ class Verbs(Protocol):
     def give_away(self, server: Any, volume: str, host: str) -> Any: ...
     def give_to_project(self, volume: str, to: Any) -> None: ...
     def leave_attachment(self, server: Any, volume: str) -> str: ...
-    def set_metadata(self, volume: str, **metadata: str) -> None: ...
 
 
 #: Breaks a server; returns the volume concerned if it is not the given one.
@@ -126,15 +125,6 @@ def root_detached(cloud, server, volume):
     removed, only reported.
     """
     cloud.lose_attachment(server, volume)
-
-
-@_damage(reason='opted-out', status=None)
-def opted_out(cloud, server, volume):
-    """An administrator resets the volume's status to available, but it is
-    marked bdm_cleanup=keep.
-    """
-    cloud.set_metadata(volume, bdm_cleanup='keep')
-    cloud.reset_status(volume)
 
 
 @_damage(reason=None, status=None)

@@ -451,10 +451,6 @@ class Cloud(fixtures.Fixture):
         return next(attachment.id for attachment in self.attachments(volume)
                     if attachment.server_id == server.id)
 
-    def set_metadata(self, volume: str, **metadata: str) -> None:
-        """Set metadata of a volume, such as the operator's opt-out."""
-        self._cinder_admin.volumes.set_metadata(volume, metadata)
-
     def give_to_project(self, volume: str, to: identity.Caller) -> None:
         """Transfer a volume, which must be available, to another project."""
         transfer = self.cinder.client(self.owner).transfers.create(volume)

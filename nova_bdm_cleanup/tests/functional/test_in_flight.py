@@ -102,11 +102,6 @@ class LeftoverTest(scenario.TwoDisks):
                                         migration_status='migrating')
         self.check_target(('WARNING', 'kept', 'volume-busy'))
 
-    def test_server_that_an_administrator_locked(self):
-        """As ``nova-manage volume_attachment refresh`` does."""
-        self.cloud.act(self.made, {'lock': None}, by=self.cloud.admin)
-        self.check_target(by=self.cloud.admin)
-
     def test_row_from_before_queens(self):
         """It names no attachment; the volume's own list decides."""
         self.cloud.change_row(self.made, self.lost, attachment_id=None)

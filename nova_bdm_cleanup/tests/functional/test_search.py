@@ -37,9 +37,9 @@ def _two_count(cloud: movers.Cloud) -> None:
 
     def count(name: str) -> None:
         world.step('reads')
-        number = int(world.server(scenarios.SERVER).metadata.get('n', 0))
+        number = int(world.server(scenarios.SERVER).locked_by or 0)
         world.step('writes')
-        world.change_server(scenarios.SERVER, metadata={'n': str(number + 1)})
+        world.change_server(scenarios.SERVER, locked_by=str(number + 1))
         done.append(name)
         if len(done) == 2 and not number:
             world.broken('nothing-attached-is-lost', 'one was not counted')

@@ -94,10 +94,10 @@ class DemoTest(testtools.TestCase):
                        for server in answer.json()['servers']}
 
     def test_one_scenario(self):
-        process = self.start('--scenario', 'opted-out')
+        process = self.start('--scenario', 'root-detached')
         output, _ = process.communicate(timeout=TIMEOUT)
         self.assertEqual(0, process.returncode, output)
-        self.assertIn('(opted-out)', output)
+        self.assertIn('reason=root-volume-dangling', output)
         self.assertTrue(output.startswith('\n1. '), output[:200])
         self.assertNotIn('\033', output)
 

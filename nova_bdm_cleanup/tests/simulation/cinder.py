@@ -40,7 +40,6 @@ class Volume:
     #: Cinder keeps this beside the status; resetting the latter leaves it.
     is_attached: bool = False
     migration_status: str | None = None
-    keep: bool = False
     #: Hours ago that it last changed.
     age: float = 0.0
 

@@ -56,8 +56,7 @@ class Instance:
     power_state: int
 
     def __init__(self, world: World, server: Server) -> None:
-        values = {**vars(server), 'metadata': dict(server.metadata),
-                  'host': server.host or None}
+        values = {**vars(server), 'host': server.host or None}
         self.__dict__.update(values, _world=world, _saved=dict(values))
 
     @property

@@ -132,7 +132,6 @@ class Api:
             'os-vol-tenant-attr:tenant_id': volume.project,
             'multiattach': volume.multiattach,
             'migration_status': volume.migration_status,
-            'metadata': {'bdm_cleanup': 'keep'} if volume.keep else {},
             'updated_at': hours_ago(volume.age).isoformat(),
             'attachments': [
                 {'server_id': a.server, 'attachment_id': a.id,

@@ -59,7 +59,6 @@ class Server:
     task_state: str | None = None
     power_state: int = power_state.RUNNING
     locked_by: str | None = None
-    metadata: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass

@@ -56,9 +56,7 @@ _volumes = _kinds(
     (1, make.volume(id='', status='detaching', updated_at=None)),
     *((1, _volume(status=status, migration_status=word))
       for status in ('in-use', 'available')
-      for word in ('success', 'error', 'migrating', 'target:volume-9')),
-    (1, _volume(keep=True)),
-    (1, _volume(status='available', keep=True)))
+      for word in ('success', 'error', 'migrating', 'target:volume-9')))
 
 _attachments = _kinds(*(
     (weight, make.attachment(id='', volume_id=volume, **values))
@@ -102,7 +100,7 @@ _foreign_volumes = _kinds(
     (2, None),
     *((1, make.volume(id=FOREIGN, project=make.OTHER_PROJECT, **values))
       for values in ({}, {'status': 'reserved'}, {'status': 'detaching'},
-                     {'status': 'error'}, {'keep': True},
+                     {'status': 'error'},
                      {'migration_status': 'migrating'})))
 
 _foreign_records = _kinds(*(
@@ -117,8 +115,7 @@ _noise = st.integers(0, 3).map(lambda n: max(0, n - 1))
 _carried = _kinds((6, 'of its volume'), (1, 'any'), (1, None),
                   (1, 'attachment-gone'))
 
-_servers = _kinds((8, make.server()), (1, make.server(keep=True)),
-                  (1, make.server(locked_by_admin=True)))
+_servers = _kinds((9, make.server()), (1, make.server(is_locked=True)))
 
 _UNENDED = facts.Swap(make.ago(600))
 _FAILED = facts.Swap(make.ago(600), make.ago(590))

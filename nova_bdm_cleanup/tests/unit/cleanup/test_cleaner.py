@@ -251,9 +251,8 @@ class LookTest(CleanerTestCase):
 
     def test_observe_mode_shows_what_enforcing_would_refuse(self):
         for world, policy, reason in (
-                (broken(server=make.server(keep=True)), {}, 'opted-out'),
-                (broken(server=make.server(locked_by_admin=True)), {},
-                 'observe-mode'),
+                (broken(server=make.server(is_locked=True)), {},
+                 'server-locked'),
                 (broken(), {'max_removals': 1}, 'over-limit'),
                 (missing(2, 3), {}, 'cinder-suspect')):
             self.clean(world, observe=True, **policy)
@@ -268,13 +267,10 @@ class LookTest(CleanerTestCase):
                              self.withheld(trigger.lost))
 
     def test_the_server_is_read_anew(self):
-        world = broken(server=make.server(keep=True))
-        # It keeps no disk that Cinder attaches to somebody else.
-        self.assertEqual({'bdm-5'}, self.clean(world))
-        self.assertEqual(['disconnect bdm-5', 'destroy bdm-5'], deeds(world))
-        self.assertEqual(7, self.withheld('opted-out'))
-        world = stale(1, server=make.server(locked_by_admin=True))
-        self.clean(world)
+        world = broken(server=make.server(is_locked=True))
+        # What dangles is not connected either.
+        self.assertEqual(DANGLING, self.clean(world))
+        self.assertEqual(8, self.withheld('server-locked'))
         self.assert_untouched(world)
 
     def test_credentials_of_the_project_prove_less(self):
@@ -714,9 +710,9 @@ CHANGES = (
     ('the reboot is over',
      lambda world: setattr(world, 'rebooting', False),
      '45', '', 3, 'reboot-lost'),
-    ('somebody opts out',
-     lambda world: setattr(world, 'server', make.server(keep=True)),
-     '', '', 3, 'opted-out'),
+    ('an administrator locks the server',
+     lambda world: setattr(world, 'server', make.server(is_locked=True)),
+     '45', '', 3, 'server-locked'),
     ('Cinder does not answer',
      lambda world: world.failing.update(look=errors.Unreachable('no route')),
      '45', '', 3, 'cinder-unknown'),

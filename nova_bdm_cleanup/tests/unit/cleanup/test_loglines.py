@@ -80,7 +80,7 @@ class LevelTest(AuditTestCase):
             Reason.SWAP_INTERRUPTED: 'ERROR',
         }.get(reason, 'WARNING')})
         for reason in Reason if reason not in (
-            Reason.OPTED_OUT, Reason.NOT_SELECTED)]
+            Reason.SERVER_LOCKED, Reason.NOT_SELECTED)]
 
     def assert_told(self, event):
         line = self.line()
@@ -102,7 +102,7 @@ class WithheldTest(AuditTestCase):
 
     scenarios = [
         (why.value, {'why': why, 'level': 'INFO' if why in (
-            Reason.OPTED_OUT, Reason.NOT_SELECTED) else 'WARNING'})
+            Reason.SERVER_LOCKED, Reason.NOT_SELECTED) else 'WARNING'})
         for why in guards.WORDS]
 
     def test_withheld(self):
@@ -261,12 +261,12 @@ class CountTest(AuditTestCase):
         self.audit.plan(facts.Plan((
             finding(Reason.VOLUME_MISSING, withheld=Reason.OBSERVE_MODE),
             finding(Reason.VOLUME_AVAILABLE, withheld=Reason.OBSERVE_MODE),
-            finding(Reason.VOLUME_MISSING, withheld=Reason.OPTED_OUT),
+            finding(Reason.VOLUME_MISSING, withheld=Reason.SERVER_LOCKED),
             finding(Reason.STUCK, action=False),
             finding(Reason.VOLUME_MISSING),
             *(dataclasses.replace(STALE, withheld=Reason.OVER_LIMIT)
               for _ in range(300)))))
-        self.assertRefused(observe_mode=2, opted_out=1, over_limit=300)
+        self.assertRefused(observe_mode=2, server_locked=1, over_limit=300)
         # The rest of the attachments is one line.
         self.assertEqual(3 + 1 + 5, len(self.logger.output.splitlines()))
 

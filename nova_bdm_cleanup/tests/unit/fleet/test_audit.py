@@ -130,19 +130,12 @@ class FindingsTest(AuditCase):
             {str(Reason.RESERVED_ONLY)}, {r for r, _ in self.reasons()})
         self.assertEqual([self.beta], [i.server for i in self.audit()])
 
-    def test_opted_out(self) -> None:
-        self.cloud.servers[self.alpha]['metadata'] = {'bdm_cleanup': 'keep'}
+    def test_locked(self) -> None:
+        self.cloud.servers[self.alpha]['locked'] = True
         self.cloud.lose_attachment(self.disk)
         issue, = self.audit()
-        self.assertEqual(('look: openstack bdm explain opted-out', True),
-                         (issue.what_to_do, issue.is_kept))
-        # The owner of a volume, too, of which nobody knows the user.
-        lonely = self.cloud.volume('lonely', 'in-use',
-                                   metadata={'bdm_cleanup': 'keep'})
-        self.cloud.attachment('of a ghost', loopback.uid('ghost'), lonely)
-        self.cloud.volume('nobodys', 'in-use',
-                          metadata={'bdm_cleanup': 'keep'})
-        self.assertEqual([True] * 3, [i.is_kept for i in self.audit()])
+        self.assertEqual('look: openstack bdm explain server-locked',
+                         issue.what_to_do)
 
 
 class MeanwhileTest(AuditCase):

@@ -35,8 +35,8 @@ class RemedyTest(base.TestCase):
                  'openstack bdm release volume-1'),
                 ({'reason': Reason.CROSS_WIRED},
                  'look: openstack bdm show server-1'),
-                ({'withheld': Reason.OPTED_OUT},
-                 'look: openstack bdm explain opted-out'),
+                ({'withheld': Reason.SERVER_LOCKED},
+                 'look: openstack bdm explain server-locked'),
                 ({'reason': Reason.VOLUME_BUSY}, 'wait')):
             issue = dataclasses.replace(ISSUE, **fields)
             self.assertEqual(words, issue.what_to_do)
@@ -55,7 +55,7 @@ class LightestTest(base.TestCase):
                 (Reason.STALE_ATTACHMENT, 'reserved', False,
                  Reason.OVER_LIMIT, Remedy.RELEASE),
                 (Reason.STALE_ATTACHMENT, 'reserved', False,
-                 Reason.OPTED_OUT, Remedy.PERSON),
+                 Reason.SERVER_LOCKED, Remedy.PERSON),
                 (Reason.STALE_ATTACHMENT, 'reserved', True, None,
                  Remedy.CLEAN),
                 (Reason.STALE_ATTACHMENT, 'attached', True, None,
@@ -91,7 +91,7 @@ class IssuesOfTest(base.TestCase):
                           host='compute-1'),
             facts.Plan((
                 Finding(Reason.VOLUME_AVAILABLE, 'available', bdm=make.bdm(),
-                        withheld=Reason.OPTED_OUT),
+                        withheld=Reason.SERVER_LOCKED),
                 Finding(Reason.HEALTHY, 'attached',
                         bdm=make.bdm(volume_id='volume-2')))),
             {'volume-1': make.volume()}, {}))
@@ -99,7 +99,7 @@ class IssuesOfTest(base.TestCase):
             Reason.VOLUME_AVAILABLE, 'available', server='server-1',
             server_name='web', project='own', host='compute-1',
             volume='volume-1', attachment='attachment-1', device='/dev/vdb',
-            since=make.ago(60), withheld=Reason.OPTED_OUT, is_kept=True),
+            since=make.ago(60), withheld=Reason.SERVER_LOCKED),
             issue)
 
 

@@ -68,8 +68,6 @@ def but(**fields: Any) -> ComputeServer:
 
 #: id, the attachments, the world, words of the explanation.
 REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
-    ('a volume that is opted out', (attachment(),), {'keep': True},
-     'the volume is marked bdm_cleanup=keep'),
     ('a volume that migrates', (attachment(),),
      {'migration_status': 'migrating'}, 'is being migrated (migrating)'),
     *(('a volume that is %s' % status, (attachment(),), {'status': status},
@@ -90,9 +88,9 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
     ('a server that is resized', (ALIVES,),
      {'stale': ('record',), 'alive': but(status='RESIZE')},
      'server alive is changing (RESIZE)'),
-    ('a server that is opted out', (ALIVES,),
+    ('a server that is locked', (ALIVES,),
      {'status': 'detaching', 'claimed_by': ('alive',),
-      'alive': but(keep=True)}, 'server alive is marked'),
+      'alive': but(locked=True)}, 'server alive is locked'),
     ('half attached beside an attachment in order',
      (HALF_ATTACHED, attachment(server='alive', name='good')), HALF,
      'by another attachment'),
@@ -127,9 +125,6 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
      'is being detached'),
     ('a detach without a mapping that may be under way', (ALIVES,),
      {'status': 'detaching', 'age': MINUTE}, 'is being detached'),
-    ('a detach of a server that is locked', (ALIVES,),
-     {'status': 'detaching', 'alive': but(locked=True)},
-     'administrator may be at work'),
     ('a server that exists, and nobody says stale', (ALIVES,), {},
      'not certain'),
     ('stale and connected, with a host', (ALIVES,), {'stale': ('record',)},
@@ -206,8 +201,6 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
      {'stale': ('record',), 'alive': SHELVED, 'connector': NEVER},
      'Cinder kept the connection'),
 
-    ('no attachment, opted out', (), {'keep': True, 'connector': NEVER},
-     'is marked'),
     ('no attachment, migrating', (),
      {'migration_status': 'migrating', 'connector': NEVER}, 'migrated'),
     ('half connected, of a server with a host',

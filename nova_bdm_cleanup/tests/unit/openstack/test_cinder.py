@@ -192,7 +192,7 @@ class ParsingTest(CinderTestCase):
         self.assertEqual(
             facts.Volume(
                 id='volume-1', status='detaching', project='own',
-                multiattach=True, migration_status='success', keep=True,
+                multiattach=True, migration_status='success',
                 updated_at=datetime.datetime(
                     2026, 1, 2, tzinfo=datetime.timezone.utc),
                 attached_to=(
@@ -200,7 +200,7 @@ class ParsingTest(CinderTestCase):
                     facts.AttachedServer(None, 'other'))),
             self.volume(
                 status='detaching', multiattach=True,
-                migration_status='success', metadata={'bdm_cleanup': 'keep'},
+                migration_status='success',
                 attachments=[{'server_id': make.SERVER, 'host_name': 'h',
                               'attachment_id': 'attachment-1'},
                              {'server_id': None, 'attachment_id': 'other'}]))
@@ -210,10 +210,6 @@ class ParsingTest(CinderTestCase):
             self.assertEqual(
                 datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc),
                 self.volume(updated_at=updated).updated_at)
-
-    def test_other_metadata_does_not_keep(self):
-        for metadata in ({}, {'bdm_cleanup': 'Keep'}, {'keep': 'keep'}):
-            self.assertFalse(self.volume(metadata=metadata).keep, metadata)
 
     def test_an_attachment_and_nothing_secret(self):
         kept = {'driver_volume_type': 'rbd', 'auth_password': 'hush'}
@@ -580,8 +576,7 @@ class FalseAnswerTest(CinderTestCase):
 
     def test_words_of_the_wrong_type(self):
         # To take them for absent would be to conclude something from them.
-        for key, value in (('metadata', ['bdm_cleanup', 'keep']),
-                           ('migration_status', 5),
+        for key, value in (('migration_status', 5),
                            ('attachments', None),
                            ('attachments', ['server-1']),
                            ('attachments', [{'server_id': 7}]),
@@ -932,7 +927,6 @@ class WorldCase(base.TestCase):
             cloud.put_volume(
                 volume.id, volume.status, multiattach=volume.multiattach,
                 migration_status=volume.migration_status,
-                metadata={'bdm_cleanup': 'keep'} if volume.keep else {},
                 updated_at=volume.updated_at and volume.updated_at.strftime(
                     '%Y-%m-%dT%H:%M:%S.%f'),
                 **{'os-vol-tenant-attr:tenant_id':
@@ -1006,8 +1000,8 @@ class SparinglyIsEnoughTest(WorldCase):
     """A sparing look leads to the findings of a full one."""
 
     def findings(self, world, answers):
-        return {f.bdm.uuid: (f.reason, f.withheld is facts.Reason.OPTED_OUT)
-                for f in self.plan(world, answers).of_mappings().findings}
+        plan = self.plan(world, answers).of_mappings()
+        return {f.bdm.uuid: f.reason for f in plan.findings}
 
     def test_any_world(self):
         seen = set()
@@ -1034,7 +1028,7 @@ class SparinglyIsEnoughTest(WorldCase):
                 # to find the rare one that is just somewhere else.
                 return
             self.assertEqual(full, sparing)
-            seen.update(reason for reason, _ in full.values())
+            seen.update(full.values())
 
         compare()
         self.assertLessEqual({

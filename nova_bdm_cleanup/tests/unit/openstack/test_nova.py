@@ -16,11 +16,11 @@ class ServersTest(base.FleetCase):
 
     def test_a_server(self) -> None:
         self.cloud.servers[self.alpha].update({
-            'metadata': {'bdm_cleanup': 'keep'}, 'locked': True,
+            'locked': True,
             'OS-EXT-STS:task_state': 'rebooting'})
         self.assertEqual(ComputeServer(
             id=self.alpha, name='alpha', status='ACTIVE', project='own',
-            host='compute1', task_state='rebooting', locked=True, keep=True,
+            host='compute1', task_state='rebooting', locked=True,
             root_device='/dev/vda', volumes=(self.disk,)),
             self.nova().server(self.alpha))
 
@@ -75,7 +75,6 @@ class ServersTest(base.FleetCase):
     def test_words_of_the_wrong_type(self) -> None:
         volumes = 'os-extended-volumes:volumes_attached'
         for key, value in (('status', None), ('id', 5), ('tenant_id', 5),
-                           ('metadata', ['bdm_cleanup', 'keep']),
                            ('OS-EXT-SRV-ATTR:host', ['compute1']),
                            ('OS-EXT-STS:task_state', 5),
                            (volumes, None), (volumes, ['volume']),

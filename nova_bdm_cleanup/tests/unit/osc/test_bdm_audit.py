@@ -191,16 +191,6 @@ class AuditBdmTest(commandcase.CommandCase):
             'used-by-nobody 1, volume-available 1, volume-missing 1.',
             self.last_line())
 
-    def test_what_is_marked_is_no_news(self) -> None:
-        self.break_volume()
-        self.cloud.servers[self.alpha]['metadata'] = {'bdm_cleanup': 'keep'}
-        self.assertEqual((ExitCode.OK, []),
-                         self.bdm('audit', '--all-projects'))
-        self.assertEqual('Nothing is inconsistent; 1 kept by its mark.',
-                         self.last_line())
-        code, rows = self.bdm('audit', '--reason', 'volume-available')
-        self.assertEqual((ExitCode.OK, 1), (code, len(rows)))
-
     def test_projects_by_name(self) -> None:
         self.cloud.lose_attachment(self.cloud.attach(
             self.cloud.server('foreign', 'other'), 'foreign'))

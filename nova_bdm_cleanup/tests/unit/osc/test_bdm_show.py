@@ -80,12 +80,13 @@ class ShowBdmTest(commandcase.CommandCase):
         self.assertIn('volume %s (operation-in-flight) stays, and %s'
                       % (self.disk, facts.WITHOUT_DISK), self.log.output)
 
-    def test_the_mark_of_the_server_connects_it(self) -> None:
+    def test_of_a_server_that_is_locked(self) -> None:
         self.break_volume()
-        self.cloud.servers[self.alpha]['metadata'] = {'bdm_cleanup': 'keep'}
+        self.cloud.servers[self.alpha]['locked'] = True
         _, (row,) = self.bdm('show', self.alpha)
-        self.assertEqual(('keeps it (opted-out)', True),
-                         (row['Hard Reboot'], row['Connects']))
+        self.assertEqual(
+            ('keeps it (server-locked), and ' + facts.WITHOUT_DISK, False),
+            (row['Hard Reboot'], row['Connects']))
 
     def test_of_a_server_that_is_changing_nothing_is_said(self) -> None:
         self.reserve_elsewhere()

@@ -74,14 +74,6 @@ class MetricsTest(PrometheusCase):
         self.assertEqual({('', 'stuck'): 0.0},
                          self.samples('nova_bdm_audit_findings'))
 
-    def test_what_is_marked_is_counted_apart(self) -> None:
-        self.break_volume()
-        self.cloud.servers[self.alpha]['metadata'] = {'bdm_cleanup': 'keep'}
-        for arguments in ((), ('--reason', 'volume-available')):
-            self.assertEqual(ExitCode.OK, self.audit(*arguments))
-            self.assertEqual({}, self.findings())
-            self.assertEqual({(): 1}, self.samples('nova_bdm_audit_kept'))
-
     def test_what_is_not_shown_one_by_one_is_counted(self) -> None:
         volume = self.cloud.volume('flooded', 'reserved')
         for number in range(60):

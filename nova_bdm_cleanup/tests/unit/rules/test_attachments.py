@@ -87,8 +87,6 @@ STALE_ROWS = (
      while_another_is(status='maintenance'), 'operation-in-flight'),
     ('while a volume migrates',
      while_another_is(migration_status='migrating'), 'operation-in-flight'),
-    ('while an administrator holds the server', beside(
-        STALE, VOLUME_9, locked_by_admin=True), 'operation-in-flight'),
     ('a second of a healthy volume, no host known', second(),
      'duplicate-attachment'),
     ('a second of a healthy volume, of this host', second(make.HOST),

@@ -67,13 +67,13 @@ class SummedUpTest(base.TestCase):
         plan = facts.Plan((
             *self.kept(6, Reason.CROSS_WIRED),
             *self.kept(5, Reason.VOLUME_BUSY),
-            *self.kept(7, withheld=Reason.OPTED_OUT),
+            *self.kept(7, withheld=Reason.SERVER_LOCKED),
             *self.kept(8, withheld=Reason.OVER_LIMIT)))
         told = [f for f in plan.summed_up().findings if not f.attachment]
         self.assertEqual([
             (Reason.CROSS_WIRED, None, '2 more'),
             (Reason.VOLUME_BUSY, None, '1 more'),
-            (Reason.STALE_ATTACHMENT, Reason.OPTED_OUT, '3 more'),
+            (Reason.STALE_ATTACHMENT, Reason.SERVER_LOCKED, '3 more'),
             (Reason.STALE_ATTACHMENT, Reason.OVER_LIMIT, '4 more')],
             [(f.reason, f.withheld, f.explanation[:6]) for f in told])
 

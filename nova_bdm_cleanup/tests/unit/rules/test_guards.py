@@ -28,17 +28,15 @@ def missing(count=1, attachments=(), **values):
          for name in gone], [VOLUME_9], attachments, gone, **values)
 
 
-def available(bdm=None, server=None, **values):
-    return make.snapshot([bdm or make.bdm()], [make.volume(
-        status='available', **values)], **server or {})
+def available():
+    return make.snapshot([make.bdm()], [make.volume(status='available')])
 
 
-def elsewhere(server=None, **values):
+def elsewhere():
     return make.snapshot([make.bdm()], [make.volume(attached_to=(
-        make.attached_to(make.OTHER_SERVER),), **values)], **server or {})
+        make.attached_to(make.OTHER_SERVER),))])
 
 
-KEEP = {'keep': True}
 ONE_WITHOUT: Any = {'witness': WitnessAnswer.NONE_EXISTS}
 
 #: id, the look, the policy, and what is withheld: '-' what is due, and else
@@ -58,6 +56,10 @@ LOOKS = (
         [make.bdm()], [make.volume(status='available')],
         [make.attachment()]), {'stale_attachments': False}, '-'),
 
+    ('nothing goes from a server that an administrator has locked',
+     missing(2, [STALE], is_locked=True), {},
+     'server-locked server-locked server-locked'),
+
     # How many
     ('as many as the limit', missing(3), {'max_removals': 3}, '- - -'),
     ('one more than the limit and none is removed', missing(4),
@@ -70,25 +72,6 @@ LOOKS = (
      {'max_removals': 1, 'remove_when': frozenset(
          [Reason.VOLUME_AVAILABLE])}, '- not-selected not-selected'),
 )
-
-#: The same for the mark of the server, and that of the volume.
-MARKED = (
-    ('a server is not kept on a disk of somebody else', elsewhere(KEEP), {},
-     '-'),
-    *(('a server is kept on a volume of %s' % project,
-       available(server=KEEP, project=project), {}, withheld)
-      for project, withheld in ((make.OTHER_PROJECT, '-'),
-                                (make.PROJECT, 'opted-out'),
-                                (None, 'opted-out'))),
-    ('a volume of the project is kept wherever it is',
-     elsewhere(keep=True), {}, 'opted-out'),
-    *(('a volume of %s keeps itself' % project,
-       available(keep=True, project=project), {}, withheld)
-      for project, withheld in ((make.OTHER_PROJECT, '-'),
-                                (make.PROJECT, 'opted-out'),
-                                (None, 'opted-out'))),
-)
-
 
 FIELDS = ('seen', 'policy', 'expected')
 
@@ -104,12 +87,6 @@ class GuardTest(base.TestCase):
             str(f.withheld or '-') for f in plan.findings))
         for finding in plan.findings:
             self.assertTrue(finding.goes)
-
-
-class OptOutTest(GuardTest):
-    """The mark of the server, and that of the volume."""
-
-    scenarios = base.scenarios(MARKED, *FIELDS)
 
 
 class WitnessTest(GuardTest):

@@ -113,7 +113,7 @@ class StrategyTest(base.TestCase):
             Reason.STATUS_CONTRADICTION, Reason.DUPLICATE_ATTACHMENT,
             Reason.DUPLICATE_MAPPING, Reason.SWAP_INTERRUPTED,
             Reason.CROSS_WIRED, Reason.VOLUME_BUSY, Reason.STUCK,
-            Reason.CANNOT_SEE_PROJECT, Reason.OPTED_OUT,
+            Reason.CANNOT_SEE_PROJECT, Reason.SERVER_LOCKED,
             Reason.NOT_SELECTED, Reason.OVER_LIMIT, Reason.CINDER_SUSPECT}
             - seen)
         self.assertEqual(
@@ -255,7 +255,7 @@ class DecidePropertiesTest(base.TestCase):
 
     @of_any_look
     def test_nothing_stale_goes_while_anything_moves(self, case):
-        moving = case.world.server.locked_by_admin or any(
+        moving = any(
             v and (v.status in ('detaching', 'retyping', 'maintenance')
                    or v.migration_status not in SETTLED)
             for i, v in case.seen.volumes.items() if i != worlds.FOREIGN)
@@ -322,14 +322,9 @@ class DecidePropertiesTest(base.TestCase):
             attachments=(*seen.attachments, *records)).plan)
 
     @of_any_look
-    def test_never_what_is_opted_out(self, case):
-        for finding in case.plan.due:
-            volume = case.seen.volumes.get(finding.volume_id)
-            is_others = volume and volume.project == make.OTHER_PROJECT
-            self.assertFalse(
-                case.world.server.keep and not is_others
-                and finding.reason is not Reason.ATTACHED_ELSEWHERE)
-            self.assertFalse(volume and volume.keep and not is_others)
+    def test_nothing_of_a_locked_server(self, case):
+        if case.world.server.is_locked:
+            self.assertEqual((), case.plan.due)
 
     @of_any_look
     def test_only_what_the_operator_selects(self, case):

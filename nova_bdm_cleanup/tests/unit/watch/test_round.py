@@ -295,9 +295,9 @@ class FindingTest(RoundTestCase):
         ('stuck', lambda node: node.set(
             '1-0', status='detaching', updated_at=make.ago(7200)),
          ('WARNING', 'stuck')),
-        ('kept', lambda node: (node.about(keep=True),
-                               node.lose_volume('1-0')),
-         ('INFO', 'opted-out'))), 'change', 'expected')
+        ('locked', lambda node: (node.about(is_locked=True),
+                                 node.lose_volume('1-0')),
+         ('WARNING', 'volume-missing'))), 'change', 'expected')
 
     def test_life_cycle(self):
         uuid = self.node.server(1)

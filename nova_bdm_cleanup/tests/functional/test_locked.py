@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing is removed from a server that an administrator has locked."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.functional import commands
+
+
+class LockedTest(commands.FleetCase):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.server(*[fixture.Disk()] * 2)
+        self.lost, self.kept = self.made.volumes
+        self.stale = self.cloud.volume()
+        self.cloud.leave_attachment(self.made, self.stale)
+        self.cloud.lose_attachment(self.made, self.lost)
+
+    def lock(self, by):
+        self.cloud.act(self.made, {'lock': None}, by=by)
+
+    def test_by_an_administrator(self):
+        self.lock(self.cloud.admin)
+        view = self.reboot(self.made, by=self.cloud.admin)
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.assertFalse(view.has_disk(self.lost))
+        self.assertEqual(1, len(self.cloud.attachments(self.stale)))
+        self.assert_healthy(view, self.kept)
+        self.assertEqual([], self.journal())
+        withheld, _ = self.assert_finding(
+            self.made, self.lost, ('INFO', 'withheld', 'volume-available'),
+            ('WARNING', 'not-connected', 'volume-available'))
+        self.assertIn('(server-locked): an administrator has locked the '
+                      'server; only an administrator can unlock it',
+                      withheld.text)
+        self.cloud.act(self.made, {'unlock': None}, by=self.cloud.admin)
+        view = self.reboot(self.made)
+        self.assert_gone(view, self.lost)
+        self.assert_gone(view, self.stale)
+
+    def test_by_its_owner(self):
+        """He cannot keep a disk that somebody else may have."""
+        self.lock(self.cloud.owner)
+        view = self.reboot(self.made, by=self.cloud.admin)
+        self.assert_gone(view, self.lost)
+        self.assert_healthy(view, self.kept)
+
+    def test_the_commands_leave_it_alone(self):
+        self.lock(self.cloud.admin)
+        found = self.audited(server=self.made)
+        self.assertEqual({(reason, 'look: openstack bdm explain server-locked')
+                          for reason in ('volume-available',
+                                         'stale-attachment')},
+                         set(found.values()))
+        attachment, = self.cloud.attachments(self.stale)
+        code, rows = self.bdm('release', attachment.id, '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('is locked', rows[0]['Explanation'])
+        self.begin()
+        self.assertEqual(ExitCode.REFUSED,
+                         self.bdm('clean', self.made.id, '--yes')[0])
+        self.assertEqual([], self.audit(self.made))
