@@ -156,7 +156,7 @@ class Cleaner:
         plan = self._decide(dataclasses.replace(
             snapshot, server=current or server,
             witness=self._ask(lambda: self._witness(snapshot)),
-            swaps=self.host.swaps() if rules.needs_swaps(snapshot) else ()))
+            swaps=self.host.swaps()))
         # Nova may bring the server back in these cases, too.
         if current is None:
             plan = plan.withhold(self.trigger.lost)

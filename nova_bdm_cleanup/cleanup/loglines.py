@@ -73,8 +73,8 @@ class LogLines:
             why = finding.withheld
             if why is not None:
                 self._line(
-                    levels.INFO if why in _CALM else levels.WARNING,
-                    'withheld', finding.reason, '%s; not acted on (%s): %s' % (
+                    level_of(why), 'withheld', finding.reason,
+                    '%s; not acted on (%s): %s' % (
                         finding.explanation, why,
                         finding.obstacle or guards.WORDS.get(why, why)),
                     finding)

@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 import contextlib
 from typing import Any, Callable, NamedTuple, Protocol
 
-from nova_bdm_cleanup.rules.facts import Attachment, Bdm, Finding, Server, Swap
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Bdm,
+    Ending,
+    Finding,
+    Server,
+)
 
 
 class RebootLost(Exception):
@@ -46,8 +52,8 @@ class HostPort(Protocol):
         Those of this host come first.  The right Cinder knows most of them.
         """
 
-    def swaps(self) -> tuple[Swap, ...]:
-        """The swaps of volumes of the server that did not end well."""
+    def swaps(self) -> Ending:
+        """How the swaps of volumes of the server ended: the worst of it."""
 
     def used_by_others(self, volume_id: str) -> bool:
         """Whether another server on this host has the volume.

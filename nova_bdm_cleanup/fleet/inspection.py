@@ -113,7 +113,7 @@ class Cloud:
             snapshot = dataclasses.replace(snapshot, witness=self.witness)
         policy, now = self.policy, self.now()
         plan = rules.decide(snapshot, policy, now)
-        if plan.due and rules.needs_swaps(snapshot):
+        if plan.due:
             plan = rules.decide(dataclasses.replace(
                 snapshot, swaps=nova.swaps(server.id)), policy, now)
         by_id = {a.id: a for a in attachments}

@@ -53,7 +53,6 @@ REMEDIES: dict[AnyReason, Remedy] = {
     Reason.CROSS_WIRED: Remedy.PERSON,
     Reason.CANNOT_SEE_PROJECT: Remedy.PERSON,
     Reason.RESERVED_ONLY: Remedy.PERSON,
-    Reason.SWAP_INTERRUPTED: Remedy.PERSON,
     Reason.STUCK: Remedy.RELEASE,
     FleetReason.SERVER_GONE: Remedy.RELEASE,
     FleetReason.USED_BY_NOBODY: Remedy.RELEASE,

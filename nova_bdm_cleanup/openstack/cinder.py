@@ -487,8 +487,7 @@ def parse_attachment(record: Mapping[str, Any]) -> Attachment:
         server_id=answers.optional_identifier(record, 'instance'),
         status=answers.text(record, 'status'),
         connected=bool(connection_info),
-        initiators=_initiators(connection_info),
-        attached_at=answers.moment(record, 'attached_at'))
+        initiators=_initiators(connection_info))
 
 
 def _initiators(connection_info: Mapping[str, Any]) -> frozenset[str]:

@@ -18,7 +18,7 @@ from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Bdm, Swap
+from nova_bdm_cleanup.rules.facts import Bdm, Ending
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
 MICROVERSION = '2.89'
@@ -224,27 +224,24 @@ class Nova:
             if isinstance(body, dict) else frozenset()
         return names or None
 
-    def swaps(self, server_id: str) -> tuple[Swap, ...]:
-        """The swaps of volumes of a server that did not end well."""
+    def swaps(self, server_id: str) -> Ending:
+        """How the swaps of volumes of a server ended: the worst of it."""
         path = '/servers/%s/os-instance-actions' % quoted(server_id)
         # Later versions give the newest thousand only.
         body = self._api.get(path, microversion='2.1')
-        return tuple(filter(None, (
-            self._swap(path, action)
+        return max((
+            self._ending(path, action)
             for action in answers.records(body, 'instanceActions')
-            if action.get('action') == 'swap_volume')))
+            if action.get('action') == 'swap_volume'),
+            default=Ending.SUCCESS)
 
-    def _swap(self, path: str, action: Mapping[str, Any]) -> Swap | None:
-        began = answers.moment(action, 'start_time')
-        if began is None:
-            raise errors.BadAnswer('an action has no "start_time"')
+    def _ending(self, path: str, action: Mapping[str, Any]) -> Ending:
         body = self._api.get('%s/%s' % (
             path, quoted(answers.text(action, 'request_id'))))
-        return Swap.unless_it_ended_well(began, (
-            (answers.optional_text(event, 'result'),
-             answers.moment(event, 'finish_time'))
+        return Ending.of(
+            answers.optional_text(event, 'result')
             for event in answers.records(
-                answers.record(body, 'instanceAction'), 'events')))
+                answers.record(body, 'instanceAction'), 'events'))
 
     def reboot_hard(self, server_id: str) -> None:
         """Ask for a hard reboot; it is not over when this returns."""

@@ -7,18 +7,21 @@ server.  Both connect a disk, and write down last of all where it is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import datetime
 from typing import Any
 
 from nova import objects
 from nova.compute import instance_actions
 
-from nova_bdm_cleanup.rules.facts import Swap
+from nova_bdm_cleanup.rules.facts import Ending
 
 
-def swaps(context: Any, server: str) -> tuple[Swap, ...]:
-    """The swaps of volumes of a server that did not end well, or not yet."""
-    return _unfinished(context, instance_actions.SWAP_VOLUME,
-                       _actions(context, server))
+def swaps(context: Any, server: str) -> Ending:
+    """Return how the swaps of volumes of a server ended: the worst of it."""
+    return max((ending for _, ending in _endings(
+        context, instance_actions.SWAP_VOLUME, _actions(context, server))),
+        default=Ending.SUCCESS)
 
 
 def may_hide(context: Any, kind: str, server: str) -> bool:
@@ -32,8 +35,8 @@ def may_hide(context: Any, kind: str, server: str) -> bool:
     actions = _actions(context, server)
     stops = [action.start_time for action in actions
              if action.action == instance_actions.STOP]
-    return any(each.ended is None and all(each.began > stop for stop in stops)
-               for each in _unfinished(context, kind, actions))
+    return any(ending is Ending.NONE and all(began > stop for stop in stops)
+               for began, ending in _endings(context, kind, actions))
 
 
 def _actions(context: Any, server: str) -> list[Any]:
@@ -41,13 +44,11 @@ def _actions(context: Any, server: str) -> list[Any]:
         context, server))
 
 
-def _unfinished(context: Any, kind: str,
-                actions: list[Any]) -> tuple[Swap, ...]:
-    """An attach is recorded in the same way as a swap."""
-    found = (
-        Swap.unless_it_ended_well(action.start_time, (
-            (event.result, event.finish_time) for event in
-            objects.InstanceActionEventList.get_by_action(
-                context, action.id)))
-        for action in actions if action.action == kind)
-    return tuple(swap for swap in found if swap is not None)
+def _endings(context: Any, kind: str, actions: list[Any]
+             ) -> Iterator[tuple[datetime.datetime, Ending]]:
+    """When actions of one kind began, and how they ended."""
+    for action in actions:
+        if action.action == kind:
+            events = objects.InstanceActionEventList.get_by_action(
+                context, action.id)
+            yield action.start_time, Ending.of(e.result for e in events)

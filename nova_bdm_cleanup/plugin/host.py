@@ -125,7 +125,7 @@ class NovaHost:
     def witnesses(self) -> Iterable[str]:
         return self._neighbours.volumes()
 
-    def swaps(self) -> tuple[facts.Swap, ...]:
+    def swaps(self) -> facts.Ending:
         return begun.swaps(self._context, self._instance.uuid)
 
     def used_by_others(self, volume_id: str) -> bool:

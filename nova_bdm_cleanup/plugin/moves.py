@@ -44,7 +44,7 @@ _Wrapped = Callable[..., Any]
 
 #: Of a mapping of such a kind Nova cannot take the attachment anew, or should
 #: not.
-_DANGLES = DANGLING | {Reason.ROOT_VOLUME_DANGLING, Reason.SWAP_INTERRUPTED}
+_DANGLES = DANGLING | {Reason.ROOT_VOLUME_DANGLING}
 
 #: The source's part of a move has begun, or was broken off.
 _FIRST = 'resize_migrating'

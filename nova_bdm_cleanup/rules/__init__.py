@@ -13,11 +13,6 @@ from the same rows.
 * :mod:`decision`: the tables put to a snapshot, and two looks compared
 """
 
-from nova_bdm_cleanup.rules.decision import (
-    confirm,
-    decide,
-    needs_swaps,
-    needs_witness,
-)
+from nova_bdm_cleanup.rules.decision import confirm, decide, needs_witness
 
-__all__ = ('confirm', 'decide', 'needs_swaps', 'needs_witness')
+__all__ = ('confirm', 'decide', 'needs_witness')

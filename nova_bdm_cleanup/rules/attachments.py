@@ -81,14 +81,6 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | str]] = Table(
         Keep(Reason.VOLUME_BUSY),
         'the volume is {it.volume.state}'),
 
-    # The guest may run with it.
-    Row('may have been made by a swap of volumes of the server that Nova has '
-        'not ended well, and connects this host',
-        lambda a: a.attachment in a.world.swapped_to,
-        Keep(Reason.SWAP_INTERRUPTED),
-        'Nova began to swap volumes of the server and did not end it: the '
-        'guest may run with this one'),
-
     Row('only reserves the volume',
         lambda a: a.attachment.only_reserves,
         Delete(Reason.STALE_ATTACHMENT),

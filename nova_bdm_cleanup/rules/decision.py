@@ -72,16 +72,6 @@ def needs_witness(snapshot: facts.Snapshot) -> bool:
         for v in snapshot.volumes.values())
 
 
-def needs_swaps(snapshot: facts.Snapshot) -> bool:
-    """Whether an interrupted swap of volumes would change the plan.
-
-    It leaves an attachment that no mapping names, and that lets a host in.
-    """
-    carried = {b.attachment_id for b in snapshot.bdms}
-    return any((a.connected or a.is_legacy) and a.id not in carried
-               for a in snapshot.attachments)
-
-
 def _identity(finding: facts.Finding) -> tuple[object, ...]:
     """What must be the same in both looks for a removal to be the same."""
     bdm = finding.bdm

@@ -49,7 +49,6 @@ class Reason(Code):
     DUPLICATE_ATTACHMENT = 'duplicate-attachment'
     CROSS_WIRED = 'cross-wired'
     RESERVED_ONLY = 'reserved-only'
-    SWAP_INTERRUPTED = 'swap-interrupted'
     VOLUME_BUSY = 'volume-busy'
     STUCK = 'stuck'
 
@@ -57,6 +56,7 @@ class Reason(Code):
     OBSERVE_MODE = 'observe-mode'
     SOFT_REBOOT = 'soft-reboot'
     SERVER_LOCKED = 'server-locked'
+    SWAP_INTERRUPTED = 'swap-interrupted'
     NOT_SELECTED = 'not-selected'
     OVER_LIMIT = 'over-limit'
     CINDER_SUSPECT = 'cinder-suspect'
@@ -147,8 +147,6 @@ class Attachment:
     connected: bool = False
     #: By what the back end knows that host; most back ends do not tell.
     initiators: frozenset[str] = frozenset()
-    #: When a host was let in.
-    attached_at: datetime.datetime | None = None
 
     @property
     def is_legacy(self) -> bool:
@@ -226,52 +224,28 @@ class Volume:
 ABSENT = Volume(id='', status='')
 
 
-@dataclasses.dataclass(frozen=True)
-class Swap:
-    """A swap of two volumes of a server by Nova, which did not end well.
+class Ending(enum.IntEnum):
+    """How an operation ended, by Nova's record of it; the greatest is the
+    worst.
 
-    Only Nova writes that it was begun, and only for administrators and for
-    Cinder: nobody else can make it up.
+    Only Nova writes these records, so nobody can make one up.
     """
 
-    began: datetime.datetime
-    #: None: nova-compute died, and never said that it is over.  That another
-    #: swap began, or ended, is no end of this one: Nova takes the requests for
-    #: any number of disks of a server at once, carries them out one after the
-    #: other in whatever order, and copies for hours.  This one may have had
-    #: its turn, and made its attachment, after all the others.
-    ended: datetime.datetime | None = None
+    SUCCESS = 0
+    FAILURE = 1
+    #: No end was recorded: it is under way, or nova-compute died.
+    NONE = 2
 
     @classmethod
-    def unless_it_ended_well(
-            cls, began: datetime.datetime,
-            events: Iterable[tuple[str | None, datetime.datetime | None]]
-            ) -> Swap | None:
-        """A swap, as Nova has recorded it.
+    def of(cls, results: Iterable[str | None]) -> Ending:
+        """Return how one operation ended.
 
-        :param events: how and when what nova-compute did for it ended
+        :param results: of the events of its action; None: no end yet
         """
-        results = tuple(events)
-        if results and all(result == 'Success' for result, _ in results):
-            return None
-        ends = [end for _, end in results if end is not None]
-        return cls(began, max(ends) if ends and len(ends) == len(results)
-                   else None)
-
-    def may_have_made(self, attachment: Attachment,
-                      slack: datetime.timedelta) -> bool:
-        """Whether an attachment may be that of the new volume.
-
-        :param slack: by so much two clocks may differ
-        """
-        moment = attachment.attached_at
-        return moment is None or (
-            self.began - slack <= moment
-            and (self.ended is None or moment <= self.ended + slack))
-
-    def may_have_met(self, bdm: Bdm) -> bool:
-        """Whether a mapping may be that of the old volume."""
-        return bdm.created_at is None or bdm.created_at <= self.began
+        found = tuple(results)
+        if not found or None in found:
+            return cls.NONE
+        return cls.SUCCESS if set(found) == {'Success'} else cls.FAILURE
 
 
 class Answers(NamedTuple):
@@ -317,9 +291,9 @@ class Snapshot:
     #: of another project looks like one that does not exist, and a migration
     #: is not shown.
     sees_all: bool = True
-    #: Those that did not end well.  Asked for only where there may be
-    #: something left of one.
-    swaps: tuple[Swap, ...] = ()
+    #: How the swaps of volumes of the server ended.  Nova is asked only where
+    #: something would be removed.
+    swaps: Ending = Ending.SUCCESS
 
 
 #: What follows for the guest where a mapping is kept and its disk is not

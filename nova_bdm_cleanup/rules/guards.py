@@ -51,6 +51,15 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         'an administrator has locked the server; only an administrator can '
         'unlock it'),
 
+    # The guest may have either disk of the swap.  Which of the attachments is
+    # its new one only a person can tell.
+    Row('Nova has recorded no end of a swap of volumes of the server; or it '
+        'has recorded a failure, and Cinder has an attachment of the server '
+        'that no mapping names',
+        lambda due: due.findings if due.world.has_open_swap else (),
+        Outcome(Reason.SWAP_INTERRUPTED),
+        'Nova began to swap volumes of the server and did not end it'),
+
     Row('``remove_when`` or ``stale_attachments`` leaves it out',
         lambda due: [f for f in due.findings if not due.is_selected(f)],
         Outcome(Reason.NOT_SELECTED),

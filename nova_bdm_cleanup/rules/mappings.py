@@ -394,28 +394,11 @@ class MappingFacts:
         return [m for m in siblings if not m.is_dangling]
 
     @property
-    def swapped_to(self) -> Sequence[facts.Attachment]:
-        """What may attach the new volume of an interrupted swap."""
-        return [
-            attachment for attachment, swaps in self.world.swapped_to.items()
-            if any(s.may_have_met(b) for s in swaps for b in self.siblings)]
-
-    @property
     def carried_elsewhere(self) -> Sequence[facts.Attachment]:
         """The attachments that a mapping of another volume names."""
         return [a for a in self.ours
                 if any(b.volume_id != self.bdm.volume_id
                        for b in self.world.carriers_of.get(a.id, ()))]
-
-    @property
-    def is_proved_missing(self) -> bool:
-        """The volume is gone, and Cinder was asked for a witness, which it is
-        together with the swaps.
-        """
-        snapshot = self.world.snapshot
-        return (self.volume is facts.ABSENT and bool(snapshot.swaps)
-                and self.is_data
-                and snapshot.witness is facts.WitnessAnswer.KNOWN)
 
     @property
     def left_over(self) -> tuple[facts.Attachment, ...]:
@@ -479,18 +462,6 @@ class AsJudged:
 DANGLING_MAPPINGS: Table[Row[MappingFacts, Keep | AsJudged]] = Table(
     ('A mapping that dangles by the table above', 'what follows'), (
 
-    # The guest may run with the new disk, and with the old one after the
-    # next reboot.
-    Row('is older than a swap of volumes of the server that Nova has not '
-        'ended well, and that swap may have made an attachment of this host '
-        'that no mapping names',
-        lambda m: m.swapped_to,
-        Keep(Reason.SWAP_INTERRUPTED),
-        'Nova began to swap volumes of the server and did not end it: '
-        '{it.words}, and the guest may run with volume '
-        '{it.swapped_to[0].volume_id} instead, by attachment '
-        '{it.swapped_to[0].id}'),
-
     Row('is the root disk (boot index 0), or has the same volume',
         lambda m: [b for b in m.siblings if b.is_root],
         Keep(Reason.ROOT_VOLUME_DANGLING),
@@ -537,7 +508,7 @@ def conclude(judged: MappingFacts) -> facts.Finding:
     if isinstance(row.outcome, Keep):
         return facts.Finding(
             row.outcome.reason, row.explain(judged), bdm=bdm,
-            connects=not (judged.is_nobodys_here or judged.is_proved_missing))
+            connects=not judged.is_nobodys_here)
     removes = row.outcome.removes
     return facts.Finding(
         row.outcome.mapping(judged).reason, row.explain(judged), bdm=bdm,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import datetime
 import functools
 import operator
@@ -92,27 +92,15 @@ class World:
                    for i, v in self.volumes.items()
                    if i in self.bdms_of or not self.is_foreign(i))
 
-    @functools.cached_property
-    def swapped_to(self) -> Mapping[facts.Attachment, Sequence[facts.Swap]]:
-        """What may attach the new volume of an interrupted swap, and of which.
-
-        Any project can make attachments of its own volumes, but not the swap.
+    @property
+    def has_open_swap(self) -> bool:
+        """A swap of volumes of the server has not ended, or has failed and
+        may have left an attachment.
         """
-        made = {a: self._swaps_to(a)
-                for a in sorted(self.unaccounted, key=_by_id)}
-        return {a: swaps for a, swaps in made.items() if swaps}
-
-    def _swaps_to(self, attachment: facts.Attachment) -> Sequence[facts.Swap]:
-        volume = self.volume(attachment.volume_id)
-        if (volume is facts.ABSENT
-                or attachment.id in self.foreign
-                or attachment.server_id != self.server.uuid
-                or not (attachment.connected or attachment.is_legacy)
-                or spelling.host(volume.host_of(attachment.id)) not in (
-                    None, spelling.host(self.server.host))):
-            return ()
-        return [s for s in self.snapshot.swaps
-                if s.may_have_made(attachment, self.policy.grace_period)]
+        swaps = self.snapshot.swaps
+        return swaps is facts.Ending.NONE or (
+            swaps is facts.Ending.FAILURE
+            and any(a.id not in self.foreign for a in self.unaccounted))
 
 
 def _turn(bdm: facts.Bdm) -> tuple[bool, str, str]:

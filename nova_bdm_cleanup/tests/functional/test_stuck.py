@@ -315,7 +315,7 @@ class PrintedActionsTest(StuckCase):
     """The action that the audit prints ends it, or begins with a look."""
 
     def test_every_reason(self):
-        tried = {'cannot-see-project', 'reserved-only', 'swap-interrupted'}
+        tried = {'cannot-see-project', 'reserved-only'}
         for build in (self.to_clean, self.to_release, self.to_look_at,
                       self.to_wait_for):
             #: The volume, by reason; it may be one of several.

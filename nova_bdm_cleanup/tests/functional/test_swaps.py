@@ -21,6 +21,9 @@ from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import commands, scenario
 
+#: What the old disk and the new one are when only Nova's row is missing.
+BOTH = ('volume-available', 'stale-attachment')
+
 
 class InterruptedSwapTest(commands.Commands):
 
@@ -105,6 +108,9 @@ class InterruptedSwapTest(commands.Commands):
         self.assertEqual(sorted(expected), sorted(
             line.reason for line in self.audit(server)
             if line.reason != 'healthy' and line.event != 'not-connected'))
+        for line in self.audit(server, 'withheld'):
+            self.assertEqual('ERROR', line.level)
+            self.assertIn('(swap-interrupted)', line.text)
 
     def test_at_every_step(self):
         moving = 'operation-in-flight'
@@ -126,7 +132,7 @@ class InterruptedSwapTest(commands.Commands):
                                     '--stuck-after', '0')
             self.assertEqual((ExitCode.OK, 'os-roll_detaching'),
                              (code, row['Call']), row)
-            self.assert_kept(server, old, new, 'swap-interrupted')
+            self.assert_kept(server, old, new, 'stale-attachment')
             self.free(server, new)
             # Either direction, as the runbook has it.
             kept, gone = old, new
@@ -147,12 +153,13 @@ class InterruptedSwapTest(commands.Commands):
             self.assertEqual(
                 ('available', 'in-use'),
                 (self.volume_status(old), self.volume_status(new)))
-            self.assert_kept(server, old, new, *['swap-interrupted'] * 2)
-            kept = ('ERROR', 'kept', 'swap-interrupted')
+            self.assert_kept(server, old, new, *BOTH)
             # Nobody attaches the old one to the server any more.
-            self.assert_finding(server, old, kept, (
-                'WARNING', 'not-connected', 'swap-interrupted'))
-            self.assert_finding(server, new, kept)
+            self.assert_finding(
+                server, old, ('ERROR', 'withheld', 'volume-available'),
+                ('WARNING', 'not-connected', 'volume-available'))
+            self.assert_finding(
+                server, new, ('ERROR', 'withheld', 'stale-attachment'))
             self.assert_told(server, new)
             self.free(server, new)
             end(server, old, new)
@@ -179,44 +186,69 @@ class InterruptedSwapTest(commands.Commands):
             self.ask(server, second, self.cloud.volume())
             self.wait_until(
                 lambda: self.volume_status(second) == 'available')
-        self.assert_kept(server, old, new, *['swap-interrupted'] * 2)
+        self.assert_kept(server, old, new, *BOTH)
         self.assert_told(server, new)
         new_third = self.cloud.volume()
         self.swap(server, third, new_third,
                   objects.BlockDeviceMapping, 'save')
         for before, after in ((old, new), (third, new_third)):
-            self.assert_kept(server, before, after,
-                             *['swap-interrupted'] * 4)
+            self.assert_kept(server, before, after, *BOTH * 2)
 
     def assert_told(self, server: fixture.Server, new: str) -> None:
         """Check that the commands say and do the same as the plugin."""
         found = self.audited(server=server)
-        # The API shows little of a mapping that names no attachment.
         self.assertEqual(
-            {('swap-interrupted', 'look: openstack bdm show ' + server.id)},
-            set(found.values()))
+            {(reason, 'look: openstack bdm explain swap-interrupted')
+             for reason in BOTH}, set(found.values()))
         self.assertIn(new, found)
         attachment, = self.cloud.attachments(new)
         code, (row,) = self.bdm('release', attachment.id, '--yes',
                                 '--grace-period', '0')
         self.assertEqual((ExitCode.REFUSED, None), (code, row['Call']))
 
+    def refresh(self, server: fixture.Server, volume: str) -> None:
+        self.assertEqual(0, manage.VolumeAttachmentCommands().refresh(
+            instance_uuid=server.id, volume_id=volume,
+            connector_path=self.connector(server.host)))
+
     def forward(self, server: fixture.Server, old: str, new: str) -> None:
         """The runbook's way to the new disk."""
-        code, _ = self.bdm('clean', server.id, '--yes')
-        self.assertEqual(ExitCode.OK, code, self.stderr.getvalue())
+        self.refresh(server, old)
+        self.cloud.detach(server, old)
         self.cloud.attach(server, new)
+        self.cloud.start(server)
         view = self.look(server)
         self.assert_gone(view, old)
         self.assert_healthy(view, new)
 
     def back(self, server: fixture.Server, old: str, new: str) -> None:
         """The runbook's way to the old disk."""
-        self.assertEqual(0, manage.VolumeAttachmentCommands().refresh(
-            instance_uuid=server.id, volume_id=old,
-            connector_path=self.connector(server.host)))
+        self.refresh(server, old)
         self.cloud.start(server)
         view = self.look(server)
         self.assert_healthy(view, old)
         self.assert_gone(view, new)
         self.assertEqual('available', self.volume_status(new))
+
+    def test_a_swap_that_failed(self):
+        """What failed and left nothing keeps nothing."""
+        server = self.server(*[scenario.BOOT_DISK] * 2)
+        lost, kept = server.volumes
+        with fixtures.MockPatchObject(
+                driver.LibvirtDriver, 'swap_volume',
+                side_effect=RuntimeError('the guest has no such disk')):
+            # Here the API waits for nova-compute, and tells of it.
+            self.assertRaises(fixture.APIError, self.ask, server, kept,
+                              self.cloud.volume())
+        self.cloud.proxy.clear()
+        self.assertEqual('in-use', self.volume_status(kept))
+        self.cloud.lose_attachment(server, lost)
+        stray = self.cloud.volume()
+        self.cloud.leave_attachment(server, stray)
+        self.assert_kept(server, lost, stray, *BOTH)
+        attachment, = self.cloud.attachments(stray)
+        self.cloud.cinder.client(self.cloud.admin).attachments.delete(
+            attachment.id)
+        view = self.reboot(server)
+        self.assert_gone(view, lost)
+        self.assert_healthy(view, kept)

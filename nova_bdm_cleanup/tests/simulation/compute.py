@@ -391,11 +391,11 @@ class Manager:
                     with contextlib.suppress(model.CinderError):
                         world.cinder.delete(attachment)
                     row.destroy()
-                    action.result = 'Error'
+                    result = 'Error'
                 else:
                     world.attached[server, row.volume_id] = True
-                    action.result = 'Success'
-                world.end_action(action)
+                    result = 'Success'
+                world.end_action(action, result)
 
     def detach_volume(self, server: str, volume: str) -> None:
         world, there = self._world, self._world.server(server)
@@ -419,14 +419,13 @@ class Manager:
         with world.hands_on(old, new), world.lock(server):
             world.step(f'reads the row of {old}')
             row = world.row_of(server, old)
-            action.result = 'Error'
-            if row is not None and row.is_connected:
-                self._swap_disk(there, row, new, attachment)
-                action.result = 'Success'
-            world.end_action(action)
+            is_done = row is not None and row.is_connected and (
+                self._swap_disk(there, row, new, attachment))
+            world.end_action(action, 'Success' if is_done else 'Error')
 
     def _swap_disk(self, there: Server, row: Row, new: str,
-                   attachment: str) -> None:
+                   attachment: str) -> bool:
+        """Swap; returns whether it succeeded."""
         world, former = self._world, row.attachment_id
         info = self._let_in(new, attachment)
         try:
@@ -437,13 +436,14 @@ class Manager:
             world.step(f'gives up the swap for {new}')
             world.cinder.roll_detaching(row.volume_id)
             world.cinder.delete(attachment)
-            return
+            return False
         self._complete(new, attachment)
         world.step(f'has Cinder delete {former}')
         world.cinder.delete(former)
         RowObject(world, row).save(
             volume_id=new, attachment_id=attachment, connection_info=info)
         world.attached[there.uuid, new] = True
+        return True
 
     def build_instance(self, instance: Instance, row: RowObject) -> None:
         """Make a server, with a volume that is there."""

@@ -378,9 +378,9 @@ class World:
         self.actions.append(action)
         return action
 
-    def end_action(self, action: ServerAction) -> None:
+    def end_action(self, action: ServerAction, result: str) -> None:
         self.changes('actions')
-        action.finish_time = now()
+        action.result, action.finish_time = result, now()
 
     @contextlib.contextmanager
     def hands_on(self, *volumes: str) -> Iterator[None]:

@@ -79,7 +79,7 @@ def snapshot(bdms: Iterable[facts.Bdm] = (),
              missing: Iterable[str] = (),
              witness: facts.WitnessAnswer = facts.WitnessAnswer.KNOWN,
              sees_all: bool = True,
-             swaps: Iterable[facts.Swap] = (),
+             swaps: facts.Ending = facts.Ending.SUCCESS,
              roots: Iterable[facts.Bdm] = (root(),),
              **about_server: Any) -> facts.Snapshot:
     """One look.
@@ -90,8 +90,7 @@ def snapshot(bdms: Iterable[facts.Bdm] = (),
     known: Mapping[str, facts.Volume | None] = {
         **{v.id: v for v in volumes}, **dict.fromkeys(missing)}
     return facts.Snapshot(server(**about_server), (*roots, *bdms), known,
-                          tuple(attachments), witness, sees_all,
-                          tuple(swaps))
+                          tuple(attachments), witness, sees_all, swaps)
 
 
 def decide(seen: facts.Snapshot, **policy: Any) -> Any:

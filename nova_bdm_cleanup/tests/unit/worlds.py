@@ -117,11 +117,8 @@ _carried = _kinds((6, 'of its volume'), (1, 'any'), (1, None),
 
 _servers = _kinds((9, make.server()), (1, make.server(is_locked=True)))
 
-_UNENDED = facts.Swap(make.ago(600))
-_FAILED = facts.Swap(make.ago(600), make.ago(590))
-
-_swaps = _kinds((12, ()), (1, (_UNENDED,)), (1, (_FAILED,)),
-                (1, (_UNENDED, facts.Swap(make.ago(90000)))))
+_swaps = _kinds((12, facts.Ending.SUCCESS), (2, facts.Ending.FAILURE),
+                (1, facts.Ending.NONE))
 
 _OTHERS = {'server_id': make.OTHER_SERVER}
 _RESERVED = {'status': 'reserved', 'connected': False}

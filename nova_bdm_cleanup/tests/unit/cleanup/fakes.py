@@ -66,8 +66,8 @@ class World:
         self.neighbour_is_attached: bool | None = True
         #: Volumes of which nobody can tell who needs them.
         self.undecided: set[str] = set()
-        #: Nova's swaps of volumes that did not end well.
-        self.swaps: tuple[facts.Swap, ...] = ()
+        #: How Nova's swaps of volumes ended.
+        self.swaps = facts.Ending.SUCCESS
         #: Volumes whose lock is held.
         self.guarded: set[str] = set()
         #: Volumes that Cinder was told to take from the server.
@@ -241,7 +241,7 @@ class Host(HostPort):
         with self._world.call('witnesses'):
             return self._world.witnesses
 
-    def swaps(self) -> tuple[facts.Swap, ...]:
+    def swaps(self) -> facts.Ending:
         with self._world.call('swaps'):
             return self._world.swaps
 

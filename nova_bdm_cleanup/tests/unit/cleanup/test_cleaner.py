@@ -280,19 +280,14 @@ class LookTest(CleanerTestCase):
         self.assertIn('bdm-2', world.rows)
         self.assertIn('attachment-7', world.attachments)
 
-    def test_a_swap_is_asked_for_only_where_it_matters(self):
-        began = (facts.Swap(make.ago(60)),)
-        for mappings, swaps, returned in (
-                ([disk(4)], (), {'bdm-4'}), ([disk(4)], began, {'bdm-4'}),
-                ([], began, set())):
-            world = world_of(mappings, [free(4), volume(7)], [record(7)],
-                             swaps=swaps)
-            self.assertEqual(returned, self.clean(world))
-            self.assertIn('swaps', world.calls)
-            self.assertEqual(not swaps, bool(world.changes))
-            self.assertEqual(bool(swaps), bool(self.lines(
-                event='kept', reason='swap-interrupted')))
-        world = reset()
+    def test_nothing_goes_while_a_swap_is_unfinished(self):
+        world = broken(swaps=facts.Ending.NONE)
+        self.assertEqual(DANGLING, self.clean(world))
+        self.assert_untouched(world)
+        self.assertEqual(8, self.withheld('swap-interrupted'))
+        # Of a server in order Nova is not asked for its swaps.
+        world = world_of([disk(1)], [volume(1)], [record(1)],
+                         swaps=facts.Ending.NONE)
         self.clean(world)
         self.assertNotIn('swaps', world.calls)
 
@@ -350,9 +345,10 @@ class StartTest(CleanerTestCase):
         world = reset(running=False)
         self.clean(world)
         self.assertEqual(
-            [('look',), ('server',), ('is-off',), ('lock',), ('bdms',),
-             ('look',), ('server',), ('is-off',), ('journal-begin',),
-             ('claim',), ('guard', 'volume-4'), ('used-by-others', 'volume-4'),
+            [('look',), ('server',), ('is-off',), ('swaps',), ('lock',),
+             ('bdms',), ('look',), ('server',), ('is-off',), ('swaps',),
+             ('journal-begin',), ('claim',), ('guard', 'volume-4'),
+             ('used-by-others', 'volume-4'),
              ('is-reused', 'volume-4'), ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
              ('delete-attachment', 'attachment-4')],
@@ -651,10 +647,11 @@ class WholeTest(CleanerTestCase):
         world = reset()
         self.clean(world)
         self.assertEqual(
-            [('look',), ('server',), ('journal-begin',), ('prepare',),
-             ('claim',), ('power-off',), ('bdms',), ('look',), ('server',),
-             ('guard', 'volume-4'), ('used-by-others', 'volume-4'),
-             ('is-reused', 'volume-4'), ('disconnect', 'bdm-4'),
+            [('look',), ('server',), ('swaps',), ('journal-begin',),
+             ('prepare',), ('claim',), ('power-off',), ('bdms',), ('look',),
+             ('server',), ('swaps',), ('guard', 'volume-4'),
+             ('used-by-others', 'volume-4'), ('is-reused', 'volume-4'),
+             ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
              ('delete-attachment', 'attachment-4')],
             [w for w in world.timeline if w != ('journal-append',)])

@@ -101,8 +101,11 @@ class WithheldTest(AuditTestCase):
     """Why a removal that the rules ask for does not happen."""
 
     scenarios = [
-        (why.value, {'why': why, 'level': 'INFO' if why in (
-            Reason.SERVER_LOCKED, Reason.NOT_SELECTED) else 'WARNING'})
+        (why.value, {'why': why, 'level': {
+            Reason.SERVER_LOCKED: 'INFO',
+            Reason.NOT_SELECTED: 'INFO',
+            Reason.SWAP_INTERRUPTED: 'ERROR',
+        }.get(why, 'WARNING')})
         for why in guards.WORDS]
 
     def test_withheld(self):

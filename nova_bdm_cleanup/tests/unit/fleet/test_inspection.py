@@ -44,7 +44,8 @@ class InspectionTest(InspectionCase):
         self.assertEqual({'volume-available', 'stale-attachment'},
                          set(self.reasons()))
         self.cloud.swaps[self.alpha] = [[]]
-        self.assertEqual(['swap-interrupted'] * 2, self.reasons())
+        self.assertEqual({Reason.SWAP_INTERRUPTED}, {
+            f.withheld for f in self.inspect().findings})
 
     def test_two_mappings_of_one_disk(self) -> None:
         self.cloud.mappings[self.alpha].append(dict(

@@ -939,7 +939,7 @@ class WorldCase(base.TestCase):
         return cloud
 
     @staticmethod
-    def plan(world, answers, swaps=()):
+    def plan(world, answers, swaps=facts.Ending.SUCCESS):
         return rules.decide(
             facts.Snapshot(
                 world.server, tuple(world.rows.values()), answers.volumes,

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.nova import ComputeServer, Disk, mappings_of
-from nova_bdm_cleanup.rules.facts import Bdm
+from nova_bdm_cleanup.rules.facts import Bdm, Ending
 from nova_bdm_cleanup.tests.unit import wire
 from nova_bdm_cleanup.tests.unit.fleet import base
 
@@ -39,20 +39,24 @@ class ServersTest(base.FleetCase):
         self.assertEqual('compute 2.1', self.cloud.requests[-1].headers[
             'OpenStack-API-Version'])
 
-    def test_swaps_of_volumes(self) -> None:
-        self.assertEqual((), self.nova().swaps(self.alpha))
-        self.cloud.requests.clear()
+    def test_how_the_swaps_of_volumes_ended(self) -> None:
+        self.assertIs(Ending.SUCCESS, self.nova().swaps(self.alpha))
         ended, failed = (
             [{'result': result, 'finish_time': '2026-03-14T02:30:00'}]
             for result in ('Success', 'Error'))
-        self.cloud.swaps[self.alpha] = [ended, failed, ended, []]
-        later, earlier = self.nova().swaps(self.alpha)
-        self.assertLess(earlier.began, later.began)
-        # Since 2.58 Nova gives the actions in pages.
-        self.assertEqual(
-            ['compute 2.1'], [r.headers['OpenStack-API-Version']
-                              for r in self.cloud.requests
-                              if r.path.endswith('/os-instance-actions')])
+        known: list[tuple[list[list[dict[str, Any]]], Ending]] = [
+            ([ended], Ending.SUCCESS), ([ended, failed], Ending.FAILURE),
+            ([failed, ended, []], Ending.NONE),
+            ([[{'result': None}], ended], Ending.NONE)]
+        for swaps, worst in known:
+            self.cloud.swaps[self.alpha] = swaps
+            self.cloud.requests.clear()
+            self.assertIs(worst, self.nova().swaps(self.alpha))
+            # Since 2.58 Nova gives the actions in pages.
+            self.assertEqual(
+                ['compute 2.1'], [r.headers['OpenStack-API-Version']
+                                  for r in self.cloud.requests
+                                  if r.path.endswith('/os-instance-actions')])
 
     def test_any_other_404_is_no_answer(self) -> None:
         self.cloud.on('GET .*/servers/', lambda: wire.page(404))

@@ -63,9 +63,6 @@ STALE_ROWS = (
     ('only reserved, for a volume in order', beside(dataclasses.replace(
         SECOND, **RESERVED)), 'stale-attachment!'),
     ('connected without a mapping', stale(), 'stale-attachment!'),
-    ('connected by a swap that has not ended', beside(
-        STALE, VOLUME_9, swaps=[facts.Swap(make.ago(60))]),
-     'swap-interrupted'),
     ('connected but not attached without a mapping',
      stale(status='attaching'), 'stale-attachment!'),
     ('legacy without a mapping', stale(connected=False),

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import testscenarios
+
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import base, make
+
+load_tests = testscenarios.load_tests_apply_scenarios
 
 STALE = make.attachment(id='attachment-9', volume_id='volume-9')
 
@@ -85,3 +89,20 @@ class SummedUpTest(base.TestCase):
                      for _ in range(9))
         plan = facts.Plan((*kept, *due))
         self.assertEqual(plan, plan.summed_up())
+
+
+class EndingTest(base.TestCase):
+    """How an operation ended, by the results of its events."""
+
+    scenarios = base.scenarios((
+        ('no event', [], facts.Ending.NONE),
+        ('an event without an end', [None], facts.Ending.NONE),
+        ('one of two without an end', ['Success', None], facts.Ending.NONE),
+        ('after a failure, too', ['Error', None], facts.Ending.NONE),
+        ('a failure', ['Success', 'Error'], facts.Ending.FAILURE),
+        ('a word of a later release', ['Cancelled'], facts.Ending.FAILURE),
+        ('success', ['Success', 'Success'], facts.Ending.SUCCESS),
+    ), 'results', 'ending')
+
+    def test_of(self):
+        self.assertIs(self.ending, facts.Ending.of(self.results))

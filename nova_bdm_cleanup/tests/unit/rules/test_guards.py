@@ -9,7 +9,7 @@ from typing import Any
 import testscenarios
 
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Reason, WitnessAnswer
+from nova_bdm_cleanup.rules.facts import Ending, Reason, WitnessAnswer
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.make import decide
 
@@ -59,6 +59,20 @@ LOOKS = (
     ('nothing goes from a server that an administrator has locked',
      missing(2, [STALE], is_locked=True), {},
      'server-locked server-locked server-locked'),
+
+    # A swap of volumes that has not ended, or failed and left something
+    *(('%s, with %d left' % (ending.name, len(left)),
+       missing(1, left, swaps=ending),
+       {}, ' '.join([expected] * (1 + len(left))))
+      for ending, left, expected in (
+          (Ending.SUCCESS, [STALE], '-'), (Ending.FAILURE, [], '-'),
+          (Ending.FAILURE, [STALE], 'swap-interrupted'),
+          (Ending.NONE, [], 'swap-interrupted'),
+          (Ending.NONE, [STALE], 'swap-interrupted'))),
+    ('what another project wrote is nothing left of a swap', make.snapshot(
+        [make.bdm()], [make.volume(status='available'), make.volume(
+            id='volume-9', project=make.OTHER_PROJECT)], [STALE],
+        swaps=Ending.FAILURE), {}, '-'),
 
     # How many
     ('as many as the limit', missing(3), {'max_removals': 3}, '- - -'),

@@ -9,7 +9,6 @@ from typing import Any
 
 import testscenarios
 
-from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.rules import facts, mappings, table
 from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.rules.world import World
@@ -377,107 +376,13 @@ LOOKS = (
 )
 
 
-SWAP = facts.Swap(make.ago(7200))
-NEW = make.attachment(id='attachment-2', volume_id='volume-2',
-                      attached_at=make.ago(7199))
-FAILED = facts.Swap(make.ago(20000), make.ago(19999))
-DIED = facts.Swap(make.ago(600))
-NEWER = make.bdm(created_at=make.ago(3600))
-
-
-def attached_at(age):
-    return dataclasses.replace(
-        NEW, attached_at=None if age is None else make.ago(age))
-
-
-def swapped(old=AVAILABLE, new=NEW, host=make.HOST, bdm=None, swaps=(SWAP,),
-            **about_new):
-    """By default: a mapping of an ``available`` volume, and the new volume,
-    attached.
-    """
-    bdm = bdm or BDM
-    return make.snapshot(
-        [bdm], [make.volume(id='volume-2', attached_to=(make.attached_to(
-            attachment_id=new.id, host=host),), **about_new),
-            *([old] if old else [])],
-        [new], missing=() if old else ['volume-1'], swaps=swaps,
-        roots=() if bdm.is_root else (make.root(),))
-
-
-KEPT, GOES = 'swap-interrupted swap-interrupted', 'volume-available!'
-
-#: id, the look, and what is found.
-SWAPS = (
-    ('both disks are kept', swapped(), KEPT),
-    ('it belongs to another server by now', swapped(
-        old=make.volume(attached_to=(ELSEWHERE,))), KEPT),
-    ('it is gone', swapped(old=None), KEPT),
-    ('the root', swapped(bdm=make.bdm(boot_index=0)), KEPT),
-    ('cinder does not say which host', swapped(host=None), KEPT),
-    ('nor when, and has no connection', swapped(new=dataclasses.replace(
-        NEW, attached_at=None, connected=False)), KEPT),
-    ('without a swap', swapped(swaps=()), GOES + ' stale-attachment!'),
-    # What that swap cannot have made does not count.
-    ('of another host', swapped(host=make.OTHER_HOST),
-     GOES + ' stale-attachment!'),
-    ('of another project', swapped(project=make.OTHER_PROJECT), GOES),
-    ('only reserved', swapped(new=dataclasses.replace(
-        NEW, status='reserved', connected=False)),
-     GOES + ' stale-attachment!'),
-    ('older than the swap', swapped(new=attached_at(86400)),
-     GOES + ' stale-attachment!'),
-    ('newer than the failure of the swap', swapped(swaps=[FAILED]),
-     GOES + ' stale-attachment!'),
-    # Any of them counts: one before it failed, and one after it died as well.
-    *(('one of several, %d' % n, swapped(swaps=swaps), KEPT)
-      for n, swaps in enumerate((
-          [SWAP, FAILED], [FAILED, SWAP], [SWAP, DIED], [DIED, SWAP],
-          [SWAP, FAILED, DIED], [FAILED, DIED, SWAP]))),
-    # It waited for its turn, while others were begun and ended.
-    *(('no later swap is the end of one, %d' % n, swapped(
-        new=attached_at(60), swaps=[later, SWAP]), KEPT)
-      for n, later in enumerate((
-          facts.Swap(make.ago(7199)),
-          facts.Swap(make.ago(7199), make.ago(3600))))),
-    # By the grace period two clocks may differ.
-    *(('one that failed ends when it says so, %d' % age, swapped(
-        swaps=[facts.Swap(make.ago(7200), make.ago(5000))],
-        new=attached_at(age)), expected)
-      for age, expected in (
-          (7501, GOES + ' stale-attachment!'), (7500, KEPT), (4700, KEPT),
-          (4699, GOES + ' stale-attachment!'))),
-    # The mapping is older than the second one only, which failed before the
-    # attachment was made.
-    ('one swap must have met both sides', swapped(
-        bdm=NEWER, swaps=[SWAP, facts.Swap(make.ago(3000), make.ago(2999))]),
-     GOES + ' swap-interrupted'),
-    ('the second one has', swapped(
-        bdm=NEWER, swaps=[SWAP, facts.Swap(make.ago(3000))],
-        new=attached_at(2990)), KEPT),
-    ('a mapping that is newer than the swap goes', swapped(bdm=make.bdm(
-        created_at=make.ago(600))), GOES + ' swap-interrupted'),
-    ('two disks of which both swaps died', make.snapshot(
-        [make.bdm(), make.bdm(uuid='bdm-4', volume_id='volume-4',
-                              attachment_id='attachment-4')],
-        [AVAILABLE, make.volume(id='volume-4', status='available'),
-         make.volume(id='volume-2'), make.volume(id='volume-3')],
-        [NEW, make.attachment(id='attachment-3', volume_id='volume-3',
-                              attached_at=make.ago(50000))],
-        swaps=[SWAP, facts.Swap(make.ago(50000))]), KEPT + ' ' + KEPT),
-    # Somebody has rolled back the state of the old volume.
-    ('the new disk is kept when the old one is in order', make.snapshot(
-        [BDM], [make.volume(), make.volume(id='volume-2')],
-        [OWN, NEW], swaps=[SWAP]), 'healthy swap-interrupted'),
-)
-
-
 class LookTest(base.TestCase):
     """What the tables say of whole looks."""
 
     policy: dict[str, Any] = {}
     scenarios = [
         *base.scenarios(TIMES, 'seen', 'policy', 'expected'),
-        *base.scenarios((*LOOKS, *SWAPS), 'seen', 'expected')]
+        *base.scenarios(LOOKS, 'seen', 'expected')]
 
     def test_row(self):
         self.assertEqual(self.expected, make.told(
@@ -488,7 +393,7 @@ class CoverageTest(base.TestCase):
 
     def test_every_row_has_a_test_above(self):
         tested = set()
-        for look in [row[1] for row in (*ROWS, *LOOKS, *SWAPS)]:
+        for look in [row[1] for row in (*ROWS, *LOOKS)]:
             world = World(look, Policy(), make.NOW)
             for judged in mappings.judge(world).values():
                 tested.add(id(judged.row))
@@ -567,9 +472,7 @@ class MappingTest(base.TestCase):
                 (of(AVAILABLE, make.attachment(volume_id='volume-2')), True),
                 # An administrator attached it here.
                 (transferred(make.bdm(attachment_id='died'), SECOND,
-                             host=make.HOST), True),
-                (swapped(), False),
-                (swapped(old=None), False)):
+                             host=make.HOST), True)):
             finding = decide(look).findings[0]
             self.assertEqual(connects, finding.connects, finding)
 
@@ -605,31 +508,3 @@ class MappingTest(base.TestCase):
             explanation = self.only(look).explanation
             self.assertLess(len(explanation), 400)
             self.assertIn(' more', explanation)
-
-
-class SwapTest(base.TestCase):
-    """What a swap of volumes leaves that Nova has not ended."""
-
-    def test_the_words_name_both_sides(self):
-        finding = decide(swapped()).findings[0]
-        for words in ('volume is available', 'volume-2', 'attachment-2'):
-            self.assertIn(words, finding.explanation)
-
-    def test_it_is_asked_for_only_where_it_matters(self):
-        for attachments, expected in (
-                ([OWN, NEW], True),
-                ([make.attachment()], False),
-                ([dataclasses.replace(RESERVED, id='attachment-2')], False)):
-            self.assertEqual(expected, rules.needs_swaps(make.snapshot(
-                [BDM], attachments=attachments)))
-
-    def test_how_it_ended(self):
-        began, end = SWAP.began, make.ago(60)
-        for events, expected in (
-                ([], SWAP),
-                ([(None, None)], SWAP),
-                ([('Error', end)], facts.Swap(began, end)),
-                ([('Success', end), (None, None)], SWAP),
-                ([('Success', end)], None)):
-            self.assertEqual(expected, facts.Swap.unless_it_ended_well(
-                began, events))
