@@ -219,23 +219,9 @@ class Actions:
     def _delete(self, finding: facts.Finding,
                 attachment: facts.Attachment) -> None:
         self._step(finding, 'delete-attachment',
-                   lambda: self._tell_cinder(attachment),
+                   lambda: self.cinder.delete_attachment(
+                       attachment.id, complete=attachment.is_half_connected),
                    attachment=attachment.id, volume=attachment.volume_id)
-
-    def _tell_cinder(self, attachment: facts.Attachment) -> bool:
-        if not attachment.is_legacy:
-            return self.cinder.delete_attachment(
-                attachment.id, complete=attachment.is_half_connected)
-        if self.host.used_by_others(attachment.volume_id):
-            # The back end would take the volume from the whole host.
-            raise NotBegun(
-                'another server on this host uses the volume; detach the '
-                'legacy attachment %s by hand' % attachment.id)
-        try:
-            connector = self.host.connector()
-        except Exception as exc:
-            raise NotBegun('no connector of this host: %s' % exc) from exc
-        return self.cinder.force_detach(attachment, connector)
 
     def _step(self, finding: facts.Finding | None, name: str,
               func: Callable[[], T], quiet: bool = False,

@@ -113,9 +113,6 @@ class HostPort(Protocol):
     def tidy(self, bdm: Bdm) -> None:
         """Remove what was kept for as long as the mapping was there."""
 
-    def connector(self) -> Mapping[str, Any]:
-        """How this host introduces itself to storage back ends."""
-
     # What is told
 
     def row(self, bdm: Bdm) -> Mapping[str, Any]:

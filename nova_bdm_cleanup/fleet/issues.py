@@ -50,6 +50,7 @@ REMEDIES: dict[AnyReason, Remedy] = {
     Reason.ATTACHMENT_MISMATCH: Remedy.PERSON,
     Reason.STATUS_CONTRADICTION: Remedy.PERSON,
     Reason.DUPLICATE_ATTACHMENT: Remedy.PERSON,
+    Reason.LEGACY_ATTACHMENT: Remedy.RELEASE,
     Reason.CROSS_WIRED: Remedy.PERSON,
     Reason.CANNOT_SEE_PROJECT: Remedy.PERSON,
     Reason.RESERVED_ONLY: Remedy.PERSON,
@@ -197,6 +198,8 @@ def _issue(finding: Finding, seen: Inspection) -> Issue:
         attachment=finding.attachment_id, device=finding.device,
         since=volume.updated_at if volume else None,
         withheld=finding.withheld, instead=_instead(finding, seen),
+        # By which host was it connected, if by any?
+        needs_look=finding.reason is Reason.LEGACY_ATTACHMENT,
         steps=_steps(finding, seen, volume),
         sides=sides_of(nova, volume, [
             a for a in seen.attachments.values()

@@ -173,11 +173,14 @@ class Releaser:
         return Holder(None, self._nova.has_deleted(server_id), elsewhere)
 
     def _stale(self, server_id: str, named: list[str]) -> frozenset[str]:
-        """What the rules call stale at a server that exists."""
+        """What the rules call stale at a server that exists, or would if it
+        was not from before Queens.
+        """
         seen = self._cloud.inspect(server_id, named)
         return frozenset(
             f.attachment.id for f in (seen.plan.findings if seen else ())
-            if f.reason is facts.Reason.STALE_ATTACHMENT and f.attachment
+            if f.attachment and f.reason in (
+                facts.Reason.STALE_ATTACHMENT, facts.Reason.LEGACY_ATTACHMENT)
             # How many a reboot may delete is no matter here.
             and f.withheld in (None, facts.Reason.OVER_LIMIT))
 

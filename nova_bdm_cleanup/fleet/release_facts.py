@@ -284,7 +284,7 @@ class HeldAttachment(HeldVolume):
 
     @property
     def way_out(self) -> str:
-        if self.server and self.server.host:
+        if self.server and self.server.host and not self.attachment.is_legacy:
             return ('a hard reboot removes it in the safe order: openstack '
                     'bdm clean %s' % self.server.id)
         return 'can be released'
@@ -293,7 +293,7 @@ class HeldAttachment(HeldVolume):
     def or_never(self) -> str:
         return ('; if no host ever had it: openstack bdm release --connector '
                 'none %s' % self.attachment.id
-                if self.attachment.is_legacy and self.host is None
+                if self.host is None
                 and not self.neighbours and not self.volume.multiattach
                 else '')
 

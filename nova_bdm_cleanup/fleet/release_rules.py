@@ -194,13 +194,20 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     # Taking a disk away below a guest hands its data to the next server
     # that gets the same device.
     row('is stale, but its server is on a host that may have the volume '
-        'open: ``openstack bdm clean`` removes it in the safe order. Whether '
-        'a host was let in is not asked where Cinder kept neither connector '
-        'nor host, and ``--connector none`` says that none was',
-        lambda a: a.server and a.server.host and a.was_connected,
+        'open: ``openstack bdm clean`` removes it in the safe order',
+        lambda a: (a.server and a.server.host and a.was_connected
+                   and not a.attachment.is_legacy),
         'host {it.server.host} may have the volume open; a hard reboot '
-        'removes it in the safe order: openstack bdm clean {it.server.id}'
-        '{it.or_never}'),
+        'removes it in the safe order: openstack bdm clean {it.server.id}'),
+
+    # A reboot does not delete it.
+    row('is stale and from before Queens, and its server is on a host and not '
+        'stopped. Whether a host was let in is not asked where Cinder names '
+        'none, and ``--connector none`` says that none was',
+        lambda a: (a.server and a.server.host and a.was_connected
+                   and a.server.status != 'SHUTOFF'),
+        'host {it.server.host} may have the volume open: stop server '
+        '{it.server.id}, and give the connector of the host{it.or_never}'),
 
     row('is stale and was never connected, and its volume changed within '
         '``--grace-period``',

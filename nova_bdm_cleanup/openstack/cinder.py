@@ -392,25 +392,6 @@ class Cinder:
         self._api.post('/attachments/%s/action' % quoted(attachment_id),
                        {'os-complete': {}}, success=204)
 
-    def force_detach(self, attachment: Attachment,
-                     connector: Mapping[str, Any]) -> bool:
-        """Detach what was attached before Cinder kept connectors.
-
-        A plain delete of such a record never tells the back end.
-
-        :param attachment: verified to be of its volume: with a service token
-            Cinder itself does not check
-        :param connector: of the host; without one Cinder would disconnect
-            every host
-        :returns: False when it was gone already
-        :raises ServiceTokenRequired: when Cinder wants a service token
-        """
-        return self._change(
-            'detaching legacy attachment %s' % attachment.id,
-            lambda: self.act(attachment.volume_id, 'os-force_detach', {
-                'attachment_id': attachment.id,
-                'connector': dict(connector)}))
-
     def act(self, volume_id: str, action: str,
             arguments: Mapping[str, Any] | None = None) -> None:
         """One of Cinder's volume actions.

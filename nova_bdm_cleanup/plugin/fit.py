@@ -38,7 +38,6 @@ _OWNERS: Mapping[str, Any] = {owner.__name__: owner for owner in (
 _ALWAYS = (
     'ComputeDriver.detach_volume(self, context, connection_info, instance, '
     'mountpoint, encryption)',
-    'ComputeDriver.get_volume_connector(self, instance)',
     'LibvirtDriver._disconnect_volume(self, context, connection_info, '
     'instance, encryption, destroy_secrets, force)',
     'Host.delete_secret(self, usage_type, usage_id)',

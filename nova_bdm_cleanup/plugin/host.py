@@ -232,11 +232,6 @@ class NovaHost:
             if row.tag:
                 self._remove_device_metadata(bdm.volume_id)
 
-    def connector(self) -> Mapping[str, Any]:
-        connector: Mapping[str, Any] = self._manager.driver \
-            .get_volume_connector(self._instance)
-        return connector
-
     # What is told
 
     def row(self, bdm: facts.Bdm) -> Mapping[str, Any]:

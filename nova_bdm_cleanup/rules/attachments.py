@@ -87,9 +87,15 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | str]] = Table(
         'it only reserves the volume, and no mapping of the server accounts '
         'for it'),
 
+    Row('is ``attached``, and Cinder has no connection of it (before Queens)',
+        lambda a: a.attachment.is_legacy,
+        Keep(Reason.LEGACY_ATTACHMENT),
+        'the attachment is from before Queens: deleting it would not tell '
+        'the back end'),
+
     # An attach or a move that has got that far.
     Row('is neither connected nor ``attached``',
-        lambda a: not (a.attachment.connected or a.attachment.is_legacy),
+        lambda a: not a.attachment.connected,
         Keep(Reason.OPERATION_IN_FLIGHT),
         'the attachment is {it.attachment.status}'),
 

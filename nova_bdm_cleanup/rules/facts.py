@@ -47,6 +47,7 @@ class Reason(Code):
     ATTACHMENT_MISMATCH = 'attachment-mismatch'
     STATUS_CONTRADICTION = 'status-contradiction'
     DUPLICATE_ATTACHMENT = 'duplicate-attachment'
+    LEGACY_ATTACHMENT = 'legacy-attachment'
     CROSS_WIRED = 'cross-wired'
     RESERVED_ONLY = 'reserved-only'
     VOLUME_BUSY = 'volume-busy'
@@ -322,7 +323,8 @@ class Finding:
     #: the same address may be another disk's here.  And never where a mapping
     #: has the same volume: that could take the device from it.
     disconnect: bool = False
-    #: What is deleted in Cinder when the mapping is gone, in this order.
+    #: What is deleted in Cinder when the mapping is gone, in this order.  What
+    #: was attached before Queens is not.
     left_over: tuple[Attachment, ...] = ()
     #: Why it is not removed all the same; None: it is.
     withheld: Reason | None = None

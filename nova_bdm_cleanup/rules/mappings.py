@@ -411,7 +411,7 @@ class MappingFacts:
         if self.bdm is not self.siblings[-1]:
             return ()
         return tuple(sorted(
-            self.ours,
+            (a for a in self.ours if not a.is_legacy),
             key=lambda a: (bool(self.world.carriers_of.get(a.id, ())),
                            a.status != 'reserved')))
 

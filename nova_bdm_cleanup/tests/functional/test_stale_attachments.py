@@ -87,34 +87,15 @@ class StaleAttachmentTest(_StaleTestCase):
              if call == 'terminate_connection'})
 
     def test_legacy(self):
-        """A plain delete would leave the volume mapped to the host."""
+        """To delete it would leave the volume mapped to the host."""
         attachment = self.cloud.leave_legacy_attachment(self.made, self.free)
         view = self.reboot(self.made)
-        self.check_deleted(view, self.free, attachment)
-        self.assertEqual([f'POST /volumes/{self.free}/action'],
-                         self.changes())
-        self.assertEqual(('terminate_connection', self.made.host),
-                         self.back_end(self.free)[0])
-        self.assertNotIn(('terminate_connection', None),
-                         self.back_end(self.free))
-
-    def test_legacy_that_a_neighbour_shares(self):
-        """The back end would take the volume from the neighbour as well."""
-        neighbour = self.server(fixture.Disk(multiattach=True),
-                                name='neighbour')
-        volume, = neighbour.volumes
-        attachment = self.cloud.leave_legacy_attachment(self.made, volume)
-        view = self.reboot(self.made)
+        self.assert_nothing_done(view)
         self.assertEqual([attachment],
-                         [each.id for each in view.attachments_of(volume)])
-        self.assertEqual([], self.back_end(volume))
-        self.assertIn(volume, view.connected)
-        failed, = self.audit(self.made, 'failed')
-        self.assertEqual(('WARNING', 'step-failed', attachment),
-                         (failed.level, failed.reason, failed.attachment))
-        self.assert_healthy(self.look(neighbour), volume)
-        entry, = self.journal()
-        self.assertEqual('nothing', entry.outcome)
+                         [a.id for a in view.attachments_of(self.free)])
+        self.assertEqual([], self.back_end(self.free))
+        self.assert_finding(self.made, self.free,
+                            ('WARNING', 'kept', 'legacy-attachment'))
 
     def test_duplicate_on_this_host(self):
         """Deleting it could disconnect the healthy one."""

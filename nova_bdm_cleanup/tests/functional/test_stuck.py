@@ -66,8 +66,9 @@ class AttachedByHandTest(StuckCase):
         server = self.server()
         volume = self.cloud.volume()
         attachment = self.attach_by_hand(server, volume)
-        self.assertEqual('stale-attachment', self.audited(
-            server=server)[volume][0])
+        self.assertEqual(
+            ('legacy-attachment', 'look: openstack bdm release '
+             + attachment), self.audited(server=server)[volume])
         self.assert_refused('openstack bdm release --connector none '
                             + attachment, attachment)
         self.assert_freed('attachment delete', attachment, '--connector',
@@ -81,13 +82,18 @@ class AttachedByHandTest(StuckCase):
         server = self.server()
         volume, ghosts = self.cloud.volume(), self.cloud.volume()
         attachment = self.attach_by_hand(server, volume, 'compute1')
-        self.assert_refused('host compute1 may have the volume open',
-                            attachment, '--connector', 'none')
+        for connector in ('none', self.connector()):
+            self.assert_refused('host compute1 may have the volume open',
+                                attachment, '--connector', connector)
+        self.assertEqual('in-use', self.volume_status(volume))
+        self.cloud.stop(server)
+        self.assert_freed('os-force_detach', attachment, '--connector',
+                          self.connector())
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
         attachment = self.attach_by_hand(self.ghost(), ghosts, 'compute1')
         self.assert_refused('Cinder says that host compute1 had the volume',
                             attachment, '--connector', 'none')
-        for each in (volume, ghosts):
-            self.assertEqual('in-use', self.volume_status(each))
+        self.assertEqual('in-use', self.volume_status(ghosts))
         self.assert_freed('os-force_detach', attachment, '--connector',
                           self.connector())
         self.assert_released(ghosts, 'terminate_connection', 'remove_export')
@@ -407,7 +413,10 @@ class PrintedActionsTest(StuckCase):
         self.call_in_use(nobodys)
         legacy = self.cloud.volume()
         self.cloud.leave_legacy_attachment(self.ghost(), legacy)
+        by_hand = self.cloud.volume()
+        self.cloud.leave_legacy_attachment(server, by_hand)
         self.built.update({
+            'legacy-attachment': by_hand,
             'root-volume-dangling': server.root,
             'attachment-mismatch': mismatch, 'server-gone': legacy,
             'status-contradiction': contradiction,

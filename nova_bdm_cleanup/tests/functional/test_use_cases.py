@@ -39,7 +39,8 @@ EXPECTED: dict[tuple[int, str, str], tuple[str, str, tuple[str, ...]]] = {
     (2, BEFORE, GONE): ('os-force_detach', 'available',
                         ('terminate_connection',)),
 
-    # What is left is stale then, and goes in a hard reboot.
+    # What is left is stale then, and goes in a hard reboot; what is from
+    # before Queens by another release, when the server is stopped.
     **{(3, flow, server): ('os-roll_detaching', 'available', UNMAPPED)
        for flow in (SINCE, BEFORE) for server in (RUNS, STOPPED)},
     (3, SINCE, GONE): ('attachment delete', 'available', UNMAPPED),
@@ -158,6 +159,13 @@ class UseCasesTest(test_stuck.StuckCase):
         self.release_all(for_host, '--connector', self.connector())
         self.bdm('clean', self.servers[RUNS].id, '--yes')
         self.bdm('clean', self.servers[STOPPED].id, '--yes', '--stop-again')
+        self.cloud.stop(self.servers[RUNS])
+        legacy = [case.target for case in some(3, flow=BEFORE)
+                  if case.server != GONE]
+        code, rows = self.bdm('release', *legacy, '--connector',
+                              self.connector(), *commands.LONG_AGO, '--yes')
+        self.assertEqual((0, {'os-force_detach'}),
+                         (code, {row['Call'] for row in rows}), rows)
 
         for case in cases:
             self.assert_ended(case)

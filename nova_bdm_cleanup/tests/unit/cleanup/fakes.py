@@ -139,7 +139,7 @@ class World:
         """The part of the timeline that changed something."""
         return [what for what in self.timeline if what[0] in (
             'power-off', 'disconnect', 'destroy',
-            'delete-attachment', 'force-detach')]
+            'delete-attachment')]
 
     def violation(self, text: str, *args: object) -> None:
         self.violations.append(text % args)
@@ -309,10 +309,6 @@ class Host(HostPort):
             if bdm.uuid in self._world.rows:
                 self._world.violation('tidied up before %s was gone', bdm.uuid)
 
-    def connector(self) -> Mapping[str, Any]:
-        with self._world.call('connector'):
-            return {'host': self._world.server.host}
-
     def destroy(self, bdm: facts.Bdm) -> None:
         world = self._world
         with world.call('destroy', bdm.uuid):
@@ -399,14 +395,6 @@ class Cinder(cinder.Cinder):
                     self._world.attachments[attachment_id],
                     status='attached')
             return self._delete(attachment_id, tell_back_end=False)
-
-    def force_detach(self, attachment: facts.Attachment,
-                     connector: Mapping[str, Any]) -> bool:
-        with self._world.call('force-detach', attachment.id):
-            if not connector.get('host'):
-                self._world.violation('%s taken from every host',
-                                      attachment.volume_id)
-            return self._delete(attachment.id, tell_back_end=True)
 
     def _delete(self, attachment_id: str, tell_back_end: bool) -> bool:
         world = self._world

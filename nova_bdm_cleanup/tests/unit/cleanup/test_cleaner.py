@@ -89,7 +89,7 @@ def broken(**others):
          record(4),                                     # left over
          record(5, id='attachment-55',                  # attached elsewhere
                 server_id=make.OTHER_SERVER),
-         record(6, connected=False),                    # left over, legacy
+         record(6),                                     # left over
          record(7),                                     # stale
          record(8, **RESERVED),
          # 9: available, and shared on this host
@@ -109,12 +109,6 @@ def reset(**others):
 def missing(*numbers, **others):
     """Disks whose volumes do not exist."""
     return world_of(map(disk, numbers), **others)
-
-
-def legacy(**others):
-    """A dangling disk with an attachment from before Queens."""
-    return world_of([disk(6, attachment_id=None)], [free(6)],
-                    [record(6, connected=False)], **others)
 
 
 def stale(*numbers, **others):
@@ -565,9 +559,6 @@ ACTS = (
        ['delete-attachment attachment-9'], '')
       for name, mappings in (('no mapping', []),
                              ('beside a healthy disk', [disk(1)]))),
-    ('a legacy attachment is force-detached from this host', legacy(),
-     ['disconnect bdm-6', 'destroy bdm-6', 'tidy bdm-6',
-      'force-detach attachment-6'], ''),
     # Cinder would not tell the back end of what is only reserved.
     ('a reserved attachment that lets a host in', world_of(
         [], [volume(6, status='reserved')], [record(6, status='reserved')]),
@@ -839,9 +830,7 @@ class FailureTest(CleanerTestCase):
                 reset(undecided={'volume-4'}),
                 stale(4, deleted=[disk(4)], undecided={'volume-4'}),
                 # Cinder does not tell whose the address is.
-                reset(reused={'volume-4'}, neighbour_is_attached=None),
-                world_of([], [volume(6)], [record(6, connected=False)],
-                         undecided={'volume-6'})):
+                reset(reused={'volume-4'}, neighbour_is_attached=None)):
             self.assertEqual({'bdm-4'} & set(world.rows), self.clean(world))
             self.assertEqual([], deeds(world))
             self.assertEqual(1, len(self.lines(event='failed')))
@@ -851,17 +840,14 @@ class FailureTest(CleanerTestCase):
             self.assertEqual({'bdm-root'}, set(world.rows))
             self.assertEqual({}, world.attachments)
 
-    def test_a_legacy_attachment_that_stays(self):
-        for world, words in (
-                # The back end would take the volume from the whole host.
-                (legacy(neighbours=['volume-6']), 'by hand'),
-                (legacy(failing={'connector': RuntimeError('no libvirt')}),
-                 'no libvirt')):
-            self.assertEqual({'bdm-6'}, self.clean(world))
-            self.assertNotIn('bdm-6', world.rows)
-            self.assertIn('attachment-6', world.attachments)
-            [line] = self.lines(event='failed', volume='volume-6')
-            self.assertIn(words, line)
+    def test_what_was_attached_before_queens_stays_in_cinder(self):
+        world = world_of([disk(6, attachment_id=None)], [free(6)],
+                         [record(6, connected=False)])
+        self.assertEqual({'bdm-6'}, self.clean(world))
+        self.assertEqual(['disconnect bdm-6', 'destroy bdm-6'], deeds(world))
+        self.assertIn('attachment-6', world.attachments)
+        self.clean(world)
+        line, = self.lines(event='kept', reason='legacy-attachment')
 
     def test_a_crash_at_any_moment_is_made_good_next_time(self):
         """So is a failure: before a call has an effect, and after it."""
@@ -890,9 +876,7 @@ class FailureTest(CleanerTestCase):
 class PropertiesTest(CleanerTestCase):
     """In every world, however unsound.
 
-    What failed is tried again at each reboot.  By itself nothing fails here
-    but legacy attachments of volumes that a neighbour uses: a person has to
-    detach them.
+    What failed is tried again at each reboot.  By itself nothing fails here.
     """
 
     @worlds.profile(share=0.5)
@@ -909,7 +893,7 @@ class PropertiesTest(CleanerTestCase):
         world.reboot()
         world.timeline.clear()
         self.clean(world, **options)
-        if not world.neighbours and policy.max_attachments > 1:
+        if policy.max_attachments > 1:
             # A second reboot has nothing to do.
             self.assertEqual([], world.changes)
 
@@ -939,7 +923,7 @@ class LimitTest(CleanerTestCase):
              *('attachment-8 many-000 many-001 many-002 many-003 '
                'many-004'.split())],
             sorted(c[1] for c in world.changes
-                   if c[0] in ('delete-attachment', 'force-detach')))
+                   if c[0] == 'delete-attachment'))
         self.assertEqual(5, self.withheld('over-limit'))
         self.assertIn('291 more attachments', self.told)
         [entry] = self.entries()

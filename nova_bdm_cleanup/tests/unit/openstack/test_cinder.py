@@ -619,10 +619,6 @@ class ChangeTest(CinderTestCase):
         return self.cinder(**values).delete_attachment(
             'attachment-1', complete)
 
-    def detach(self):
-        return self.cinder().force_detach(
-            make.attachment(), {'host': make.HOST})
-
     def test_delete(self):
         self.assertIs(True, self.delete())
         self.assertEqual(['DELETE /attachments/attachment-1'],
@@ -640,27 +636,20 @@ class ChangeTest(CinderTestCase):
         self.cloud.attachments.clear()
         self.cloud.volumes.clear()
         self.assertIs(False, self.delete())
-        self.assertIs(False, self.detach())
 
     def test_a_cleanup_only_takes_attachments_away(self):
         """It deletes no volume, and sets the state of none."""
         room = pathlib.Path(cleanup.__file__).parent
         asking = {'sees_all', 'look', 'witness', 'attaches'}
         self.assertEqual(
-            {'delete_attachment', 'force_detach'},
+            {'delete_attachment'},
             set(re.findall(r'cinder\.([a-z]\w+)', ''.join(
                 path.read_text() for path in room.glob('*.py')))) - asking)
-        connector = {'host': make.HOST, 'initiator': 'iqn.x',
-                     'multipath': False}
         self.assertIs(True, self.delete(complete=True))
-        self.assertIs(True, self.cinder().force_detach(
-            make.attachment(), connector))
         self.assertEqual(
             [('POST', '/attachments/attachment-1/action',
               {'os-complete': {}}),
-             ('DELETE', '/attachments/attachment-1', None),
-             ('POST', '/volumes/volume-1/action', {'os-force_detach': {
-                 'attachment_id': 'attachment-1', 'connector': connector}})],
+             ('DELETE', '/attachments/attachment-1', None)],
             [(r.method, r.path, r.body) for r in self.cloud.requests])
 
     def test_a_service_token_is_wanted(self):
@@ -669,7 +658,6 @@ class ChangeTest(CinderTestCase):
             self.cloud.trouble('DELETE', '/*', wire.fault(
                 status, kind, 'ConflictNovaUsingAttachment: Detach it '
                 'through Nova'))
-            self.cloud.trouble('POST', '/*', wire.fault(status, kind))
             error = self.assertRaises(
                 errors.ServiceTokenRequired, self.delete)
             for word in ('[service_user]', 'send_service_user_token',
@@ -678,7 +666,6 @@ class ChangeTest(CinderTestCase):
                 self.assertIn(word, str(error))
             # The log masks what looks like a token; the advice must survive.
             self.assertEqual(str(error), loglines.masked(error))
-            self.assertRaises(errors.ServiceTokenRequired, self.detach)
 
     def test_who_sends_no_service_token_is_not_told_to(self):
         # Cinder asks Nova then, and says what Nova said.
@@ -691,10 +678,8 @@ class ChangeTest(CinderTestCase):
     def test_not_known_to_be_done(self):
         # What else each status comes to is in test_api.
         for trouble in (wire.page(404), wire.page(200), wire.raw(200, b'')):
-            for method, change in (('DELETE', self.delete),
-                                   ('POST', self.detach)):
-                self.cloud.trouble(method, '/*', trouble)
-                self.assertRaises(errors.BadAnswer, change)
+            self.cloud.trouble('DELETE', '/*', trouble)
+            self.assertRaises(errors.BadAnswer, self.delete)
         self.cloud.trouble('DELETE', '/*', wire.json_answer(200, {}))
         self.assertRaises(errors.BadAnswer, self.delete)
 

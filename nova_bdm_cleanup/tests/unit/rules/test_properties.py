@@ -110,6 +110,7 @@ class StrategyTest(base.TestCase):
             Reason.ATTACHED_ELSEWHERE, Reason.STALE_ATTACHMENT,
             Reason.ATTACH_IN_FLIGHT, Reason.OPERATION_IN_FLIGHT,
             Reason.ROOT_VOLUME_DANGLING, Reason.ATTACHMENT_MISMATCH,
+            Reason.LEGACY_ATTACHMENT,
             Reason.STATUS_CONTRADICTION, Reason.DUPLICATE_ATTACHMENT,
             Reason.DUPLICATE_MAPPING, Reason.SWAP_INTERRUPTED,
             Reason.CROSS_WIRED, Reason.VOLUME_BUSY, Reason.STUCK,
@@ -147,7 +148,7 @@ class DecidePropertiesTest(base.TestCase):
             if volume.status == 'available':
                 self.assertLessEqual({
                     a.id for a in ours(case.seen, volume.id)
-                    if a.status == 'attached'}, case.gone)
+                    if a.status == 'attached' and a.connected}, case.gone)
             else:
                 self.assertEqual('in-use', volume.status)
                 self.assertEqual([], ours(case.seen, volume.id))
@@ -225,7 +226,12 @@ class DecidePropertiesTest(base.TestCase):
         for finding in case.taken:
             self.assertEqual([], [
                 a for a in ours(case.seen, finding.volume_id)
-                if a.id not in case.gone])
+                if a.id not in case.gone and not a.is_legacy])
+
+    @of_any_look
+    def test_nothing_that_was_attached_before_queens(self, case):
+        self.assertEqual([], [a for a in case.seen.attachments
+                              if a.id in case.gone and a.is_legacy])
 
     @of_any_look
     def test_nothing_stale_goes_while_anything_moves(self, case):
