@@ -117,8 +117,8 @@ class Issue:
                 and REMEDIES[self.reason] is Remedy.CLEAN)
 
     @property
-    def is_for_later(self) -> bool:
-        """Each reboot deletes some of these attachments."""
+    def is_attachment_over_limit(self) -> bool:
+        """A reboot deletes none of so many, and removes the mappings."""
         return (self.reason is Reason.STALE_ATTACHMENT
                 and self.withheld is Reason.OVER_LIMIT)
 
@@ -129,7 +129,7 @@ class Issue:
         Not where the reboot changes nothing, or is what tells.
         """
         return (self.remedy is Remedy.PERSON and not self.is_for_reboot
-                and not self.is_for_later
+                and not self.is_attachment_over_limit
                 and self.reason is not Reason.RESERVED_ONLY)
 
     @property
@@ -232,7 +232,7 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
     attachment = finding.attachment
     if (finding.reason is Reason.STALE_ATTACHMENT and attachment
             and attachment.status == 'reserved' and not attachment.connected
-            # How many a reboot may delete is no matter then.
+            # The limit is one of reboots.
             and finding.withheld in (None, Reason.OVER_LIMIT)):
         return Remedy.RELEASE
     if finding.reason is Reason.DUPLICATE_MAPPING and not finding.goes:

@@ -28,12 +28,10 @@ class RebootPlan:
         issues = issues_of(seen)
         #: What it removes.
         self.issues = [i for i in issues if i.is_for_reboot]
-        #: What it cannot release, but another command can.
+        #: What it leaves, and something else ends.
         self.others = [i for i in issues if not i.is_for_reboot and (
-            i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY)]
-        #: What another one removes.
-        self.later = [i for i in issues
-                      if i.is_for_later and i not in self.others]
+            i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY
+            or i.is_attachment_over_limit)]
         #: The disks that it leaves out of the guest, with their mappings kept.
         self.left_out = seen.left_out
         #: All that is there, by volume and attachment.  What is not in order
@@ -53,12 +51,13 @@ class RebootPlan:
                     '; no host has it, so "openstack bdm release" may '
                     'release its stale attachments' if server.is_shelved
                     else ''))
-        self.refusals += [
+        # Attachments of one volume have the same text.
+        self.refusals += dict.fromkeys(
             '%s of volume %s: %s; a person must look at it first' % (
                 i.withheld or i.reason, i.volume, i.explanation)
             for i in issues if i.stops_a_reboot
             # A reboot for nothing would not end it.
-            or i.remedy is Remedy.PERSON and not self.issues]
+            or i.remedy is Remedy.PERSON and not self.issues)
 
     @property
     def loses_memory(self) -> bool:
@@ -169,11 +168,7 @@ class Reboot(Act):
         is_well = status == ('SHUTOFF' if stops else 'ACTIVE')
         removed = 'removed' if is_well else (
             'removed: but the server is %s now' % status)
-        keys = {i.key for i in self.subjects}
-        more = sum(i.key not in keys for i in (*after.issues, *after.later))
-        left = [Result(after.server, 'skipped: %d more to clean, by another '
-                                     'reboot' % more)] if more else []
-        return self._over + left + [
+        return self._over + [
             Result(i, 'failed: it is still there (%s)' % after.verdict(i))
             if after.verdict(i) else Result(i, removed, is_well)
             for i in self.subjects if not self._now.settled(i)]

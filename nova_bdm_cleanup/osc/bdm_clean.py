@@ -139,12 +139,9 @@ class CleanBdm(acting.ActingCommand):
     def _announce(self, plan: reboot.RebootPlan, stop_again: bool) -> None:
         """What is to be known before a server is rebooted."""
         server = plan.server
-        words = ['a reboot does not release volume %s (%s): %s' % (
-            i.volume, i.reason, i.what_to_do) for i in plan.others]
-        if plan.later:
-            words.append('%s left to later reboots (over-limit)' % (
-                '1 more stale attachment is' if len(plan.later) == 1 else
-                '%d more stale attachments are' % len(plan.later)))
+        words = list(dict.fromkeys(
+            'a reboot does not release volume %s (%s): %s' % (
+                i.volume, i.reason, i.what_to_do) for i in plan.others))
         for issue in plan.issues:
             words.append('volume %s, attachment %s: %s' % (
                 issue.volume, issue.attachment or '-', issue.explanation))

@@ -155,21 +155,11 @@ progress. It is kept in both cases.
         default=Policy.max_removals,
         min=1,
         help="""
-How many block device mappings one reboot may remove. With more than that to
-remove, no mapping is removed (``over-limit``): so many at once more likely
-means that Cinder or Nova's database is wrong than that the server is.
-"""),
-    cfg.IntOpt(
-        'max_attachments',
-        default=Policy.max_attachments,
-        min=1,
-        help="""
-The most attachments that one reboot may delete, not counting those of removed
-mappings. Those that connect a host go first; the rest is left to
-later reboots (``over-limit``). Anybody in the server's project can make any
-number of attachments, and while they are deleted the reboot waits, up to
-``timeout``. Raise it where servers collect many of them and their reboots may
-take longer.
+How many block device mappings one reboot may remove, and how many stale
+attachments it may delete. Each is counted by itself, and attachments that go
+with a mapping are not counted. With more than that, none of that kind is
+removed (``over-limit``): so many at once more likely mean that Cinder or
+Nova's database is wrong than that the server is.
 """),
     cfg.IntOpt(
         'max_removals_per_hour',
@@ -363,7 +353,6 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
             grace_period=datetime.timedelta(seconds=group.grace_period),
             stuck_after=datetime.timedelta(seconds=group.stuck_after),
             max_removals=group.max_removals,
-            max_attachments=group.max_attachments,
             max_removals_per_hour=group.max_removals_per_hour,
             timeout=group.timeout),
         triggers=triggers_of(conf),

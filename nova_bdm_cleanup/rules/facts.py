@@ -450,7 +450,6 @@ class Policy:
     grace_period: datetime.timedelta = datetime.timedelta(seconds=300)
     stuck_after: datetime.timedelta = datetime.timedelta(seconds=3600)
     max_removals: int = 8
-    max_attachments: int = 8
     max_removals_per_hour: int = 32
     timeout: float = 60.0
 

@@ -95,14 +95,17 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         'more mappings than [bdm_cleanup] max_removals would be removed; none '
         'is'),
 
-    # With those that are left over on the volume of a mapping that goes.
-    Row('it is an attachment, and ``max_attachments`` others go first: those '
-        'that connect a host, then in the order of their ids',
-        lambda due: [f for f in due.findings if f.attachment
-                     and f.attachment.id in due.without_room],
+    # Counted apart from mappings: members of a project make as many
+    # attachments as they like, and must not withhold a mapping by them.
+    Row('it is a stale attachment, and more of them than ``max_removals`` '
+        'would be deleted. Then none of them is. Attachments that go with a '
+        'mapping do not count',
+        lambda due: (
+            due.attachments
+            if len(due.attachments) > due.world.policy.max_removals else ()),
         Outcome(Reason.OVER_LIMIT),
-        'more attachments than [bdm_cleanup] max_attachments would be '
-        'deleted; the rest is left to later reboots'),
+        'more stale attachments than [bdm_cleanup] max_removals would be '
+        'deleted; none is'),
 
     # Before it acts
     Row('the reboot is a soft one',
@@ -214,22 +217,8 @@ class Due:
         return [f for f in self.findings if f.bdm]
 
     @functools.cached_property
-    def without_room(self) -> frozenset[str]:
-        """The attachments that are more than may be deleted.
-
-        Those that are left over on the volume of a mapping come first, in the
-        order of the mappings; in both, those that connect a host.  What a
-        mapping names is not counted.
-        """
-        wanted: list[facts.Attachment] = []
-        for finding in self.mappings:
-            wanted += sorted((a for a in finding.left_over
-                              if a.id not in self.world.carriers_of),
-                             key=_turn)
-        wanted += sorted((f.attachment for f in self.findings
-                          if f.attachment), key=_turn)
-        return frozenset(
-            a.id for a in wanted[self.world.policy.max_attachments:])
+    def attachments(self) -> Sequence[facts.Finding]:
+        return [f for f in self.findings if f.attachment]
 
 
 def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
@@ -246,13 +235,4 @@ def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
     return facts.Plan(tuple(
         dataclasses.replace(f, withheld=stopped[f].outcome.reason,
                             obstacle=stopped[f].words)
-        if f in stopped else dataclasses.replace(
-            # The others are stale then, and are deleted in another reboot.
-            f, left_over=tuple(a for a in f.left_over
-                               if a.id not in due.without_room))
-        for f in findings))
-
-
-def _turn(attachment: facts.Attachment) -> tuple[bool, str]:
-    """What connects a host goes first."""
-    return attachment.status == 'reserved', attachment.id
+        if f in stopped else f for f in findings))

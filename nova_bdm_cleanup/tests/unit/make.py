@@ -102,11 +102,3 @@ def told(plan: facts.Plan) -> str:
     """The reasons of all findings, with "!" after those that are due."""
     return ' '.join('%s%s' % (f.reason, '!' * f.is_due)
                     for f in plan.findings)
-
-
-def deletions(plan: facts.Plan) -> int:
-    """How many attachments go, besides those that the mappings name."""
-    own = {f.bdm.attachment_id for f in plan.due if f.bdm}
-    return sum(
-        sum(a.id not in own for a in f.left_over) if f.bdm else 1
-        for f in plan.due)

@@ -282,8 +282,7 @@ policies = _kinds(
     (6, Policy()),
     (1, Policy(stale_attachments=False)),
     (2, Policy(max_removals=1)),
-    (1, Policy(max_attachments=1)),
-    (1, Policy(max_attachments=0)),
+    (1, Policy(max_removals=0)),
     *((1, Policy(remove_when=frozenset([reason])))
       for reason in sorted(facts.REMOVED)),
     (1, Policy(remove_when=frozenset())))

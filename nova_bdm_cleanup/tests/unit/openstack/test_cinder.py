@@ -929,7 +929,7 @@ class WorldCase(base.TestCase):
             facts.Snapshot(
                 world.server, tuple(world.rows.values()), answers.volumes,
                 answers.attachments, facts.WitnessAnswer.KNOWN, swaps=swaps),
-            facts.Policy(max_removals=99, max_attachments=99), make.NOW)
+            facts.Policy(max_removals=99), make.NOW)
 
 
 class AbsenceTest(WorldCase):

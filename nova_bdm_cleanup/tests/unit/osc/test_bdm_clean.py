@@ -196,23 +196,30 @@ class CleanBdmTest(CleanCase):
         self.assertIn('--max 2', self.log.output)
         self.assertEqual(0, self.cloud.asked('POST'))
 
-    def test_more_attachments_than_one_reboot_deletes(self) -> None:
-        stale = sorted(self.cloud.attachment(
-            'stale-%d' % n, self.alpha,
-            self.cloud.volume('stale-%d' % n, 'in-use')) for n in range(10))
+    def leave_too_many(self) -> None:
+        """Leave more stale attachments than the limit, of one volume."""
+        volume = self.cloud.volume('stale', 'in-use')
+        for number in range(9):
+            self.cloud.attachment('stale-%d' % number, self.alpha, volume)
 
-        def reboot() -> None:
-            for attachment in stale[:8]:
-                del self.cloud.attachments[attachment]
-            del stale[:8]
-
-        self.cloud.on('POST .*/action', reboot)
+    def test_more_stale_attachments_than_the_limit(self) -> None:
+        """They stay, and the mapping goes."""
+        self.leave_too_many()
+        self.break_volume()
+        self.reboot()
         self.assert_results(
-            ExitCode.PARTLY, ['skipped: 2 more to clean, by another reboot',
-                              *['removed'] * 8], 'clean', 'alpha', '--yes')
-        self.assertIn('2 more stale attachments are left', self.log.output)
-        self.assert_results(ExitCode.OK, ['removed'] * 2,
-                            'clean', 'alpha', '--yes')
+            ExitCode.OK, ['removed'], 'clean', 'alpha', '--yes')
+        self.assertEqual(1, self.log.output.count(
+            'does not release volume %s (stale-attachment): look: openstack '
+            'bdm explain over-limit' % loopback.uid('stale')))
+
+    def test_nothing_but_too_many_stale_attachments(self) -> None:
+        """A reboot for nothing would not end it."""
+        self.leave_too_many()
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertEqual(1, row['Result'].count('over-limit of volume'))
+        self.assertEqual(0, self.cloud.asked('POST'))
 
     def test_a_mapping_too_many(self) -> None:
         """Only the reboot tells whether Nova has ever connected it."""

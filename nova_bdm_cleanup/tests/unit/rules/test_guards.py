@@ -133,57 +133,37 @@ def stale(count, **values):
 
 
 class AttachmentLimitTest(base.TestCase):
-    """Attachments have a limit of their own."""
+    """Stale attachments are counted apart from mappings."""
 
-    def test_over_the_limit_only_the_rest_is_left(self):
+    def test_all_or_none(self):
         for values in ({}, RESERVED):
-            plan = decide(make.snapshot(
-                [], [VOLUME_9], reversed(stale(300, **values))))
-            self.assertEqual(['stale-%03d' % n for n in range(8)],
-                             sorted(f.attachment_id for f in plan.due))
-            self.assertEqual({None, Reason.OVER_LIMIT},
-                             {f.withheld for f in plan.findings})
+            for count, due in ((8, 8), (9, 0), (300, 0)):
+                plan = decide(make.snapshot(
+                    [], [VOLUME_9], stale(count, **values)))
+                self.assertEqual(due, len(plan.due))
+                self.assertEqual(count, len(plan.findings))
+                self.assertEqual({Reason.OVER_LIMIT} if not due else {None},
+                                 {f.withheld for f in plan.findings})
 
-    def test_what_connects_a_host_goes_first(self):
-        reserved = stale(9, **RESERVED)
-        connected = dataclasses.replace(STALE, id='zzz')
-        plan = decide(make.snapshot([], [VOLUME_9], [*reserved, connected]),
-                      max_attachments=2)
-        self.assertEqual({'zzz', 'stale-000'},
-                         {f.attachment_id for f in plan.due})
-
-    def test_left_over_ones_count(self):
+    def test_what_goes_with_a_mapping_does_not_count(self):
         left_over = [make.attachment(id='left-%03d' % n) for n in range(300)]
         plan = decide(make.snapshot(
             [make.bdm()], [make.volume(status='available'), VOLUME_9],
-            [make.attachment(), *left_over, *stale(5)]), max_attachments=4)
-        [finding] = plan.due
-        self.assertEqual(
-            ['left-000', 'left-001', 'left-002', 'left-003', 'attachment-1'],
-            [a.id for a in finding.left_over])
-        self.assertEqual((1, 4), (plan.removals, make.deletions(plan)))
+            [make.attachment(), *left_over, *stale(8)]))
+        mapping = plan.due[0]
+        self.assertEqual(301, len(mapping.left_over))
+        self.assertEqual((1, 9), (plan.removals, len(plan.due)))
 
-    def test_left_over_ones_that_are_connected_go_first(self):
-        plan = decide(make.snapshot(
-            [make.bdm()], [make.volume(status='available')],
-            [make.attachment(), make.attachment(id='a', **RESERVED),
-             make.attachment(id='b', **RESERVED), make.attachment(id='c')]),
-            max_attachments=2)
-        [finding] = plan.due
-        self.assertEqual(['a', 'c', 'attachment-1'],
-                         [a.id for a in finding.left_over])
+    def test_neither_kind_withholds_the_other(self):
+        for mappings, attachments, due in ((9, 8, 8), (8, 9, 8), (9, 9, 0)):
+            plan = decide(missing(mappings, stale(attachments)))
+            self.assertEqual(due, len(plan.due))
+            self.assertEqual(8 if mappings == 8 else 0, plan.removals)
 
-    def test_a_mapping_over_its_limit_leaves_the_room_to_others(self):
-        left_over = [make.attachment(id='left-%d' % n) for n in range(4)]
-        plan = decide(make.snapshot(
-            [make.bdm(), make.bdm(uuid='bdm-2', volume_id='volume-2')],
-            [make.volume(status='available'),
-             make.volume(id='volume-2', status='available'), VOLUME_9],
-            [*left_over, *stale(4)]), max_attachments=4, max_removals=1)
-        self.assertEqual((0, 4), (plan.removals, make.deletions(plan)))
-
-    def test_the_words_name_the_limit(self):
+    def test_the_words_name_the_kind(self):
         plan = decide(missing(9, stale(9)))
-        self.assertEqual({'max_removals', 'max_attachments'}, {
-            f.obstacle.split('[bdm_cleanup] ')[1].split(' ')[0]
-            for f in plan.findings if f.withheld})
+        self.assertEqual(
+            {'more %s than [bdm_cleanup] max_removals would be %s; none is'
+             % words for words in (('mappings', 'removed'),
+                                   ('stale attachments', 'deleted'))},
+            {f.obstacle for f in plan.findings})

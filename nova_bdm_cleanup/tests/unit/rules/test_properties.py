@@ -15,7 +15,7 @@ from nova_bdm_cleanup.tests.unit import base, make, worlds
 from nova_bdm_cleanup.tests.unit.cleanup import fakes
 
 #: Nothing that the operator could forbid stands in the way.
-ALL = Policy(max_removals=100, max_attachments=100)
+ALL = Policy(max_removals=100)
 
 #: No migration is under way.
 SETTLED = (None, '', 'none', 'success', 'error')
@@ -138,7 +138,6 @@ class DecidePropertiesTest(base.TestCase):
 
     @of_any_look
     def test_never_a_volume_that_cinder_attaches_to_this_server(self, case):
-        case = case.under(max_attachments=99)
         for finding in case.taken:
             volume = case.world.volumes.get(finding.volume_id)
             if volume is None:
@@ -222,7 +221,6 @@ class DecidePropertiesTest(base.TestCase):
 
     @of_any_look
     def test_a_removal_leaves_no_attachment_of_its_volume(self, case):
-        case = case.under(max_attachments=99)
         for finding in case.taken:
             self.assertEqual([], [
                 a for a in ours(case.seen, finding.volume_id)
@@ -245,16 +243,19 @@ class DecidePropertiesTest(base.TestCase):
 
     @of_any_look
     def test_never_beyond_the_limits(self, case):
-        self.assertLessEqual(len(case.removals), case.policy.max_removals)
+        limit = case.policy.max_removals
+        self.assertLessEqual(len(case.removals), limit)
         self.assertEqual(case.plan.removals, len(case.removals))
-        self.assertLessEqual(len(case.gone - case.carried),
-                             case.policy.max_attachments)
+        self.assertLessEqual(len(case.plan.due), len(case.removals) + limit)
 
     @of_any_look
-    def test_all_mappings_or_none(self, case):
+    def test_all_of_a_kind_or_none(self, case):
         free = case.under(max_removals=99)
-        self.assertIn([f.bdm for f in case.removals],
-                      ([f.bdm for f in free.removals], []))
+        for kind in ('bdm', 'attachment'):
+            found, all_of_it = (
+                [getattr(f, kind) for f in plan.due if getattr(f, kind)]
+                for plan in (case.plan, free.plan))
+            self.assertIn(found, (all_of_it, []))
 
     @worlds.profile()
     @hypothesis.given(cases(), st.integers(1, 40), st.sampled_from([
