@@ -117,19 +117,19 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def journal(self) -> _Found:
         """Whether the journal can be written."""
-        path, max_bytes = options.store(self._conf)
+        path = self._conf[GROUP].store
         owner = _owner(pathlib.Path(path))
         if os.geteuid() == 0 and owner:
             # A store that belongs to root is of no use to nova-compute.
             return Code.WARNING, ('not checked, since %s belongs to user %d: '
                                   'run this as that user' % (path, owner))
-        Database(path, max_bytes).check()
+        Database(path).check()
         return None
 
     def running(self) -> _Found:
         """Whether it works in the nova-compute that runs by now."""
-        path, _ = options.store(self._conf)
-        found = status_of(self._conf.host, path, time.time())
+        found = status_of(
+            self._conf.host, self._conf[GROUP].store, time.time())
         if found.state is State.REFUSED:
             return Code.FAILURE, found.why
         return (Code.WARNING if found.state is State.STALE or found.others

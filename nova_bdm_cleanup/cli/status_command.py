@@ -90,8 +90,7 @@ def status_of(host: str, path: str, now: float) -> Status:
 
     :raises StoreError: when the store cannot be read
     """
-    # The size limits only who writes.
-    processes, watch = Processes(path, host), Watch(path, 0, host)
+    processes, watch = Processes(path, host), Watch(path, host)
     process = processes.last()
     if process is None:
         others = processes.hosts()
@@ -118,7 +117,7 @@ def status_of(host: str, path: str, now: float) -> Status:
         state, why, process, last,
         # What was known when there was an audit is old by now.
         watch.known() if interval else (),
-        Journal(path, 0, lambda: now).spent(REMOVALS))
+        Journal(path, clock=lambda: now).spent(REMOVALS))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ from nova_bdm_cleanup.rules.facts import Reason
 LOG = logging.getLogger(__name__)
 
 #: What sets the time of one server, to be named in exceptions.
-SHARE = 'host_boot_timeout that one server has'
+SHARE = 'timeout that one server has while nova-compute starts'
 
 _this_thread = threading.local()
 
@@ -95,8 +95,8 @@ class Boot:
         if not self._left_out:
             return
         reason = Reason.TIMED_OUT
-        why = 'the %g s of [bdm_cleanup] host_boot_timeout are over' % (
-            self._seconds)
+        why = ('the %g s of [bdm_cleanup] timeout, which all servers share, '
+               'are over' % self._seconds)
         if self._obstacle is not None:
             reason = actions.reason_of(self._obstacle, triggers.HOST_BOOT)
             why = loglines.masked(self._obstacle)

@@ -110,7 +110,7 @@ class Cleaning:
         self.lines = loglines.LogLines(
             instance, context.request_id, trigger, SINCE_START)
         self.cleaner = cleaner.Cleaner(
-            self.host, self.cinder, Journal(*settings.store), self.lines,
+            self.host, self.cinder, Journal(settings.store), self.lines,
             settings.policy, trigger, deadline, self.host.known_server())
 
     def run(self, bdms: Any) -> frozenset[str]:

@@ -23,6 +23,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup.cleanup import triggers
 from nova_bdm_cleanup.plugin import boot, cleaning, fit, options, startup
+from nova_bdm_cleanup.rules.facts import Policy
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -116,12 +117,12 @@ def _begin(manager: Any, names: Sequence[str]) -> float:
     :param names: of the triggers whose hooks are installed
     :returns: how many seconds the cleanups of this start have
     """
-    seconds: float = options.HOST_BOOT_TIMEOUT
+    seconds = Policy.timeout
     try:
         # Read again by a nova-compute that was told to read its files, and
         # perhaps wrong by now.
         settings = options.settings(CONF)
-        seconds = settings.host_boot_timeout
+        seconds = settings.policy.timeout
         process = startup.record(CONF, names)
         if settings.watches:
             from nova_bdm_cleanup.plugin import watching

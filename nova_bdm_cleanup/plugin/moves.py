@@ -33,7 +33,6 @@ from nova_bdm_cleanup.cleanup.triggers import Trigger
 from nova_bdm_cleanup.plugin import boot, cleaning
 from nova_bdm_cleanup.plugin.cleaning import Cleaning
 from nova_bdm_cleanup.plugin.fit import DISKS, DISKS_TAKEN, Needs
-from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import DANGLING, Finding, Reason
 
@@ -309,18 +308,19 @@ def _refuse_to_migrate(given: Mapping[str, Any]) -> None:
     context, instance = given['ctxt'], given['instance']
     obstacles = []
     with cleaning.harmless(move_triggers.LIVE_MIGRATION, instance):
-        refuses_all = CONF[GROUP].live_migration_refuse == 'all'
         cleanup = Cleaning(given['self'], context.elevated(), instance,
                            move_triggers.LIVE_MIGRATION)
         bdms = cleaning.mappings(context, instance)
         if cleanup.observes:
             cleanup.run(bdms)
             return
+        # Nova attaches every volume anew.  One of the same project that
+        # nobody uses harms nobody, and must not keep a host from being
+        # drained.
         dangling = [(finding, _whose(cleanup, finding, instance))
                     for finding in _foreseen_by(cleanup, bdms)
                     if _dangles(finding)]
-        obstacles = [(finding, whose) for finding, whose in dangling
-                     if refuses_all or whose]
+        obstacles = [(finding, whose) for finding, whose in dangling if whose]
     if obstacles:
         raise exception.MigrationPreCheckError(reason=_told(
             cleanup, instance, obstacles))

@@ -23,9 +23,6 @@ _REMOVE_WHEN = {
 _TRIGGERS = ('hard_reboot', 'start', 'host_boot', 'move', 'shelve', 'unshelve',
              'evacuate', 'live_migration', 'delete')
 
-#: What counts where the options cannot be read any more, too.
-HOST_BOOT_TIMEOUT = 60
-
 #: Seconds that are the least from one audit to the next.
 _SHORTEST = 60
 
@@ -45,8 +42,7 @@ At which moments a server is cleaned up.
   are taken up again by a nova-compute that was interrupted in one. A guest
   that runs all the same is left alone.
 * ``host_boot``: servers that nova-compute resumes when the host boots, which
-  it does only where ``[DEFAULT] resume_guests_state_on_host_boot`` is set. See
-  ``host_boot_timeout``.
+  it does only where ``[DEFAULT] resume_guests_state_on_host_boot`` is set.
 * ``move``: resizes and cold migrations, and taking them back. What dangles is
   removed when the guest is off, before Nova takes the attachments anew. Where
   it may not be, the move is refused.
@@ -56,27 +52,11 @@ At which moments a server is cleaned up.
 * ``evacuate``: servers that are made anew because their host is dead. What
   dangles is not connected; its mapping stays.
 * ``live_migration``: live migrations. Nothing is ever taken from a guest that
-  runs: they are refused, see ``live_migration_refuse``.
+  runs: a migration is refused that would attach a volume of another project,
+  or one that is not ``available``.
 * ``delete``: deletes of servers. A disk that another guest of this host uses
   by now is not disconnected.
 * ``all``: all of these.
-"""),
-    cfg.StrOpt(
-        'live_migration_refuse',
-        default='foreign',
-        choices=[
-            ('foreign', 'The volume is of another project, or is not '
-                        '``available``.'),
-            ('all', 'Whatever dangles.'),
-        ],
-        help="""
-Which live migrations are refused, where ``triggers`` has ``live_migration``.
-
-Nova attaches every volume of the server anew. With ``foreign`` a migration is
-refused that would attach a volume which is not this server's. A volume of the
-same project that nobody uses does no harm to others, and draining a host must
-not stop for it. With ``all`` that is refused, too; Nova itself fails where the
-volume does not exist.
 """),
     cfg.BoolOpt(
         'required',
@@ -142,15 +122,6 @@ Raise this where attaching takes long because of a loaded message bus or a slow
 storage back end.
 """),
     cfg.IntOpt(
-        'stuck_after',
-        default=int(Policy.stuck_after.total_seconds()),
-        min=60,
-        help="""
-Seconds after which a volume that is still ``reserved``, ``attaching`` or
-``detaching`` is reported as ``stuck`` (WARNING) instead of as an operation in
-progress. It is kept in both cases.
-"""),
-    cfg.IntOpt(
         'max_removals',
         default=Policy.max_removals,
         min=1,
@@ -177,26 +148,19 @@ that would exceed one of the limits removes nothing of that kind
         default=int(Policy.timeout),
         min=1,
         help="""
-Seconds that one reboot or start spends on the cleanup at most. When they are
-over it continues, and what is not done yet is left to the next one. Calls to
-Cinder are cut off; a call to the hypervisor or to os-brick that has begun is
-waited for, as Nova does itself in the same reboot, since two of them must not
-work on one device at the same time. A soft reboot, which changes nothing,
-waits for Cinder no longer than five seconds, a live migration no longer than
-ten.
-"""),
-    cfg.IntOpt(
-        'host_boot_timeout',
-        default=HOST_BOOT_TIMEOUT,
-        min=1,
-        help="""
-Seconds that nova-compute spends on cleanups at most while it starts, for all
-servers together: those that it resumes (``host_boot``) and those of which it
-finishes an interrupted reboot or start. Each server has a quarter of what is
-left. When Cinder does not answer at all, the other servers come back without a
-cleanup, and one line in the log says how many these are. Servers wait for each
-other then, so raise it only where many of them need a cleanup after a power
-failure, or where one cleanup takes longer than a quarter of this.
+Seconds that one reboot or start spends on the cleanup at most, and that all
+cleanups of one start of nova-compute spend together. When they are over, Nova
+goes on, and what is not done yet is left to the next cleanup. Calls to Cinder
+are cut off; a call to the hypervisor or to os-brick that has begun is waited
+for, as Nova does itself in the same reboot, since two of them must not work on
+one device at the same time. A soft reboot, which changes nothing, waits for
+Cinder no longer than five seconds, a live migration no longer than ten.
+
+While nova-compute starts, servers wait for each other: those that it resumes
+(``host_boot``) and those of which it finishes an interrupted reboot or start.
+Each has a quarter of what is left. When Cinder does not answer at all, the
+other servers come back without a cleanup, and one line in the log says how
+many these are.
 """),
     cfg.IntOpt(
         'audit_interval',
@@ -229,15 +193,6 @@ File in which this host keeps every plan and every step. ``nova-bdm-cleanup
 journal`` reads them from there, and prints the commands that undo a removal.
 It is an SQLite database; its directory is made when missing. What cannot be
 recorded is not done.
-"""),
-    cfg.IntOpt(
-        'store_max_size',
-        default=16,
-        min=4,
-        max=1024,
-        help="""
-Size in MiB that the store may have. The oldest entries make room for new ones.
-Raise it to be able to undo removals that were made longer ago.
 """),
 ]
 
@@ -312,11 +267,6 @@ def without_effect(conf: cfg.ConfigOpts) -> list[str]:
     return found
 
 
-def store(conf: cfg.ConfigOpts) -> tuple[str, int]:
-    """The path of the store, and its greatest size in bytes."""
-    return conf[GROUP].store, conf[GROUP].store_max_size * 1024 * 1024
-
-
 def triggers_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
     """The words of the triggers, each once."""
     given = conf[GROUP].triggers
@@ -331,14 +281,12 @@ class Settings:
     policy: Policy
     #: The words of the triggers, each once.
     triggers: tuple[str, ...]
-    #: Seconds that all cleanups of one start of nova-compute have.
-    host_boot_timeout: float
     #: Seconds from one round of the audit to the next; 0: there is none.
     audit_interval: int
     #: Anything is done by the clock.
     watches: bool
-    #: The path of the store, and its greatest size in bytes.
-    store: tuple[str, int]
+    #: The path of the store.
+    store: str
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
@@ -351,12 +299,10 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
                 _REMOVE_WHEN[word] for word in group.remove_when),
             stale_attachments=group.stale_attachments,
             grace_period=datetime.timedelta(seconds=group.grace_period),
-            stuck_after=datetime.timedelta(seconds=group.stuck_after),
             max_removals=group.max_removals,
             max_removals_per_hour=group.max_removals_per_hour,
             timeout=group.timeout),
         triggers=triggers_of(conf),
-        host_boot_timeout=float(group.host_boot_timeout),
         audit_interval=group.audit_interval,
         watches=bool(group.audit_interval or group.metrics_file),
-        store=store(conf))
+        store=group.store)

@@ -127,7 +127,7 @@ def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
     process = Process(host=conf.host, pid=os.getpid(), since=time.time(),
                       problem=problem, facts=facts)
     try:
-        processes.started(process, *options.store(conf))
+        processes.started(process, conf[GROUP].store)
     except StoreError as exc:
         LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not know '
                     'of this nova-compute: %s', exc)
@@ -137,7 +137,7 @@ def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
 def _check_store(conf: cfg.ConfigOpts) -> None:
     """An unusable store stops every removal: say so before the first."""
     try:
-        Database(*options.store(conf)).check()
+        Database(conf[GROUP].store).check()
     except StoreError as exc:
         text = ('bdm-cleanup can record nothing and will therefore change '
                 'nothing: %s' % exc)

@@ -11,7 +11,6 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup import prometheus
 from nova_bdm_cleanup.cleanup.tally import SINCE_START
-from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store.database import StoreError
 from nova_bdm_cleanup.store.findings import Round, Sighting, Watch
@@ -47,11 +46,11 @@ class MetricsFile:
     def _told(self) -> metrics.Told:
         known: Sequence[Sighting] = ()
         last, removals = Round(), 0
-        store = options.store(self._conf)
-        watch = Watch(*store, self._conf.host)
+        store = self._conf[GROUP].store
+        watch = Watch(store, self._conf.host)
         try:
             known, last = watch.known(), watch.last()
-            removals = Journal(*store).spent(REMOVALS)
+            removals = Journal(store).spent(REMOVALS)
         except StoreError:
             # The start, the rounds and the cleanups say it.
             pass

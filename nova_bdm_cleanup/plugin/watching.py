@@ -51,7 +51,7 @@ class Watcher:
         self._manager = manager
         #: For Prometheus, if it is to be told.
         self.metrics = MetricsFile(CONF, process)
-        self._watch = Watch(*options.store(CONF), CONF.host)
+        self._watch = Watch(options.settings(CONF).store, CONF.host)
         self._waiting: threading.Thread | None = None
         self._failed = self._failed_before()
         self._next: float | None = None

@@ -170,8 +170,8 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         Outcome(Reason.SECOND_LOOK_DIFFERS),
         'a second look found something else'),
 
-    Row('``timeout`` is over, or ``host_boot_timeout`` while nova-compute '
-        'starts',
+    Row('``timeout`` is over: of this cleanup, or of all cleanups of one '
+        'start of nova-compute',
         elsewhere,
         Outcome(Reason.TIMED_OUT),
         'the time that [bdm_cleanup] allows is over; the next cleanup of the '

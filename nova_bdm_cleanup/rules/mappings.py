@@ -132,7 +132,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
 
         _HALF_MOVED,
 
-        Row('any, and the volume is in that state for ``stuck_after``',
+        Row('any, and the volume is in that state for an hour',
             lambda m: m.is_stuck,
             Keep(Reason.STUCK),
             'the volume has been {it.volume.status} since '

@@ -81,6 +81,10 @@ SCHEMA = {
             problem TEXT NOT NULL, facts TEXT NOT NULL) WITHOUT ROWID"""),
 }
 
+#: How large the store may become, in bytes: it holds thousands of entries, of
+#: a few KiB each, and the disk that Nova's state is on does not notice.
+MAX_BYTES = 16 * 1024 * 1024
+
 #: Pages that a change may need besides those of its data.
 _MARGIN = 16
 
@@ -93,8 +97,7 @@ _NOT_OURS = ('it must be accessible to the user that nova-compute runs as; to '
              'read it, become that user or root')
 _UNWRITABLE = ('make the file, its directory and its file system writable, or '
                'change [bdm_cleanup] store')
-_NO_SPACE = ('free some space there, raise the quota, or raise [bdm_cleanup] '
-             'store_max_size')
+_NO_SPACE = 'free some space there, or raise the quota'
 _DAMAGED = ('it is damaged or no store: move it away, together with the file '
             'of that name and -journal if there is one, and nova-compute '
             'begins a new one')
@@ -134,10 +137,10 @@ class Database:
     forked processes may share one of these; any number may use one file.
 
     :param path: the file, made when missing, as is its directory
-    :param max_bytes: it never becomes larger; of no use to who only reads
+    :param max_bytes: it never becomes larger
     """
 
-    def __init__(self, path: str, max_bytes: int = 0) -> None:
+    def __init__(self, path: str, max_bytes: int = MAX_BYTES) -> None:
         self.path = os.path.abspath(path)
         self._max_bytes = max_bytes
 
@@ -286,8 +289,8 @@ class Database:
                 'ORDER BY serial LIMIT 1', (keep,)).fetchone()
             if oldest is None:
                 raise StoreError(
-                    'store %s: %d bytes have no room in it; raise '
-                    '[bdm_cleanup] store_max_size' % (self.path, size))
+                    'store %s: %d bytes have no room in it, since it never '
+                    'has more than %d' % (self.path, size, self._max_bytes))
             connection.execute('DELETE FROM plan WHERE entry = ?', oldest)
             connection.execute('DELETE FROM step WHERE entry = ?', oldest)
             connection.execute('DELETE FROM entry WHERE serial = ?', oldest)

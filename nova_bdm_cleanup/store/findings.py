@@ -8,7 +8,7 @@ import dataclasses
 import sqlite3
 from typing import NamedTuple
 
-from nova_bdm_cleanup.store.database import Database
+from nova_bdm_cleanup.store.database import Database, MAX_BYTES
 
 #: A round need not come to the second.
 _EARLY = 0.95
@@ -70,7 +70,8 @@ class Watch:
     Each method raises StoreError when the store cannot be used.
     """
 
-    def __init__(self, path: str, max_bytes: int, host: str) -> None:
+    def __init__(self, path: str, host: str,
+                 max_bytes: int = MAX_BYTES) -> None:
         self._database = Database(path, max_bytes)
         self._host = host
 

@@ -14,7 +14,7 @@ import sqlite3
 import time
 from typing import Any, Callable
 
-from nova_bdm_cleanup.store.database import Database, PATIENCE
+from nova_bdm_cleanup.store.database import Database, MAX_BYTES, PATIENCE
 
 #: The account of ``max_removals_per_hour`` that counts the mappings of the
 #: host.
@@ -119,7 +119,7 @@ class Journal:
     :param max_bytes: the size that it may have; the oldest entries go first
     """
 
-    def __init__(self, path: str, max_bytes: int,
+    def __init__(self, path: str, max_bytes: int = MAX_BYTES,
                  clock: Callable[[], float] = time.time) -> None:
         self._database = Database(path, max_bytes)
         # For the steps of an entry that has just found room.

@@ -40,13 +40,13 @@ class Process:
     facts: Mapping[str, Any]
 
 
-def started(process: Process, path: str, max_bytes: int) -> None:
+def started(process: Process, path: str) -> None:
     """From now on the nova-compute of that name is this process.
 
     :param path: of the store
     :raises StoreError: when the store, or the file beside it, cannot be used
     """
-    database = Database(path, max_bytes)
+    database = Database(path)
     database.write(
         lambda connection: connection.execute(
             'INSERT OR REPLACE INTO process VALUES (?, ?, ?, ?, ?)',

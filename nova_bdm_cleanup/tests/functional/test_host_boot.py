@@ -83,7 +83,8 @@ class HundredServersTest(_HostBootTestCase):
                          self.asked())
         skipped, = self.lines('skipped')
         self.assertEqual('timed-out', skipped.reason)
-        for words in (' s of [bdm_cleanup] host_boot_timeout',
+        for words in (' s of [bdm_cleanup] timeout that one server has while '
+                      'nova-compute starts',
                       'nothing is changed, the server is resumed'):
             self.assertIn(words, skipped.text)
         self.assertEqual(('timed-out', 99), self.left_out())
@@ -125,7 +126,7 @@ class SlowVolumesTest(_HostBootTestCase):
     """Somebody made thousands of attachments of the volumes of his servers."""
 
     def test_all_others_are_cleaned_up(self):
-        self.set_options(host_boot_timeout=600)
+        self.set_options(timeout=600)
         made = [self.server(scenario.BOOT_DISK) for _ in range(20)]
         slow = [*made[:2], made[10]]
         for server in made:

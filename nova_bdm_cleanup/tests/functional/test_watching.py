@@ -74,7 +74,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
 
     @property
     def watch(self) -> Watch:
-        return Watch(str(self.store_path), 1 << 24, self.manager.host)
+        return Watch(str(self.store_path), self.manager.host)
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a metric of this host with these labels."""

@@ -399,8 +399,7 @@ def plugged_in() -> Iterator[Stage]:
         (access, 'context_for', lambda context, instance: context),
         # A mock would take a tenth of the time.
         (options, 'settings', lambda conf: types.SimpleNamespace(
-            policy=stage.world.policy, store=('', 0), host_boot_timeout=60.0,
-            watches=False)),
+            policy=stage.world.policy, store='', watches=False)),
         *((host, name, stage)
           for name in ('brick_utils', 'devices', 'sessions')),
         (host, 'hold_lock', stage.hold_lock))

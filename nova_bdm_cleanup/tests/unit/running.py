@@ -10,8 +10,6 @@ from typing import Any
 from nova_bdm_cleanup.store import processes
 from nova_bdm_cleanup.store.processes import Process
 
-MIB = 1024 * 1024
-
 
 def start(path: str, host: str = 'compute1', since: float | None = None,
           problem: str = '', **facts: Any) -> Process:
@@ -21,7 +19,7 @@ def start(path: str, host: str = 'compute1', since: float | None = None,
     """
     process = Process(host, os.getpid(), time.time() if since is None
                       else since, problem, facts)
-    processes.started(process, path, 4 * MIB)
+    processes.started(process, path)
     return process
 
 

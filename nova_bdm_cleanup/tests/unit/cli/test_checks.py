@@ -132,7 +132,7 @@ class RunningTest(CheckCase):
     """The nova-compute that runs by now; this process takes its part."""
 
     def start(self, problem: str = '', since: float | None = None) -> None:
-        running.start(options.store(self.conf)[0], since=since,
+        running.start(self.conf[GROUP].store, since=since,
                       problem=problem, audit_interval=3600)
 
     def test_by_its_state(self) -> None:
@@ -145,7 +145,7 @@ class RunningTest(CheckCase):
         self.expect(Code.FAILURE, 'running', 'no such method')
         self.start(since=0)
         self.expect(Code.WARNING, 'running', 'no round of the audit')
-        running.end(options.store(self.conf)[0])
+        running.end(self.conf[GROUP].store)
         self.expect(Code.SUCCESS, 'running', 'has ended')
 
     def test_the_configuration_of_another_one(self) -> None:
@@ -156,7 +156,7 @@ class RunningTest(CheckCase):
 
     def test_the_store_cannot_be_read(self) -> None:
         self.start()
-        path, _ = options.store(self.conf)
+        path = self.conf[GROUP].store
         with open(path, 'wb') as file:
             file.write(b'no store at all ' * 256)
         self.expect(Code.FAILURE, 'running', path)

@@ -55,7 +55,7 @@ class StateTest(base.CommandTest):
             path = os.path.join(self.home, str(number))
             running.start(path, since=base.NOON + since,
                           audit_interval=interval)
-            Watch(path, base.MIB4, 'compute1').failed(Round(
+            Watch(path, 'compute1').failed(Round(
                 succeeded=None if succeeded is None else base.NOON,
                 failed=3, problem='no answer'))
             found = status_of('compute1', path, base.NOON + now)
@@ -90,7 +90,7 @@ class StatusCommandTest(base.CommandTest):
                                  '\nstore = %s\n' % self.path)
 
     def watch(self, host='compute1'):
-        return Watch(self.path, base.MIB4, host)
+        return Watch(self.path, host)
 
     def start(self, problem='', since=LATER, host='compute1',
               facts=FACTS):

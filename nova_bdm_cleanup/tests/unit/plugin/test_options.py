@@ -73,10 +73,10 @@ class SettingsTest(ConfTestCase):
         self.assertIs(False, conf.bdm_cleanup.enabled)
         self.assertIs(False, conf.bdm_cleanup.required)
         self.assertEqual(options.Settings(
-            policy=Policy(), triggers=('hard_reboot',), host_boot_timeout=60,
-            audit_interval=0, watches=False,
+            policy=Policy(), triggers=('hard_reboot',), audit_interval=0,
+            watches=False,
             # Under the state path of Nova.
-            store=('/var/lib/nova/bdm-cleanup/store.sqlite', 16 * 1024 ** 2)),
+            store='/var/lib/nova/bdm-cleanup/store.sqlite'),
             options.settings(conf))
         effective = options.effective(conf)
         self.assertEqual([opt.name for opt in options.OPTS], list(effective))
@@ -91,19 +91,16 @@ class SettingsTest(ConfTestCase):
                                        Reason.ATTACHED_ELSEWHERE]),
                 stale_attachments=False,
                 grace_period=datetime.timedelta(0),
-                stuck_after=datetime.timedelta(seconds=60),
                 max_removals=1, max_removals_per_hour=2,
                 timeout=3),
-            triggers=('start',), host_boot_timeout=7, audit_interval=3600,
-            watches=True, store=('/x/s', 5 * 1024 ** 2)),
+            triggers=('start',), audit_interval=3600,
+            watches=True, store='/x/s'),
             self.settings(
                 'mode = observe', 'remove_when = missing,attached-elsewhere',
                 'stale_attachments = false', 'grace_period = 0',
-                'stuck_after = 60', 'max_removals = 1',
-                'max_removals_per_hour = 2',
-                'timeout = 3', 'triggers = start', 'host_boot_timeout = 7',
-                'audit_interval = 3600',
-                'store = /x/s', 'store_max_size = 5'))
+                'max_removals = 1', 'max_removals_per_hour = 2',
+                'timeout = 3', 'triggers = start',
+                'audit_interval = 3600', 'store = /x/s'))
         self.assertTrue(self.settings('metrics_file = x.prom').watches)
 
     def test_words_of_triggers(self):
@@ -148,13 +145,11 @@ class ProblemsTest(ConfTestCase):
               ('remove_when', ('gone', 'missing,gone')),
               ('stale_attachments', ('x',)),
               ('grace_period', ('-1', '5 min')),
-              ('stuck_after', ('59', '-3600')),
               ('max_removals', ('0', '-1', 'all')),
               ('max_removals_per_hour', ('0', '-1')),
               ('timeout', ('0', '-60', '1.5')),
               ('audit_interval', ('-1', '-3600', '1.5', 'hourly')),
-              ('store', ('$nowhere/store',)),
-              ('store_max_size', ('3', '1025', '10 MiB')))
+              ('store', ('$nowhere/store',)))
           for value in values))]
 
     def test_option_and_file_are_named(self):

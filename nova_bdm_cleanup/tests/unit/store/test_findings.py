@@ -41,7 +41,7 @@ class WatchTestCase(base.TestCase):
 
     def watch(self, host='compute1', max_bytes=4 * MIB):
         """As a nova-compute that has just started has it."""
-        return Watch(self.path, max_bytes, host)
+        return Watch(self.path, host, max_bytes)
 
     def round(self, *seen, busy=(), later=HOUR, host='compute1'):
         """One round; returns what is told."""
@@ -127,7 +127,7 @@ class StoreTest(WatchTestCase):
         self.round(sighting())
         many = [sighting(n, explanation='x' * 1000) for n in range(1, 5000)]
         text = str(self.assertRaises(StoreError, self.round, *many))
-        self.assertIn('store_max_size', text)
+        self.assertIn('it never has more than 4194304', text)
         self.assertEqual(1, len(self.watch().known()))
 
 
@@ -162,7 +162,7 @@ class WatchMachine(stateful.RuleBasedStateMachine):
         self.now += later
         # Whoever is busy is not looked at.
         seen = {key for key in seen if key[0] not in busy}
-        watch = Watch(self.path, 4 * MIB, host)
+        watch = Watch(self.path, host, 4 * MIB)
         if fate == 'failure':
             watch.failed(Round(failed=1, problem='no'))
             return
@@ -190,7 +190,7 @@ class WatchMachine(stateful.RuleBasedStateMachine):
         for host, known in self.open.items():
             assert known == {
                 k.key: (k.first, k.announced)
-                for k in Watch(self.path, 0, host).known()}
+                for k in Watch(self.path, host).known()}
 
 
 class ModelTest(base.TestCase):

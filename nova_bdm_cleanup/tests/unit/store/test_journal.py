@@ -236,7 +236,7 @@ class LimitsTest(JournalTest):
         entry = begin(self.journal)
         error = str(self.assertRaises(StoreError, begin, self.journal,
                                       record={'padding': 'x' * 4 * MIB}))
-        self.assertIn('raise [bdm_cleanup] store_max_size', error)
+        self.assertIn('it never has more than 4194304', error)
         self.assertIsNotNone(self.records.find(entry.id))
         # Neither its end nor its steps push out one that just fits.
         entry = begin(self.journal, record={'padding': 'x' * (3 * MIB)})

@@ -203,7 +203,7 @@ class RoundTestCase(base.TestCase):
         self.failed = 0
 
     def watch(self):
-        return Watch(self.path, 4 * MIB, make.HOST)
+        return Watch(self.path, make.HOST)
 
     def plan(self):
         return self.now + HOUR
