@@ -28,7 +28,7 @@ from nova_bdm_cleanup.tests.cloud.server import Disk
 QUESTION = 'what does the boot of a host with many guests cost?'
 
 PLUGIN, STOCK, SHARE = 'plugin', 'stock', 'share'
-_TRIGGERS = 'hard_reboot,start,host_boot'
+_TRIGGERS = 'start,host_boot'
 _NOVA: dict[str, dict[str, Any]] = {
     'quota': {'instances': -1, 'cores': -1, 'ram': -1},
     'DEFAULT': {'resume_guests_state_on_host_boot': True}}

@@ -99,10 +99,11 @@ class Checks(upgradecheck.UpgradeCommands):
         """Whether Nova has what the plugin builds on."""
         from nova_bdm_cleanup.plugin import fit
 
-        differences = fit.differences() + [
-            '%s: %s' % (name, difference)
-            for name in options.triggers_of(self._conf)
-            for difference in fit.differences_for(name)]
+        differences = fit.differences() + fit.differences_for('hard_reboot')
+        differences += [
+            '%s: %s' % (word, difference)
+            for word in options.words_of(self._conf)
+            for difference in fit.differences_for(*options.TRIGGERS[word])]
         return (Code.FAILURE, 'this Nova is not understood, and would be left '
                 'as it is: %s' % '; '.join(differences)
                 ) if differences else None

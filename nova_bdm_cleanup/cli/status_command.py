@@ -156,7 +156,8 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
         # The options may be what is wrong.
         return
     yield 'Mode', facts.get('mode')
-    yield 'Triggers', facts.get('triggers')
+    yield 'Triggers', ', '.join(filter(None, (
+        'hard reboot', *facts.get('triggers', '').split(','))))
     yield 'Removals, last hour', '%d of %s' % (
         found.removals_last_hour, facts.get('max_removals_per_hour'))
     if not interval:

@@ -68,15 +68,16 @@ def differences() -> list[str]:
     return _differing(_ALWAYS)
 
 
-def differences_for(name: str) -> list[str]:
-    """The same for what only one of the triggers needs.
+def differences_for(*names: str) -> list[str]:
+    """The same for what only some triggers need.
 
-    :param name: of the trigger
+    :param names: of the triggers
     """
-    needs = _needs_of(name)
-    return (_differing(needs.functions) or [
-        'ComputeManager.%s does not call %s' % call for call in needs.calls
-        if not _calls(*call)]) + _unknown_states(needs.triggers)
+    return [text for needs in map(_needs_of, names) for text in (
+        _differing(needs.functions) or [
+            'ComputeManager.%s does not call %s' % call
+            for call in needs.calls if not _calls(*call)]
+        ) + _unknown_states(needs.triggers)]
 
 
 def _needs_of(name: str) -> Needs:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 import dataclasses
 import datetime
 from typing import Any
@@ -20,8 +21,13 @@ _REMOVE_WHEN = {
     'duplicate': Reason.DUPLICATE_MAPPING,
 }
 
-_TRIGGERS = ('hard_reboot', 'start', 'host_boot', 'move', 'shelve', 'unshelve',
-             'evacuate', 'live_migration', 'delete')
+#: The triggers of each word of ``triggers``, besides the hard reboot.
+TRIGGERS = {
+    'start': ('start',),
+    'host_boot': ('host_boot',),
+    'move': ('move', 'shelve', 'unshelve', 'evacuate', 'live_migration'),
+    'delete': ('delete',),
+}
 
 #: Seconds that are the least from one audit to the next.
 _SHORTEST = 60
@@ -30,30 +36,25 @@ OPTS: list[cfg.Opt] = [
     enabled_option(),
     cfg.ListOpt(
         'triggers',
-        default=['hard_reboot'],
-        item_type=types.String(choices=(*_TRIGGERS, 'all')),
+        default=[],
+        item_type=types.String(choices=(*TRIGGERS, 'all')),
         help="""
-At which moments a server is cleaned up.
+At which moments a server is cleaned up, besides its hard reboots. A soft
+reboot only reports.
 
-* ``hard_reboot``: hard reboots. A soft reboot only reports. Without this word
-  Nova is left alone in its reboots, and Nova 28 and later then use their own
-  function.
 * ``start``: starts of servers that are off, undelete included. The same starts
   are taken up again by a nova-compute that was interrupted in one. A guest
   that runs all the same is left alone.
 * ``host_boot``: servers that nova-compute resumes when the host boots, which
   it does only where ``[DEFAULT] resume_guests_state_on_host_boot`` is set.
-* ``move``: resizes and cold migrations, and taking them back. What dangles is
-  removed when the guest is off, before Nova takes the attachments anew. Where
-  it may not be, the move is refused.
-* ``shelve``: shelved servers that leave their host. The same.
-* ``unshelve``: shelved servers that come back. What dangles is removed, and
-  nothing is disconnected.
-* ``evacuate``: servers that are made anew because their host is dead. What
-  dangles is not connected; its mapping stays.
-* ``live_migration``: live migrations. Nothing is ever taken from a guest that
-  runs: a migration is refused that would attach a volume of another project,
-  or one that is not ``available``.
+* ``move``: whatever takes a server from its host or brings it to another one.
+  In a resize, a cold migration, their revert and a shelve, what dangles is
+  removed when the guest is off, before Nova takes the attachments anew; where
+  it may not be removed, the operation is refused. In an unshelve it is
+  removed, and nothing is disconnected. In an evacuation it is not connected,
+  and its mapping stays. A live migration is refused that would attach a volume
+  of another project, or one that is not ``available``: nothing is ever taken
+  from a guest that runs.
 * ``delete``: deletes of servers. A disk that another guest of this host uses
   by now is not disconnected.
 * ``all``: all of these.
@@ -225,9 +226,6 @@ def problems(conf: cfg.ConfigOpts) -> list[str]:
             if value is None and isinstance(opt, cfg.IntOpt):
                 found.append('[%s] %s has no value; give it a number, or '
                              'take the line out' % (GROUP, opt.dest))
-    if not found and not conf[GROUP].triggers:
-        found.append('[%s] triggers is empty; set enabled to false to switch '
-                     'the plugin off' % GROUP)
     if not found and 0 < conf[GROUP].audit_interval < _SHORTEST:
         found.append('[%s] audit_interval is %d; set it to %d or more, or to '
                      '0 for no audit' % (
@@ -267,11 +265,22 @@ def without_effect(conf: cfg.ConfigOpts) -> list[str]:
     return found
 
 
-def triggers_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
-    """The words of the triggers, each once."""
+def words_of(conf: cfg.ConfigOpts) -> list[str]:
+    """The words of ``triggers``, each once."""
     given = conf[GROUP].triggers
-    return tuple(word for word in _TRIGGERS
-                 if word in given or 'all' in given)
+    return [word for word in TRIGGERS if word in given or 'all' in given]
+
+
+def triggers_of(words: Collection[str]) -> list[str]:
+    """The names of the triggers that some words ask for."""
+    return ['hard_reboot', *(
+        name for word in words for name in TRIGGERS[word])]
+
+
+def words_for(triggers: Collection[str]) -> list[str]:
+    """The words all of whose triggers are there."""
+    return [word for word, names in TRIGGERS.items()
+            if set(names) <= set(triggers)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,8 +288,8 @@ class Settings:
     """What the options ask for."""
 
     policy: Policy
-    #: The words of the triggers, each once.
-    triggers: tuple[str, ...]
+    #: The names of the triggers.
+    triggers: list[str]
     #: Seconds from one round of the audit to the next; 0: there is none.
     audit_interval: int
     #: Anything is done by the clock.
@@ -302,7 +311,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
             max_removals=group.max_removals,
             max_removals_per_hour=group.max_removals_per_hour,
             timeout=group.timeout),
-        triggers=triggers_of(conf),
+        triggers=triggers_of(words_of(conf)),
         audit_interval=group.audit_interval,
         watches=bool(group.audit_interval or group.metrics_file),
         store=group.store)

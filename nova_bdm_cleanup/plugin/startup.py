@@ -45,7 +45,6 @@ def start(conf: cfg.ConfigOpts) -> None:
 def _start(conf: cfg.ConfigOpts) -> None:
     options.register_opts(conf)
     problems = options.problems(conf)
-    names: list[str] = []
     if not problems:
         # Nova's manager is imported right after this anyway; not before the
         # options are known to be good.
@@ -53,30 +52,28 @@ def _start(conf: cfg.ConfigOpts) -> None:
 
         from nova_bdm_cleanup.plugin import fit, hook
 
-        problems = fit.differences()
-        settings = options.settings(conf)
-        refused = {name: found for name in settings.triggers
-                   for found in [fit.differences_for(name)] if found}
-        names = [n for n in settings.triggers if n not in refused]
-        if not names:
-            problems += [text for found in refused.values() for text in found]
+        problems = fit.differences() + fit.differences_for('hard_reboot')
     if problems:
         _refuse(conf, 'bdm-cleanup is enabled but not installed; Nova is left '
                 'as it is: %s' % '; '.join(problems))
         options.forget_wrong_values(conf)
         return
-    for name, found in refused.items():
-        _refuse(conf, 'bdm-cleanup is not installed for "%s" of [bdm_cleanup] '
-                'triggers, where Nova is left as it is: %s' % (
-                    name, '; '.join(found)))
+    differences = {word: fit.differences_for(*options.TRIGGERS[word])
+                   for word in options.words_of(conf)}
+    for word, found in differences.items():
+        if found:
+            _refuse(conf, 'bdm-cleanup is not installed for "%s" of '
+                    '[bdm_cleanup] triggers, where Nova is left as it is: %s'
+                    % (word, '; '.join(found)))
+    words = [word for word, found in differences.items() if not found]
     _check_store(conf)
     _warn_of_credentials(conf)
     for text in options.without_effect(conf):
         LOG.warning('bdm-cleanup: %s', text)
     active = 'bdm-cleanup %s is active in Nova %s: %s' % (
         VERSION, nova_version.version_string_with_package(),
-        _options(conf, names))
-    hook.install(names)
+        _options(conf, words))
+    hook.install(options.triggers_of(words))
     LOG.info(active)
 
 
@@ -119,7 +116,7 @@ def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
     facts: dict[str, Any] = {
         'version': VERSION,
         'nova_version': nova_version.version_string_with_package(),
-        'triggers': ','.join(triggers)}
+        'triggers': ','.join(options.words_for(triggers))}
     if not problem:
         # Else they may be what is wrong.
         facts.update((name, conf[GROUP][name]) for name in (
@@ -160,8 +157,8 @@ def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
             'refuses where it cannot (service-token-required)')
 
 
-def _options(conf: cfg.ConfigOpts, names: Sequence[str]) -> str:
-    values = dict(options.effective(conf), triggers=list(names))
+def _options(conf: cfg.ConfigOpts, words: list[str]) -> str:
+    values = dict(options.effective(conf), triggers=words)
     return ' '.join('%s=%s' % (name, _word(value))
                     for name, value in values.items() if name != 'enabled')
 

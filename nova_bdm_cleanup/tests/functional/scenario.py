@@ -109,7 +109,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         if cls.TRIGGER != 'hard_reboot':
             arguments.update(
                 nova_options=RESUMING,
-                plugin_options={'triggers': 'hard_reboot,start,host_boot'})
+                plugin_options={'triggers': 'start,host_boot'})
         return {**arguments, **cls.ARGUMENTS}
 
     def setUp(self) -> None:

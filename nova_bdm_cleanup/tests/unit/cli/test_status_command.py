@@ -22,7 +22,7 @@ from nova_bdm_cleanup.tests.unit.cli import base
 LATER = 4_102_444_800.0  # 2100-01-01
 
 FACTS = {'version': VERSION, 'nova_version': '34.0.0-1',
-         'mode': 'enforce', 'triggers': 'hard_reboot,start',
+         'mode': 'enforce', 'triggers': 'start,move',
          'audit_interval': 3600,
          'max_removals_per_hour': 32}
 
@@ -136,7 +136,7 @@ class StatusCommandTest(base.CommandTest):
             'Plugin': VERSION,
             'Nova': '34.0.0-1',
             'Mode': 'enforce',
-            'Triggers': 'hard_reboot,start',
+            'Triggers': 'hard reboot, start, move',
             'Removals, last hour': '2 of 32',
             'Audit': 'every 3600 s',
             'Last round': '2027-01-15 12:00:00 UTC: 7 servers with 21 '

@@ -73,7 +73,7 @@ class SettingsTest(ConfTestCase):
         self.assertIs(False, conf.bdm_cleanup.enabled)
         self.assertIs(False, conf.bdm_cleanup.required)
         self.assertEqual(options.Settings(
-            policy=Policy(), triggers=('hard_reboot',), audit_interval=0,
+            policy=Policy(), triggers=['hard_reboot'], audit_interval=0,
             watches=False,
             # Under the state path of Nova.
             store='/var/lib/nova/bdm-cleanup/store.sqlite'),
@@ -93,7 +93,7 @@ class SettingsTest(ConfTestCase):
                 grace_period=datetime.timedelta(0),
                 max_removals=1, max_removals_per_hour=2,
                 timeout=3),
-            triggers=('start',), audit_interval=3600,
+            triggers=['hard_reboot', 'start'], audit_interval=3600,
             watches=True, store='/x/s'),
             self.settings(
                 'mode = observe', 'remove_when = missing,attached-elsewhere',
@@ -104,14 +104,24 @@ class SettingsTest(ConfTestCase):
         self.assertTrue(self.settings('metrics_file = x.prom').watches)
 
     def test_words_of_triggers(self):
-        for words, expected in (
+        every = ['start', 'host_boot', 'move', 'delete']
+        for given, words, triggers in (
+                ('', [], []),
                 # Each counts once.
-                ('start, hard_reboot,start', ('hard_reboot', 'start')),
-                ('all,start', (
-                    'hard_reboot', 'start', 'host_boot', 'move', 'shelve',
-                    'unshelve', 'evacuate', 'live_migration', 'delete'))):
-            self.assertEqual(
-                expected, self.settings('triggers = ' + words).triggers)
+                ('delete, start,start', ['start', 'delete'],
+                 ['start', 'delete']),
+                ('move', ['move'], ['move', 'shelve', 'unshelve', 'evacuate',
+                                    'live_migration']),
+                ('all,start', every, [
+                    'start', 'host_boot', 'move', 'shelve', 'unshelve',
+                    'evacuate', 'live_migration', 'delete'])):
+            conf = self.conf('triggers = ' + given)
+            self.assertEqual(words, options.words_of(conf))
+            found = options.settings(conf).triggers
+            self.assertEqual(['hard_reboot', *triggers], found)
+            self.assertEqual(words, options.words_for(found))
+        # Not the whole of a word.
+        self.assertEqual([], options.words_for(['move', 'shelve']))
 
     def test_words_of_remove_when(self):
         for word, expected in (
@@ -131,8 +141,7 @@ class ProblemsTest(ConfTestCase):
 
     #: What is wrong, and what the one sentence about it has.
     scenarios = [(line, {'line': line, 'words': words}) for line, *words in (
-        ('triggers = start,live', 'live', 'hard_reboot', 'start', 'host_boot'),
-        ('triggers =', 'triggers is empty'),
+        ('triggers = start,live', 'live', 'start', 'host_boot'),
         ('audit_interval = 1', 'audit_interval is 1; set it to 60 or more'),
         ('audit_interval = 59', 'audit_interval is 59; set it to 60 or more'),
         *(('%s =' % opt.name, opt.name + ' has no value')
@@ -167,7 +176,7 @@ class SeveralTest(ConfTestCase):
 
     def test_each_option_is_named_once(self):
         for lines in (('mode = x', 'timeout = y', 'max_removals = 3'),
-                      ('mode = x', 'max_removals = 0', 'triggers =')):
+                      ('mode = x', 'max_removals = 0', 'triggers = start')):
             self.assertEqual(2, len(options.problems(self.conf(*lines))))
 
     def test_intervals_that_are_long_enough(self):

@@ -41,7 +41,7 @@ class MetricsTest(base.TestCase):
             moment=NOON, process=Process(
                 'compute1', 7, NOON - 7200, '',
                 {'version': '1.0', 'nova_version': '34.0.0-1',
-                 'mode': 'enforce', 'triggers': 'hard_reboot,start',
+                 'mode': 'enforce', 'triggers': 'start',
                  'audit_interval': 3600, 'max_removals_per_hour': 32}),
             known=(known('stuck', NOON - 60), known('stuck', NOON - 3600.5),
                    known('volume-missing', NOON - 5),
@@ -104,7 +104,7 @@ class MetricsTest(base.TestCase):
              if not NAMES[name][1]})
         self.assertEqual(
             [({'version': '1.0', 'nova_version': '34.0.0-1',
-               'mode': 'enforce', 'triggers': 'hard_reboot,start'}, 1)],
+               'mode': 'enforce', 'triggers': 'start'}, 1)],
             [sample[1:] for sample in found['info']])
         for name, value in (('removals_total', 1), ('refusals_total', 3)):
             self.assertEqual(
