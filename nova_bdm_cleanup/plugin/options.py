@@ -13,12 +13,13 @@ from oslo_config import cfg, types
 from nova_bdm_cleanup.plugin.loader import enabled_option, GROUP
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 
-#: Each word, and what it lets be removed.
-_REMOVE_WHEN = {
+#: The reason that each word of ``remove`` stands for.
+_REMOVE = {
     'missing': Reason.VOLUME_MISSING,
     'available': Reason.VOLUME_AVAILABLE,
     'attached-elsewhere': Reason.ATTACHED_ELSEWHERE,
     'duplicate': Reason.DUPLICATE_MAPPING,
+    'stale': Reason.STALE_ATTACHMENT,
 }
 
 #: The triggers of each word of ``triggers``, besides the hard reboot.
@@ -84,31 +85,24 @@ Start with ``observe`` to read in the log what would be removed, then change to
 ``enforce``. In both modes Nova's own cleanup, of Nova 28 and later, is off.
 """),
     cfg.ListOpt(
-        'remove_when',
-        default=list(_REMOVE_WHEN),
-        item_type=types.String(choices=tuple(_REMOVE_WHEN)),
+        'remove',
+        default=list(_REMOVE),
+        item_type=types.String(choices=tuple(_REMOVE)),
         help="""
-In which situations a block device mapping is removed.
+What is removed. What a word is missing for is only reported; to have nothing
+removed, set ``mode`` to ``observe``.
 
-Take a word out to have that situation reported only.
-
-* ``missing``: the volume does not exist (``volume-missing``)
-* ``available``: Cinder offers the volume to everybody (``volume-available``)
-* ``attached-elsewhere``: Cinder attaches the volume to other servers only
-  (``attached-elsewhere``)
-* ``duplicate``: another mapping has the same disk, and this one was never
-  connected (``duplicate-mapping``)
-"""),
-    cfg.BoolOpt(
-        'stale_attachments',
-        default=Policy.stale_attachments,
-        help="""
-Delete stale Cinder attachments.
-
-A stale attachment names this server, but no block device mapping of the server
-accounts for it. It keeps the volume from being used or deleted. Set this to
-``false`` where other software makes attachments for Nova servers in Cinder
-directly; they are then reported only.
+* ``missing``: mappings of volumes that do not exist (``volume-missing``)
+* ``available``: mappings of volumes that Cinder offers to everybody
+  (``volume-available``)
+* ``attached-elsewhere``: mappings of volumes that Cinder attaches to other
+  servers only (``attached-elsewhere``)
+* ``duplicate``: mappings that were never connected, of a disk that another
+  mapping has (``duplicate-mapping``)
+* ``stale``: Cinder attachments that name the server while no mapping of it
+  accounts for them (``stale-attachment``). They keep a volume from being used
+  or deleted. Leave the word out where other software makes attachments for
+  Nova servers in Cinder directly.
 """),
     cfg.IntOpt(
         'grace_period',
@@ -226,6 +220,9 @@ def problems(conf: cfg.ConfigOpts) -> list[str]:
             if value is None and isinstance(opt, cfg.IntOpt):
                 found.append('[%s] %s has no value; give it a number, or '
                              'take the line out' % (GROUP, opt.dest))
+    if not found and not conf[GROUP].remove:
+        found.append('[%s] remove is empty; set mode = observe to have '
+                     'nothing removed' % GROUP)
     if not found and 0 < conf[GROUP].audit_interval < _SHORTEST:
         found.append('[%s] audit_interval is %d; set it to %d or more, or to '
                      '0 for no audit' % (
@@ -304,9 +301,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     return Settings(
         policy=Policy(
             observe=group.mode == 'observe',
-            remove_when=frozenset(
-                _REMOVE_WHEN[word] for word in group.remove_when),
-            stale_attachments=group.stale_attachments,
+            remove=frozenset(_REMOVE[word] for word in group.remove),
             grace_period=datetime.timedelta(seconds=group.grace_period),
             max_removals=group.max_removals,
             max_removals_per_hour=group.max_removals_per_hour,

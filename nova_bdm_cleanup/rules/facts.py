@@ -445,8 +445,8 @@ class Policy:
     """What the operator allows, as the rules and the cleaner take it."""
 
     observe: bool = False
-    remove_when: frozenset[Reason] = REMOVED
-    stale_attachments: bool = True
+    #: Of which reasons anything is removed; the rest is reported.
+    remove: frozenset[Reason] = REMOVED | {Reason.STALE_ATTACHMENT}
     grace_period: datetime.timedelta = datetime.timedelta(seconds=300)
     stuck_after: datetime.timedelta = datetime.timedelta(seconds=3600)
     max_removals: int = 8

@@ -60,10 +60,10 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         Outcome(Reason.SWAP_INTERRUPTED),
         'Nova began to swap volumes of the server and did not end it'),
 
-    Row('``remove_when`` or ``stale_attachments`` leaves it out',
+    Row('``remove`` leaves it out',
         lambda due: [f for f in due.findings if not due.is_selected(f)],
         Outcome(Reason.NOT_SELECTED),
-        '[bdm_cleanup] remove_when or stale_attachments leaves it out'),
+        '[bdm_cleanup] remove leaves it out'),
 
     # It may be the wrong Cinder, or a restored database.
     Row('a volume is missing, and there are witnesses (other volumes of the '
@@ -208,9 +208,7 @@ class Due:
 
     def is_selected(self, finding: facts.Finding) -> bool:
         """The operator wants such a thing to be done."""
-        policy = self.world.policy
-        return (finding.reason in policy.remove_when if finding.bdm
-                else policy.stale_attachments)
+        return finding.reason in self.world.policy.remove
 
     @functools.cached_property
     def mappings(self) -> Sequence[facts.Finding]:

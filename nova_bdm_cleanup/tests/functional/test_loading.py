@@ -129,7 +129,7 @@ class ProcessTest(testtools.TestCase):
     def test_enabled(self):
         _, (line,) = self.check_active('mode = observe\n', (
             'mode=observe', 'timeout=60', 'required=false',
-            'remove_when=missing,available,attached-elsewhere'))
+            'remove=missing,available,attached-elsewhere,duplicate,stale'))
         self.assertRegex(
             line, r' INFO .*bdm-cleanup %s is active in Nova \d\d\.'
             % re.escape(VERSION))

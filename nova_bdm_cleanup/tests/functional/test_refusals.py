@@ -54,7 +54,7 @@ class RefusalTest(scenario.ThreeDisks):
         self.check_removed(self.reboot(self.made))
 
     def test_situation_not_selected(self):
-        self.set_options(remove_when=['missing', 'attached-elsewhere'])
+        self.set_options(remove=['missing', 'attached-elsewhere'])
         self.check_withheld(self.reboot(self.made), 'not-selected', 'INFO')
 
     def test_too_many_for_one_reboot(self):

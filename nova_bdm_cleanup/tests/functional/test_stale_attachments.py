@@ -134,7 +134,7 @@ class StaleAttachmentTest(_StaleTestCase):
         self.assertEqual('available', self.volume_status(self.lost))
 
     def test_left_alone_when_the_operator_says_so(self):
-        self.set_options(stale_attachments=False)
+        self.set_options(remove=['available'])
         self.cloud.leave_attachment(self.made, self.free)
         self.cloud.lose_attachment(self.made, self.lost)
         view = self.reboot(self.made)

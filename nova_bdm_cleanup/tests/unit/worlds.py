@@ -280,9 +280,8 @@ def looks(draw):
 
 policies = _kinds(
     (6, Policy()),
-    (1, Policy(stale_attachments=False)),
+    (1, Policy(remove=facts.REMOVED)),
     (2, Policy(max_removals=1)),
     (1, Policy(max_removals=0)),
-    *((1, Policy(remove_when=frozenset([reason])))
-      for reason in sorted(facts.REMOVED)),
-    (1, Policy(remove_when=frozenset())))
+    *((1, Policy(remove=frozenset([reason])))
+      for reason in sorted(Policy.remove)))

@@ -87,17 +87,16 @@ class SettingsTest(ConfTestCase):
         self.assertEqual(options.Settings(
             policy=Policy(
                 observe=True,
-                remove_when=frozenset([Reason.VOLUME_MISSING,
-                                       Reason.ATTACHED_ELSEWHERE]),
-                stale_attachments=False,
+                remove=frozenset([Reason.VOLUME_MISSING,
+                                  Reason.ATTACHED_ELSEWHERE]),
                 grace_period=datetime.timedelta(0),
                 max_removals=1, max_removals_per_hour=2,
                 timeout=3),
             triggers=['hard_reboot', 'start'], audit_interval=3600,
             watches=True, store='/x/s'),
             self.settings(
-                'mode = observe', 'remove_when = missing,attached-elsewhere',
-                'stale_attachments = false', 'grace_period = 0',
+                'mode = observe', 'remove = missing,attached-elsewhere',
+                'grace_period = 0',
                 'max_removals = 1', 'max_removals_per_hour = 2',
                 'timeout = 3', 'triggers = start',
                 'audit_interval = 3600', 'store = /x/s'))
@@ -123,17 +122,17 @@ class SettingsTest(ConfTestCase):
         # Not the whole of a word.
         self.assertEqual([], options.words_for(['move', 'shelve']))
 
-    def test_words_of_remove_when(self):
+    def test_words_of_remove(self):
         for word, expected in (
-                ('missing', {Reason.VOLUME_MISSING}),
-                ('available', {Reason.VOLUME_AVAILABLE}),
-                ('attached-elsewhere', {Reason.ATTACHED_ELSEWHERE}),
-                ('duplicate', {Reason.DUPLICATE_MAPPING}),
-                ('', set())):
-            conf = self.conf('remove_when = ' + word)
+                ('missing', Reason.VOLUME_MISSING),
+                ('available', Reason.VOLUME_AVAILABLE),
+                ('attached-elsewhere', Reason.ATTACHED_ELSEWHERE),
+                ('duplicate', Reason.DUPLICATE_MAPPING),
+                ('stale', Reason.STALE_ATTACHMENT)):
+            conf = self.conf('remove = ' + word)
             self.assertEqual([], options.problems(conf))
             self.assertEqual(
-                expected, options.settings(conf).policy.remove_when)
+                {expected}, options.settings(conf).policy.remove)
 
 
 class ProblemsTest(ConfTestCase):
@@ -142,6 +141,7 @@ class ProblemsTest(ConfTestCase):
     #: What is wrong, and what the one sentence about it has.
     scenarios = [(line, {'line': line, 'words': words}) for line, *words in (
         ('triggers = start,live', 'live', 'start', 'host_boot'),
+        ('remove =', 'remove is empty; set mode = observe'),
         ('audit_interval = 1', 'audit_interval is 1; set it to 60 or more'),
         ('audit_interval = 59', 'audit_interval is 59; set it to 60 or more'),
         *(('%s =' % opt.name, opt.name + ' has no value')
@@ -151,8 +151,7 @@ class ProblemsTest(ConfTestCase):
           for name, values in (
               ('enabled', ('perhaps',)), ('required', ('2',)),
               ('mode', ('Enforce!', '')),
-              ('remove_when', ('gone', 'missing,gone')),
-              ('stale_attachments', ('x',)),
+              ('remove', ('all', 'missing,gone')),
               ('grace_period', ('-1', '5 min')),
               ('max_removals', ('0', '-1', 'all')),
               ('max_removals_per_hour', ('0', '-1')),

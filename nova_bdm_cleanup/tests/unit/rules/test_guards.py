@@ -43,18 +43,18 @@ ONE_WITHOUT: Any = {'witness': WitnessAnswer.NONE_EXISTS}
 #: why.
 LOOKS = (
     # What the operator selects
-    *(('remove_when %s, %s' % (allowed, reason), look,
-       {'remove_when': frozenset([allowed])},
+    *(('remove %s, %s' % (allowed, reason), look,
+       {'remove': frozenset([allowed])},
        '-' if reason is allowed else 'not-selected')
       for allowed in facts.DANGLING for reason, look in (
           (Reason.VOLUME_MISSING, missing()),
           (Reason.VOLUME_AVAILABLE, available()),
           (Reason.ATTACHED_ELSEWHERE, elsewhere()))),
     ('stale attachments can be left', make.snapshot([], [VOLUME_9], [STALE]),
-     {'stale_attachments': False}, 'not-selected'),
+     {'remove': facts.REMOVED}, 'not-selected'),
     ('which does not keep mappings', make.snapshot(
         [make.bdm()], [make.volume(status='available')],
-        [make.attachment()]), {'stale_attachments': False}, '-'),
+        [make.attachment()]), {'remove': facts.REMOVED}, '-'),
 
     ('nothing goes from a server that an administrator has locked',
      missing(2, [STALE], is_locked=True), {},
@@ -83,7 +83,7 @@ LOOKS = (
     ('what is not selected does not count', make.snapshot(
         [make.bdm(), *missing(2).bdms[1:]],
         [make.volume(status='available')], missing=['gone-0', 'gone-1']),
-     {'max_removals': 1, 'remove_when': frozenset(
+     {'max_removals': 1, 'remove': frozenset(
          [Reason.VOLUME_AVAILABLE])}, '- not-selected not-selected'),
 )
 

@@ -310,10 +310,7 @@ class DecidePropertiesTest(base.TestCase):
     @of_any_look
     def test_only_what_the_operator_selects(self, case):
         for finding in case.plan.due:
-            if finding.bdm:
-                self.assertIn(finding.reason, case.policy.remove_when)
-            else:
-                self.assertTrue(case.policy.stale_attachments)
+            self.assertIn(finding.reason, case.policy.remove)
 
     @of_any_look
     def test_nothing_is_missing_in_a_suspect_cinder(self, case):
