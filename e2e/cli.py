@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import pathlib
-import random
 import sys
 
 from e2e import (
@@ -21,13 +20,12 @@ from e2e import (
     results,
     runner as runner_mod,
     scenarios,
-    soak,
     stack as stack_mod,
     trial as trial_mod,
 )
 from e2e.devices import command as devices
 
-SUITES = ('scenarios', 'faults', 'commands', 'monitoring', 'moves', 'soak')
+SUITES = ('scenarios', 'faults', 'commands', 'moves')
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,10 +50,6 @@ def _parser() -> argparse.ArgumentParser:
                      help='only with the plugin')
     run.add_argument('--without', dest='plugin', action='store_const',
                      const='without', help='only stock Nova')
-    run.add_argument('--seed', type=int, default=random.randrange(10 ** 6),
-                     help='of the soak (default: new)')
-    run.add_argument('--minutes', type=float, default=10,
-                     help='length of the soak (default: %(default)s)')
     run.add_argument('--keep', action='store_true',
                      help='leave the cloud up for a look')
     down = commands.add_parser('down', help='take it down')
@@ -118,7 +112,7 @@ def _run(args: argparse.Namespace, stack: stack_mod.Stack) -> int:
     try:
         for plugin in (False, True):
             if args.plugin != ('without' if plugin else 'with'):
-                for name, suite in trials(args.seed, args.minutes).items():
+                for name, suite in trials().items():
                     if not args.suite or name in args.suite:
                         _run_suite(runner, plugin, name, suite)
     finally:
@@ -130,18 +124,13 @@ def _run(args: argparse.Namespace, stack: stack_mod.Stack) -> int:
     return runner.failed
 
 
-def trials(seed: int = 0, minutes: float = 10
-           ) -> dict[str, list[trial_mod.Scenario]]:
-    """Those of each suite."""
-    # It has the plugin's own code write files, which needs the packages.
-    from e2e import monitoring
+def trials() -> dict[str, list[trial_mod.Scenario]]:
+    """Return the trials of each suite."""
     return {
         'scenarios': coming_back.COMING_BACK + scenarios.SCENARIOS,
         'faults': faults.FAULTS,
         'commands': commands.COMMANDS,
-        'monitoring': monitoring.MONITORING,
         'moves': moves.MOVES,
-        'soak': [soak.scenario(seed, minutes)],
     }
 
 
@@ -156,20 +145,14 @@ def _run_suite(runner: runner_mod.Runner, plugin: bool, name: str,
     with (hosts.instead_of_one(runner.stack) if moving
           else contextlib.nullcontext()):
         runner.nova_compute(plugin)
-        if name in ('commands', 'monitoring'):
+        if name == 'commands':
             trial_mod.Trial(runner.stack, plugin).client.install()
         for one in wanted:
             runner.trial(name, one, plugin)
 
 
 def _list(args: argparse.Namespace) -> None:
-    try:
-        suites = trials()
-    except ModuleNotFoundError as exc:
-        raise machine.Unfit(
-            f'{exc.name} is missing; "e2e/run install" installs the packages '
-            'that the suites need') from exc
-    for suite in suites.values():
+    for suite in trials().values():
         for one in suite:
             print(f'{one.name:20} {one.title}')
 

@@ -281,6 +281,40 @@ def host_check(t: Trial) -> str:
             'password, without the admin role: that check fails, exit code 2')
 
 
+@COMMANDS.add('``nova-bdm-cleanup status`` after a start, a SIGKILL, a start '
+              'with ``mode = off``, one with a wrong value, and another start')
+def status(t: Trial) -> str:
+    """Only a running nova-compute that has the plugin is active."""
+    procs = t.stack.procs
+    seen = []
+
+    def ask(state: str, code: int) -> Any:
+        answer = t.client.host('status', '--json')
+        shown = json.loads(answer.output)
+        t.equal('status', (shown['state'], answer.code), (state, code))
+        seen.append(state)
+        return shown
+
+    def restart(**options: str) -> None:
+        t.restart(bdm_cleanup=options)
+
+    restart()
+    t.equal('pid', ask('active', 0)['process']['pid'],
+            procs.pid('nova-compute'))
+    procs.kill('nova-compute')
+    ask('not-active', 1)
+    restart(mode='off')
+    ask('not-active', 1)
+    restart(mode='obsrve')
+    why = ask('refused', 3)['why']
+    for words in ('obsrve', str(t.lab.nova_conf)):
+        if words not in why:
+            raise Failed(f'{words!r} is missing: {why}')
+    restart()
+    ask('active', 0)
+    return ', '.join(seen)
+
+
 def _check_fails(t: Trial, options: dict[str, dict[str, str]], name: str,
                  says: str) -> None:
     t.compute.configure(t.plugin, options)

@@ -38,9 +38,6 @@ PORTS = {
     'neutron': 9696,
     # A second one, which has never seen a volume.
     'cinder-empty': 8786,
-    # Not their usual ones: a machine may have them already.
-    'prometheus': 19090,
-    'node-exporter': 19100,
 }
 
 CEPH_POOL = 'volumes'

@@ -27,8 +27,7 @@ from e2e import (
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 
 #: Short name of a volume to its size in GiB.  Guests tell disks by size.
-SIZES = {'root': 1, 'A': 2, 'B': 3, 'left-over': 4, 'other-root': 5, 'C': 6,
-         'D': 7}
+SIZES = {'root': 1, 'A': 2, 'B': 3, 'left-over': 4, 'other-root': 5, 'C': 6}
 
 #: The attachments of a server that has lost that of B.
 HEALTHY = 'root:attached A:attached'
