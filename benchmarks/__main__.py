@@ -30,7 +30,6 @@ BENCHMARKS = {
     'boot': 'the boot of a host with many guests, with the plugin and '
             'without',
     'move': 'a healthy cold migration, and taking it back',
-    'crowded': 'what thousands of reservations of one volume cost the others',
     'loader': 'what an installed package adds to the start of nova-compute',
 }
 NOVA = 'nova-34'
