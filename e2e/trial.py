@@ -215,10 +215,6 @@ class Trial(cloud_mod.Cloud):
                          connected: bool = True) -> str:
         return self.add_attachment(server, self.volumes[volume], connected)
 
-    def set_metadata(self, volume: str, **metadata: str) -> None:
-        cloud_mod.cinder('POST', f'/volumes/{self.volumes[volume]}/metadata',
-                         {'metadata': metadata})
-
     # -- stopping nova-compute at a point ----------------------------------
 
     def stop_at(self, point: str, action: str,
