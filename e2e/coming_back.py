@@ -139,7 +139,7 @@ def _lose_power(t: Trial, *servers: str) -> None:
 
 COMING_BACK += [
     Scenario(name, DAMAGE[name].title,
-             functools.partial(_hard_reboot, name))
+             functools.partial(_hard_reboot, name), stock=True)
     for name in _REBOOTED]
 COMING_BACK += [
     Scenario(f'{way}-{name}', f'{words}: {DAMAGE[name].title}',
