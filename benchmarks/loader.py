@@ -2,8 +2,8 @@
 """What an installed package adds to the start of nova-compute.
 
 The package is installed into a directory of its own, so that the same Nova
-can be started without it, with it, and with it enabled, in turns.  Times are
-CPU times: how busy the machine is otherwise does not matter to them.
+can be started without it, with it, and with it switched on, in turns.  Times
+are CPU times: how busy the machine is otherwise does not matter to them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from benchmarks import report
 
 QUESTION = 'what does the package add to the start of nova-compute?'
 
-WITHOUT, DISABLED, ENABLED = 'not installed', 'disabled', 'enabled'
-_VARIANTS = (WITHOUT, DISABLED, ENABLED)
+WITHOUT, OFF, ON = 'not installed', 'off', 'on'
+_VARIANTS = (WITHOUT, OFF, ON)
 #: What the installation is made from.
 _SOURCES = ('LICENSE', 'README.rst', 'pyproject.toml', 'requirements.txt',
             'setup.cfg', 'test-requirements.txt', 'nova_bdm_cleanup')
@@ -35,8 +35,11 @@ log_file = /dev/null
 transport_url = fake:/
 [cinder]
 auth_type = none
+"""
+#: Besides, where it is on.
+_OPTIONS = """\
 [bdm_cleanup]
-enabled = {enabled}
+mode = enforce
 required = true
 """
 
@@ -52,13 +55,13 @@ class Starts:
         self._state = directory / 'state'
         for name in ('state', 'empty', 'installed'):
             (directory / name).mkdir()
-        for enabled in (False, True):
-            self._configuration(enabled).write_text(_CONFIGURATION.format(
-                state=self._state, enabled=enabled))
+        common = _CONFIGURATION.format(state=self._state)
+        self._configuration(False).write_text(common)
+        self._configuration(True).write_text(common + _OPTIONS)
         self._install()
 
-    def _configuration(self, enabled: bool) -> pathlib.Path:
-        return self._directory / f'nova-{enabled}.conf'
+    def _configuration(self, is_on: bool) -> pathlib.Path:
+        return self._directory / f'nova-{is_on}.conf'
 
     def _install(self) -> None:
         """Install the package as pip does, without touching the checkout."""
@@ -85,13 +88,13 @@ class Starts:
             # -P: what lies beside the program must not be imported.
             [sys.executable, '-P', '-W', 'ignore',
              str(report.ROOT / 'benchmarks' / 'start.py'),
-             '--config-file', str(self._configuration(variant == ENABLED))],
+             '--config-file', str(self._configuration(variant == ON))],
             cwd=self._state, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, text=True, check=True,
             env={**os.environ, 'PYTHONPATH': str(path)})
         result: dict[str, Any] = json.loads(child.stdout)
         # A plugin that had not loaded would cost nothing.
-        assert result['is_active'] == (variant == ENABLED)
+        assert result['is_active'] == (variant == ON)
         assert bool(result['ours']) == (variant != WITHOUT)
         return result
 
@@ -142,12 +145,12 @@ def _show(result: report.Report,
         'time',
         ['package', 'start', 'added', 'measured alone', 'modules', 'ours',
          'memory, MiB', 'added'], rows)
-    for variant in (DISABLED, ENABLED):
+    for variant in (OFF, ON):
         ours = found[variant][0]['ours']
         print(f'\n{variant}: {", ".join(ours)}')
-    result.goal('modules of ours when disabled: the package and its loader',
-                ', '.join(found[DISABLED][0]['ours']),
-                found[DISABLED][0]['ours'] == [
+    result.goal('modules of ours when it is off: the package and its loader',
+                ', '.join(found[OFF][0]['ours']),
+                found[OFF][0]['ours'] == [
                     'nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
                     'nova_bdm_cleanup.plugin.loader'])
 

@@ -90,9 +90,9 @@ class Checks(upgradecheck.UpgradeCommands):
                 'this Python has no entry point bdm_cleanup in the group '
                 'os_vif: pip install nova-bdm-cleanup into it')
         points[0].load()
-        if not self._conf[GROUP].enabled:
-            return Code.WARNING, ('it is not enabled: set [bdm_cleanup] '
-                                  'enabled = true, then restart nova-compute')
+        if self._conf[GROUP].mode == 'off':
+            return Code.WARNING, ('it is off: set [bdm_cleanup] mode = '
+                                  'observe, then restart nova-compute')
         return None
 
     def nova(self) -> _Found:

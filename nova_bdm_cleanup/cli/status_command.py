@@ -27,7 +27,8 @@ from nova_bdm_cleanup.terminal import ExitCode
 #: So many intervals without a good round are too many.
 _STALE = 3
 
-_REMEDY = '[bdm_cleanup] enabled = true and a restart of nova-compute'
+_REMEDY = ('[bdm_cleanup] mode = enforce (or observe) and a restart of '
+           'nova-compute')
 
 
 class State(enum.Enum):

@@ -25,7 +25,7 @@ class CleanBdm(acting.ActingCommand):
     ERROR and stopped ones are cleaned, too; a stopped server runs afterwards,
     unless --stop-again is given.
 
-    The compute host must have the plugin enabled: a hard reboot without it
+    The compute host must have the plugin in mode enforce: a reboot without it
     does not remove anything, and may leave the server in ERROR. Servers at
     which a person must look first are refused.
 
@@ -156,8 +156,8 @@ class CleanBdm(acting.ActingCommand):
         if not plan.issues:
             return
         self.note('Server %s (%s) is hard-rebooted on host %s, whose '
-                  'nova-compute must have bdm-cleanup enabled%s', server.id,
-                  server.name, server.host or '-',
+                  'nova-compute must have bdm-cleanup in mode enforce%s',
+                  server.id, server.name, server.host or '-',
                   '' if server.status != 'SHUTOFF' else
                   '; it is stopped now, and is stopped again when it has '
                   'started' if stop_again else

@@ -5,7 +5,7 @@ Nova has no plug point for a compute plugin.  Its ``main()`` does load every
 entry point of the ``os_vif`` namespace, in no other Nova service, after the
 configuration and logging are ready and before the manager is imported.  This
 module is that entry point: standard library only at import, because an import
-error here would be swallowed, and nothing of ours besides when disabled.
+error here would be swallowed, and nothing of ours besides when it is off.
 """
 
 from __future__ import annotations
@@ -16,19 +16,26 @@ from typing import Any
 GROUP = 'bdm_cleanup'
 
 
-def enabled_option() -> Any:
-    """``[bdm_cleanup] enabled``, which is read before all others."""
+def mode_option() -> Any:
+    """``[bdm_cleanup] mode``, which is read before all others."""
     from oslo_config import cfg
 
-    return cfg.BoolOpt(
-        'enabled',
-        default=False,
+    return cfg.StrOpt(
+        'mode',
+        default='off',
+        choices=[
+            ('off', 'Do nothing in nova-compute.'),
+            ('observe', 'Look and log only. Nova does what it does without '
+                        'the plugin.'),
+            ('enforce', 'Remove what is dangling.'),
+        ],
         help="""
-Clean up dangling block device mappings when a server is rebooted hard or
-started (see ``triggers``).
+What the plugin does with dangling block device mappings and stale attachments,
+when a server is rebooted hard and at the other moments that ``triggers``
+names.
 
-The package does nothing in nova-compute until this is set. Restart
-nova-compute after changing it.
+Start with ``observe`` to read in the log what would be removed, then change to
+``enforce``. Restart nova-compute after changing it.
 """)
 
 
@@ -37,7 +44,7 @@ class Loader:
 
     @classmethod
     def load(cls, name: str) -> Loader:
-        """Install the hook when this is nova-compute and it is enabled.
+        """Install the hook when this is nova-compute and it is not off.
 
         :param name: the name of the entry point, given by os-vif
         :raises startup.StartRefused: when ``[bdm_cleanup] required`` is set
@@ -48,13 +55,13 @@ class Loader:
             from oslo_config import cfg
 
             conf = cfg.CONF
-            conf.register_opt(enabled_option(), group=GROUP)
+            conf.register_opt(mode_option(), group=GROUP)
             try:
-                enabled = conf[GROUP].enabled
+                is_on = conf[GROUP].mode != 'off'
             except cfg.Error:
-                # Not a boolean: the full start-up names option and file.
-                enabled = True
-            if enabled:
+                # The start names value and file.
+                is_on = True
+            if is_on:
                 from nova_bdm_cleanup.plugin import startup
 
                 startup.start(conf)

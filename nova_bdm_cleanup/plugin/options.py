@@ -10,7 +10,7 @@ from typing import Any
 
 from oslo_config import cfg, types
 
-from nova_bdm_cleanup.plugin.loader import enabled_option, GROUP
+from nova_bdm_cleanup.plugin.loader import GROUP, mode_option
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 
 #: The reason that each word of ``remove`` stands for.
@@ -34,7 +34,18 @@ TRIGGERS = {
 _SHORTEST = 60
 
 OPTS: list[cfg.Opt] = [
-    enabled_option(),
+    mode_option(),
+    cfg.BoolOpt(
+        'required',
+        default=False,
+        help="""
+Refuse to start nova-compute when the plugin is on but cannot work.
+
+The plugin installs itself only into a Nova whose methods and signatures it
+knows, and only with valid options. Otherwise it logs one CRITICAL line, leaves
+Nova as it is, and nova-compute starts without it. Set this to ``true`` where a
+compute node without the cleanup must not go into service.
+"""),
     cfg.ListOpt(
         'triggers',
         default=[],
@@ -59,30 +70,6 @@ reboot only reports.
 * ``delete``: deletes of servers. A disk that another guest of this host uses
   by now is not disconnected.
 * ``all``: all of these.
-"""),
-    cfg.BoolOpt(
-        'required',
-        default=False,
-        help="""
-Refuse to start nova-compute when the plugin is enabled but cannot work.
-
-The plugin installs itself only into a Nova whose methods and signatures it
-knows, and only with valid options. Otherwise it logs one CRITICAL line, leaves
-Nova as it is, and nova-compute starts without it. Set this to ``true`` where a
-compute node without the cleanup must not go into service.
-"""),
-    cfg.StrOpt(
-        'mode',
-        default='enforce',
-        choices=[
-            ('enforce', 'Remove what is dangling.'),
-            ('observe', 'Look and log only; nothing is ever changed.'),
-        ],
-        help="""
-What a cleanup does with what it finds.
-
-Start with ``observe`` to read in the log what would be removed, then change to
-``enforce``. In both modes Nova's own cleanup, of Nova 28 and later, is off.
 """),
     cfg.ListOpt(
         'remove',
@@ -117,6 +104,25 @@ Raise this where attaching takes long because of a loaded message bus or a slow
 storage back end.
 """),
     cfg.IntOpt(
+        'timeout',
+        default=int(Policy.timeout),
+        min=1,
+        help="""
+Seconds that one reboot or start spends on the cleanup at most, and that all
+cleanups of one start of nova-compute spend together. When they are over, Nova
+goes on, and what is not done yet is left to the next cleanup. Calls to Cinder
+are cut off; a call to the hypervisor or to os-brick that has begun is waited
+for, as Nova does itself in the same reboot, since two of them must not work on
+one device at the same time. A soft reboot, which changes nothing, waits for
+Cinder no longer than five seconds, a live migration no longer than ten.
+
+While nova-compute starts, servers wait for each other: those that it resumes
+(``host_boot``) and those of which it finishes an interrupted reboot or start.
+Each has a quarter of what is left. When Cinder does not answer at all, the
+other servers come back without a cleanup, and one line in the log says how
+many these are.
+"""),
+    cfg.IntOpt(
         'max_removals',
         default=Policy.max_removals,
         min=1,
@@ -137,25 +143,6 @@ hour, and how many stale attachments those of the servers of one project. It is
 counted in the store and therefore across restarts of nova-compute. A reboot
 that would exceed one of the limits removes nothing of that kind
 (``over-limit``). Raise it for the time of a planned clean-up of many servers.
-"""),
-    cfg.IntOpt(
-        'timeout',
-        default=int(Policy.timeout),
-        min=1,
-        help="""
-Seconds that one reboot or start spends on the cleanup at most, and that all
-cleanups of one start of nova-compute spend together. When they are over, Nova
-goes on, and what is not done yet is left to the next cleanup. Calls to Cinder
-are cut off; a call to the hypervisor or to os-brick that has begun is waited
-for, as Nova does itself in the same reboot, since two of them must not work on
-one device at the same time. A soft reboot, which changes nothing, waits for
-Cinder no longer than five seconds, a live migration no longer than ten.
-
-While nova-compute starts, servers wait for each other: those that it resumes
-(``host_boot``) and those of which it finishes an interrupted reboot or start.
-Each has a quarter of what is left. When Cinder does not answer at all, the
-other servers come back without a cleanup, and one line in the log says how
-many these are.
 """),
     cfg.IntOpt(
         'audit_interval',

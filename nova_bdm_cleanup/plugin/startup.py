@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens once, at the start of nova-compute, when enabled."""
+"""What happens once, at the start of nova-compute, unless it is off."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from nova_bdm_cleanup.store.processes import Process
 
 LOG = logging.getLogger(__name__)
 
+_OFF = 'bdm-cleanup is off; Nova is left as it is: %s'
+
 
 class StartRefused(RuntimeError):
     """``required`` is set and the plugin cannot work."""
@@ -38,8 +40,7 @@ def start(conf: cfg.ConfigOpts) -> None:
         # A Nova that has moved what we import, for example.  What goes wrong
         # here would keep nova-compute from starting.
         LOG.exception('bdm-cleanup could not be installed')
-        _refuse(conf, 'bdm-cleanup is enabled but not installed; Nova is left '
-                'as it is: %s: %s' % (type(exc).__name__, exc))
+        _refuse(conf, _OFF % ('%s: %s' % (type(exc).__name__, exc)))
 
 
 def _start(conf: cfg.ConfigOpts) -> None:
@@ -54,8 +55,7 @@ def _start(conf: cfg.ConfigOpts) -> None:
 
         problems = fit.differences() + fit.differences_for('hard_reboot')
     if problems:
-        _refuse(conf, 'bdm-cleanup is enabled but not installed; Nova is left '
-                'as it is: %s' % '; '.join(problems))
+        _refuse(conf, _OFF % '; '.join(problems))
         options.forget_wrong_values(conf)
         return
     differences = {word: fit.differences_for(*options.TRIGGERS[word])
@@ -160,7 +160,7 @@ def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
 def _options(conf: cfg.ConfigOpts, words: list[str]) -> str:
     values = dict(options.effective(conf), triggers=words)
     return ' '.join('%s=%s' % (name, _word(value))
-                    for name, value in values.items() if name != 'enabled')
+                    for name, value in values.items())
 
 
 def _word(value: Any) -> str:

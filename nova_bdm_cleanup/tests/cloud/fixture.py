@@ -138,7 +138,7 @@ class Cloud(fixtures.Fixture):
             plugin_options.register_opts(cfg.CONF)
         options = dict(self._nova_options)
         if self._plugin:
-            options['bdm_cleanup'] = {'enabled': True,
+            options['bdm_cleanup'] = {'mode': 'enforce',
                                       **self._plugin_options}
         self.nova = nova.Harness(
             nova.write_configuration(

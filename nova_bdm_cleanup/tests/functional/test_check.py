@@ -77,7 +77,7 @@ class CheckTest(base.FunctionalTestCase):
 class CommandTest(base.FunctionalTestCase):
     """The command itself, with the configuration of nova-compute."""
 
-    CLOUD = {'nova_options': {'bdm_cleanup': {'enabled': True}}}
+    CLOUD = {'nova_options': {'bdm_cleanup': {'mode': 'enforce'}}}
 
     def setUp(self) -> None:
         super().setUp()
@@ -109,12 +109,12 @@ class CommandTest(base.FunctionalTestCase):
             [(c['check'], c['result']) for c in json.loads(output)['checks']])
 
     def test_not_in_order(self):
-        self.configure('[bdm_cleanup]\nenabled = false\ntimeout = 0\n'
+        self.configure('[bdm_cleanup]\nmode = off\ntimeout = 0\n'
                        '[cinder]\ntoken = nova:service:member\n')
         code, output = self.run_shell(self.command)
         self.assertEqual(Code.FAILURE, code)
         for words in ('bdm-cleanup Check Results', 'Check: Cinder version',
-                      'Result: Warning', 'set [bdm_cleanup] enabled = true',
+                      'Result: Warning', 'set [bdm_cleanup] mode = observe',
                       'Result: Failure', '[bdm_cleanup] timeout',
                       'admin role'):
             self.assertIn(words, ' '.join(output.split()))
@@ -125,7 +125,7 @@ class CommandTest(base.FunctionalTestCase):
         script = line.replace('$$', '$').replace(
             '/opt/nova/bin/nova-bdm-cleanup check', self.command)
         self.assertIn(self.command, script)
-        for value, code in (('enabled = false', 0), ('timeout = 0', 1)):
+        for value, code in (('mode = off', 0), ('timeout = 0', 1)):
             self.configure('[bdm_cleanup]\n%s\n' % value)
             self.assertEqual(code, self.run_shell(script)[0], value)
         code, output = self.run_shell('set -o pipefail; %s | head -n 1'

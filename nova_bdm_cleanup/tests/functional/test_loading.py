@@ -103,7 +103,7 @@ class ProcessTest(testtools.TestCase):
         :param expected: words of each of the lines
         :returns: what it told, and the lines
         """
-        code, told, log = self._start('enabled = true\n' + options, change)
+        code, told, log = self._start('mode = enforce\n' + options, change)
         self.assertEqual((0, len(expected)), (code, len(log)), log)
         self.assertEqual('nova_bdm_cleanup.plugin.hook',
                          told['methods']['_delete_dangling_bdms'])
@@ -117,7 +117,7 @@ class ProcessTest(testtools.TestCase):
 
         :param expected: words of the last line
         """
-        options = 'enabled = true\n' + options
+        options = 'mode = enforce\n' + options
         code, told, log = self._start(options, change)
         self.assertEqual(0, code)
         for word in (' CRITICAL ', *expected):
@@ -126,9 +126,9 @@ class ProcessTest(testtools.TestCase):
         code, told, _ = self._start(options + 'required = true\n', change)
         self.assertEqual((1, None), (code, told))
 
-    def test_enabled(self):
-        _, (line,) = self.check_active('mode = observe\n', (
-            'mode=observe', 'timeout=60', 'required=false',
+    def test_on(self):
+        _, (line,) = self.check_active('', (
+            'mode=enforce', 'timeout=60', 'required=false',
             'remove=missing,available,attached-elsewhere,duplicate,stale'))
         self.assertRegex(
             line, r' INFO .*bdm-cleanup %s is active in Nova \d\d\.'
@@ -141,7 +141,7 @@ class ProcessTest(testtools.TestCase):
 
     def test_what_is_not_switched_on_is_not_imported(self):
         """What an operator loads, he can read in an afternoon."""
-        _, told, _ = self._start('enabled = true\n')
+        _, told, _ = self._start('mode = enforce\n')
         ours = [name for name in told['modules']
                 if not name.startswith('nova_bdm_cleanup.tests')]
         for wing in ('watch.round', 'watch.metrics', 'prometheus', 'fleet',
@@ -157,8 +157,8 @@ class ProcessTest(testtools.TestCase):
             lines += len(path.read_text().splitlines())
         self.assertLess(lines, MOST_LINES)
 
-    def test_disabled(self):
-        for options in ('', 'enabled = false\nmode = nonsense\n'):
+    def test_off(self):
+        for options in ('', 'mode = off\ntimeout = 0\n'):
             code, told, log = self._start(options)
             self.assertEqual((0, []), (code, log))
             # A package brings its namespace along.
@@ -214,7 +214,7 @@ class ProcessTest(testtools.TestCase):
         options = f'store = {blocked}/store.sqlite\n'
         self.check_active(options, (str(blocked),), ('is active',))
         code, told, _ = self._start(
-            'enabled = true\n' + options + 'required = true\n')
+            'mode = enforce\n' + options + 'required = true\n')
         self.assertEqual((1, None), (code, told))
 
 

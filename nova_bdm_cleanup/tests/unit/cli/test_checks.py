@@ -76,8 +76,8 @@ class HostTest(CheckCase):
                         return_value=[found]):
             self.expect(Code.FAILURE, 'plugin', 'pip install')
             found.entry_points.append(point)
-            self.expect(Code.WARNING, 'plugin', 'enabled = true')
-            self.set(enabled=True)
+            self.expect(Code.WARNING, 'plugin', 'mode = observe')
+            self.set(mode='observe')
             self.expect(Code.SUCCESS, 'plugin')
 
     def test_options(self) -> None:
@@ -137,7 +137,7 @@ class RunningTest(CheckCase):
 
     def test_by_its_state(self) -> None:
         # Whoever checks before the restart has done nothing wrong.
-        self.expect(Code.SUCCESS, 'running', '[bdm_cleanup] enabled = true')
+        self.expect(Code.SUCCESS, 'running', '[bdm_cleanup] mode = enforce')
         self.assertEqual([], os.listdir(self.directory))
         self.start()
         self.expect(Code.SUCCESS, 'running')

@@ -241,7 +241,7 @@ class StatusCommandTest(base.CommandTest):
         self.assertEqual((1, {'Host', 'State'}), (code, set(table)))
         self.assertIn(
             'not-active: not running in any nova-compute named compute1; it '
-            'needs [bdm_cleanup] enabled = true and a restart',
+            'needs [bdm_cleanup] mode = enforce (or observe) and a restart',
             table['State'])
         self.assertFalse(os.path.exists(self.path))
 
@@ -251,7 +251,7 @@ class StatusCommandTest(base.CommandTest):
         code, found = self.json()
         self.assertEqual((1, 'not-active'), (code, found['state']))
         for words in ('process %d) has ended' % os.getpid(),
-                      '[bdm_cleanup] enabled = true'):
+                      '[bdm_cleanup] mode = enforce'):
             self.assertIn(words, found['why'])
         self.assertEqual(os.getpid(), found['process']['pid'])
 

@@ -90,8 +90,8 @@ class LoaderTest(base.TestCase):
 
     def test_what_starts(self):
         for line, started in (
-                ('', 0), ('enabled = false', 0), ('mode = observe', 0),
-                ('enabled = true', 1), ('enabled = 1', 1),
-                # The start names the option.
-                ('enabled = perhaps', 1), ('enabled =', 1)):
+                ('', 0), ('mode = off', 0), ('timeout = 0', 0),
+                ('mode = observe', 1), ('mode = enforce', 1),
+                # The start names the value.
+                ('mode = obsrve', 1), ('mode =', 1)):
             self.assertEqual(started, self.load(line)['started'], line)

@@ -70,7 +70,7 @@ class SettingsTest(ConfTestCase):
         conf = self.conf()
         self.assertEqual([], options.problems(conf))
         self.assertEqual([], options.without_effect(conf))
-        self.assertIs(False, conf.bdm_cleanup.enabled)
+        self.assertEqual('off', conf.bdm_cleanup.mode)
         self.assertIs(False, conf.bdm_cleanup.required)
         self.assertEqual(options.Settings(
             policy=Policy(), triggers=['hard_reboot'], audit_interval=0,
@@ -149,7 +149,7 @@ class ProblemsTest(ConfTestCase):
         # Whatever oslo.config does not understand.
         *(('%s = %s' % (name, value), '[bdm_cleanup] %s: ' % name)
           for name, values in (
-              ('enabled', ('perhaps',)), ('required', ('2',)),
+              ('required', ('2',)),
               ('mode', ('Enforce!', '')),
               ('remove', ('all', 'missing,gone')),
               ('grace_period', ('-1', '5 min')),
