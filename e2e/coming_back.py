@@ -19,7 +19,7 @@ COMING_BACK = Suite()
 
 _OPTIONS = {
     'DEFAULT': {'resume_guests_state_on_host_boot': 'true'},
-    'bdm_cleanup': {'triggers': 'hard_reboot, start, host_boot'}}
+    'bdm_cleanup': {'triggers': 'start, host_boot'}}
 
 #: What is played when a server is rebooted; the root has a trial of its own.
 _REBOOTED = ('attachment-deleted', 'volume-deleted', 'status-reset',

@@ -62,8 +62,9 @@ def uninstall() -> None:
 class Compute:
     """nova-compute with or without the plugin."""
 
-    #: What the plugin is told besides: a busy machine is slow at its start.
-    options: Mapping[str, str] = {'host_boot_timeout': '240'}
+    #: The options of the plugin.  While nova-compute starts, a cleanup has a
+    #: quarter of the timeout, and a busy machine is slow.
+    options: Mapping[str, str] = {'mode': 'enforce', 'timeout': '240'}
 
     def __init__(self, stack: stack_mod.Stack) -> None:
         self.stack = stack
@@ -87,8 +88,7 @@ class Compute:
                   extra: Mapping[str, Mapping[str, str]] = {}) -> None:
         self.plugin, self.extra = plugin, extra
         if plugin:
-            extra = {**extra, GROUP: {'enabled': 'true', **self.options,
-                                      **extra.get(GROUP, {})}}
+            extra = {**extra, GROUP: {**self.options, **extra.get(GROUP, {})}}
         config.write_nova(self.lab, extra)
 
     def start(self, env: dict[str, str] | None = None) -> None:

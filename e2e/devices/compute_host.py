@@ -84,7 +84,8 @@ token = nova-service
 backend = nova.keymgr.conf_key_mgr.ConfKeyManager
 fixed_key = 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
 [bdm_cleanup]
-enabled = true
+mode = enforce
+triggers = delete
 # The machine is slow, and os-brick waits a minute for what does not answer.
 timeout = 600
 """
@@ -280,7 +281,7 @@ class ComputeHost:
         # Made when first used, with or without multipath.
         driver.volume_drivers.clear()
         if cleanup == 'plugin':
-            hook.install(['hard_reboot', 'delete'])
+            hook.install(options.settings(CONF).triggers)
         elif cleanup == 'none':
             _set('nova.compute.manager.ComputeManager._delete_dangling_bdms',
                  lambda *_: None)
