@@ -8,7 +8,9 @@ worth a line in the table when it is really broken without.
 
 from __future__ import annotations
 
-from e2e import api, processes, stack as stack_mod
+import re
+
+from e2e import api, plugin as plugin_mod, processes, stack as stack_mod
 from e2e.trial import Failed, HEALTHY, Suite, Trial
 
 SCENARIOS = Suite()
@@ -226,44 +228,106 @@ def foreign_attachments(t: Trial) -> str:
 
 @SCENARIOS.add('A flood of reserved attachments of the own project')
 def flood(t: Trial) -> str:
-    """It is worked off bit by bit, and keeps no mapping from its removal."""
+    """None of them is deleted, and the mapping is removed all the same."""
     server = t.damaged('attachment-deleted')
     t.volume('left-over', multiattach=True)
     for _ in range(60):
         t.leave_attachment(server, 'left-over', connected=False)
     t.reboot(server)
     t.equal('mappings', t.view(server).bdms, ('A', 'root'))
-    left = len(t.attachments(server)) - 2
-    if not 0 < left < 60:
-        raise Failed(f'{left} of 60 attachments are left')
+    t.expect_audit('WARNING', 'reason=stale-attachment', 'over-limit')
+    t.equal('attachments', len(t.attachments(server)), 2 + 60)
     lines = len(t.audit_lines())
-    if lines > 60:
+    if lines > 30:
         raise Failed(f'{lines} lines in the log')
-    return f'mapping removed, {60 - left} of 60 attachments, {lines} lines'
-
-
-@SCENARIOS.add('Installed, not enabled')
-def not_enabled(t: Trial) -> str:
-    server = t.damaged('attachment-deleted')
-    t.compute.restart(plugin=False)
+    t.restart(bdm_cleanup={'max_removals': '60',
+                           'max_removals_per_hour': '60'})
     t.reboot(server)
-    outcome = stock_twice(t, server)
-    t.equal('audit lines', t.audit_lines(), [])
-    return 'as without: ' + outcome
+    t.expect_clean(server)
+    return (f'mapping removed, no attachment deleted, {lines} lines; with '
+            'higher limits all attachments deleted')
+
+
+@SCENARIOS.add('Server locked by an administrator')
+def locked(t: Trial) -> str:
+    """Nothing is removed, and the dangling disk is not connected."""
+    server = t.damaged('attachment-deleted', 'stale-attachment')
+    t.action(server, {'lock': None}, api.ADMIN)
+    t.reboot(server, who=api.ADMIN)
+    t.expect_no_removal()
+    for reason in ('volume-available', 'stale-attachment'):
+        t.expect_audit('event=withheld', f'reason={reason}', 'server-locked')
+    t.expect(server, 'ACTIVE', 'root A B', inside='root A',
+             attachments=f'{HEALTHY} left-over:attached')
+    t.action(server, {'unlock': None}, api.ADMIN)
+    t.reboot(server)
+    t.expect_clean(server)
+    return ('reboot succeeds without the disk, nothing is removed; unlocked, '
+            'the next one cleans up')
+
+
+@SCENARIOS.add('Mode off')
+def mode_off(t: Trial) -> str:
+    return _as_without(t, 'off')
 
 
 @SCENARIOS.add('Mode observe')
 def observe_mode(t: Trial) -> str:
-    server = t.server('A', 'B')
-    attachment = t.attachment_of(server, 'B')
-    t.reset_status('B')
-    t.restart(bdm_cleanup={'mode': 'observe'})
+    """Nova 26 has no cleanup of its own that could run."""
+    return _as_without(t, 'observe')
+
+
+def _as_without(t: Trial, mode: str) -> str:
+    """Reboot a server with a dangling disk as stock Nova does."""
+    server = t.damaged('attachment-deleted')
+    t.restart(bdm_cleanup={'mode': mode})
     t.reboot(server)
-    t.expect(server, 'ACTIVE', 'root A B')
-    t.equal('attachment', t.attachment_of(server, 'B'), attachment)
+    outcome = stock_twice(t, server)
     t.expect_no_removal()
-    t.expect_audit('event=withheld', 'reason=volume-available', 'observe-mode')
-    return 'reported only, nothing changed'
+    if mode == 'observe':
+        t.expect_audit('event=withheld', 'reason=volume-available',
+                       'observe-mode')
+        return 'reported; as without: ' + outcome
+    t.equal('audit lines', t.audit_lines(), [])
+    return 'as without: ' + outcome
+
+
+@SCENARIOS.add('A key in ``[bdm_cleanup]`` that does not exist')
+def unknown_key(t: Trial) -> str:
+    """``modes = enforce`` keeps the plugin off, and one line says why."""
+    server = t.damaged('attachment-deleted')
+    options = {'modes': 'enforce'}
+    t.logs.mark()
+    # Without all other options: the mode is the default.
+    t.compute.restart(False, {plugin_mod.GROUP: options})
+    _expect_refusal(t)
+    t.logs.mark()
+    t.reboot(server)
+    outcome = stock(t, server)
+    t.equal('audit lines', t.audit_lines(), [])
+    check = t.client.host('check')
+    t.equal('exit code of check', check.code, 2)
+    if 'modes' not in check.output + check.errors:
+        raise Failed(f'the key is missing: {check}')
+    t.logs.mark()
+    t.compute.stop()
+    t.compute.configure(
+        False, {plugin_mod.GROUP: {**options, 'required': 'true'}})
+    t.stack.start('nova-compute')
+    processes.wait_until(lambda: not t.compute.is_running(),
+                         'the end of nova-compute')
+    _expect_refusal(t)
+    return (f'CRITICAL line, as without: {outcome}; with ``required`` '
+            'nova-compute does not start')
+
+
+def _expect_refusal(t: Trial) -> None:
+    """Check that one CRITICAL line names key, file and nearest key."""
+    lines = t.logs.lines('nova-compute', 'CRITICAL nova_bdm_cleanup')
+    t.equal('CRITICAL lines', len(lines), 1)
+    for words in ('modes', 'mode', re.escape(str(t.lab.nova_conf))):
+        if not re.search(rf'(?<!\w){words}(?!\w)', lines[0]):
+            raise Failed(f'{words} is missing: {lines[0]}')
 
 
 @SCENARIOS.add('Detach and attach through Nova')
