@@ -199,9 +199,13 @@ def start_services() -> None:
     volume_types.create(admin, MULTIATTACH_TYPE, {'multiattach': '<is> True'})
     service.Service.create(
         host='cinder', binary='cinder-scheduler').start()
-    service.Service.create(
+    volumes = service.Service.create(
         host=f'cinder@{BACK_END}', service_name=BACK_END,
-        binary='cinder-volume', coordination=True).start()
+        binary='cinder-volume', coordination=True)
+    volumes.start()
+    # Where its own record is new, cinder-volume reads it in its first report:
+    # a volume made before then has no lock that os-brick could hold.
+    volumes.manager.publish_service_capabilities(admin)
 
 
 def serve() -> int:
