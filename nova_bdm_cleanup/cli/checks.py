@@ -29,7 +29,7 @@ from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.openstack.cinder import MICROVERSION, NOVA_CONF
 from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
-from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.plugin import options, validation
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store.database import Database, StoreError
 
@@ -80,6 +80,9 @@ class Checks(upgradecheck.UpgradeCommands):
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         super().__init__()
         self._conf = conf
+        self._problems = validation.problems(conf)
+        # So that they are a failure of one check only.
+        validation.forget_wrong_values(conf)
 
     def plugin(self) -> _Found:
         """Whether nova-compute finds the plugin, and may use it."""
@@ -90,7 +93,7 @@ class Checks(upgradecheck.UpgradeCommands):
                 'this Python has no entry point bdm_cleanup in the group '
                 'os_vif: pip install nova-bdm-cleanup into it')
         points[0].load()
-        if self._conf[GROUP].mode == 'off':
+        if self._conf[GROUP].mode == 'off' and not self._problems:
             return Code.WARNING, ('it is off: set [bdm_cleanup] mode = '
                                   'observe, then restart nova-compute')
         return None
@@ -109,10 +112,9 @@ class Checks(upgradecheck.UpgradeCommands):
                 ) if differences else None
 
     def options(self) -> _Found:
-        """Whether every option of the plugin is valid."""
-        problems = options.problems(self._conf)
-        if problems:
-            return Code.FAILURE, '; '.join(problems)
+        """Whether all that is written for the plugin is valid."""
+        if self._problems:
+            return Code.FAILURE, '; '.join(self._problems)
         no_effect = options.without_effect(self._conf)
         return (Code.WARNING, '; '.join(no_effect)) if no_effect else None
 
@@ -129,8 +131,8 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def running(self) -> _Found:
         """Whether it works in the nova-compute that runs by now."""
-        found = status_of(
-            self._conf.host, self._conf[GROUP].store, time.time())
+        found = status_of(self._conf.host, self._conf[GROUP].store,
+                          time.time(), self._problems)
         if found.state is State.REFUSED:
             return Code.FAILURE, found.why
         return (Code.WARNING if found.state is State.STALE or found.others

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import collections
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import dataclasses
 import enum
 import json
@@ -15,6 +15,7 @@ from typing import Any
 
 from nova_bdm_cleanup import terminal, VERSION
 from nova_bdm_cleanup.cli import novaconf
+from nova_bdm_cleanup.plugin import validation
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.store.database import StoreError
@@ -58,6 +59,8 @@ class Status:
     state: State
     #: Why it is that; empty when all is well.
     why: str
+    #: What is wrong with the options that are written now.
+    option_problems: Sequence[str]
     process: Process | None = None
     last: Round = Round()
     #: What the last good round of the audit found.
@@ -86,19 +89,25 @@ class Status:
             key=lambda s: s.reason != Reason.ROOT_VOLUME_DANGLING))
 
 
-def status_of(host: str, path: str, now: float) -> Status:
+def status_of(host: str, path: str, now: float,
+              option_problems: Sequence[str] = ()) -> Status:
     """What the store and the kernel say.
 
+    :param option_problems: what is wrong with the options that are written
     :raises StoreError: when the store cannot be read
     """
     processes, watch = Processes(path, host), Watch(path, host)
     process = processes.last()
+    remedy = 'it needs ' + _REMEDY
+    if option_problems:
+        remedy = 'it stays off because of its options: ' + '; '.join(
+            option_problems)
     if process is None:
         others = processes.hosts()
         return Status(
             State.NOT_ACTIVE, 'not running in any nova-compute named %s; %s'
             % (host, 'for %s give its --config-file' % ' or '.join(others)
-               if others else 'it needs ' + _REMEDY), others=others)
+               if others else remedy), option_problems, others=others)
     last = watch.last()
     interval = process.facts.get('audit_interval', 0)
     age = now - max(last.succeeded or 0.0, process.since)
@@ -106,8 +115,7 @@ def status_of(host: str, path: str, now: float) -> Status:
     if not processes.is_running():
         state, why = State.NOT_ACTIVE, (
             'the nova-compute that had it (process %s) has ended; one that '
-            'runs by now runs without the plugin, and needs %s' % (
-                process.pid, _REMEDY))
+            'runs by now runs without the plugin; %s' % (process.pid, remedy))
     elif process.problem:
         state, why = State.REFUSED, process.problem
     elif interval and age > _STALE * interval:
@@ -115,7 +123,7 @@ def status_of(host: str, path: str, now: float) -> Status:
             'no round of the audit has succeeded for %d s%s'
             % (age, last.problem and ': ' + last.problem))
     return Status(
-        state, why, process, last,
+        state, why, option_problems, process, last,
         # What was known when there was an audit is old by now.
         watch.known() if interval else (),
         Journal(path, clock=lambda: now).spent(REMOVALS))
@@ -124,11 +132,13 @@ def status_of(host: str, path: str, now: float) -> Status:
 def run(args: argparse.Namespace) -> int:
     """Show the state, and what is open."""
     conf = novaconf.load(args)
+    problems = validation.problems(conf)
+    validation.forget_wrong_values(conf)
     path = conf[GROUP].store
     try:
-        found = status_of(conf.host, path, time.time())
+        found = status_of(conf.host, path, time.time(), problems)
     except StoreError as exc:
-        found = Status(State.CANNOT_TELL, str(exc))
+        found = Status(State.CANNOT_TELL, str(exc), problems)
     if args.json:
         print(json.dumps(_as_dict(found), indent=2))
     else:
@@ -143,6 +153,7 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
     yield 'Host', host
     yield 'State', '%s: %s' % (found.state, found.why) if found.why else (
         found.state)
+    yield 'Options', '; '.join(found.option_problems) or 'valid'
     process, last = found.process, found.last
     if process is None:
         return
@@ -228,6 +239,7 @@ def _as_dict(found: Status) -> dict[str, Any]:
     return {
         'state': str(found.state),
         'why': found.why,
+        'option_problems': list(found.option_problems),
         'process': process and {
             'host': process.host,
             'pid': process.pid,

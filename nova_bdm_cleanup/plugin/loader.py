@@ -10,10 +10,15 @@ error here would be swallowed, and nothing of ours besides when it is off.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 GROUP = 'bdm_cleanup'
+
+#: The beginning of the environment variables that oslo.config reads values of
+#: the options from.
+ENVIRONMENT = 'OS_BDM_CLEANUP__'
 
 
 def mode_option() -> Any:
@@ -46,6 +51,9 @@ class Loader:
     def load(cls, name: str) -> Loader:
         """Install the hook when this is nova-compute and it is not off.
 
+        The start also looks whether all that is written for the plugin is
+        valid: a typo in the name of ``mode`` must not go unnoticed.
+
         :param name: the name of the entry point, given by os-vif
         :raises startup.StartRefused: when ``[bdm_cleanup] required`` is set
             and the plugin cannot work; nova-compute then does not start
@@ -57,11 +65,15 @@ class Loader:
             conf = cfg.CONF
             conf.register_opt(mode_option(), group=GROUP)
             try:
-                is_on = conf[GROUP].mode != 'off'
+                is_written = (
+                    GROUP in map(str.lower, conf.list_all_sections())
+                    or any(name.startswith(ENVIRONMENT) for name in os.environ)
+                    # By whatever else oslo.config reads.
+                    or conf[GROUP].mode != 'off')
             except cfg.Error:
-                # The start names value and file.
-                is_on = True
-            if is_on:
+                # The start names the value.
+                is_written = True
+            if is_written:
                 from nova_bdm_cleanup.plugin import startup
 
                 startup.start(conf)

@@ -30,8 +30,31 @@ TRIGGERS = {
     'delete': ('delete',),
 }
 
-#: Seconds that are the least from one audit to the next.
-_SHORTEST = 60
+#: The least number of seconds from one audit to the next, if there are any.
+MIN_AUDIT_INTERVAL = 60
+
+#: What there is instead of options that are gone.
+GONE = {
+    'enabled': 'use mode',
+    'host_boot_timeout': 'use timeout',
+    'live_migration_refuse': 'a live migration is refused that would attach a '
+                             'volume of another project, or one that is not '
+                             'available; take the line out',
+    'max_attachments': 'use max_removals',
+    'remove_when': 'use remove',
+    'stale_attachments': 'use remove, with or without its word stale',
+    'store_max_size': 'the store may have 16 MiB; take the line out',
+    'stuck_after': 'it is an hour on this host; use --stuck-after of the '
+                   '"openstack bdm" commands',
+    'sweep_stopped': 'use "openstack bdm clean --stop-again"',
+}
+
+#: The same of words of ``triggers``.
+GONE_TRIGGERS = {
+    'hard_reboot': 'hard reboots are always cleaned up; take the word out',
+    **dict.fromkeys(TRIGGERS['move'][1:], 'use move'),
+    'sweep': 'use "openstack bdm clean --stop-again"',
+}
 
 OPTS: list[cfg.Opt] = [
     mode_option(),
@@ -192,42 +215,6 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 def effective(conf: cfg.ConfigOpts) -> dict[str, Any]:
     """The value of every option."""
     return {opt.dest: conf[GROUP][opt.dest] for opt in OPTS}
-
-
-def problems(conf: cfg.ConfigOpts) -> list[str]:
-    """One sentence for each option whose value is wrong, naming its file."""
-    found = []
-    for opt in OPTS:
-        try:
-            value = conf[GROUP][opt.dest]
-        except cfg.Error as exc:
-            found.append('[%s] %s: %s' % (GROUP, opt.dest, exc))
-        else:
-            # Which oslo.config does not mind.
-            if value is None and isinstance(opt, cfg.IntOpt):
-                found.append('[%s] %s has no value; give it a number, or '
-                             'take the line out' % (GROUP, opt.dest))
-    if not found and not conf[GROUP].remove:
-        found.append('[%s] remove is empty; set mode = observe to have '
-                     'nothing removed' % GROUP)
-    if not found and 0 < conf[GROUP].audit_interval < _SHORTEST:
-        found.append('[%s] audit_interval is %d; set it to %d or more, or to '
-                     '0 for no audit' % (
-                         GROUP, conf[GROUP].audit_interval, _SHORTEST))
-    return found
-
-
-def forget_wrong_values(conf: cfg.ConfigOpts) -> None:
-    """Let the configuration be read by others.
-
-    Every service of OpenStack reads all options that are registered when it
-    logs them at start, and ends when one of them is wrong.
-    """
-    for opt in OPTS:
-        try:
-            conf[GROUP][opt.dest]
-        except cfg.Error:
-            conf.set_override(opt.dest, opt.default, group=GROUP)
 
 
 def without_effect(conf: cfg.ConfigOpts) -> list[str]:

@@ -12,7 +12,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
-from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.plugin import options, validation
 from nova_bdm_cleanup.plugin.loader import GROUP
 from nova_bdm_cleanup.store import processes
 from nova_bdm_cleanup.store.database import Database, StoreError
@@ -45,8 +45,10 @@ def start(conf: cfg.ConfigOpts) -> None:
 
 def _start(conf: cfg.ConfigOpts) -> None:
     options.register_opts(conf)
-    problems = options.problems(conf)
+    problems = validation.problems(conf)
     if not problems:
+        if conf[GROUP].mode == 'off':
+            return
         # Nova's manager is imported right after this anyway; not before the
         # options are known to be good.
         from nova import version as nova_version
@@ -56,7 +58,7 @@ def _start(conf: cfg.ConfigOpts) -> None:
         problems = fit.differences() + fit.differences_for('hard_reboot')
     if problems:
         _refuse(conf, _OFF % '; '.join(problems))
-        options.forget_wrong_values(conf)
+        validation.forget_wrong_values(conf)
         return
     differences = {word: fit.differences_for(*options.TRIGGERS[word])
                    for word in options.words_of(conf)}

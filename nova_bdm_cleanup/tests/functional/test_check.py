@@ -109,14 +109,13 @@ class CommandTest(base.FunctionalTestCase):
             [(c['check'], c['result']) for c in json.loads(output)['checks']])
 
     def test_not_in_order(self):
-        self.configure('[bdm_cleanup]\nmode = off\ntimeout = 0\n'
+        self.configure('[bdm_cleanup]\nmode = off\ntimeouts = 0\n'
                        '[cinder]\ntoken = nova:service:member\n')
         code, output = self.run_shell(self.command)
         self.assertEqual(Code.FAILURE, code)
         for words in ('bdm-cleanup Check Results', 'Check: Cinder version',
-                      'Result: Warning', 'set [bdm_cleanup] mode = observe',
-                      'Result: Failure', '[bdm_cleanup] timeout',
-                      'admin role'):
+                      'Result: Failure', '[bdm_cleanup] timeouts in',
+                      'did you mean timeout?', 'admin role'):
             self.assertIn(words, ' '.join(output.split()))
 
     def test_in_a_unit_and_in_a_pipe(self):

@@ -15,7 +15,8 @@ import testtools
 from testtools import content
 
 from nova_bdm_cleanup import VERSION
-from nova_bdm_cleanup.plugin import fit, hook
+from nova_bdm_cleanup.plugin import fit, hook, loader
+from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import base
 
 _GET_STARTED = base.CHECKOUT / 'doc' / 'source' / 'guide' / 'get-started.rst'
@@ -40,7 +41,6 @@ send_service_user_token = true
 auth_type = admin_token
 endpoint = http://127.0.0.1:9/
 token = x
-[bdm_cleanup]
 """
 
 
@@ -67,10 +67,10 @@ class ProcessTest(testtools.TestCase):
         self.directory = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path)
 
-    def _start(self, options='', change=''):
+    def _start(self, options=None, change=''):
         """Start nova-compute.
 
-        :param options: of ``[bdm_cleanup]``
+        :param options: of ``[bdm_cleanup]``; None: there is no such section
         :param change: what is different in this Nova: ``name`` or
             ``signature``
         :returns: its exit code, what it told, and the lines of its log that
@@ -78,7 +78,8 @@ class ProcessTest(testtools.TestCase):
         """
         conf = self.directory / 'nova.conf'
         conf.write_text(_CONFIGURATION.format(directory=self.directory)
-                        + options)
+                        + ('' if options is None
+                           else '[bdm_cleanup]\n' + options))
         print(json.dumps([str(self.directory), change]),
               file=self.starter.stdin, flush=True)
         code = int(self.starter.stdout.readline())
@@ -117,7 +118,8 @@ class ProcessTest(testtools.TestCase):
 
         :param expected: words of the last line
         """
-        options = 'mode = enforce\n' + options
+        if 'mode' not in options:
+            options += 'mode = enforce\n'
         code, told, log = self._start(options, change)
         self.assertEqual(0, code)
         for word in (' CRITICAL ', *expected):
@@ -158,16 +160,19 @@ class ProcessTest(testtools.TestCase):
         self.assertLess(lines, MOST_LINES)
 
     def test_off(self):
-        for options in ('', 'mode = off\ntimeout = 0\n'):
+        """Nothing of it is imported unless something is written of it."""
+        for options in (None, '', 'mode = off\nrequired = true\n'):
             code, told, log = self._start(options)
             self.assertEqual((0, []), (code, log))
-            # A package brings its namespace along.
-            self.assertEqual(
-                ['nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
-                 'nova_bdm_cleanup.plugin.loader'],
-                [name for name in told['modules']
-                 if not name.startswith('nova_bdm_cleanup.tests')])
             self._check_untouched(told)
+            ours = {name for name in told['modules']
+                    if not name.startswith('nova_bdm_cleanup.tests')}
+            self.assertNotIn('nova_bdm_cleanup.plugin.hook', ours)
+            if options is None:
+                # A package brings its namespace along.
+                self.assertEqual(
+                    {'nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
+                     'nova_bdm_cleanup.plugin.loader'}, ours)
 
     def test_every_trigger(self):
         told, _ = self.check_active(
@@ -202,8 +207,21 @@ class ProcessTest(testtools.TestCase):
 
     def test_wrong_value(self):
         """One of many; which are wrong is in the unit tests."""
-        self.check_refused('triggers = moves\n', '[bdm_cleanup] triggers',
-                           'move', 'host_boot', 'nova.conf')
+        for options, said in (
+                ('triggers = moves\n', 'triggers = moves in %s: moves is none '
+                 'of start, host_boot, move, delete, all; did you mean move?'),
+                ('mode = obsrve\n', 'mode = obsrve in %s: it must be one of '
+                 'off, observe, enforce; did you mean observe?'),
+                ('modes = enforce\n', 'modes in %s: there is no such option; '
+                 'did you mean mode?')):
+            self.check_refused(
+                options, 'bdm-cleanup is off; Nova is left as it is: '
+                '[bdm_cleanup] ' + said % (self.directory / 'nova.conf'))
+
+    def test_required_is_not_understood(self):
+        code, told, log = self._start('required = ture\n')
+        self.assertEqual((1, None), (code, told))
+        self.assertIn('required = ture in ', log[-1])
 
     def test_what_nobody_foresaw(self):
         self.check_refused('', 'UNSHELVING', change='name')
@@ -216,6 +234,28 @@ class ProcessTest(testtools.TestCase):
         code, told, _ = self._start(
             'mode = enforce\n' + options + 'required = true\n')
         self.assertEqual((1, None), (code, told))
+
+
+class MistypedTest(base.FunctionalTestCase):
+    """The plugin is off, whatever else is written: Nova is stock."""
+
+    CLOUD = {'nova_options': {'bdm_cleanup': {'modes': 'enforce'}}}
+
+    def test_reboot(self):
+        before = dict(vars(manager.ComputeManager))
+        with fixtures.MonkeyPatch('sys.modules', {
+                **sys.modules, 'nova.cmd.compute': sys}):
+            loader.Loader.load('bdm_cleanup')
+        self.assertEqual(before, dict(vars(manager.ComputeManager)))
+        line, = self.cloud.log('CRITICAL .*bdm-cleanup')
+        self.assertIn('modes in ', line)
+        server = self.cloud.server(fixture.Disk())
+        volume, = server.volumes
+        # Stock removes only what Cinder knows no attachment of.
+        self.cloud.reset_status(volume)
+        self.cloud.reboot(server)
+        self.assertIsNotNone(self.cloud.look(server).block_device(volume))
+        self.assertEqual([], self.cloud.log('bdm-cleanup: event='))
 
 
 class HookTest(testtools.TestCase):

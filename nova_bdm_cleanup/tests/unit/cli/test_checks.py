@@ -239,7 +239,11 @@ class CommandTest(base.TestCase):
                 ('Check %d' % number, lambda _, c=code: Result(c, 'set this'))
                 for number, code in enumerate(codes))
             output = io.StringIO()
-            with mock.patch.object(novaconf, 'load_nova', autospec=True), \
+            conf = cfg.ConfigOpts()
+            options.register_opts(conf)
+            conf([], default_config_files=[])
+            with mock.patch.object(novaconf, 'load_nova', autospec=True,
+                                   return_value=conf), \
                     mock.patch.object(
                         checks.Checks, '_upgrade_checks', found), \
                     contextlib.redirect_stdout(output):

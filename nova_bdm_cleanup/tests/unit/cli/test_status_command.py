@@ -131,6 +131,7 @@ class StatusCommandTest(base.CommandTest):
         self.assertEqual({
             'Host': 'compute1',
             'State': 'active',
+            'Options': 'valid',
             'Process': str(os.getpid()),
             'Since': '2100-01-01 00:00:00 UTC',
             'Plugin': VERSION,
@@ -238,7 +239,7 @@ class StatusCommandTest(base.CommandTest):
 
     def test_never_started(self):
         code, table = self.table()
-        self.assertEqual((1, {'Host', 'State'}), (code, set(table)))
+        self.assertEqual((1, {'Host', 'State', 'Options'}), (code, set(table)))
         self.assertIn(
             'not-active: not running in any nova-compute named compute1; it '
             'needs [bdm_cleanup] mode = enforce (or observe) and a restart',
@@ -263,6 +264,7 @@ class StatusCommandTest(base.CommandTest):
         code, table = self.table()
         self.assertEqual((3, {
             'Host': 'compute1', 'State': 'refused: no such method',
+            'Options': 'valid',
             'Process': str(os.getpid()), 'Since': '2100-01-01 00:00:00 UTC',
             'Plugin': VERSION, 'Nova': '34.0.0-1'}), (code, table))
         self.assertEqual(3, self.json()[0])
@@ -292,7 +294,7 @@ class StatusCommandTest(base.CommandTest):
         self.audited(sighting())
         code, found = self.json()
         self.assertEqual((0, {
-            'state': 'active', 'why': '',
+            'state': 'active', 'why': '', 'option_problems': [],
             'process': {'host': 'compute1', 'pid': os.getpid(),
                         'since': LATER, **FACTS},
             'removals_last_hour': 2,

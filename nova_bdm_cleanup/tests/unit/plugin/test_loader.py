@@ -53,19 +53,19 @@ print(json.dumps({{
 
 class LoaderTest(base.TestCase):
 
-    def load(self, line=None):
+    def load(self, text=None, **environment):
         """What a process did with the entry point.
 
-        :param line: it is a nova-compute, with this line in nova.conf
+        :param text: it is a nova-compute, with this in nova.conf
         """
         path = ''
-        if line is not None:
+        if text is not None:
             path = os.path.join(self.tempdir(), 'nova.conf')
             with open(path, 'w', encoding='utf-8') as file:
-                file.write('[bdm_cleanup]\n%s\n' % line)
+                file.write(text)
         result = subprocess.run(
             [sys.executable, '-c', PROGRAM.format(path=path)],
-            env={**os.environ, 'PYTHONPATH': ROOT,
+            env={**os.environ, **environment, 'PYTHONPATH': ROOT,
                  'PYTHONDONTWRITEBYTECODE': '1'},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(0, result.returncode, result.stderr)
@@ -88,10 +88,20 @@ class LoaderTest(base.TestCase):
         self.assertEqual({'plugin_name': 'bdm_cleanup', 'vif_info': []},
                          seen['described'])
 
-    def test_what_starts(self):
-        for line, started in (
-                ('', 0), ('mode = off', 0), ('timeout = 0', 0),
-                ('mode = observe', 1), ('mode = enforce', 1),
-                # The start names the value.
-                ('mode = obsrve', 1), ('mode =', 1)):
-            self.assertEqual(started, self.load(line)['started'], line)
+    def test_where_nothing_is_written_of_it(self):
+        seen = self.load('[DEFAULT]\nmode = enforce\n')
+        self.assertEqual(0, seen['started'])
+        self.assertEqual(
+            [], [name for name in seen['loaded'] if name not in (
+                'nova_bdm_cleanup.plugin.loader',)
+                and name.startswith('nova_bdm_cleanup')])
+
+    def test_what_is_looked_at(self):
+        """Whatever is written: a typo of the mode is not to be missed."""
+        for text in ('[bdm_cleanup]\n', '[bdm_cleanup]\nmode = off\n',
+                     '[bdm_cleanup]\nmodes = observe\n',
+                     '[BDM_cleanup]\nmode = obsrve\n',
+                     '[bdm_cleanup]\nmode =\n'):
+            self.assertEqual(1, self.load(text)['started'], text)
+        self.assertEqual(1, self.load(
+            '', OS_BDM_CLEANUP__MODES='observe')['started'])

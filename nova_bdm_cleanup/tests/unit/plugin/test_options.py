@@ -68,7 +68,6 @@ class SettingsTest(ConfTestCase):
 
     def test_defaults(self):
         conf = self.conf()
-        self.assertEqual([], options.problems(conf))
         self.assertEqual([], options.without_effect(conf))
         self.assertEqual('off', conf.bdm_cleanup.mode)
         self.assertIs(False, conf.bdm_cleanup.required)
@@ -130,58 +129,8 @@ class SettingsTest(ConfTestCase):
                 ('duplicate', Reason.DUPLICATE_MAPPING),
                 ('stale', Reason.STALE_ATTACHMENT)):
             conf = self.conf('remove = ' + word)
-            self.assertEqual([], options.problems(conf))
             self.assertEqual(
                 {expected}, options.settings(conf).policy.remove)
-
-
-class ProblemsTest(ConfTestCase):
-    """A wrong value is a clear error."""
-
-    #: What is wrong, and what the one sentence about it has.
-    scenarios = [(line, {'line': line, 'words': words}) for line, *words in (
-        ('triggers = start,live', 'live', 'start', 'host_boot'),
-        ('remove =', 'remove is empty; set mode = observe'),
-        ('audit_interval = 1', 'audit_interval is 1; set it to 60 or more'),
-        ('audit_interval = 59', 'audit_interval is 59; set it to 60 or more'),
-        *(('%s =' % opt.name, opt.name + ' has no value')
-          for opt in options.OPTS if isinstance(opt, cfg.IntOpt)),
-        # Whatever oslo.config does not understand.
-        *(('%s = %s' % (name, value), '[bdm_cleanup] %s: ' % name)
-          for name, values in (
-              ('required', ('2',)),
-              ('mode', ('Enforce!', '')),
-              ('remove', ('all', 'missing,gone')),
-              ('grace_period', ('-1', '5 min')),
-              ('max_removals', ('0', '-1', 'all')),
-              ('max_removals_per_hour', ('0', '-1')),
-              ('timeout', ('0', '-60', '1.5')),
-              ('audit_interval', ('-1', '-3600', '1.5', 'hourly')),
-              ('store', ('$nowhere/store',)))
-          for value in values))]
-
-    def test_option_and_file_are_named(self):
-        problem, = options.problems(self.conf(self.line))
-        self.assertTrue(problem.startswith(
-            '[bdm_cleanup] ' + self.line.split()[0]), problem)
-        for word in self.words:
-            self.assertIn(word, problem)
-        # oslo.config names it.
-        if ': ' in problem and '$' not in self.line:
-            self.assertIn(self.path, problem)
-
-
-class SeveralTest(ConfTestCase):
-
-    def test_each_option_is_named_once(self):
-        for lines in (('mode = x', 'timeout = y', 'max_removals = 3'),
-                      ('mode = x', 'max_removals = 0', 'triggers = start')):
-            self.assertEqual(2, len(options.problems(self.conf(*lines))))
-
-    def test_intervals_that_are_long_enough(self):
-        for interval in ('0', '60', '86400'):
-            self.assertEqual([], options.problems(
-                self.conf('audit_interval = ' + interval)))
 
 
 class WithoutEffectTest(ConfTestCase):
@@ -191,7 +140,6 @@ class WithoutEffectTest(ConfTestCase):
         conf = self.conf(*lines)
         for name, value in nova.items():
             conf.set_override(name, value)
-        self.assertEqual([], options.problems(conf))
         return options.without_effect(conf)
 
     def test_host_boot_where_nova_resumes_nothing(self):

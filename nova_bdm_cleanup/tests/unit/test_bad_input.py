@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a typo, or an option that is gone, brings about.
+
+In a real nova-compute it is in the functional tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import fixtures
+from oslo_upgradecheck.upgradecheck import Code
+import testscenarios
+
+from nova_bdm_cleanup.cli import checks
+from nova_bdm_cleanup.plugin import options, startup
+from nova_bdm_cleanup.tests.unit import running
+from nova_bdm_cleanup.tests.unit.cli import base
+from nova_bdm_cleanup.tests.unit.plugin.test_options import ConfTestCase
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+
+class BadInputTest(base.CommandTest, ConfTestCase):
+    """The same sentence, wherever it is said."""
+
+    #: What is written, and what is said of it.
+    scenarios = [(line, {'line': line, 'said': said}) for line, said in (
+        ('mode = obsrve', 'mode = obsrve in {}: it must be one of off, '
+         'observe, enforce; did you mean observe?'),
+        ('modes = observe', 'modes in {}: there is no such option; did you '
+         'mean mode?'),
+        ('trigers = start', 'trigers in {}: there is no such option; did you '
+         'mean triggers?'),
+        ('colour = green', 'colour in {}: there is no such option; there are '
+         'mode, required, triggers, remove, grace_period, timeout, '
+         'max_removals, max_removals_per_hour, audit_interval, metrics_file, '
+         'store'),
+        ('triggers = sweep', 'triggers = sweep in {}: sweep is gone; use '
+         '"openstack bdm clean --stop-again"'),
+        ('triggers = hard_reboot', 'triggers = hard_reboot in {}: hard_reboot '
+         'is gone; hard reboots are always cleaned up; take the word out'),
+        *(('triggers = ' + word, 'triggers = %s in {}: %s is gone; use move'
+           % (word, word)) for word in (
+               'shelve', 'unshelve', 'evacuate', 'live_migration')),
+        ('remove = all', 'remove = all in {}: all is none of missing, '
+         'available, attached-elsewhere, duplicate, stale'),
+        ('max_removals = -1', 'max_removals = -1 in {}: it must be a whole '
+         'number of 1 or more'),
+        *((name + ' = 1', '%s in {}: gone; %s' % (name, instead))
+          for name, instead in options.GONE.items()))]
+
+    def setUp(self) -> None:
+        super().setUp()
+        lines = ['store = ' + self.path, self.line]
+        if not self.line.startswith('mode ='):
+            lines.append('mode = enforce')
+        store = self.path
+        self.configured = self.conf(*lines)
+        self.config, self.path = self.path, store
+        self.problem = '[bdm_cleanup] ' + self.said.format(self.config)
+
+    def test_start(self) -> None:
+        startup.start(self.configured)
+        self.assertEqual(
+            ['bdm-cleanup is off; Nova is left as it is: ' + self.problem],
+            self.log.output.splitlines())
+
+    def test_start_that_requires_it(self) -> None:
+        self.configured.set_override('required', True, group='bdm_cleanup')
+        error = self.assertRaises(
+            startup.StartRefused, startup.start, self.configured)
+        self.assertIn(self.problem, str(error))
+
+    def test_check(self) -> None:
+        result = checks._guarded(checks.Checks.options)(
+            checks.Checks(self.configured))
+        self.assertEqual((Code.FAILURE, self.problem),
+                         (result.code, result.details))
+
+    def status(self, state: str) -> dict[str, str]:
+        """What the command shows, by title."""
+        self.useFixture(fixtures.EnvironmentVariable('COLUMNS', '900'))
+        arguments = 'status', '--config-file', self.config
+        found = json.loads(self.call(*arguments, '--json')[1])
+        self.assertEqual((state, [self.problem]),
+                         (found['state'], found['option_problems']))
+        return dict(re.split('  +', line, maxsplit=1)
+                    for line in self.call(*arguments)[1].splitlines())
+
+    def test_status(self) -> None:
+        """Whatever the process did."""
+        table = self.status('not-active')
+        self.assertEqual(self.problem, table['Options'])
+        self.assertEqual(
+            'not-active: not running in any nova-compute named %s; it stays '
+            'off because of its options: %s' % (
+                table['Host'], self.problem), table['State'])
+        host = table['Host']
+        running.start(self.path, host)
+        self.assertEqual(self.problem, self.status('active')['Options'])
+        running.end(self.path, host)
+        self.assertIn('it stays off because of its options: ' + self.problem,
+                      self.status('not-active')['State'])
+
+
+class CommandTest(base.CommandTest):
+
+    def test_status_with_a_wrong_store(self) -> None:
+        """It does not read it."""
+        config = self.write('[DEFAULT]\nstate_path = %s\n[bdm_cleanup]\n'
+                            'store = $nowhere/x\n' % self.home)
+        code, out, err = self.call('status', '--config-file', config)
+        self.assertEqual((1, ''), (code, err))
+        self.assertIn('store = $nowhere/x in ' + config, out)
+        self.assertFalse(os.path.exists(self.path))
