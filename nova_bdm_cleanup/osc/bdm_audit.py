@@ -41,10 +41,10 @@ LONG_COLUMNS = (*COLUMNS, 'Server Name', 'Project', 'Breaks', 'Explanation')
 _FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
 
 #: What Nova alone does not do with such a disk, or only half, or by attaching
-#: the disk again, in the words of ``triggers``: each was tried.
+#: the disk again: each was tried.
 _BREAKS: dict[AnyReason, str] = dict.fromkeys(
     (*DANGLING, Reason.ROOT_VOLUME_DANGLING),
-    'move, shelve, unshelve, evacuate, live_migration')
+    'move, shelve, unshelve, evacuate, live migration')
 
 #: So wide is a table but for the name of the server, which is cut where it
 #: does not fit: ids never are.

@@ -34,7 +34,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual(('alpha', 'own'), (row['Server Name'],
                                             row['Project']))
         self.assertIn('available', row['Explanation'])
-        self.assertEqual('move, shelve, unshelve, evacuate, live_migration',
+        self.assertEqual('move, shelve, unshelve, evacuate, live migration',
                          row['Breaks'])
 
     def table(self, *arguments: str, **options: Any) -> str:
