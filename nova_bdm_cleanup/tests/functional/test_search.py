@@ -6,6 +6,7 @@ No cloud is needed, but Nova's modules are.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 from unittest import mock
@@ -17,6 +18,7 @@ from oslo_config import cfg
 
 from nova_bdm_cleanup.plugin import options
 from nova_bdm_cleanup.tests.simulation import (
+    faults,
     movers,
     ports,
     scenarios,
@@ -111,3 +113,28 @@ class SearchTest(base.FunctionalTestCase):
             self.assertEqual('planted', name)
             self.assertEqual(told, story.tell(stage, PLANTED,
                                               story.read(choices)))
+
+    def test_faults(self):
+        """What is found otherwise, or not at all, is not found."""
+        fault = faults.FAULTS['row-before-disconnect']
+        (actions, name, replacement), = fault.replaced
+
+        def fail(*_, **__):
+            raise TypeError('a fault that is wrong itself')
+
+        for change, problem in (
+                ({}, r'$'),
+                ({'property': 'healthy-disks-stay'},
+                 'row-before-disconnect: expected healthy-disks-stay, found '
+                 'no-row-before-its-device: '),
+                ({'replaced': [(actions, name, fail)]},
+                 '.* found nothing-is-wrong-with-the-code: '),
+                ({'replaced': [(actions, name, lambda original, *args, **named:
+                                original(*args, **named))]},
+                 '.* no-row-before-its-device holds all the same'),
+                ({'replaced': [(actions, '_gone', replacement)]},
+                 '.* there is no _gone any more')):
+            with self.subTest(problem):
+                found = faults.hunt(dataclasses.replace(fault, **change),
+                                    lambda _: (search.Bound(0, 0),))
+                self.assertRegex(found.problem, '^' + problem)

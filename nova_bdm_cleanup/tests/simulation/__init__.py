@@ -20,6 +20,8 @@ functional suite compares with the real things call by call.
     who meets whom
 ``search``
     all schedules of a scenario within a bound
+``faults``
+    what the search must find if a programmer gets it wrong
 ``story``
     a schedule that broke a property, as a person reads it
 

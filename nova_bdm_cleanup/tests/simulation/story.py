@@ -34,8 +34,12 @@ def _listening(lines: list[tuple[str, str]]) -> Iterator[None]:
             logging.disable(logging.CRITICAL)
 
 
-def tell(stage: Stage, scenario: Scenario, choices: search.Choices) -> str:
-    """Play a schedule again, and tell it."""
+def tell(stage: Stage, scenario: Scenario, choices: search.Choices,
+         again: str = '') -> str:
+    """Play a schedule again, and tell it.
+
+    :param again: the arguments that tell it again, if others than these
+    """
     lines: list[tuple[str, str]] = []
     with _listening(lines):
         run = search.play(stage, scenario, choices,
@@ -46,8 +50,8 @@ def tell(stage: Stage, scenario: Scenario, choices: search.Choices) -> str:
         told.append(f'  {"" if who == last else who:28} {what}')
         last = who or last
     told += ['', *_verdict(run, stage.world), '',
-             'replay: python3 -m nova_bdm_cleanup.tests.simulation --replay '
-             f'{scenario.name} {written(choices)}']
+             'replay: python3 -m nova_bdm_cleanup.tests.simulation '
+             + (again or f'--replay {scenario.name} {written(choices)}')]
     return '\n'.join(told)
 
 
