@@ -4,9 +4,8 @@
 The world behaves like the real thing where it matters: Cinder computes a
 volume's status from the attachments that are left, a plain delete of a legacy
 attachment leaves the volume mapped, a guest that starts opens every disk that
-has a mapping.  Every call is in the timeline.  Every call can be made to fail
-before or after it has an effect, to be the last one before a crash, or to let
-something else happen first.
+has a mapping.  Every call is in the timeline.  Every call can be made to fail,
+or to let something else happen first.
 
 What must never happen is noted in :attr:`World.violations` at the moment at
 which it happens.
@@ -31,10 +30,6 @@ from nova_bdm_cleanup.rules.facts import Answers
 from nova_bdm_cleanup.store.database import Database
 from nova_bdm_cleanup.store.journal import Journal
 from nova_bdm_cleanup.tests.unit import make
-
-
-class Crash(BaseException):
-    """nova-compute is killed here."""
 
 
 class World:
@@ -93,11 +88,6 @@ class World:
         self.failing: dict[object, Exception] = {}
         #: What happens, once, just before a call of that name.
         self.meanwhile: dict[str, Callable[[], None]] = {}
-        #: The moment at which something goes wrong, and what.  There are two
-        #: in each call: before it has an effect, and after that.
-        self.strike_at: int | None = None
-        self.strike: BaseException = Crash()
-        self.moments = 0
 
     def __repr__(self) -> str:
         return 'World(%s)' % ', '.join(map(repr, (
@@ -107,17 +97,9 @@ class World:
 
     # Faults
 
-    def moment(self) -> None:
-        """One of the points in time at which something may go wrong."""
-        self.moments += 1
-        if self.moments == self.strike_at:
-            self.timeline.append(('struck',))
-            raise self.strike
-
     @contextlib.contextmanager
     def call(self, *what: str) -> Iterator[None]:
         """One call."""
-        self.moment()
         happens = self.meanwhile.pop(what[0], None)
         if happens:
             happens()
@@ -127,7 +109,6 @@ class World:
                 raise self.failing[key]
         yield
         self.timeline.append(what)
-        self.moment()
 
     @property
     def calls(self) -> list[str]:
@@ -208,12 +189,11 @@ class World:
 
     def restart(self) -> None:
         """Nothing fails any more, and the user reboots once more."""
-        self.strike_at = None
         self.failing = {}
         self.reboot()
 
     def journal(self, path: str) -> Journal:
-        """A real journal, during whose writes a crash may come as well."""
+        """A real journal, of which a write may fail as well."""
         return _Journal(self, path)
 
 
@@ -438,7 +418,7 @@ class Cinder(cinder.Cinder):
 
 
 class _Journal(Journal):
-    """A crash may come before and after each change."""
+    """Each change is a call."""
 
     def __init__(self, world: World, path: str) -> None:
         super().__init__(path, 4 * 1024 * 1024)
