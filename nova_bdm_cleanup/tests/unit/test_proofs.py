@@ -100,6 +100,7 @@ class ProofsTest(base.TestCase):
                                  {'README', 'behaviour', 'risks'})
             self.assertLessEqual(set(proofs), existing().keys())
             self.assertLessEqual(len(promise.split()), 15)
+            self.assertLessEqual(len(proofs), 2, promise)
 
     def test_every_proof_is_there(self) -> None:
         for level, names in existing().items():
