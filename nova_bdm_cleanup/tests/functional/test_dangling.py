@@ -163,25 +163,3 @@ class GivenAwayTest(scenario.ScenarioTestCase):
         server = self.server(*[fixture.Disk()] * 2, host='compute1')
         self.check(server, self.cloud.give_away(
             server, server.volumes[0], host='compute1'))
-
-    def test_multiattach_on_another_host(self):
-        server = self.server(fixture.Disk(multiattach=True), fixture.Disk(),
-                             host='compute1')
-        other = self.server(name='other', host='compute2')
-        self.cloud.attach(other, server.volumes[0])
-        self.cloud.lose_attachment(server, server.volumes[0])
-        self.check(server, other)
-
-    def test_attachment_elsewhere_is_being_made(self):
-        """The status of a multiattach volume is about all its servers."""
-        server = self.server(fixture.Disk(multiattach=True),
-                             host='compute1')
-        other = self.server(name='other', host='compute2')
-        volume, = server.volumes
-        self.cloud.leave_attachment(other, volume, connected=False)
-        view = self.reboot(server)
-        self.assertEqual('reserved', view.volume_status(volume))
-        self.assertIsNotNone(view.block_device(volume))
-        self.assertTrue(view.has_disk(volume))
-        self.assert_nothing_done(view)
-        self.assertEqual([], self.audit(server))

@@ -75,20 +75,6 @@ class AnswerFaultTest(_FaultTestCase):
             self.cloud.reset_status(self.lost)
 
 
-class StartedFaultTest(scenario.Started, _FaultTestCase):
-    """The same, by stop and start."""
-
-    def test_all_requests_at_once(self):
-        self.check(proxy.reset(), proxy.html(404))
-
-
-class ResumedFaultTest(scenario.Resumed, _FaultTestCase):
-    """The same, when the host boots."""
-
-    def test_all_requests_at_once(self):
-        self.check(proxy.reset(), proxy.html(404))
-
-
 class BackEndTest(scenario.TwoDisks):
     """Cinder is well; its back end or somebody else is in the way."""
 

@@ -7,9 +7,7 @@ of his own project and as many as he likes.
 
 from __future__ import annotations
 
-import uuid
-
-from nova_bdm_cleanup.tests.cloud import fixture, proxy
+from nova_bdm_cleanup.tests.cloud import proxy
 from nova_bdm_cleanup.tests.functional import scenario
 
 
@@ -42,36 +40,6 @@ class ForeignAttachmentsTest(ForeignAttachmentsTestCase):
         self.assertEqual(before, self.cloud.attachments(self.foreign))
         self.assertEqual([], self.back_end(self.foreign))
         self.assertEqual([], self.on_host(self.foreign))
-
-
-class ForeignVolumeTest(ForeignAttachmentsTestCase):
-    """An administrator attached a multiattach volume of another project."""
-
-    def setUp(self):
-        super().setUp()
-        self.cloud.attach(self.made, self.foreign, by=self.cloud.admin)
-        self.other = self.server(
-            fixture.Disk(volume=self.foreign, at_boot=True), name='other',
-            owner=self.cloud.stranger)
-
-    def test_what_serves_the_disk_is_named_by_no_mapping(self):
-        """A migration of the server failed, and left the old attachment."""
-        self.cloud.change_row(self.made, self.foreign,
-                              attachment_id=str(uuid.uuid4()))
-        # Nova asks for the volume as whoever reboots, and its owner sees none.
-        view = self.reboot(self.made, by=self.cloud.admin)
-        self.assertTrue(view.has_disk(self.foreign))
-        self.assertIsNotNone(view.block_device(self.foreign))
-        self.assertEqual(
-            [('kept', 'attachment-mismatch')],
-            [(line.event, line.reason) for line in self.audit(self.made)
-             if line.volume == self.foreign])
-
-    def test_nothing_lets_this_server_in(self):
-        self.cloud.lose_attachment(self.made, self.foreign)
-        view = self.reboot(self.made)
-        self.assertIsNone(view.block_device(self.foreign))
-        self.assert_healthy(self.look(self.other), self.foreign)
 
 
 class FloodTest(ForeignAttachmentsTestCase):

@@ -74,42 +74,6 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
 class LeftoverTest(scenario.TwoDisks):
     """What an operation that failed half way has left."""
 
-    def check_untouched(self, *expected, **arguments):
-        before = self.cloud.attachments(self.lost)
-        view = self.reboot(self.made, **arguments)
-        self.assert_nothing_done(view)
-        self.assertEqual(before, self.cloud.attachments(self.lost))
-        self.assert_finding(self.made, self.lost, *expected)
-        self.assertTrue(view.has_disk(self.lost))
-        self.assertIn(self.lost, view.connected)
-        self.assert_healthy(view, self.kept)
-
-    def check_target(self, *expected, **arguments):
-        """A migration of a volume has a target, which is reserved, and of
-        which Nova knows nothing.
-
-        :param expected: what is said of the volume
-        """
-        target = self.cloud.volume()
-        self.cloud.leave_attachment(self.made, target, connected=False)
-        self.check_untouched(*expected, **arguments)
-        self.assert_finding(self.made, target,
-                            ('INFO', 'kept', 'operation-in-flight'))
-        self.assertEqual(1, len(self.cloud.attachments(target)))
-
-    def test_volume_that_cinder_migrates(self):
-        self.cinder.volumes.reset_state(self.lost, 'in-use',
-                                        migration_status='migrating')
-        self.check_target(('WARNING', 'kept', 'volume-busy'))
-
-    def test_row_from_before_queens(self):
-        """It names no attachment; the volume's own list decides."""
-        self.cloud.change_row(self.made, self.lost, attachment_id=None)
-        self.check_untouched()
-        self.cloud.lose_attachment(self.made, self.lost)
-        view = self.reboot(self.made)
-        self.assert_removed(view, self.lost, 'volume-available')
-
     def test_attach_that_was_tried_again(self):
         """Nova wrote a row, its answer was lost, and now there are two."""
         day = datetime.timedelta(days=1)
@@ -167,16 +131,3 @@ class LeftoverTest(scenario.TwoDisks):
         self.assert_gone(self.reboot(self.made), self.lost)
         self.cloud.attach(self.made, self.lost)
         self.assert_healthy(self.look(self.made), self.lost)
-
-    def test_row_of_an_attach_that_just_died(self):
-        """Nothing but its age tells it from one that is under way."""
-        volume = self.cloud.volume()
-        mapping = self.leave_mapping(self.made, volume)
-        view = self.reboot(self.made)
-        self.assert_nothing_done(view)
-        self.assert_finding(self.made, volume,
-                            ('INFO', 'kept', 'attach-in-flight'))
-        self.age_mapping(mapping, datetime.timedelta(minutes=6))
-        view = self.reboot(self.made)
-        self.assert_removed(view, volume, 'volume-available',
-                            connected=False)

@@ -138,14 +138,6 @@ class RefusalTest(scenario.ThreeDisks):
         for volume in (self.lost, self.reset):
             self.assertTrue(view.has_disk(volume))
 
-    def test_server_of_another_host(self):
-        """The server is elsewhere by now, and rebooted there."""
-        self.change_meanwhile(host='elsewhere')
-        self.cloud.reboot(self.made)
-        self.cloud.change(self.made, host=self.made.host)
-        self.check_withheld(self.cloud.look(self.made), 'reboot-lost',
-                            is_left_out=True, has_disk=False)
-
     def test_time_is_over(self):
         limit = self.useFixture(scenario.TimeLimit())
         view = self.reboot(self.made, (
@@ -234,14 +226,3 @@ class WrongCinderTest(scenario.TwoDisks):
         view = self.reboot(self.made)
         for volume in lost:
             self.assert_healthy(view, volume)
-
-
-class NoWitnessTest(scenario.ScenarioTestCase):
-
-    def test_only_volume_of_the_host(self):
-        """Nobody can vouch for Cinder, and nothing speaks against it."""
-        server = self.server(fixture.Disk())
-        volume, = server.volumes
-        self.cloud.lose_volume(server, volume)
-        view = self.reboot(server)
-        self.assert_removed(view, volume, 'volume-missing')

@@ -18,13 +18,6 @@ class RootTest(scenario.ScenarioTestCase):
         self.assertEqual((0, line.device), (row.boot_index, row.device_name))
         self.assertTrue(view.has_disk(server.root))
 
-    def test_volume_deleted(self):
-        server = self.server(fixture.Disk(), root='volume')
-        self.cloud.lose_volume(server, server.root)
-        view = self.reboot(server)
-        self.assert_nothing_done(view)
-        self.check_kept(server, view, 'does not exist')
-
     def test_beside_a_dangling_data_volume(self):
         server = self.server(*[fixture.Disk()] * 2, root='volume')
         lost, kept = server.volumes
@@ -34,27 +27,6 @@ class RootTest(scenario.ScenarioTestCase):
         self.check_kept(server, view, 'available')
         self.assert_removed(view, lost, 'volume-available')
         self.assert_healthy(view, kept)
-
-    def test_root_that_nova_made_from_an_image(self):
-        """Source image, destination volume: the usual boot from volume."""
-        made = self.cloud.request('POST', '/servers', {'server': {
-            'name': 'from-image', 'networks': 'none', 'flavorRef': '1',
-            'block_device_mapping_v2': [{
-                'boot_index': 0, 'uuid': fixture.IMAGE,
-                'source_type': 'image', 'destination_type': 'volume',
-                'volume_size': 1}]}})['server']['id']
-        self.cloud.wait_for_status(made, 'ACTIVE')
-        row, = self.cloud.nova.block_devices(made)
-        server = fixture.Server(made, 'from-image', self.cloud.hosts[0],
-                                row.volume_id, ())
-        self.assert_healthy(self.reboot(server), server.root)
-        self.assertEqual([], self.audit(server))
-
-        self.cloud.lose_attachment(server, server.root)
-        view = self.reboot(server)
-        self.assert_nothing_done(view)
-        self.check_kept(server, view)
-        self.assertEqual('image', view.block_device(server.root).source_type)
 
     def test_other_sources(self):
         """Made from an image, a snapshot or nothing by Nova itself."""

@@ -61,12 +61,6 @@ class TurnedIntoHardTest(SoftRebootTestCase):
         self.reboot_paused()
         self.check_removed_by_a_hard_reboot()
 
-    def test_volume_was_given_away(self):
-        """Otherwise two guests write to one volume."""
-        other = self.cloud.give_away(self.made, self.lost)
-        self.reboot_paused()
-        self.assert_healthy(self.look(other), self.lost)
-
 
 class SuccessfulTest(SoftRebootTestCase):
     """The guest listens and keeps its domain, and with it its disks."""

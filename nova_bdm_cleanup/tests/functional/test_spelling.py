@@ -48,17 +48,6 @@ class SpellingTest(scenario.TwoDisks, commands.Commands):
         self.assertEqual((), self.cloud.attachments(other))
         self.assertEqual('available', self.volume_status(other))
 
-    def test_a_record_that_no_filter_finds(self):
-        """Without dashes it is only on the list of its volume."""
-        multiattach = self.cloud.volume(multiattach=True)
-        self.cloud.attach(self.made, multiattach)
-        self.write(self.made.id.replace('-', ''), multiattach,
-                   connected=True)
-        self.cloud.lose_attachment(self.made, self.lost)
-        view = self.reboot(self.made)
-        self.check_removed(view)
-        self.assertTrue(view.has_disk(multiattach))
-
     def test_the_row_of_a_server_that_was_booted_from_the_volume(self):
         """Nova keeps the id as the user wrote it who did that."""
         with self.cloud.nova.database('cell1') as database:

@@ -55,37 +55,6 @@ class StaleAttachmentTest(_StaleTestCase):
             (recorder.BACK_END, 'terminate_connection'),
             (recorder.GUEST, 'power on'))
 
-    def test_connected_after_it_was_detached_once(self):
-        """The row of an earlier attachment is no warrant for this one."""
-        self.cloud.detach(self.made, self.lost)
-        attachment = self.cloud.leave_attachment(self.made, self.lost)
-        view = self.reboot(self.made)
-        self.check_deleted(view, self.lost, attachment)
-        self.check_left_on_host(self.lost, attachment)
-
-    def test_connected_as_another_volume(self):
-        """A row is no warrant either when it says so of another volume."""
-        attachment, = self.cloud.attachments(self.lost)
-        self.cloud.change_row(self.made, self.lost,
-                              volume_id=self.free).destroy()
-        view = self.reboot(self.made)
-        self.check_deleted(view, self.lost, attachment.id)
-        self.check_left_on_host(self.lost, attachment.id)
-
-    def test_several_of_one_volume(self):
-        attachments = [
-            self.cloud.leave_attachment(self.made, self.free),
-            self.cloud.leave_attachment(self.made, self.free,
-                                        connected=False),
-            self.cloud.leave_attachment(self.made, self.free,
-                                        host='compute9')]
-        view = self.reboot(self.made)
-        self.check_deleted(view, self.free, *attachments)
-        self.assertEqual(
-            {self.made.host, 'compute9'},
-            {host for call, host in self.back_end(self.free)
-             if call == 'terminate_connection'})
-
     def test_legacy(self):
         """To delete it would leave the volume mapped to the host."""
         attachment = self.cloud.leave_legacy_attachment(self.made, self.free)
@@ -96,18 +65,6 @@ class StaleAttachmentTest(_StaleTestCase):
         self.assertEqual([], self.back_end(self.free))
         self.assert_finding(self.made, self.free,
                             ('WARNING', 'kept', 'legacy-attachment'))
-
-    def test_duplicate_on_this_host(self):
-        """Deleting it could disconnect the healthy one."""
-        self.cloud.leave_attachment(self.made, self.kept)
-        before = self.cloud.attachments(self.kept)
-        view = self.reboot(self.made)
-        self.assert_nothing_done(view)
-        self.assertEqual(before, view.volumes[self.kept].attachments)
-        self.assert_finding(self.made, self.kept,
-                            ('WARNING', 'kept', 'duplicate-attachment'))
-        self.assertTrue(view.has_disk(self.kept))
-        self.assertIn(self.kept, view.connected)
 
     def test_duplicate_of_another_host(self):
         """What a live migration left; the mapping is this host's."""
@@ -121,28 +78,6 @@ class StaleAttachmentTest(_StaleTestCase):
                           if call[0] == 'terminate_connection'])
         # Only Nova's own reboot reconnects the disk.
         self.assertEqual(['disconnect', 'connect'], self.on_host(self.kept))
-
-    def test_of_a_dangling_volume(self):
-        """They go together with the mapping that they belong to."""
-        own, = self.cloud.attachments(self.lost)
-        another = self.cloud.leave_attachment(self.made, self.lost,
-                                              connected=False)
-        self.cloud.reset_status(self.lost)
-        view = self.reboot(self.made)
-        self.assert_removed(view, self.lost, 'volume-available',
-                            (own.id, another))
-        self.assertEqual('available', self.volume_status(self.lost))
-
-    def test_left_alone_when_the_operator_says_so(self):
-        self.set_options(remove=['available'])
-        self.cloud.leave_attachment(self.made, self.free)
-        self.cloud.lose_attachment(self.made, self.lost)
-        view = self.reboot(self.made)
-        line, = self.assert_finding(self.made, self.free, (
-            'INFO', 'withheld', 'stale-attachment'))
-        self.assertIn('(not-selected)', line.text)
-        self.assertEqual(1, len(view.attachments_of(self.free)))
-        self.assert_removed(view, self.lost, 'volume-available')
 
 
 class InventedConnectorTest(_StaleTestCase):
@@ -170,20 +105,6 @@ class InventedConnectorTest(_StaleTestCase):
         self.check_left_on_host(self.free, attachment)
         self.assertEqual(['disconnect'], self.on_host(self.lost))
         self.assert_gone(view, self.lost)
-
-    def test_second_attachment_of_a_disk_that_dangles(self):
-        """It goes with the mapping, which says where the disk is."""
-        self.cloud.set_address(
-            self.made, self.lost, target_lun=7,
-            target_iqn='iqn.2010-10.org.openstack:array')
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.invent(self.lost)
-        self.cloud.reset_status(self.lost)
-        del self.cloud.nova.disconnects[:]
-        self.assert_gone(self.reboot(self.made), self.lost)
-        self.assertEqual([7], [
-            told['target_lun'] for told, _ in self.cloud.nova.disconnects
-            if told['volume_id'] == self.lost])
 
     def test_row_of_another_server(self):
         """What one server has connected is no reason for another's."""

@@ -54,14 +54,6 @@ class AttachedByHandTest(StuckCase):
                          (attachment.status, attachment.is_connected))
         return attachment.id
 
-    def test_server_that_is_gone(self):
-        volume = self.cloud.volume()
-        attachment = self.attach_by_hand(self.ghost(), volume)
-        self.assert_refused('--connector none', attachment)
-        self.assert_freed('attachment delete', attachment, '--connector',
-                          'none')
-        self.assert_released(volume)
-
     def test_server_that_lives(self):
         server = self.server()
         volume = self.cloud.volume()
@@ -109,16 +101,6 @@ class MappedWithoutATraceTest(StuckCase):
     def let_in(self, volume: str) -> None:
         self.cinder.volumes.initialize_connection(volume, self.connection())
 
-    def test_reserved(self):
-        volume = self.cloud.volume()
-        attachment = self.cloud.leave_attachment(
-            self.ghost(), volume, connected=False)
-        self.let_in(volume)
-        self.assertEqual('reserved', self.volume_status(volume))
-        self.assert_freed('os-force_detach', attachment, '--connector',
-                          self.connector())
-        self.assert_released(volume, 'terminate_connection', 'remove_export')
-
     def half_connect(self, server: fixture.Server, volume: str) -> str:
         """Leave what a cinder-volume does that dies before it is done."""
         attachment = self.cloud.leave_attachment(server, volume)
@@ -135,14 +117,6 @@ class MappedWithoutATraceTest(StuckCase):
             self.assert_freed('os-complete, attachment delete', attachment)
             self.assert_released(volume, 'terminate_connection',
                                  'remove_export')
-
-    def test_half_connected_to_a_server_that_lives(self):
-        server = self.server()
-        volume = self.cloud.volume()
-        attachment = self.half_connect(server, volume)
-        self.assert_refused('openstack bdm clean ' + server.id, attachment)
-        self.reboot(server)
-        self.assert_released(volume, 'terminate_connection', 'remove_export')
 
     def test_back_end_fails(self):
         volume = self.cloud.volume()
@@ -172,15 +146,6 @@ class AttachDiedTest(StuckCase):
         *command, target = action.split()[:4]
         self.assertEqual('openstack bdm release', ' '.join(command))
         return target
-
-    def test_guest_has_the_disk(self):
-        server = self.server(scenario.BOOT_DISK)
-        volume, = server.volumes
-        attachment, = self.cloud.attachments(volume)
-        self.cloud.cinder.unattach(volume, attachment.id, 'attaching')
-        self.assert_freed('os-complete', self.target(server))
-        self.assert_healthy(self.cloud.look(server), volume)
-        self.assertEqual([], self.calls(volume))
 
     def begin_attach(self, server: fixture.Server, volume: str,
                      saved: bool) -> None:
