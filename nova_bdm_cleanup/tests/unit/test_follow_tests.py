@@ -19,12 +19,6 @@ from nova_bdm_cleanup.tests.unit import base
 TOOLS = pathlib.Path(__file__).resolve().parents[3] / 'tools'
 
 
-class Terminal(io.StringIO):
-
-    def isatty(self) -> bool:
-        return True
-
-
 class FollowerTest(base.TestCase):
 
     def setUp(self) -> None:
@@ -50,59 +44,6 @@ class FollowerTest(base.TestCase):
         self.follower.status(test_id=name, test_status='inprogress')
         self.clock.return_value += seconds
         self.follower.status(test_id=name, test_status=status)
-
-    def say(self, name: str | None, title: str, text: str) -> None:
-        self.follower.status(
-            test_id=name, file_name=title, file_bytes=text.encode(),
-            mime_type='text/plain;charset=utf8', eof=True)
-
-    def test_of_tests_that_pass_a_log_says_nothing(self) -> None:
-        self.list('a', 'b', 'c')
-        self.say('a', 'stdout', 'noise')
-        self.say(None, 'stdout', 'Nova has something to tell.')
-        for name, status in (('a', 'success'), ('b', 'xfail'), ('c', 'skip')):
-            self.end(name, status)
-        self.follower.end()
-        self.assertEqual('', self.screen.getvalue())
-        self.assertEqual(b'Nova has something to tell.',
-                         self.beside.getvalue())
-        self.assertEqual({'passed': 2, 'failed': 0, 'skipped': 1},
-                         self.follower.counts)
-
-    def test_a_log_is_told_once_a_minute_how_far_it_is(self) -> None:
-        self.list(*'abcdef')
-        for name in 'abcd':
-            self.end(name, 'success', seconds=40.0)
-        self.assertEqual(
-            'unit: 2 of 6 tests, 0 failed, about 3 min left\n'
-            'unit: 4 of 6 tests, 0 failed, about 80 s left\n',
-            self.screen.getvalue())
-
-    def test_a_terminal_has_one_line_that_changes(self) -> None:
-        self.begin(Terminal(), a=1.0, b=9.0)
-        self.list('a', 'b')
-        self.end('a', 'success', seconds=2.0)
-        shown = self.screen.getvalue().split('\r\x1b[K')
-        self.assertEqual('\x1b[?7lunit: starting\x1b[?7h', shown[1])
-        self.assertEqual(
-            '\x1b[?7lunit: 1 of 2 tests, 0 failed, about 18 s left\x1b[?7h',
-            shown[-1])
-        self.end('b', 'success')
-        self.follower.end()
-        self.assertEqual('', self.screen.getvalue().split('\r\x1b[K')[-1])
-        self.assertNotIn('\n', self.screen.getvalue())
-
-    def test_a_failure_is_shown_at_once_and_cut(self) -> None:
-        self.say('a', 'nova.log', '\n'.join(f'line {n}' for n in range(1000)))
-        self.say('a', 'traceback', 'x' * 1000)
-        self.end('a', 'fail')
-        lines = self.screen.getvalue().splitlines()
-        self.assertEqual(
-            ['FAILED a', '    nova.log:', '    (941 lines are left out)'],
-            lines[:3])
-        self.assertEqual('    line 999', lines[-3])
-        self.assertEqual(['    traceback:', '    ' + 'x' * 300], lines[-2:])
-        self.assertEqual(['a'], self.follower.failed)
 
     def test_what_must_not_happen_is_a_failure(self) -> None:
         self.list('a', 'b', 'c', 'd')

@@ -99,15 +99,6 @@ class ProgressTest(unit_base.TestCase):
         shown.clear()
         return stream.getvalue().split('\r')
 
-    def test_terminal(self) -> None:
-        """Not what is over in a second, and not too often."""
-        self.assertEqual(
-            ['', 'servers: 1', 'servers: 3', ' ' * 10, ''],
-            self.show(0.9, 1.0, 1.05, 2.0))
-
     def test_a_name_does_not_control_the_terminal(self) -> None:
         self.assertEqual('a\\x1b[2J\\r: 0',
                          self.show(1.0, what='a\x1b[2J\r')[1])
-
-    def test_file(self) -> None:
-        self.assertEqual([''], self.show(2.0, terminal=False))

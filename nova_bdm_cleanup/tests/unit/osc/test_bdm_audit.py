@@ -40,44 +40,6 @@ class AuditBdmTest(commandcase.CommandCase):
     def table(self, *arguments: str, **options: Any) -> str:
         return super().table('audit', *arguments, **options)
 
-    def test_table(self) -> None:
-        """What is long stands below, and a command on one line."""
-        self.break_volume()
-        text = self.table()
-        self.assertIn('| # | Name  | Volume ', text)
-        self.assertIn('| 1 | alpha | %s |' % self.disk, text)
-        self.assertNotIn('Attachment', text.split('\n')[1])
-        below = text[text.rindex('+\n') + 2:].split('\n')
-        self.assertEqual('1. openstack bdm clean ' + self.alpha, below[0])
-        self.assertEqual('   Cinder says that the volume is available and has '
-                         'no attachment of this server', below[1])
-        self.assertIn('| Since ', self.table('--sort-column', 'Since'))
-        self.assertRegex(self.table('--long'),
-                         r'[|] \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC [|]')
-        self.assertIn('| Attachment ', self.table('--long'))
-        self.assertNotIn('# |', self.table('-c', 'Volume'))
-        self.assertEqual('', self.table('--reason', 'stuck'))
-
-    def test_narrow_table(self) -> None:
-        """Names are cut where they must be; ids and commands never are."""
-        self.break_volume()
-        gamma = self.cloud.server('a very long name ' * 9, image='', **{
-            'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
-        root = self.cloud.attach(gamma, 'root')
-        self.cloud.lose_attachment(root)
-        refresh = ('   nova-manage volume_attachment refresh %s %s '
-                   'connector.json' % (gamma, root))
-        for width in (100, 80):
-            lines = self.table(width=width).splitlines()
-            table = [line for line in lines if line[:1] in '|+']
-            self.assertEqual(6, len(table))
-            self.assertLessEqual(max(map(len, table)), width)
-            self.assertIn('a ver', ''.join(table))
-            self.assertIn('...', ''.join(table))
-            self.assertIn(' %s |' % root, ''.join(table))
-            self.assertIn(refresh, lines)
-        self.assertIn('a very long name a very', self.table('--long'))
-
     def reserve_many(self, server: str, count: int) -> None:
         for number in range(count):
             volume = self.cloud.volume('stale-%d' % number, 'reserved')
@@ -120,15 +82,6 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.OK, self.carry_out(action, '--yes'))
         self.assertEqual(ExitCode.BAD_INPUT, self.carry_out(action, '--yes'))
 
-    def test_many_for_more_than_one_reason(self) -> None:
-        self.reserve_many(self.alpha, 5)
-        stuck = self.cloud.attach(self.alpha, 'attaching one')
-        self.cloud.volumes[stuck]['status'] = 'attaching'
-        action = 'openstack bdm release --server %s --max 6' % self.alpha
-        for arguments in ((), ('--reason', 'stale-attachment')):
-            self.assertIn(action, self.actions(*arguments))
-        self.assertEqual(ExitCode.OK, self.carry_out(action, '--yes'))
-
     def test_many_to_look_at(self) -> None:
         """The printed look finds them, whatever was audited."""
         self.server.projects['another'] = 'another'
@@ -149,20 +102,6 @@ class AuditBdmTest(commandcase.CommandCase):
             self.assertNotEqual([], looks)
             for look in looks:
                 self.assertEqual(ExitCode.FINDINGS, self.carry_out(look))
-
-    def test_what_was_audited_is_said(self) -> None:
-        for arguments, words in (
-                ((), 'Audited: project own;'),
-                (('--project', 'theirs'), 'Audited: project other;'),
-                (('--all-projects',),
-                 'Audited: all projects; 2 servers, 2 volumes claimed by '
-                 'them, 2 attachments;'),
-                (('--host', 'compute1'), 'Audited: host compute1;'),
-                (('--server', self.alpha), 'Audited: 1 server;')):
-            self.assertEqual((ExitCode.OK, []),
-                             self.bdm('audit', *arguments))
-            self.assertIn(words, self.log.output)
-        self.assertIn('2 requests to Nova and 7 to Cinder', self.log.output)
 
     def last_line(self) -> str:
         return self.log.output.splitlines()[-1]

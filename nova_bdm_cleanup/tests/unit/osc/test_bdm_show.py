@@ -27,23 +27,6 @@ class ShowBdmTest(commandcase.CommandCase):
         table = self.bdm('show', 'alpha', form='table')[1]
         self.assertEqual('+', table.splitlines()[-1][-1])
 
-    def test_sentences(self) -> None:
-        """What stands below the table, for what is not in order."""
-        self.cloud.mappings[self.alpha][0]['attachment_id'] = (
-            loopback.uid('another'))
-        table = self.table('show', 'alpha', width=200)
-        record = loopback.uid('attachment of disk')
-        self.assertEqual([
-            '1. look: openstack bdm explain attachment-mismatch',
-            '   the mapping names attachment %s, but what is attached is %s.'
-            % (loopback.uid('another'), record),
-            '   A hard reboot keeps it. Attachment in Cinder: %s (attached).'
-            % record], table.splitlines()[-3:])
-        self.assertLessEqual(len(table.splitlines()[0]), 80)
-        self.break_volume()
-        _, (row,) = self.bdm('show', 'alpha')
-        self.assertEqual('openstack bdm clean ' + self.alpha, row['Action'])
-
     def test_dangling_and_stale(self) -> None:
         """At a server whose name is no pattern."""
         self.cloud.servers[self.alpha]['name'] = 'db+1 (x)'

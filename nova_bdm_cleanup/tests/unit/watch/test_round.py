@@ -283,12 +283,6 @@ class FindingTest(RoundTestCase):
     scenarios = base.scenarios((
         ('missing', lambda node: node.lose_volume('1-0'),
          ('WARNING', 'volume-missing')),
-        ('available', lambda node: node.set('1-0', status='available'),
-         ('WARNING', 'volume-available')),
-        ('elsewhere', lambda node: node.attach('1-0', 'server-9'),
-         ('WARNING', 'attached-elsewhere')),
-        ('busy', lambda node: node.set('1-0', status='error'),
-         ('WARNING', 'volume-busy')),
         ('root', lambda node: (node.disk(boot_index=0),
                                node.lose_volume('1-0')),
          ('ERROR', 'root-volume-dangling')),
