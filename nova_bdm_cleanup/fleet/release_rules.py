@@ -207,7 +207,8 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         lambda a: (a.server and a.server.host and a.was_connected
                    and a.server.status != 'SHUTOFF'),
         'host {it.server.host} may have the volume open: stop server '
-        '{it.server.id}, and give the connector of the host{it.or_never}'),
+        '{it.server.id}, remove the device from the host, and give the '
+        'connector of the host{it.or_never}'),
 
     row('is stale and was never connected, and its volume changed within '
         '``--grace-period``',

@@ -131,7 +131,8 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
      'host compute1 may have the volume open'),
     ('stale and legacy, with a host',
      (LEGACY_OF_ALIVE,), {'stale': ('record',), 'connector': CONNECTOR},
-     'stop server alive, and give the connector'),
+     'stop server alive, remove the device from the host, and give the '
+     'connector'),
     ('stale and legacy, of a server that is stopped, without a connector',
      (LEGACY_OF_ALIVE,), {'stale': ('record',), 'alive': but(
          status='SHUTOFF')}, BY_CONNECTOR[1]),
