@@ -84,8 +84,8 @@ reboot only reports.
   it does only where ``[DEFAULT] resume_guests_state_on_host_boot`` is set.
 * ``move``: whatever takes a server from its host or brings it to another one.
   In a resize, a cold migration, their revert and a shelve, what dangles is
-  removed when the guest is off, before Nova takes the attachments anew; where
-  it may not be removed, the operation is refused. In an unshelve it is
+  removed when the guest is off, before Nova makes new attachments; where it
+  may not be removed, the operation is refused. In an unshelve it is
   removed, and nothing is disconnected. In an evacuation it is not connected,
   and its mapping stays. A live migration is refused that would attach a volume
   of another project, or one that is not ``available``: nothing is ever taken
@@ -118,6 +118,8 @@ removed, set ``mode`` to ``observe``.
         'grace_period',
         default=int(Policy.grace_period.total_seconds()),
         min=0,
+        # No attach takes a day.
+        max=86400,
         help="""
 Seconds during which a new block device mapping without connection information
 is taken for an attach in progress and kept.

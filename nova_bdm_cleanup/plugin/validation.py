@@ -94,9 +94,13 @@ def _is_wrong(conf: cfg.ConfigOpts, opt: cfg.Opt) -> bool:
     except cfg.Error:
         return True
     # What oslo.config does not mind.
-    is_empty = value in (None, '', []) and opt.default not in ('', [])
-    return is_empty or (
-        opt.dest == 'audit_interval' and 0 < value < MIN_AUDIT_INTERVAL)
+    if value in (None, '', []):
+        return opt.default not in ('', [])
+    if opt.dest == 'store':
+        # The commands would look for another one than nova-compute.
+        return not os.path.isabs(value)
+    return bool(opt.dest == 'audit_interval'
+                and 0 < value < MIN_AUDIT_INTERVAL)
 
 
 def _explain_unknown(key: str, known: Sequence[str]) -> str:
@@ -126,12 +130,14 @@ def _explain_wrong(opt: cfg.Opt, text: str) -> Iterator[str]:
         yield 'it must be 0 for no audit, or a whole number of %d or more' % (
             MIN_AUDIT_INTERVAL)
     elif isinstance(opt, cfg.IntOpt):
-        yield 'it must be a whole number of %d or more' % opt.type.min
+        yield 'it must be a whole number ' + (
+            'from %d to %d' % (opt.type.min, opt.type.max) if opt.type.max
+            else 'of %d or more' % opt.type.min)
     elif isinstance(opt, cfg.BoolOpt):
         yield 'it must be true or false'
     else:
-        yield ('it must be the path of a file, in which $NAME stands for an '
-               'option of [DEFAULT]')
+        yield ('it must be the absolute path of a file, in which $NAME stands '
+               'for an option of [DEFAULT]')
 
 
 def _one_of(words: Sequence[str], word: str) -> str:

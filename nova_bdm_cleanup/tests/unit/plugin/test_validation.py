@@ -23,12 +23,14 @@ class ProblemTest(ConfTestCase):
         # What oslo.config does not mind.
         *(('%s = ""' % opt.name, 'it must be a whole number of %d or more'
            % opt.type.min) for opt in options.OPTS
-          if isinstance(opt, cfg.IntOpt) and opt.name != 'audit_interval'),
+          if isinstance(opt, cfg.IntOpt) and opt.name not in (
+              'audit_interval', 'grace_period')),
         *(('audit_interval = ' + text, 'it must be 0 for no audit, or a whole '
            'number of 60 or more') for text in (
                '""', '1', '59', '-1', '1.5', 'hourly')),
-        ('store = ""', 'it must be the path of a file, in which $NAME stands '
-         'for an option of [DEFAULT]'),
+        *(('store = ' + text, 'it must be the absolute path of a file, in '
+           'which $NAME stands for an option of [DEFAULT]') for text in (
+               '""', 'store.sqlite', '$nowhere/store')),
         ('remove = ""',
          'it is empty; set mode = observe to have nothing removed'),
         # What it does not understand.
@@ -36,14 +38,12 @@ class ProblemTest(ConfTestCase):
             ('mode', ('""', 'yes'),
              'it must be one of off, observe, enforce'),
             ('required', ('2', '""'), 'it must be true or false'),
-            ('grace_period', ('-1', '5 min'),
-             'it must be a whole number of 0 or more'),
+            ('grace_period', ('""', '-1', '5 min', '86401'),
+             'it must be a whole number from 0 to 86400'),
             ('max_removals', ('0', '-1', 'all'),
              'it must be a whole number of 1 or more'),
             ('timeout', ('0', '-60', '1.5'),
-             'it must be a whole number of 1 or more'),
-            ('store', ('$nowhere/store',), 'it must be the path of a file, in '
-             'which $NAME stands for an option of [DEFAULT]'))
+             'it must be a whole number of 1 or more'))
           for text in texts),
         # Lists.
         ('triggers = delete, strat', 'strat is none of start, host_boot, '
