@@ -2,11 +2,12 @@
 """The hooks on nova-compute's manager: installed on the class, removable.
 
 Nova 28 and later call ``self._delete_dangling_bdms(context, instance, bdms)``
-in every reboot: there ours takes the place of theirs.  Earlier releases have
-no such call, so ``_reboot_instance`` is wrapped to make it first.  In both
-cases Nova's instance lock is held.  A start and the resume of a guest when the
-host boots have no such place in any release and no lock: ``_power_on`` and
-``_resume_guests_state`` are wrapped.  Nothing of Nova is copied.
+in every reboot: there ours takes the place of theirs, and calls theirs where
+it only observes.  Earlier releases have no such call, so ``_reboot_instance``
+is wrapped to make it first.  In both cases Nova's instance lock is held.  A
+start and the resume of a guest when the host boots have no such place in any
+release and no lock: ``_power_on`` and ``_resume_guests_state`` are wrapped.
+Nothing of Nova is copied.
 
 What wraps is imported only where it is wanted, and then at once.
 """
@@ -97,6 +98,20 @@ def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
     cleaning.withhold(
         self, context, instance, bdms,
         triggers.HARD_REBOOT if is_hard else triggers.SOFT_REBOOT)
+    builtin = _replaced.get(fit.CLEANUP)
+    if builtin is not None and _observes():
+        # What it raises fails the reboot, as it does without the plugin.
+        builtin(self, context, instance, bdms)
+
+
+def _observes() -> bool:
+    """Whether Nova does what it does without the plugin."""
+    try:
+        return options.settings(CONF).policy.observe
+    except Exception:
+        # Read again by a nova-compute that was told to read its files, and
+        # wrong by now: a typo never acts.
+        return True
 
 
 def _booting(names: Sequence[str],

@@ -276,7 +276,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     group = conf[GROUP]
     return Settings(
         policy=Policy(
-            observe=group.mode == 'observe',
+            observe=group.mode != 'enforce',
             remove=frozenset(_REMOVE[word] for word in group.remove),
             grace_period=datetime.timedelta(seconds=group.grace_period),
             max_removals=group.max_removals,

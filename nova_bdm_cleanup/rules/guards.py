@@ -147,7 +147,8 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
     Row('the mode is ``observe``',
         elsewhere,
         Outcome(Reason.OBSERVE_MODE),
-        '[bdm_cleanup] mode is observe'),
+        '[bdm_cleanup] mode is observe; in mode enforce a hard reboot would '
+        'remove it'),
 
     # The mappings of the host and the attachments of a project are counted
     # apart from each other.

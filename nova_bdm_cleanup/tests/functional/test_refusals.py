@@ -47,12 +47,6 @@ class RefusalTest(scenario.ThreeDisks):
         self.assertEqual([], self.back_end(self.reset))
         self.assert_healthy(view, self.kept)
 
-    def test_observe_mode(self):
-        self.set_options(mode='observe')
-        self.check_withheld(self.reboot(self.made), 'observe-mode')
-        self.set_options(mode='enforce')
-        self.check_removed(self.reboot(self.made))
-
     def test_situation_not_selected(self):
         self.set_options(remove=['missing', 'attached-elsewhere'])
         self.check_withheld(self.reboot(self.made), 'not-selected', 'INFO')

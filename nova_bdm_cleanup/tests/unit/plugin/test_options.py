@@ -72,8 +72,8 @@ class SettingsTest(ConfTestCase):
         self.assertEqual('off', conf.bdm_cleanup.mode)
         self.assertIs(False, conf.bdm_cleanup.required)
         self.assertEqual(options.Settings(
-            policy=Policy(), triggers=['hard_reboot'], audit_interval=0,
-            watches=False,
+            policy=Policy(observe=True), triggers=['hard_reboot'],
+            audit_interval=0, watches=False,
             # Under the state path of Nova.
             store='/var/lib/nova/bdm-cleanup/store.sqlite'),
             options.settings(conf))
@@ -100,6 +100,12 @@ class SettingsTest(ConfTestCase):
                 'timeout = 3', 'triggers = start',
                 'audit_interval = 3600', 'store = /x/s'))
         self.assertTrue(self.settings('metrics_file = x.prom').watches)
+
+    def test_only_one_mode_acts(self):
+        for mode in ('off', 'observe', 'enforce'):
+            self.assertEqual(
+                mode != 'enforce',
+                self.settings('mode = ' + mode).policy.observe)
 
     def test_words_of_triggers(self):
         every = ['start', 'host_boot', 'move', 'delete']

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mode ``observe`` is stock Nova, and lines in the log.
+
+Each case is played twice, without the plugin and with it in that mode, and has
+to end in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+import dataclasses
+from typing import Any
+
+import fixtures
+from oslo_config import cfg
+
+from nova_bdm_cleanup.plugin import fit
+from nova_bdm_cleanup.tests.cloud import fixture, proxy
+from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
+from nova_bdm_cleanup.tests.functional import moving, scenario
+
+_Act = Callable[[fixture.Server], object]
+#: A server, and the volume of which Nova and Cinder disagree.
+_Broken = tuple[fixture.Server, str]
+
+
+class _ObserveTestCase(scenario.ScenarioTestCase):
+
+    ARGUMENTS = {
+        'plugin_options': {'mode': 'observe', 'triggers': 'all'},
+        'nova_options': scenario.RESUMING}
+
+    def damaged(self, kind: str) -> _Broken:
+        made = self.server(*[scenario.BOOT_DISK] * 2)
+        lost = made.volumes[0]
+        return made, DAMAGE[kind].break_it(self.cloud, made, lost) or lost
+
+    def compare(self, kinds: Iterable[str], *acts: _Act
+                ) -> dict[str, tuple[fixture.Server, dict[str, Any]]]:
+        """Play it with each kind of damage.
+
+        :param acts: what is done with the server
+        :returns: by kind, the server that was observed, and its outcome
+        """
+        ends = []
+        for switch in (self.cloud.switch_plugin_off,
+                       self.cloud.switch_plugin_on):
+            switch()
+            # Nova 34 keeps the methods that messages come to.
+            for host in self.cloud.hosts:
+                self.cloud.restart_compute(host)
+            self.begin()
+            ends.append({kind: self._play(*self.damaged(kind), acts)
+                         for kind in kinds})
+        stock, observed = ends
+        for kind, (_, end) in stock.items():
+            for name, value in end.items():
+                self.assertEqual(value, observed[kind][1][name], (kind, name))
+        self.assertEqual([], self.journal())
+        return observed
+
+    def _play(self, made: fixture.Server, lost: str, acts: Iterable[_Act]
+              ) -> tuple[fixture.Server, dict[str, Any]]:
+        """What becomes of a server, without what is always another."""
+        errors = []
+        for act in acts:
+            try:
+                error = act(made)
+            except fixture.APIError as exc:
+                error = exc
+            errors.append(getattr(error, 'status', None))
+        # Nova may draw lots for it.
+        host = self.cloud.nova.instance(made.id).host or made.host
+        view = self.cloud.look(dataclasses.replace(made, host=host))
+        connected = self.cloud.nova.connected
+        disks = {
+            name: {'row': view.block_device(volume) is not None,
+                   'disk': view.has_disk(volume),
+                   'attachments': sorted(
+                       each.status for each in view.attachments_of(volume)),
+                   'connected': [bool(connected[each][volume]) for each in (
+                       host, *sorted({*self.cloud.hosts} - {host}))]}
+            for name, volume in (
+                ('lost', lost), ('root', made.root),
+                *(('disk %d' % n, v) for n, v in enumerate(made.volumes)))
+            if volume and (
+                # How far Nova gets before it fails is by the order of rows.
+                volume == lost or view.status != 'ERROR')}
+        return made, {
+            'errors': errors, 'status': view.status, 'task': view.task_state,
+            'runs': view.is_running, **disks}
+
+    def check_told(self, made: fixture.Server, reason: str) -> None:
+        """It is said what would be removed."""
+        line, = self.audit(made)
+        self.assertEqual(('withheld', reason), (line.event, line.reason))
+        self.assertTrue(line.text.endswith(
+            'not acted on (observe-mode): [bdm_cleanup] mode is observe; in '
+            'mode enforce a hard reboot would remove it'), line.text)
+
+
+class RebootTest(_ObserveTestCase):
+
+    REASONS = {'attachment-deleted': 'volume-available',
+               'volume-deleted': 'volume-missing',
+               'stale-attachment': 'stale-attachment'}
+
+    def setUp(self) -> None:
+        super().setUp()
+        #: Nova's own cleanup, of 28 and later.
+        self.heals = fit.has_builtin()
+
+    def check_healed(self, ends: dict[str, tuple[
+            fixture.Server, dict[str, Any]]]) -> None:
+        for kind, (made, end) in ends.items():
+            self.check_told(made, self.REASONS[kind])
+            lost = end['lost']
+            if kind == 'stale-attachment':
+                self.assertEqual(not self.heals, bool(lost['attachments']))
+            else:
+                self.assertEqual(not self.heals, lost['row'])
+            if self.heals:
+                self.assertEqual('ACTIVE', end['status'])
+
+    def test_what_stock_heals(self):
+        self.check_healed(self.compare(self.REASONS, self.cloud.reboot))
+
+    def test_soft_reboot(self):
+        self.check_healed(self.compare(
+            ['attachment-deleted'],
+            lambda made: self.cloud.reboot(made, hard=False)))
+
+    def test_what_stock_leaves(self):
+        self.compare(('status-reset', 'given-away', 'root-detached',
+                      'healthy'), self.cloud.reboot)
+
+    def test_what_cinder_refuses_to_stock(self):
+        """The reboot ends as it does without the plugin."""
+        ends = self.compare(
+            ['stale-attachment'], self.break_cinder, self.cloud.reboot,
+            self.mend_cinder)
+        made, end = ends['stale-attachment']
+        self.check_told(made, 'stale-attachment')
+        self.assertEqual([None, 500 if self.heals else None, None],
+                         end['errors'])
+
+    def break_cinder(self, made: fixture.Server) -> None:
+        self.cloud.proxy.on('DELETE', '/attachments/', proxy.status(500))
+
+    def mend_cinder(self, made: fixture.Server) -> None:
+        self.cloud.proxy.clear()
+
+    def test_start_and_boot_of_the_host(self):
+        for acts in ([self.cloud.stop, self.cloud.start],
+                     [self.boot_the_host]):
+            _, end = self.compare(['given-away'], *acts)['given-away']
+            self.assertTrue(end['lost']['disk'])
+
+    def boot_the_host(self, made: fixture.Server) -> None:
+        self.cloud.lose_power(made)
+        self.cloud.restart_compute()
+
+    def test_typo_in_files_that_are_read_again(self):
+        """Nova is stock from then on, until it is mended."""
+        made, lost = self.damaged('attachment-deleted')
+        self.useFixture(fixtures.MockPatch(
+            'nova_bdm_cleanup.plugin.options.settings',
+            side_effect=cfg.ConfigFileValueError))
+        self.cloud.reboot(made)
+        row = self.cloud.look(made).block_device(lost)
+        self.assertEqual(self.heals, row is None)
+
+
+class MoveTest(moving.MoveTestCase, _ObserveTestCase):
+    """Nothing is refused, withheld or left out."""
+
+    ARGUMENTS = {**moving.MoveTestCase.ARGUMENTS,
+                 'plugin_options': {'mode': 'observe', 'triggers': 'all'}}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.ignore_actions()
+
+    def damaged(self, kind: str) -> _Broken:
+        return self.broken(kind)
+
+    def play(self, *acts: _Act) -> None:
+        self.compare(('attachment-deleted', moving.SAME_HOST), *acts)
+        self.assertLessEqual({line.event for line in self.lines()},
+                             {'withheld', 'kept'})
+
+    def test_migration(self):
+        self.play(self.migrate, self.confirm)
+
+    def test_revert(self):
+        self.play(self.migrate, self.revert)
+
+    def test_live_migration(self):
+        self.play(self.migrate_live)
+
+    def test_shelve(self):
+        self.play(self.shelve, self.unshelve)
+
+    def test_evacuation(self):
+        self.play(self.evacuate, self.come_back)
+
+    def test_delete(self):
+        left = []
+        for switch in (self.cloud.switch_plugin_off,
+                       self.cloud.switch_plugin_on):
+            switch()
+            made, lost = self.damaged(moving.SAME_HOST)
+            self.cloud.delete(made)
+            left.append(self.cloud.nova.connected[moving.HERE][lost])
+        self.assertEqual(left[0], left[1])
