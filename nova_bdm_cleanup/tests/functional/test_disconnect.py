@@ -6,14 +6,21 @@ from __future__ import annotations
 import functools
 import types
 from typing import Any
+from unittest import mock
 import uuid
 
 import fixtures
-from nova import exception
+from nova import exception, objects
+from nova.virt.driver import ComputeDriver
+from nova.virt.libvirt.driver import LibvirtDriver
 from oslo_concurrency import lockutils
+from oslo_utils.fixture import uuidsentinel as uuids
 
+from nova_bdm_cleanup.cleanup import triggers
+from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.plugin import host
 from nova_bdm_cleanup.tests.cloud import recorder
-from nova_bdm_cleanup.tests.functional import scenario
+from nova_bdm_cleanup.tests.functional import base, scenario
 
 
 class DisconnectTestCase(scenario.TwoDisks):
@@ -103,6 +110,46 @@ class SecretTest(DisconnectTestCase):
     def test_device_does_not_disconnect(self):
         self.reboot(self.made, self.busy)
         self.assertEqual(1, len(self.secrets))
+
+
+class SecretOfOthersTest(base.FunctionalTestCase):
+    """It goes if no other server of the host needs it."""
+
+    CLOUD = None
+
+    def is_deleted(self, connection_info: str = '{"serial": "volume-1"}',
+                   driver: type = LibvirtDriver, is_disconnected: bool = False,
+                   is_used: bool = False) -> bool:
+        row = objects.BlockDeviceMapping(
+            uuid=uuids.bdm, source_type='volume', destination_type='volume',
+            volume_id='volume-1', attachment_id=None, boot_index=None,
+            device_name='/dev/vdb', tag=None, created_at=None,
+            connection_info=connection_info)
+        manager = mock.Mock(host='host', driver=mock.Mock(driver))
+        manager.driver._host = mock.Mock()
+        there = host.NovaHost(manager, None, None, Deadline(60.0),
+                              triggers.HARD_REBOOT)
+        bdm, = there.adopt([row])
+        if is_disconnected:
+            there._disconnected.add(bdm.uuid)
+        with mock.patch.object(there, 'used_by_others', lambda _: is_used):
+            there.tidy(bdm)
+        return manager.driver._host.delete_secret.called
+
+    def test_no_other_server_has_the_volume(self):
+        self.assertTrue(self.is_deleted())
+
+    def test_another_server_has_the_volume(self):
+        self.assertFalse(self.is_deleted(is_used=True))
+
+    def test_another_server_has_got_it_since_it_was_disconnected(self):
+        self.assertTrue(self.is_deleted(is_used=True, is_disconnected=True))
+
+    def test_it_was_never_connected(self):
+        self.assertFalse(self.is_deleted(connection_info='{}'))
+
+    def test_another_driver_has_no_secrets(self):
+        self.assertFalse(self.is_deleted(driver=ComputeDriver))
 
 
 class EncryptedTest(DisconnectTestCase):

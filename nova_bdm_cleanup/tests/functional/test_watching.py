@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from nova import context as nova_context
+from oslo_config import cfg
+from oslo_service import periodic_task
 
 from nova_bdm_cleanup.plugin import startup, watching
 from nova_bdm_cleanup.store.findings import Watch
 from nova_bdm_cleanup.store.presence import Processes
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
-from nova_bdm_cleanup.tests.functional import scenario
+from nova_bdm_cleanup.tests.functional import base, scenario
 
 INTERVAL = 3600
 
@@ -202,6 +204,23 @@ class RoundTest(_WatchingTestCase):
         is_over.set()
         assert watcher._waiting is not None
         watcher._waiting.join(fixture.TIMEOUT)
+
+
+class PeriodicTaskTest(base.FunctionalTestCase):
+
+    CLOUD = None
+
+    def test_the_first_comes_at_once(self):
+        """And not a minute later, when somebody looks at the metrics."""
+        class Manager(periodic_task.PeriodicTasks):
+            pass
+
+        manager, watcher = Manager(cfg.CONF), mock.Mock()
+        manager.add_periodic_task(watching._PERIODIC_TASK)
+        with mock.patch.dict(watching._watchers, {manager: watcher}):
+            manager.run_periodic_tasks(None)
+            manager.run_periodic_tasks(None)
+        watcher.tick.assert_called_once_with()
 
 
 class HundredServersTest(_WatchingTestCase):

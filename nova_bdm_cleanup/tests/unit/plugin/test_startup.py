@@ -7,6 +7,7 @@ from oslo_config import cfg
 
 from nova_bdm_cleanup.plugin import startup
 from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit.plugin import test_options
 
 
 class CredentialsTest(base.TestCase):
@@ -32,3 +33,23 @@ class CredentialsTest(base.TestCase):
     def test_no_service_token(self) -> None:
         self.assertIn('send_service_user_token is not true',
                       self.told('password', False))
+
+
+class RequiredTest(test_options.ConfTestCase):
+    """Whether nova-compute starts with a value that is wrong."""
+
+    def start(self, *lines: str) -> None:
+        startup.start(self.conf('mode = enforce', *lines))
+
+    def test_not_required(self) -> None:
+        self.start('timeout = soon')
+        self.assertIn('bdm-cleanup is off', self.log.output)
+
+    def test_required(self) -> None:
+        self.assertRaises(startup.StartRefused, self.start,
+                          'timeout = soon', 'required = true')
+
+    def test_nothing_tells_whether_it_is(self) -> None:
+        """Who wrote the line may have meant yes."""
+        self.assertRaises(startup.StartRefused, self.start,
+                          'required = perhaps')
