@@ -201,7 +201,8 @@ class Trial(cloud_mod.Cloud):
 
     def give_away(self, server: str, volume: str, host: str) -> str:
         self.lose_attachment(server, volume)
-        if self.backend == 'loop':
+        if (self.backend == 'loop'
+                and self.show_server(server)['status'] != 'SHUTOFF'):
             # QEMU's lock on the file keeps the other server from starting
             # while this one has the disk open: it has to be off for a moment.
             self.stop(server)
