@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 
 import testscenarios
 
@@ -14,6 +15,30 @@ from nova_bdm_cleanup.tests.unit import base, make
 load_tests = testscenarios.load_tests_apply_scenarios
 
 STALE = make.attachment(id='attachment-9', volume_id='volume-9')
+
+
+class AttachmentTest(base.TestCase):
+    """What a record of Cinder says of how far it has got."""
+
+    def test_status_and_connection(self):
+        for status, connected, expected in (
+                ('attached', True, ()),
+                ('attached', False, ('is_legacy',)),
+                ('attaching', True, ()),
+                ('attaching', False, ()),
+                ('reserved', True, ('is_half_connected',)),
+                ('reserved', False, ('only_reserves',))):
+            record = make.attachment(status=status, connected=connected)
+            self.assertEqual(expected, tuple(
+                name for name in ('is_legacy', 'is_half_connected',
+                                  'only_reserves') if getattr(record, name)))
+
+
+class VolumeTest(base.TestCase):
+
+    def test_state_in_words(self):
+        self.assertEqual('reserved', make.volume(status='reserved').state)
+        self.assertEqual('in no state', make.volume(status='').state)
 
 
 class PlanTest(base.TestCase):
@@ -80,6 +105,7 @@ class SummedUpTest(base.TestCase):
             (Reason.STALE_ATTACHMENT, Reason.SERVER_LOCKED, '3 more'),
             (Reason.STALE_ATTACHMENT, Reason.OVER_LIMIT, '4 more')],
             [(f.reason, f.withheld, f.explanation[:6]) for f in told])
+        self.assertEqual([], [f for f in told if f.is_due])
 
     def test_mappings_and_what_is_to_be_done_are_never_summed_up(self):
         due = tuple(facts.Finding(
@@ -89,6 +115,19 @@ class SummedUpTest(base.TestCase):
                      for _ in range(9))
         plan = facts.Plan((*kept, *due))
         self.assertEqual(plan, plan.summed_up())
+
+
+class PolicyTest(base.TestCase):
+
+    def test_defaults(self):
+        """Operators rely on them: another one is a change of behaviour."""
+        policy = facts.Policy()
+        self.assertEqual((False, 8, 32, 60.0), (
+            policy.observe, policy.max_removals, policy.max_removals_per_hour,
+            policy.timeout))
+        self.assertEqual((5, 60), tuple(
+            age / datetime.timedelta(minutes=1)
+            for age in (policy.grace_period, policy.stuck_after)))
 
 
 class EndingTest(base.TestCase):

@@ -423,6 +423,17 @@ class MappingTest(base.TestCase):
                 [(make.bdm(), ()), (never, (make.attachment(),))],
                 [(f.bdm, f.left_over) for f in plan.due])
 
+    def test_in_the_order_of_the_devices(self):
+        never = make.bdm(uuid='bdm-0', device_name='/dev/vda',
+                         volume_id='volume-0', has_connection_info=False)
+        bdms = [make.bdm(uuid=uuid, volume_id=uuid, device_name=name)
+                for uuid, name in (('bdm-3', None), ('bdm-2', '/dev/vdb'),
+                                   ('bdm-1', '/dev/vdc'))]
+        plan = decide(make.snapshot(
+            reversed([*bdms, never]),
+            missing=['volume-0', *(b.volume_id for b in bdms)]))
+        self.assertEqual([*bdms, never], [f.bdm for f in plan.due])
+
     def test_an_attachment_of_another_server_is_not_deleted_with_it(self):
         # It is in view only because another mapping names it.
         plan = decide(make.snapshot(
@@ -490,6 +501,13 @@ class MappingTest(base.TestCase):
                       make.attachment(id='a')),
                  'Cinder says that the volume is available, with attachment '
                  'a, b left over'),
+                (seen([BDM], make.volume(), SECOND),
+                 'the mapping names attachment attachment-1, but what is '
+                 'attached is attachment-2'),
+                (listed(HERE, own=[], bdm=make.bdm(
+                    attachment_id=None, has_connection_info=False)),
+                 'the mapping names no attachment, but what is attached is '
+                 'attachment-1'),
                 (seen([make.bdm(source_type='image')], None),
                  'the volume does not exist; kept, since only mappings of '
                  'which source and destination are "volume" are ever '

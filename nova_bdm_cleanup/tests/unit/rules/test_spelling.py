@@ -52,6 +52,15 @@ class IdentifierTest(base.TestCase):
         self.assertEqual(spelling.identifier(UUID),
                          spelling.identifier(UUID.replace('-', '')))
 
+    def test_the_same_id(self):
+        for one, other in ((UUID, UUID), (UUID.upper(), UUID),
+                           (UUID, UUID.replace('-', '')),
+                           ('project', 'project')):
+            self.assertTrue(spelling.is_same(one, other))
+        for one, other in ((UUID, UUID[:-1] + 'b'), ('project', 'Project'),
+                           (UUID, ''), ('', 'project')):
+            self.assertFalse(spelling.is_same(one, other))
+
     def test_none(self):
         self.assertIsNone(spelling.optional(None))
         self.assertEqual(UUID, spelling.optional(UUID.upper()))
@@ -70,6 +79,11 @@ class NamesTest(base.TestCase):
         self.assertEqual('compute-1.example', spelling.host(
             'Compute-1.EXAMPLE'))
         self.assertIsNone(spelling.host(None))
+
+    def test_one_of_some_hosts(self):
+        self.assertTrue(spelling.is_among('Compute-1', ['', 'compute-1']))
+        for hosts in ([], ['compute-2', 'compute-3']):
+            self.assertFalse(spelling.is_among('compute-1', hosts))
 
     def test_device(self):
         for name in ('/dev/vdb', 'vdb', '/dev/VDB'):

@@ -111,6 +111,20 @@ class FirstTest(base.TestCase):
                          row.explain(make.attachment(status='{it.id}')))
 
 
+class EnumeratedTest(base.TestCase):
+    """What of many ids stands in a line of the log."""
+
+    def test_in_order(self):
+        self.assertEqual('', table.enumerated([]))
+        self.assertEqual('a, b', table.enumerated('ba'))
+
+    def test_the_first_five(self):
+        for ids, words in (('abcde', 'a, b, c, d, e'),
+                           ('fedcba', 'a, b, c, d, e and 1 more'),
+                           ('abcdefg', 'a, b, c, d, e and 2 more')):
+            self.assertEqual(words, table.enumerated(ids))
+
+
 class TotalTest(base.TestCase):
     """In every world a row of each table decides."""
 
