@@ -611,7 +611,7 @@ class WholeTest(CleanerTestCase):
         [removed] = self.lines(event='removed', **subject)
         self.assertIn('journal undo %s' % entry.id, removed)
         [finished] = self.lines(event='finished')
-        self.assertIn('1 of 1 actions complete', finished)
+        self.assertRegex(finished, r'1 of 1 actions complete in \d\.\d s')
         self.assertIn(entry.id, finished)
 
 
@@ -945,6 +945,20 @@ class JournalTest(CleanerTestCase):
         self.assertEqual(
             {'power-off', 'second-look', 'disconnect', 'destroy',
              'delete-attachment'}, {s.name for s in entry.steps})
+
+    def test_a_part_is_done(self):
+        """Of mappings or of attachments."""
+        for world, removed in (
+                (reset(failing={'delete-attachment': RuntimeError('hung')}),
+                 ('bdm-4',)),
+                (world_of([], [volume(7), volume(8)],
+                          [record(7, **RESERVED), record(8)],
+                          failing={'former': RuntimeError('no conductor')}),
+                 ())):
+            self.clean(world)
+            [entry] = self.entries()
+            self.assertEqual(('partly', removed),
+                             (entry.outcome, entry.removed))
 
     def test_a_failed_step_is_recorded_with_its_error(self):
         world = missing(2, failing={'disconnect': RuntimeError(

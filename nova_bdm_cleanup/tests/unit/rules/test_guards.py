@@ -8,7 +8,7 @@ from typing import Any
 
 import testscenarios
 
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import facts, guards
 from nova_bdm_cleanup.rules.facts import Ending, Reason, WitnessAnswer
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.make import decide
@@ -167,3 +167,10 @@ class AttachmentLimitTest(base.TestCase):
              % words for words in (('mappings', 'removed'),
                                    ('stale attachments', 'deleted'))},
             {f.obstacle for f in plan.findings})
+
+
+class WordsTest(base.TestCase):
+
+    def test_of_several_rows_that_which_the_cleaner_asks(self):
+        self.assertIn('max_removals_per_hour',
+                      guards.WORDS[Reason.OVER_LIMIT])

@@ -473,11 +473,13 @@ class MappingTest(base.TestCase):
                 (of(AVAILABLE), False),
                 (in_state('error'), False),
                 (in_state('error', OWN), True),
+                (in_state('error', SECOND), True),
                 (in_state('error', bdm=UNCONNECTED), True),
                 (in_state('error', bdm=make.bdm(source_type='image')), True),
                 (in_state('in-use'), True),
                 (listed(ELSEWHERE, status='error'), False),
                 (listed(HERE, status='error'), True),
+                (listed(make.attached_to(host=None), status='error'), True),
                 (seen([BDM], None, sees_all=False), True),
                 # It is attached, if not by this volume.
                 (of(AVAILABLE, make.attachment(volume_id='volume-2')), True),
