@@ -56,8 +56,7 @@ class World:
                 self.ours_of.setdefault(
                     attachment.volume_id, []).append(attachment)
         for ours in self.ours_of.values():
-            if len(ours) > 1:
-                ours.sort(key=_by_id)
+            ours.sort(key=_by_id)
 
     def volume(self, volume_id: str | None) -> facts.Volume:
         return self.volumes.get(volume_id or '') or facts.ABSENT

@@ -453,6 +453,11 @@ class MappingTest(base.TestCase):
         self.assertEqual(['d', 'e', 'a', 'c', 'b'],
                          [a.id for a in finding.left_over])
 
+    def test_attachments_go_by_their_ids(self):
+        finding = self.only(seen([PRE_QUEENS], AVAILABLE, *(
+            make.attachment(id=name) for name in 'ba')))
+        self.assertEqual(['a', 'b'], [a.id for a in finding.left_over])
+
     def test_only_what_the_mapping_names_is_deleted_with_it(self):
         own = make.attachment(status='attaching')
         finding = self.only(transferred(
