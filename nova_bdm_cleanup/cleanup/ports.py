@@ -53,7 +53,7 @@ class HostPort(Protocol):
         """
 
     def swaps(self) -> Ending:
-        """How the swaps of volumes of the server ended: the worst of it."""
+        """Return the worst ending of the swaps of the server's volumes."""
 
     def used_by_others(self, volume_id: str) -> bool:
         """Whether another server on this host has the volume.

@@ -112,7 +112,7 @@ class Checks(upgradecheck.UpgradeCommands):
                 ) if differences else None
 
     def options(self) -> _Found:
-        """Whether all that is written for the plugin is valid."""
+        """Check that all keys and values of ``[bdm_cleanup]`` are valid."""
         if self._problems:
             return Code.FAILURE, '; '.join(self._problems)
         no_effect = options.without_effect(self._conf)

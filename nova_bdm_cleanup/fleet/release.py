@@ -173,8 +173,9 @@ class Releaser:
         return Holder(None, self._nova.has_deleted(server_id), elsewhere)
 
     def _stale(self, server_id: str, named: list[str]) -> frozenset[str]:
-        """What the rules call stale at a server that exists, or would if it
-        was not from before Queens.
+        """Return the ids of the stale attachments of a server that exists.
+
+        Those from before Queens are among them.
         """
         seen = self._cloud.inspect(server_id, named)
         return frozenset(

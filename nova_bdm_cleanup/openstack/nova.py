@@ -225,7 +225,7 @@ class Nova:
         return names or None
 
     def swaps(self, server_id: str) -> Ending:
-        """How the swaps of volumes of a server ended: the worst of it."""
+        """Return the worst ending of the swaps of a server's volumes."""
         path = '/servers/%s/os-instance-actions' % quoted(server_id)
         # Later versions give the newest thousand only.
         body = self._api.get(path, microversion='2.1')

@@ -18,7 +18,7 @@ from nova_bdm_cleanup.rules.facts import Ending
 
 
 def swaps(context: Any, server: str) -> Ending:
-    """Return how the swaps of volumes of a server ended: the worst of it."""
+    """Return the worst ending of the swaps of a server's volumes."""
     return max((ending for _, ending in _endings(
         context, instance_actions.SWAP_VOLUME, _actions(context, server))),
         default=Ending.SUCCESS)
@@ -46,7 +46,7 @@ def _actions(context: Any, server: str) -> list[Any]:
 
 def _endings(context: Any, kind: str, actions: list[Any]
              ) -> Iterator[tuple[datetime.datetime, Ending]]:
-    """When actions of one kind began, and how they ended."""
+    """Yield when each action of one kind began, and how it ended."""
     for action in actions:
         if action.action == kind:
             events = objects.InstanceActionEventList.get_by_action(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hypervisor says about a guest."""
+"""State of a guest, by the hypervisor."""
 
 from __future__ import annotations
 

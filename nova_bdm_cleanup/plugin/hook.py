@@ -105,12 +105,12 @@ def _delete_dangling_bdms(self: Any, context: Any, instance: Any,
 
 
 def _observes() -> bool:
-    """Whether Nova does what it does without the plugin."""
+    """Tell whether the plugin only observes."""
     try:
         return options.settings(CONF).policy.observe
     except Exception:
         # Read again by a nova-compute that was told to read its files, and
-        # wrong by now: a typo never acts.
+        # wrong now: a typo never acts.
         return True
 
 

@@ -314,8 +314,8 @@ def _refuse_to_migrate(given: Mapping[str, Any]) -> None:
         if cleanup.observes:
             cleanup.run(bdms)
             return
-        # Nova attaches every volume anew.  One of the same project that
-        # nobody uses harms nobody, and must not keep a host from being
+        # Nova makes a new attachment for every volume.  An unused volume of
+        # the same project does no harm, and must not keep a host from being
         # drained.
         dangling = [(finding, _whose(cleanup, finding, instance))
                     for finding in _foreseen_by(cleanup, bdms)

@@ -90,8 +90,8 @@ reboot only reports.
   and its mapping stays. A live migration is refused that would attach a volume
   of another project, or one that is not ``available``: nothing is ever taken
   from a guest that runs.
-* ``delete``: deletes of servers. A disk that another guest of this host uses
-  by now is not disconnected.
+* ``delete``: deletes of servers. A disk that another guest of this host
+  already uses is not disconnected.
 * ``all``: all of these.
 """),
     cfg.ListOpt(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens once, at the start of nova-compute, unless it is off."""
+"""Start of the plugin, once in each nova-compute."""
 
 from __future__ import annotations
 

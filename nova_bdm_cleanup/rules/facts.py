@@ -226,10 +226,9 @@ ABSENT = Volume(id='', status='')
 
 
 class Ending(enum.IntEnum):
-    """How an operation ended, by Nova's record of it; the greatest is the
-    worst.
+    """Result of an operation, by Nova's record of it; the greatest is worst.
 
-    Only Nova writes these records, so nobody can make one up.
+    Only Nova writes these records; a user cannot forge one.
     """
 
     SUCCESS = 0
@@ -357,7 +356,7 @@ class Finding:
 
 
 #: What doubts Cinder, and what the options say: the disk is connected as if
-#: nobody had looked.
+#: the plugin had not looked.
 _CONNECTS = frozenset((
     Reason.OBSERVE_MODE,
     Reason.NOT_SELECTED,

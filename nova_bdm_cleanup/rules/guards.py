@@ -61,7 +61,8 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         'Nova began to swap volumes of the server and did not end it'),
 
     Row('``remove`` leaves it out',
-        lambda due: [f for f in due.findings if not due.is_selected(f)],
+        lambda due: [f for f in due.findings
+                     if f.reason not in due.world.policy.remove],
         Outcome(Reason.NOT_SELECTED),
         '[bdm_cleanup] remove leaves it out'),
 
@@ -206,10 +207,6 @@ class Due:
     world: World
     #: The volume of any finding at all is missing.
     misses_a_volume: bool
-
-    def is_selected(self, finding: facts.Finding) -> bool:
-        """The operator wants such a thing to be done."""
-        return finding.reason in self.world.policy.remove
 
     @functools.cached_property
     def mappings(self) -> Sequence[facts.Finding]:

@@ -93,8 +93,9 @@ class World:
 
     @property
     def has_open_swap(self) -> bool:
-        """A swap of volumes of the server has not ended, or has failed and
-        may have left an attachment.
+        """Tell whether a swap of the server's volumes is open.
+
+        It has not ended, or has failed and may have left an attachment.
         """
         swaps = self.snapshot.swaps
         return swaps is facts.Ending.NONE or (
