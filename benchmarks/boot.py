@@ -21,7 +21,7 @@ from unittest import mock
 from nova.compute import manager
 
 from benchmarks import report
-from nova_bdm_cleanup.plugin import bring_back
+from nova_bdm_cleanup.node.hooks import bring_back
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud.server import Disk
 

@@ -21,10 +21,10 @@ from nova import objects
 import requests
 
 from benchmarks import report
+from nova_bdm_cleanup.node import instance
+from nova_bdm_cleanup.node.store import database
+from nova_bdm_cleanup.node.store.journal import Entry, Journal
 from nova_bdm_cleanup.openstack import cinder
-from nova_bdm_cleanup.plugin import host
-from nova_bdm_cleanup.store import database
-from nova_bdm_cleanup.store.journal import Entry, Journal
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud.server import Server
 
@@ -38,23 +38,23 @@ PHASES = (LOOK, 'journal', 'power-off', SECOND_LOOK, 'lock', 'disconnect',
 _INSIDE: tuple[tuple[Any, str, str], ...] = (
     (cinder.Cinder, 'look', LOOK),
     (cinder.Cinder, 'knows_any', LOOK),
-    (host.NovaHost, 'server', LOOK),
-    (host.NovaHost, 'witnesses', LOOK),
+    (instance.NovaHost, 'server', LOOK),
+    (instance.NovaHost, 'witnesses', LOOK),
     (Journal, 'begin', 'journal'),
     (Entry, 'step', 'journal'),
     (Entry, 'finish', 'journal'),
-    (host.NovaHost, 'prepare', 'power-off'),
-    (host.NovaHost, 'claim', 'power-off'),
-    (host.NovaHost, 'power_off', 'power-off'),
-    (host.NovaHost, 'bdms', SECOND_LOOK),
-    (host.NovaHost, '_sharing', 'lock'),
-    (host.NovaHost, 'used_by_others', 'disconnect'),
-    (host.NovaHost, 'is_reused', 'disconnect'),
-    (host.NovaHost, 'disconnect', 'disconnect'),
-    (host.NovaHost, 'destroy', 'destroy'),
-    (host.NovaHost, 'tidy', 'destroy'),
+    (instance.NovaHost, 'prepare', 'power-off'),
+    (instance.NovaHost, 'claim', 'power-off'),
+    (instance.NovaHost, 'power_off', 'power-off'),
+    (instance.NovaHost, 'bdms', SECOND_LOOK),
+    (instance.NovaHost, '_sharing', 'lock'),
+    (instance.NovaHost, 'used_by_others', 'disconnect'),
+    (instance.NovaHost, 'is_reused', 'disconnect'),
+    (instance.NovaHost, 'disconnect', 'disconnect'),
+    (instance.NovaHost, 'destroy', 'destroy'),
+    (instance.NovaHost, 'tidy', 'destroy'),
     (cinder.Cinder, 'delete_attachment', 'delete'),
-    (host.NovaHost, 'report', 'report'),
+    (instance.NovaHost, 'report', 'report'),
 )
 
 #: What the phases cannot do without.

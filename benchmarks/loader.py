@@ -151,8 +151,8 @@ def _show(result: report.Report,
     result.goal('modules of ours when it is off: the package and its loader',
                 ', '.join(found[OFF][0]['ours']),
                 found[OFF][0]['ours'] == [
-                    'nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
-                    'nova_bdm_cleanup.plugin.loader'])
+                    'nova_bdm_cleanup', 'nova_bdm_cleanup.node',
+                    'nova_bdm_cleanup.node.loader'])
 
 
 if __name__ == '__main__':

@@ -28,7 +28,7 @@ def _arrive(*args: Any, **kwargs: Any) -> None:
     assert resident is not None
     ours = sorted(name for name in sys.modules
                   if name.partition('.')[0] == 'nova_bdm_cleanup')
-    hook = sys.modules.get('nova_bdm_cleanup.plugin.hook')
+    hook = sys.modules.get('nova_bdm_cleanup.node.hooks.hook')
     is_active = bool(hook and hook._replaced)
     print(json.dumps({
         # Of the whole process, since its start.
@@ -47,7 +47,7 @@ def _load_again(ours: list[str]) -> float:
     """
     if not ours:
         return 0.0
-    hook = sys.modules.get('nova_bdm_cleanup.plugin.hook')
+    hook = sys.modules.get('nova_bdm_cleanup.node.hooks.hook')
     if hook is not None:
         hook.uninstall()
     for name in ours:
@@ -57,7 +57,7 @@ def _load_again(ours: list[str]) -> float:
     gc.collect()
     gc.disable()
     begun = time.process_time()
-    from nova_bdm_cleanup.plugin import loader
+    from nova_bdm_cleanup.node import loader
 
     loader.Loader.load('bdm_cleanup')
     return time.process_time() - begun

@@ -209,7 +209,7 @@ class Story:
         """Run the host command on this nova-compute's configuration."""
         result = subprocess.run(
             [sys.executable, '-W', 'ignore', '-m',
-             'nova_bdm_cleanup.cli.main', '--config-file',
+             'nova_bdm_cleanup.admin.main', '--config-file',
              str(self.cloud.state / 'etc' / 'nova' / 'nova.conf'), *words],
             stdin=subprocess.DEVNULL, capture_output=True, text=True)
         output = result.stdout + result.stderr

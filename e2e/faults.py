@@ -29,13 +29,13 @@ _LEFT = f'{HEALTHY} B:attached left-over:attached'
 POINTS = {
     'plan-recorded': (
         'the plan is recorded, the guest still runs',
-        'nova_bdm_cleanup.store.journal:Journal.begin:after'),
+        'nova_bdm_cleanup.node.store.journal:Journal.begin:after'),
     'guest-off': (
         'the guest is off',
         'nova.virt.libvirt.driver:LibvirtDriver.power_off:after'),
     'host-disconnected': (
         'the host is disconnected',
-        'nova_bdm_cleanup.plugin.host:NovaHost.disconnect:after'),
+        'nova_bdm_cleanup.node.instance:NovaHost.disconnect:after'),
     'row-gone': (
         "Nova's row is gone",
         'nova.objects.block_device:BlockDeviceMapping.destroy:after'),

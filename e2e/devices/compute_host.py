@@ -48,7 +48,8 @@ from oslo_privsep import priv_context
 import sqlalchemy
 
 from e2e.devices import fakes, guests, storage, volumes
-from nova_bdm_cleanup.plugin import hook, options
+from nova_bdm_cleanup.node import options
+from nova_bdm_cleanup.node.hooks import hook
 
 CONF = nova.conf.CONF
 HOST = 'compute1'

@@ -116,6 +116,19 @@ class Cinder:
 
         return self._api.in_time('asking Cinder', ask)
 
+    def prove_admin(self, is_needed: bool = False) -> bool:
+        """Find out whether this Cinder shows every project, and use it.
+
+        Cinder silently limits the lists of all other users to one project.
+
+        :raises Refused: when it does not, and is needed to
+        """
+        self.sees_all = self._is_admin()
+        if is_needed and not self.sees_all:
+            raise errors.Refused('Cinder does not show all projects to these '
+                                 'credentials; this needs the admin role')
+        return self.sees_all
+
     def prove_it_answers(self) -> None:
         """Ask what Cinder can answer without reading any volume."""
         self._api.in_time('asking Cinder for nothing', self._is_admin)

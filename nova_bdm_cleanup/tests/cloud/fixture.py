@@ -134,7 +134,7 @@ class Cloud(fixtures.Fixture):
         if self._plugin or self._plugin_options:
             # Not installed in the environment, so nothing else makes Nova
             # know the options.
-            from nova_bdm_cleanup.plugin import options as plugin_options
+            from nova_bdm_cleanup.node import options as plugin_options
             plugin_options.register_opts(cfg.CONF)
         options = dict(self._nova_options)
         if self._plugin:
@@ -494,12 +494,13 @@ class Cloud(fixtures.Fixture):
         """Give nova-compute its own methods back, as taking the plugin out
         of nova.conf and starting it anew does.
         """
-        from nova_bdm_cleanup.plugin import hook
+        from nova_bdm_cleanup.node.hooks import hook
         hook.uninstall()
 
     def switch_plugin_on(self) -> None:
         """Undo :meth:`switch_plugin_off`."""
-        from nova_bdm_cleanup.plugin import hook, options
+        from nova_bdm_cleanup.node import options
+        from nova_bdm_cleanup.node.hooks import hook
         settings = options.settings(cfg.CONF)
         hook.install(settings.triggers)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import fixtures
 
-from nova_bdm_cleanup.plugin import devices
+from nova_bdm_cleanup.node import devices
 
 #: As the driver of Cinder calls the targets; its module needs a Cinder.
 _TARGET = 'iqn.2026-01.test:'

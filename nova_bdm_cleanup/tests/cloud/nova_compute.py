@@ -49,7 +49,7 @@ def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
         'wrapped': sorted(name for name, method in methods.items()
                           if inspect.isfunction(method)
                           and hasattr(method, '__wrapped__')
-                          and 'nova_bdm_cleanup/plugin/'
+                          and 'nova_bdm_cleanup/node/'
                           in method.__code__.co_filename)}),
         flush=True)
     # Nothing here is worth an orderly end.

@@ -27,7 +27,7 @@ def install_into(site: pathlib.Path) -> dict[str, str]:
     (info / 'METADATA').write_text(
         'Metadata-Version: 2.1\nName: nova-bdm-cleanup\nVersion: 1.2.3\n')
     (info / 'entry_points.txt').write_text(
-        '[os_vif]\nbdm_cleanup = nova_bdm_cleanup.plugin.loader:Loader\n')
+        '[os_vif]\nbdm_cleanup = nova_bdm_cleanup.node.loader:Loader\n')
     return dict(os.environ, PYTHONPATH=f'{site}{os.pathsep}{CHECKOUT}')
 
 

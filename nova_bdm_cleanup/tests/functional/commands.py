@@ -19,14 +19,14 @@ from keystoneauth1.identity import v3
 from nova.cmd import manage
 from testtools import content
 
-from nova_bdm_cleanup.osc import bdm_audit, bdm_clean, bdm_release, bdm_show
-from nova_bdm_cleanup.osc.extension import Client
+from nova_bdm_cleanup.client import audit, clean, release, show
+from nova_bdm_cleanup.client.extension import Client
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
 from nova_bdm_cleanup.tests.functional import scenario
 
-COMMANDS = {'audit': bdm_audit.AuditBdm, 'clean': bdm_clean.CleanBdm,
-            'release': bdm_release.ReleaseBdm, 'show': bdm_show.ShowBdm}
+COMMANDS = {'audit': audit.AuditBdm, 'clean': clean.CleanBdm,
+            'release': release.ReleaseBdm, 'show': show.ShowBdm}
 
 #: As if all of it had happened long ago.
 LONG_AGO = ('--grace-period', '0', '--stuck-after', '0')

@@ -19,8 +19,8 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 from testtools import content
 
+from nova_bdm_cleanup.node.store.records import Recorded, Records
 from nova_bdm_cleanup.openstack.deadline import Deadline
-from nova_bdm_cleanup.store.records import Recorded, Records
 from nova_bdm_cleanup.tests.cloud import (
     fixture,
     identity,
@@ -70,7 +70,7 @@ class TimeLimit(fixtures.Fixture):
     def _setUp(self) -> None:
         self._over = threading.Event()
         self.useFixture(fixtures.MockPatch(
-            'nova_bdm_cleanup.plugin.cleaning.Deadline', self._begin))
+            'nova_bdm_cleanup.node.cleaning.Deadline', self._begin))
 
     def run_out(self) -> None:
         """The reboot that goes on waits no longer."""

@@ -22,7 +22,7 @@ import uuid
 import fixtures
 import yaml
 
-from nova_bdm_cleanup.osc import bdm_explain
+from nova_bdm_cleanup.client import explain
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands
 
@@ -54,7 +54,7 @@ class NightTest(commands.Commands):
         self._screen = io.StringIO()
         handler = logging.StreamHandler(self._screen)
         handler.setLevel(logging.WARNING)
-        logger = logging.getLogger('nova_bdm_cleanup.osc')
+        logger = logging.getLogger('nova_bdm_cleanup.client')
         logger.addHandler(handler)
         self.addCleanup(logger.removeHandler, handler)
         self.metrics = pathlib.Path(
@@ -136,7 +136,7 @@ class NightTest(commands.Commands):
     def explained(self) -> str:
         screen = io.StringIO()
         with fixtures.MonkeyPatch('sys.stdout', screen):
-            command = bdm_explain.ExplainBdm(
+            command = explain.ExplainBdm(
                 commands.SimpleNamespace(stdout=screen, stderr=screen,
                                          options=None, NAME='openstack'),
                 None)

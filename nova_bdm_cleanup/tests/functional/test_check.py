@@ -17,13 +17,13 @@ from oslo_config import cfg
 from oslo_upgradecheck.upgradecheck import Code
 from testtools import content
 
-from nova_bdm_cleanup.cli import checks
-from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.admin import check
+from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.tests.functional import base
 
 _PAGE = base.CHECKOUT / 'doc' / 'source' / 'guide' / 'cli' / 'check.rst'
 
-_CHECK = [sys.executable, '-W', 'ignore', '-m', 'nova_bdm_cleanup.cli.main',
+_CHECK = [sys.executable, '-W', 'ignore', '-m', 'nova_bdm_cleanup.admin.main',
           'check']
 
 _NAMES = ['Plugin', 'Nova', 'Options', 'Journal', 'Running nova-compute',
@@ -40,8 +40,8 @@ class CheckTest(base.FunctionalTestCase):
         """The results of some checks with some cloud."""
         self.start_cloud(**cloud)
         options.register_opts(cfg.CONF)
-        results = [checks._guarded(getattr(checks.Checks, name))(
-            checks.Checks(cfg.CONF)) for name in names]
+        results = [check._guarded(getattr(check.Checks, name))(
+            check.Checks(cfg.CONF)) for name in names]
         return [(result.code, result.details or '') for result in results]
 
     def test_accepted(self):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from unittest import mock
 
-from nova_bdm_cleanup.plugin import host
+from nova_bdm_cleanup.node import instance
 from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -74,7 +74,7 @@ class CrashTest(_CrashTestCase):
 
     def test_before_the_reboot_is_claimed(self):
         """Nova had not begun it; later releases also clear the state."""
-        with mock.patch.object(host.NovaHost, 'claim', autospec=True,
+        with mock.patch.object(instance.NovaHost, 'claim', autospec=True,
                                side_effect=recorder.Crash):
             self.die()
         self.cloud.restart_compute()

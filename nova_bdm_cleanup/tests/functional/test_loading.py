@@ -15,7 +15,8 @@ import testtools
 from testtools import content
 
 from nova_bdm_cleanup import VERSION
-from nova_bdm_cleanup.plugin import fit, hook, loader
+from nova_bdm_cleanup.node import loader
+from nova_bdm_cleanup.node.hooks import fit, hook
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import base
 
@@ -106,7 +107,7 @@ class ProcessTest(testtools.TestCase):
         """
         code, told, log = self._start('mode = enforce\n' + options, change)
         self.assertEqual((0, len(expected)), (code, len(log)), log)
-        self.assertEqual('nova_bdm_cleanup.plugin.hook',
+        self.assertEqual('nova_bdm_cleanup.node.hooks.hook',
                          told['methods']['_delete_dangling_bdms'])
         for words, line in zip(expected, log):
             for word in words:
@@ -167,12 +168,12 @@ class ProcessTest(testtools.TestCase):
             self._check_untouched(told)
             ours = {name for name in told['modules']
                     if not name.startswith('nova_bdm_cleanup.tests')}
-            self.assertNotIn('nova_bdm_cleanup.plugin.hook', ours)
+            self.assertNotIn('nova_bdm_cleanup.node.hooks.hook', ours)
             if options is None:
                 # A package brings its namespace along.
                 self.assertEqual(
-                    {'nova_bdm_cleanup', 'nova_bdm_cleanup.plugin',
-                     'nova_bdm_cleanup.plugin.loader'}, ours)
+                    {'nova_bdm_cleanup', 'nova_bdm_cleanup.node',
+                     'nova_bdm_cleanup.node.loader'}, ours)
 
     def test_every_trigger(self):
         told, _ = self.check_active(

@@ -14,7 +14,7 @@ from typing import Any
 import fixtures
 from oslo_config import cfg
 
-from nova_bdm_cleanup.plugin import fit
+from nova_bdm_cleanup.node.hooks import fit
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import moving, scenario
@@ -164,7 +164,7 @@ class RebootTest(_ObserveTestCase):
         """Nova is stock from then on, until it is mended."""
         made, lost = self.damaged('attachment-deleted')
         self.useFixture(fixtures.MockPatch(
-            'nova_bdm_cleanup.plugin.options.settings',
+            'nova_bdm_cleanup.node.options.settings',
             side_effect=cfg.ConfigFileValueError))
         self.cloud.reboot(made)
         row = self.cloud.look(made).block_device(lost)

@@ -7,7 +7,7 @@ import shutil
 
 import fixtures
 
-from nova_bdm_cleanup.plugin import host
+from nova_bdm_cleanup.node import instance
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -114,14 +114,14 @@ class RefusalTest(scenario.ThreeDisks):
 
     def test_reboot_that_loses_a_race(self):
         """It is no longer, when all is planned: the guest stays on."""
-        prepare = host.NovaHost.prepare
+        prepare = instance.NovaHost.prepare
 
         def lose(asked):
             prepare(asked)
             self.cloud.change(self.made, task_state=None)
 
         self.begin()
-        with fixtures.MockPatchObject(host.NovaHost, 'prepare', lose):
+        with fixtures.MockPatchObject(instance.NovaHost, 'prepare', lose):
             self.assertRaises(fixture.APIError, self.cloud.reboot, self.made)
         view = self.cloud.look(self.made)
         self.assertNotIn((recorder.GUEST, 'power off'),

@@ -16,7 +16,7 @@ from nova_bdm_cleanup.tests.functional import base  # isort: skip
 
 from oslo_config import cfg
 
-from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.tests.simulation import (
     faults,
     movers,

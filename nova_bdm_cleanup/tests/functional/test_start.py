@@ -11,8 +11,8 @@ import fixtures
 from nova import utils
 import testtools
 
+from nova_bdm_cleanup.node import instance
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
-from nova_bdm_cleanup.plugin import host
 from nova_bdm_cleanup.tests.cloud import fixture, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -22,7 +22,7 @@ class LockTest(testtools.TestCase):
 
     def test_taken_and_given_back(self):
         def fail():
-            with host.hold_lock('a-server', Deadline(1)):
+            with instance.hold_lock('a-server', Deadline(1)):
                 self.assertFalse(self._is_free('a-server'))
                 self.assertTrue(self._is_free('another-server'))
                 raise KeyError('a bug')
@@ -44,7 +44,7 @@ class LockTest(testtools.TestCase):
         held.wait(30)
         begun = time.monotonic()
         with testtools.ExpectedException(TimedOut, '.*0.2 s of .* timeout'):
-            with host.hold_lock('a-server', Deadline(0.2)):
+            with instance.hold_lock('a-server', Deadline(0.2)):
                 self.fail('it has got it')
         self.assertLess(time.monotonic() - begun, 20)
 
@@ -125,7 +125,7 @@ class AtTheSameTimeTest(_StartTestCase):
             held.set()
             self.enough.wait(fixture.TIMEOUT)
 
-        take = host.hold_lock
+        take = instance.hold_lock
 
         def hold(*args, **kwargs):
             self.enough.set()
@@ -139,7 +139,7 @@ class AtTheSameTimeTest(_StartTestCase):
         self.addCleanup(thread.join)
         self.addCleanup(self.enough.set)
         self.assertTrue(held.wait(fixture.TIMEOUT))
-        with fixtures.MockPatchObject(host, 'hold_lock', hold):
+        with fixtures.MockPatchObject(instance, 'hold_lock', hold):
             self.cloud.start(self.made)
         return thread
 

@@ -16,7 +16,7 @@ from typing import Any
 import fixtures
 from oslo_utils import uuidutils
 
-from nova_bdm_cleanup.fleet.issues import REMEDIES
+from nova_bdm_cleanup.client.cloud.findings import REMEDIES
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands, scenario

@@ -14,9 +14,9 @@ from nova import context as nova_context
 from oslo_config import cfg
 from oslo_service import periodic_task
 
-from nova_bdm_cleanup.plugin import startup, watching
-from nova_bdm_cleanup.store.findings import Watch
-from nova_bdm_cleanup.store.presence import Processes
+from nova_bdm_cleanup.node import periodic, startup
+from nova_bdm_cleanup.node.store.findings import Watch
+from nova_bdm_cleanup.node.store.presence import Processes
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import base, scenario
@@ -47,7 +47,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
     def restart(self, host: str = 'compute1') -> None:
         """Begin to watch, as nova-compute does when it has started."""
         self.manager = self.cloud.nova.computes[host].manager
-        self.watcher = watching.Watcher(
+        self.watcher = periodic.Watcher(
             self.manager, startup.record(scenario.CONF, ['hard_reboot']),
             lambda: self._clock)
 
@@ -88,12 +88,12 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
                   if line.rpartition(' ')[0] == series]
         return float(value)
 
-    def begin_to_watch(self) -> watching.Watcher:
+    def begin_to_watch(self) -> periodic.Watcher:
         """What nova-compute itself calls."""
         self.begin()
-        watching.begin(self.manager, startup.record(
+        periodic.begin(self.manager, startup.record(
             scenario.CONF, ['hard_reboot']))
-        return watching._watchers[self.manager]
+        return periodic._watchers[self.manager]
 
 
 class RoundTest(_WatchingTestCase):
@@ -216,8 +216,8 @@ class PeriodicTaskTest(base.FunctionalTestCase):
             pass
 
         manager, watcher = Manager(cfg.CONF), mock.Mock()
-        manager.add_periodic_task(watching._PERIODIC_TASK)
-        with mock.patch.dict(watching._watchers, {manager: watcher}):
+        manager.add_periodic_task(periodic._PERIODIC_TASK)
+        with mock.patch.dict(periodic._watchers, {manager: watcher}):
             manager.run_periodic_tasks(None)
             manager.run_periodic_tasks(None)
         watcher.tick.assert_called_once_with()

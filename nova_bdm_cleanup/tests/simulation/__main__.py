@@ -31,7 +31,7 @@ os.environ.setdefault('OS_NOVA_DISABLE_EVENTLET_PATCHING', 'true')
 
 import nova.conf
 
-from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.tests.simulation import (
     faults,
     known,

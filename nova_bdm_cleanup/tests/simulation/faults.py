@@ -19,11 +19,12 @@ from unittest import mock
 
 from nova import exception
 
-from nova_bdm_cleanup.cleanup.actions import Actions
-from nova_bdm_cleanup.cleanup.cleaner import Cleaner
-from nova_bdm_cleanup.plugin import cleaning, moves
-from nova_bdm_cleanup.plugin.host import NovaHost
-from nova_bdm_cleanup.plugin.neighbours import Neighbours
+from nova_bdm_cleanup.node import cleaning
+from nova_bdm_cleanup.node.cleanup.actions import Actions
+from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
+from nova_bdm_cleanup.node.hooks import moves
+from nova_bdm_cleanup.node.instance import NovaHost
+from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.rules.facts import Ending
 from nova_bdm_cleanup.tests.simulation import known, ports, search, story
 from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SCENARIOS

@@ -24,22 +24,20 @@ import urllib.parse
 
 from nova.compute import manager as nova_manager
 
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.openstack import api, cinder, errors
-from nova_bdm_cleanup.openstack.deadline import TimedOut
-from nova_bdm_cleanup.plugin import (
-    access,
-    begun,
+from nova_bdm_cleanup.node import (
     boot,
-    bring_back,
     cleaning,
-    hook,
-    host,
-    moves,
+    credentials,
+    instance,
     neighbours,
+    operations,
     options,
     startup,
 )
+from nova_bdm_cleanup.node.cleanup import log_lines
+from nova_bdm_cleanup.node.hooks import bring_back, hook, moves
+from nova_bdm_cleanup.openstack import api, cinder, errors
+from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.tests.simulation import (
     cinder as model,
     compute,
@@ -380,29 +378,29 @@ def plugged_in() -> Iterator[Stage]:
     stage = Stage()
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
-            host, cleaning, moves, neighbours, begun)),
+            instance, cleaning, moves, neighbours, operations)),
         (bring_back, '_current', Local(stage)),
         (boot, '_this_thread', Local(stage)),
         (nova_manager, 'ComputeManager', moving.Manager26),
         (startup, 'record', lambda *_: None),
-        (loglines, 'masked', _suspect(loglines.masked)),
+        (log_lines, 'masked', _suspect(log_lines.masked)),
         (hook.LOG, 'exception', _complain),
         (cleaning.LOG, 'exception', _complain),
         (cleaning, 'clean', stage.marked(cleaning.clean)),
         *((moves, name, stage.marked(getattr(moves, name))) for name in (
             '_neighbours_disks', '_refuse_to_migrate')),
         (moves, '_remove', stage.marked(moves._remove, goes_on=True)),
-        (loglines.LogLines, 'left', stage.noting(loglines.LogLines.left)),
+        (log_lines.LogLines, 'left', stage.noting(log_lines.LogLines.left)),
         (cleaning, 'Deadline', Deadline),
         (cleaning, 'Journal', lambda *_: Journal(stage.world)),
-        (access, 'cinder_for', stage.cinder_for),
-        (access, 'context_for', lambda context, instance: context),
+        (credentials, 'cinder_for', stage.cinder_for),
+        (credentials, 'context_for', lambda context, instance: context),
         # A mock would take a tenth of the time.
         (options, 'settings', lambda conf: types.SimpleNamespace(
             policy=stage.world.policy, store='', watches=False)),
-        *((host, name, stage)
+        *((instance, name, stage)
           for name in ('brick_utils', 'devices', 'sessions')),
-        (host, 'hold_lock', stage.hold_lock))
+        (instance, 'hold_lock', stage.hold_lock))
     with contextlib.ExitStack() as stack:
         for module, name, value in seen:
             stack.enter_context(mock.patch.object(module, name, value))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from nova.compute import instance_actions, task_states, vm_states
 
-from nova_bdm_cleanup.cleanup import actions
+from nova_bdm_cleanup.node.cleanup import actions
 from nova_bdm_cleanup.tests.simulation.world import (
     hours_ago,
     Row,

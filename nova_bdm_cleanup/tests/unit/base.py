@@ -66,5 +66,5 @@ class NoSyncing(fixtures.Fixture):
 
     def _setUp(self) -> None:
         self.useFixture(fixtures.MonkeyPatch(
-            'nova_bdm_cleanup.store.database.SYNCHRONOUS', 'OFF'))
+            'nova_bdm_cleanup.node.store.database.SYNCHRONOUS', 'OFF'))
         self.useFixture(fixtures.MonkeyPatch('os.fsync', lambda fd: None))

@@ -7,8 +7,8 @@ import os
 import time
 from typing import Any
 
-from nova_bdm_cleanup.store import processes
-from nova_bdm_cleanup.store.processes import Process
+from nova_bdm_cleanup.node.store import processes
+from nova_bdm_cleanup.node.store.processes import Process
 
 
 def start(path: str, host: str = 'compute1', since: float | None = None,

@@ -14,11 +14,11 @@ import fixtures
 from oslo_upgradecheck.upgradecheck import Code
 import testscenarios
 
-from nova_bdm_cleanup.cli import checks
-from nova_bdm_cleanup.plugin import options, startup
+from nova_bdm_cleanup.admin import check
+from nova_bdm_cleanup.node import options, startup
 from nova_bdm_cleanup.tests.unit import running
-from nova_bdm_cleanup.tests.unit.cli import base
-from nova_bdm_cleanup.tests.unit.plugin.test_options import ConfTestCase
+from nova_bdm_cleanup.tests.unit.admin import base
+from nova_bdm_cleanup.tests.unit.node.test_options import ConfTestCase
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -75,8 +75,8 @@ class BadInputTest(base.CommandTest, ConfTestCase):
         self.assertIn(self.problem, str(error))
 
     def test_check(self) -> None:
-        result = checks._guarded(checks.Checks.options)(
-            checks.Checks(self.configured))
+        result = check._guarded(check.Checks.options)(
+            check.Checks(self.configured))
         self.assertEqual((Code.FAILURE, self.problem),
                          (result.code, result.details))
 

@@ -10,13 +10,13 @@ import re
 
 from oslo_config import cfg
 
-from nova_bdm_cleanup.cleanup import loglines
-from nova_bdm_cleanup.fleet.issues import FleetReason
-from nova_bdm_cleanup.plugin import options, startup
-from nova_bdm_cleanup.plugin.loader import GROUP
+from nova_bdm_cleanup.client.cloud.findings import FleetReason
+from nova_bdm_cleanup.node import options, startup
+from nova_bdm_cleanup.node.audit import lines as watch_lines
+from nova_bdm_cleanup.node.cleanup import log_lines
+from nova_bdm_cleanup.node.loader import GROUP
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base
-from nova_bdm_cleanup.watch import lines as watch_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 GUIDE = ROOT / 'doc' / 'source' / 'guide'
@@ -54,7 +54,7 @@ def sections(page: pathlib.Path) -> dict[str, str]:
 def events() -> set[str]:
     """Every event name that a call for a log line writes."""
     names = set()
-    source = inspect.getsource(loglines) + inspect.getsource(watch_lines)
+    source = inspect.getsource(log_lines) + inspect.getsource(watch_lines)
     for node in ast.walk(ast.parse(source)):
         if (isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)

@@ -21,40 +21,34 @@ from osc_lib.command import command
 from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
 
-from nova_bdm_cleanup.cli import main, status_command
-from nova_bdm_cleanup.fleet import audit_metrics
-from nova_bdm_cleanup.fleet.issues import FleetReason
-from nova_bdm_cleanup.osc import (
-    bdm_audit,
-    bdm_clean,
-    bdm_explain,
-    bdm_release,
-    bdm_show,
-)
-from nova_bdm_cleanup.plugin import options
+from nova_bdm_cleanup.admin import main, status
+from nova_bdm_cleanup.client import audit, clean, explain, release, show
+from nova_bdm_cleanup.client.cloud import metrics as audit_metrics
+from nova_bdm_cleanup.client.cloud.findings import FleetReason
+from nova_bdm_cleanup.node import options
+from nova_bdm_cleanup.node.audit import metrics
+from nova_bdm_cleanup.node.store.database import SCHEMA
 from nova_bdm_cleanup.rules.facts import Reason
-from nova_bdm_cleanup.store.database import SCHEMA
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import base, test_docs
-from nova_bdm_cleanup.watch import metrics
 
 FILE = pathlib.Path(__file__).with_name('interfaces.txt')
 
 _COMMANDS: dict[str, Any] = {
-    'openstack bdm audit': bdm_audit.AuditBdm,
-    'openstack bdm clean': bdm_clean.CleanBdm,
-    'openstack bdm explain': bdm_explain.ExplainBdm,
-    'openstack bdm release': bdm_release.ReleaseBdm,
-    'openstack bdm show': bdm_show.ShowBdm,
+    'openstack bdm audit': audit.AuditBdm,
+    'openstack bdm clean': clean.CleanBdm,
+    'openstack bdm explain': explain.ExplainBdm,
+    'openstack bdm release': release.ReleaseBdm,
+    'openstack bdm show': show.ShowBdm,
 }
 
 #: As JSON has them.
 _COLUMNS = {
-    'openstack bdm audit': (*bdm_audit.COLUMNS, 'Remedy'),
-    'openstack bdm audit --long': (*bdm_audit.LONG_COLUMNS, 'Remedy'),
-    'openstack bdm clean': bdm_clean.CleanBdm.columns,
-    'openstack bdm release': bdm_release.ReleaseBdm.columns,
-    'openstack bdm show': bdm_show._COLUMNS,
+    'openstack bdm audit': (*audit.COLUMNS, 'Remedy'),
+    'openstack bdm audit --long': (*audit.LONG_COLUMNS, 'Remedy'),
+    'openstack bdm clean': clean.CleanBdm.columns,
+    'openstack bdm release': release.ReleaseBdm.columns,
+    'openstack bdm show': show._COLUMNS,
 }
 
 
@@ -104,7 +98,7 @@ def _commands() -> Iterator[str]:
 
 
 def _codes_of_the_node() -> Iterator[str]:
-    for state in status_command.State:
+    for state in status.State:
         yield 'state %s: exit code %d' % state.value
     for verdict in upgradecheck.Code:
         yield 'exit code of check %d: %s' % (verdict, verdict.name.lower())

@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from nova_bdm_cleanup.fleet import audit_metrics
-from nova_bdm_cleanup.fleet.issues import FleetReason
+from nova_bdm_cleanup.client.cloud import metrics
+from nova_bdm_cleanup.client.cloud.findings import FleetReason
+from nova_bdm_cleanup.node.audit import metrics as node_metrics
 from nova_bdm_cleanup.rules.facts import DANGLING, Reason
 from nova_bdm_cleanup.tests.unit import base, promtool
-from nova_bdm_cleanup.watch import metrics as node_metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 RULES = ROOT / 'etc' / 'prometheus' / 'bdm-cleanup.rules.yaml'
@@ -25,7 +25,7 @@ DASHBOARD = ROOT / 'etc' / 'grafana' / 'bdm-cleanup.json'
 GUIDE = ROOT / 'doc' / 'source' / 'guide'
 RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
 
-METRICS = (*node_metrics.TABLE.metrics, *audit_metrics.TABLE.metrics)
+METRICS = (*node_metrics.TABLE.metrics, *metrics.TABLE.metrics)
 
 #: The labels that Prometheus adds.
 SCRAPED = {'instance', 'job'}

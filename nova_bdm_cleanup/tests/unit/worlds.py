@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Policy, WitnessAnswer
 from nova_bdm_cleanup.tests.unit import make
-from nova_bdm_cleanup.tests.unit.cleanup import fakes
+from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
 
 def profile(share: float = 1.0) -> hypothesis.settings:

@@ -15,14 +15,15 @@ import hypothesis
 from hypothesis import strategies as st
 import testscenarios
 
-from nova_bdm_cleanup import cleanup, rules
-from nova_bdm_cleanup.cleanup import loglines
+from nova_bdm_cleanup import rules
+from nova_bdm_cleanup.client.cloud.cinder import FleetCinder
+from nova_bdm_cleanup.node import cleanup
+from nova_bdm_cleanup.node.audit.cinder import SparingCinder
+from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Advice, Api
 from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
 from nova_bdm_cleanup.openstack.deadline import Deadline
-from nova_bdm_cleanup.openstack.fleet_cinder import FleetCinder
-from nova_bdm_cleanup.openstack.sparing import SparingCinder
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base, loopback, make, wire, worlds
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud, Request
@@ -665,7 +666,7 @@ class ChangeTest(CinderTestCase):
                          'ConflictNovaUsingAttachment'):
                 self.assertIn(word, str(error))
             # The log masks what looks like a token; the advice must survive.
-            self.assertEqual(str(error), loglines.masked(error))
+            self.assertEqual(str(error), log_lines.masked(error))
 
     def test_who_sends_no_service_token_is_not_told_to(self):
         # Cinder asks Nova then, and says what Nova said.

@@ -12,7 +12,7 @@ from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Policy, Reason, WitnessAnswer
 from nova_bdm_cleanup.tests.unit import base, make, worlds
-from nova_bdm_cleanup.tests.unit.cleanup import fakes
+from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
 #: Nothing that the operator could forbid stands in the way.
 ALL = Policy(max_removals=100)

@@ -9,7 +9,7 @@ from typing import Any
 
 import hypothesis
 
-from nova_bdm_cleanup.fleet import context, release_rules
+from nova_bdm_cleanup.client.cloud import context, release_rules
 from nova_bdm_cleanup.rules import attachments, guards, mappings, table
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.rules.world import World
@@ -25,11 +25,11 @@ TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.attachments.ATTACHMENTS':
         attachments.ATTACHMENTS,
     'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,
-    'nova_bdm_cleanup.fleet.release_rules.HELD_ATTACHMENTS':
+    'nova_bdm_cleanup.client.cloud.release_rules.HELD_ATTACHMENTS':
         release_rules.HELD_ATTACHMENTS,
-    'nova_bdm_cleanup.fleet.release_rules.HELD_VOLUMES':
+    'nova_bdm_cleanup.client.cloud.release_rules.HELD_VOLUMES':
         release_rules.HELD_VOLUMES,
-    'nova_bdm_cleanup.fleet.context.CONTEXT': context.CONTEXT,
+    'nova_bdm_cleanup.client.cloud.context.CONTEXT': context.CONTEXT,
 }
 
 

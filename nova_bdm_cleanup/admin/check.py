@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nova-bdm-cleanup check``: whether the plugin can work on this host.
+
+In the manner of ``nova-status upgrade check``, and on the same library.  It
+must run with the Python, with the configuration and as the user of
+nova-compute.  What a check needs of Nova it imports itself, so that what is
+wrong with one says nothing about the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import metadata
+import os
+import pathlib
+import time
+from typing import Any, Callable, Optional
+
+from keystoneauth1 import exceptions as ksa_exceptions, loading as ks_loading
+from oslo_config import cfg
+from oslo_upgradecheck import upgradecheck
+from oslo_upgradecheck.upgradecheck import Code, Result
+
+from nova_bdm_cleanup import prometheus, terminal
+from nova_bdm_cleanup.admin import configuration
+from nova_bdm_cleanup.admin.status import State, status_of
+from nova_bdm_cleanup.files import FileError
+from nova_bdm_cleanup.node import options, validation
+from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.store.database import Database, StoreError
+from nova_bdm_cleanup.openstack import answers, errors
+from nova_bdm_cleanup.openstack.api import Api
+from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
+
+#: What ``service_token_roles`` of Cinder's ``[keystone_authtoken]`` is, unless
+#: somebody has changed it.
+_SERVICE_ROLE = 'service'
+
+_NO_CREDENTIALS = 'not checked without credentials in [cinder]'
+
+
+#: The code, and what to set; None: all is well.
+_Found = Optional[tuple[Code, str]]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check all, and print it."""
+    conf = configuration.load_nova(args)
+    # Where the library looks for --json, after its own way to parse it.
+    upgradecheck.CONF = argparse.Namespace(command=args)
+    return int(Checks(conf).check())
+
+
+def _guarded(check: Callable[[Checks], _Found]
+             ) -> Callable[[Checks], Result]:
+    """A check that fails in an unforeseen way is a failure of that check."""
+
+    def guarded(checks: Checks) -> Result:
+        try:
+            code, details = check(checks) or (Code.SUCCESS, None)
+        except (errors.ApiError, FileError, StoreError) as exc:
+            code, details = Code.FAILURE, str(exc)
+        except Exception as exc:
+            code, details = Code.FAILURE, '%s: %s' % (type(exc).__name__, exc)
+        # Words of another service must not control the terminal.
+        return Result(code, terminal.clean(details) if details else None)
+
+    return guarded
+
+
+class Checks(upgradecheck.UpgradeCommands):
+    """All of them.
+
+    :param conf: Nova's configuration, with the options of the plugin
+    """
+
+    display_title = 'bdm-cleanup Check Results'
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__()
+        self._conf = conf
+        self._problems = validation.problems(conf)
+        # So that they are a failure of one check only.
+        validation.forget_wrong_values(conf)
+
+    def plugin(self) -> _Found:
+        """Whether nova-compute finds the plugin, and may use it."""
+        points = [p for d in metadata.distributions() for p in d.entry_points
+                  if (p.group, p.name) == ('os_vif', 'bdm_cleanup')]
+        if not points:
+            return Code.FAILURE, (
+                'this Python has no entry point bdm_cleanup in the group '
+                'os_vif: pip install nova-bdm-cleanup into it')
+        points[0].load()
+        if self._conf[GROUP].mode == 'off' and not self._problems:
+            return Code.WARNING, ('it is off: set [bdm_cleanup] mode = '
+                                  'observe, then restart nova-compute')
+        return None
+
+    def nova(self) -> _Found:
+        """Whether Nova has what the plugin builds on."""
+        from nova_bdm_cleanup.node.hooks import fit
+
+        differences = fit.differences() + fit.differences_for('hard_reboot')
+        differences += [
+            '%s: %s' % (word, difference)
+            for word in options.words_of(self._conf)
+            for difference in fit.differences_for(*options.TRIGGERS[word])]
+        return (Code.FAILURE, 'this Nova is not understood, and would be left '
+                'as it is: %s' % '; '.join(differences)
+                ) if differences else None
+
+    def options(self) -> _Found:
+        """Check that all keys and values of ``[bdm_cleanup]`` are valid."""
+        if self._problems:
+            return Code.FAILURE, '; '.join(self._problems)
+        no_effect = options.without_effect(self._conf)
+        return (Code.WARNING, '; '.join(no_effect)) if no_effect else None
+
+    def journal(self) -> _Found:
+        """Whether the journal can be written."""
+        path = self._conf[GROUP].store
+        owner = _owner(pathlib.Path(path))
+        if os.geteuid() == 0 and owner:
+            # A store that belongs to root is of no use to nova-compute.
+            return Code.WARNING, ('not checked, since %s belongs to user %d: '
+                                  'run this as that user' % (path, owner))
+        Database(path).check()
+        return None
+
+    def running(self) -> _Found:
+        """Whether it works in the nova-compute that runs by now."""
+        found = status_of(self._conf.host, self._conf[GROUP].store,
+                          time.time(), self._problems)
+        if found.state is State.REFUSED:
+            return Code.FAILURE, found.why
+        return (Code.WARNING if found.state is State.STALE or found.others
+                else Code.SUCCESS), found.why
+
+    def metrics_file(self) -> _Found:
+        """Whether the metrics can be written."""
+        path = self._conf[GROUP].metrics_file
+        if path:
+            prometheus.FILE.check(path)
+        return None
+
+    def credentials(self) -> _Found:
+        """Whether nova-compute has credentials of its own for Cinder."""
+        return None if self._has_credentials else (
+            Code.FAILURE,
+            'set [cinder] auth_type, and the options that belong to it, for a '
+            'user with the admin role; without them, a reboot that the '
+            'project of the server does not request itself changes nothing')
+
+    def service_token(self) -> _Found:
+        """Whether a service token is sent that Cinder will accept."""
+        group = self._conf.service_user
+        if not group.send_service_user_token:
+            return Code.FAILURE, (
+                'set [service_user] send_service_user_token = true, and '
+                'its auth_type, for a user with the service role; without '
+                'them Cinder has to ask Nova before it deletes an attachment, '
+                'and refuses where it cannot')
+        if group.auth_type is None:
+            return Code.FAILURE, 'set [service_user] auth_type'
+        auth = ks_loading.load_auth_from_conf_options(
+            self._conf, 'service_user')
+        if not hasattr(auth, 'get_access'):
+            return Code.SUCCESS, ('its roles are not known: the credentials '
+                                  'are a ready-made token')
+        session = ks_loading.load_session_from_conf_options(
+            self._conf, 'service_user', auth=auth)
+        try:
+            roles = auth.get_access(session).role_names
+        except ksa_exceptions.ClientException as exc:
+            return Code.FAILURE, ('Keystone gives no token for the user in '
+                                  '[service_user]: %s' % exc)
+        if _SERVICE_ROLE not in roles:
+            return Code.WARNING, (
+                'the user in [service_user] has no role "%s" but %s: give it '
+                'that role, or name one of these in service_token_roles in '
+                '[keystone_authtoken] of cinder.conf' % (
+                    _SERVICE_ROLE, ', '.join(roles) or 'none at all'))
+        return None
+
+    def cinder_version(self) -> _Found:
+        """Whether Cinder's API is recent enough."""
+        if not self._has_credentials:
+            return Code.WARNING, _NO_CREDENTIALS
+        client = self._client()
+
+        def send(path: str, method: str, **values: Any) -> Any:
+            return client.get_with_base_url(path, **values)
+
+        # In the version that every Cinder has, or an old one would only say
+        # that it does not know ours.
+        body = Api('Cinder', '3.0', lambda: send, NOVA_CONF).get('v3/')
+        newest = max(_version(answers.text(r, 'version'))
+                     for r in answers.records(body, 'versions'))
+        details = 'its API has version %d.%d, and %s is needed' % (
+            *newest, MICROVERSION)
+        if newest < _version(MICROVERSION):
+            return Code.FAILURE, details + ' (Queens): upgrade Cinder'
+        return Code.SUCCESS, details
+
+    def cinder(self) -> _Found:
+        """The requests of a reboot, with its credentials and tokens."""
+        if not self._has_credentials:
+            return Code.WARNING, _NO_CREDENTIALS
+        api = Api('Cinder', MICROVERSION, lambda: self._client().request,
+                  NOVA_CONF)
+        if not Cinder(api).prove_admin():
+            return Code.FAILURE, (
+                'Cinder does not show all projects to the user in [cinder]: '
+                'give it the admin role (or what Cinder\'s policy '
+                'context_is_admin asks for)')
+        api.get('/attachments', {'all_tenants': '1', 'limit': '1'})
+        return None
+
+    @property
+    def _has_credentials(self) -> bool:
+        return self._conf.cinder.auth_type is not None
+
+    @staticmethod
+    def _client() -> Any:
+        """What a reboot asks Cinder through."""
+        from nova import context as nova_context
+
+        from nova_bdm_cleanup.node import credentials
+
+        return credentials.client(credentials.service_context(
+            nova_context.get_admin_context()))
+
+    _upgrade_checks = tuple((title, _guarded(check)) for title, check in (
+        ('Plugin', plugin),
+        ('Nova', nova),
+        ('Options', options),
+        ('Journal', journal),
+        ('Running nova-compute', running),
+        ('Metrics file', metrics_file),
+        ('Credentials for Cinder', credentials),
+        ('Service token', service_token),
+        ('Cinder version', cinder_version),
+        ('Cinder', cinder),
+    ))
+
+
+def _owner(path: pathlib.Path) -> int:
+    """Who owns a file, or the directory that it would be made in."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path.stat().st_uid
+
+
+def _version(text: str) -> tuple[int, int]:
+    """A version as a pair, so that 3.9 is less than 3.44."""
+    major, _, minor = text.partition('.')
+    return int(major), int(minor)

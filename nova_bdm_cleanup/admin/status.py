@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nova-bdm-cleanup status``: the plugin in the nova-compute that runs."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+from collections.abc import Iterator, Sequence
+import dataclasses
+import enum
+import json
+import shutil
+import time
+from typing import Any
+
+from nova_bdm_cleanup import terminal, VERSION
+from nova_bdm_cleanup.admin import configuration
+from nova_bdm_cleanup.node import validation
+from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.store.database import StoreError
+from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
+from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS
+from nova_bdm_cleanup.node.store.presence import Processes
+from nova_bdm_cleanup.node.store.processes import Process
+from nova_bdm_cleanup.rules.facts import Reason, REMOVED
+from nova_bdm_cleanup.terminal import ExitCode
+
+#: So many intervals without a good round are too many.
+_STALE = 3
+
+_REMEDY = ('[bdm_cleanup] mode = enforce (or observe) and a restart of '
+           'nova-compute')
+
+
+class State(enum.Enum):
+    """What can be said of it, and the exit code: interfaces, both."""
+
+    ACTIVE = 'active', ExitCode.OK
+    NOT_ACTIVE = 'not-active', ExitCode.NOTHING
+    REFUSED = 'refused', ExitCode.REFUSED
+    STALE = 'stale', ExitCode.PARTLY
+    CANNOT_TELL = 'cannot-tell', ExitCode.FINDINGS
+
+    def __str__(self) -> str:
+        return self.value[0]
+
+
+_REMOVED = frozenset(map(str, REMOVED))
+
+#: The columns of what is open, and what they show of it.
+_OPEN = (('Server', 'server'), ('Volume', 'volume'), ('Reason', 'reason'),
+         ('Since (UTC)', 'since'), ('What to do', 'what_to_do'))
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """The plugin in one nova-compute."""
+
+    state: State
+    #: Why it is that; empty when all is well.
+    why: str
+    #: What is wrong with the options that are written now.
+    option_problems: Sequence[str]
+    process: Process | None = None
+    last: Round = Round()
+    #: What the last good round of the audit found.
+    known: tuple[Sighting, ...] = ()
+    removals_last_hour: int = 0
+    #: The nova-computes of other names, if this one was never started.
+    others: tuple[str, ...] = ()
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether anybody knows what is open."""
+        return bool(self.process and self.process.facts.get('audit_interval')
+                    and self.last.succeeded)
+
+    @property
+    def findings(self) -> dict[str, int]:
+        """By reason, how many were told and are still there."""
+        return dict(sorted(collections.Counter(
+            s.reason for s in self.known if s.announced).items()))
+
+    @property
+    def open(self) -> tuple[Sighting, ...]:
+        """Those for which something is to be done, the worst first."""
+        return tuple(sorted(
+            (s for s in self.known if s.announced),
+            key=lambda s: s.reason != Reason.ROOT_VOLUME_DANGLING))
+
+
+def status_of(host: str, path: str, now: float,
+              option_problems: Sequence[str] = ()) -> Status:
+    """What the store and the kernel say.
+
+    :param option_problems: what is wrong with the options that are written
+    :raises StoreError: when the store cannot be read
+    """
+    processes, watch = Processes(path, host), Watch(path, host)
+    process = processes.last()
+    remedy = 'it needs ' + _REMEDY
+    if option_problems:
+        remedy = 'it stays off because of its options: ' + '; '.join(
+            option_problems)
+    if process is None:
+        others = processes.hosts()
+        return Status(
+            State.NOT_ACTIVE, 'not running in any nova-compute named %s; %s'
+            % (host, 'for %s give its --config-file' % ' or '.join(others)
+               if others else remedy), option_problems, others=others)
+    last = watch.last()
+    interval = process.facts.get('audit_interval', 0)
+    age = now - max(last.succeeded or 0.0, process.since)
+    state, why = State.ACTIVE, ''
+    if not processes.is_running():
+        state, why = State.NOT_ACTIVE, (
+            'the nova-compute that had it (process %s) has ended; one that '
+            'runs by now runs without the plugin; %s' % (process.pid, remedy))
+    elif process.problem:
+        state, why = State.REFUSED, process.problem
+    elif interval and age > _STALE * interval:
+        state, why = State.STALE, (
+            'no round of the audit has succeeded for %d s%s'
+            % (age, last.problem and ': ' + last.problem))
+    return Status(
+        state, why, option_problems, process, last,
+        # What was known when there was an audit is old by now.
+        watch.known() if interval else (),
+        Journal(path, clock=lambda: now).spent(REMOVALS))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the state, and what is open."""
+    conf = configuration.load(args)
+    problems = validation.problems(conf)
+    validation.forget_wrong_values(conf)
+    path = conf[GROUP].store
+    try:
+        found = status_of(conf.host, path, time.time(), problems)
+    except StoreError as exc:
+        found = Status(State.CANNOT_TELL, str(exc), problems)
+    if args.json:
+        print(json.dumps(_as_dict(found), indent=2))
+    else:
+        print(terminal.columns(_lines(found, conf.host)))
+        if found.is_audited and found.open:
+            print('\n' + _table(_open(found)))
+    return found.state.value[1]
+
+
+def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
+    """What people read."""
+    yield 'Host', host
+    yield 'State', '%s: %s' % (found.state, found.why) if found.why else (
+        found.state)
+    yield 'Options', '; '.join(found.option_problems) or 'valid'
+    process, last = found.process, found.last
+    if process is None:
+        return
+    facts = process.facts
+    version, interval = facts.get('version'), facts.get('audit_interval')
+    yield 'Process', process.pid
+    yield 'Since', terminal.moment(process.since) + ' UTC'
+    yield 'Plugin', version if version == VERSION else (
+        '%s; %s is installed: restart nova-compute' % (version, VERSION))
+    yield 'Nova', facts.get('nova_version')
+    if process.problem:
+        # The options may be what is wrong.
+        return
+    yield 'Mode', facts.get('mode')
+    yield 'Triggers', ', '.join(filter(None, (
+        'hard reboot', *facts.get('triggers', '').split(','))))
+    yield 'Removals, last hour', '%d of %s' % (
+        found.removals_last_hour, facts.get('max_removals_per_hour'))
+    if not interval:
+        yield 'Audit', 'off'
+        yield 'Open findings', ('not known: set [bdm_cleanup] audit_interval '
+                                '= 3600 and restart nova-compute')
+        return
+    yield 'Audit', 'every %s s' % interval
+    yield 'Last round', '%s UTC: %d servers with %d volumes' % (
+        terminal.moment(last.succeeded), last.servers, last.volumes
+        ) if last.succeeded else 'none yet'
+    if last.failed:
+        yield 'Failed since', '%d, the last one with: %s' % (
+            last.failed, last.problem)
+    yield 'Next round', (terminal.moment(last.next) + ' UTC' if last.next
+                         else None)
+    yield 'Open findings', (_counts(found) if found.is_audited
+                            else 'not known before the first round')
+
+
+def _counts(found: Status) -> str:
+    once = sum(not s.announced for s in found.known)
+    return ''.join((
+        str(len(found.open) or 'none'),
+        ', %d seen once so far' % once if once else ''))
+
+
+def _open(found: Status) -> list[dict[str, Any]]:
+    """What scripts read of what is open."""
+    facts = found.process.facts if found.process else {}
+    observes = facts.get('mode') == 'observe'
+    # Something else at the server is not removed.
+    need_a_look = {s.server for s in found.open if s.reason not in _REMOVED}
+    rows = []
+    for sighting in found.open:
+        server, reason = sighting.server, sighting.reason
+        if reason not in _REMOVED:
+            to_do = 'explain ' + reason
+        elif observes:
+            to_do = 'explain %s' % Reason.OBSERVE_MODE
+        else:
+            to_do = '%s %s' % (
+                'show' if server in need_a_look else 'clean', server)
+        row = dataclasses.asdict(sighting)
+        del row['announced']
+        row['since'] = row.pop('first')
+        row['what_to_do'] = 'openstack bdm ' + to_do
+        rows.append(row)
+    return rows
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """A line for each; on a terminal that is too narrow, a few."""
+    titles = [title for title, _ in _OPEN]
+    cells = [[terminal.moment(row[key]) if key == 'since' else row[key]
+              for _, key in _OPEN] for row in rows]
+    table = terminal.table(titles, cells)
+    if (max(map(len, table.splitlines()))
+            <= shutil.get_terminal_size((len(table), 0)).columns):
+        return table
+    return '\n\n'.join(terminal.columns(zip(titles, row)) for row in cells)
+
+
+def _as_dict(found: Status) -> dict[str, Any]:
+    """What scripts read; its fields are documented and stay."""
+    process, last = found.process, found.last
+    return {
+        'state': str(found.state),
+        'why': found.why,
+        'option_problems': list(found.option_problems),
+        'process': process and {
+            'host': process.host,
+            'pid': process.pid,
+            'since': process.since,
+            **process.facts},
+        'removals_last_hour': found.removals_last_hour,
+        'last_round': None if last.succeeded is None else {
+            'begun': last.succeeded, 'servers': last.servers,
+            'volumes': last.volumes, 'requests': last.requests,
+            'seconds': last.seconds},
+        'failed_rounds': last.failed,
+        'problem': last.problem,
+        'next_round': last.next or None,
+        'findings': found.findings,
+        'open': _open(found) if found.is_audited else None,
+    }

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be undone, and the supported commands that do it.
+
+Undoing a removal is attaching the volume again.  Nothing else that the plugin
+does can be undone, and nothing else has to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import shlex
+from typing import Any
+
+from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.node.store.records import INTERRUPTED, objects, Recorded
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.terminal import CommandError, ExitCode
+
+#: The lowest microversion that attaches a multiattach volume; the journal
+#: does not say which ones are.  It knows tags (2.49) as well.
+_MICROVERSION = '2.60'
+
+#: The lowest that can ask for the deletion together with the server.
+_MICROVERSION_DELETE = '2.79'
+
+#: Why there is nothing to undo, of a mapping removed for such a reason.
+_NOTHING = {
+    str(Reason.DUPLICATE_MAPPING):
+        'the server has volume %s by another mapping',
+    str(Reason.ATTACHED_ELSEWHERE):
+        'volume %s was attached to another server and not to this one. To '
+        'attach it to this one again is for its owner to decide: of a '
+        'multiattach volume that would be a second writer',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Removal:
+    """A mapping that was removed, or may have been."""
+
+    volume: str
+    #: Why it was removed, as recorded.
+    why: str
+    bdm: Mapping[str, Any]
+    #: Why it is undone only when the volume is named; empty: it is anyway.
+    doubt: str = ''
+
+    @property
+    def device(self) -> str:
+        return str(self.bdm.get('device_name') or '')
+
+    def lost(self) -> Iterator[str]:
+        """What the mapping had and the API cannot ask for."""
+        boot_index = self.bdm.get('boot_index')
+        if isinstance(boot_index, int) and boot_index >= 0:
+            yield 'its place %d in the boot order' % boot_index
+        if self.bdm.get('device_type') not in (None, 'disk'):
+            yield 'its device type %s' % self.bdm['device_type']
+
+    def command(self, server: str, project: str) -> str:
+        """What the shell is to do: nothing unless the project is right.
+
+        Joined by operators, so that it does the same when it is pasted: an
+        ``exit`` would close the shell that it is pasted into.
+        """
+        asked = ['openstack', 'volume', 'show', '-f', 'value', '-c',
+                 'os-vol-tenant-attr:tenant_id', self.volume]
+        told = ['echo', 'volume %s is not in project %s: it is not attached'
+                % (self.volume, project)]
+        return ('test "$(%s)" = %s ||\n    { %s >&2; false; } &&\n    %s' % (
+            _words(asked), _quoted(project), _words(told),
+            _words(self._attach(server))))
+
+    def _attach(self, server: str) -> Sequence[str]:
+        words = ['openstack', '--os-compute-api-version', _MICROVERSION,
+                 'server', 'add', 'volume']
+        for ours, theirs in (('device_name', 'device'), ('tag', 'tag')):
+            if self.bdm.get(ours):
+                # In one word: a tag may begin with a dash.
+                words.append('--%s=%s' % (theirs, self.bdm[ours]))
+        if self.bdm.get('delete_on_termination'):
+            words[2] = _MICROVERSION_DELETE
+            words.append('--enable-delete-on-termination')
+        return [*words, server, self.volume]
+
+
+def run(entry: Recorded, volumes: Sequence[str] | None) -> int:
+    """Print the commands that attach again what was removed.
+
+    :param volumes: only these, if there are any
+    """
+    removals, notes = examine(entry)
+    if volumes is None:
+        chosen = [r for r in removals if not r.doubt]
+        notes = [*('Not without --volume %s: %s' % (r.volume, r.doubt)
+                   for r in removals if r.doubt), *notes]
+    else:
+        wanted = set(map(spelling.identifier, volumes))
+        chosen, notes = [r for r in removals if r.volume in wanted], []
+        unknown = wanted - {r.volume for r in removals}
+        if unknown:
+            raise CommandError(
+                ExitCode.BAD_INPUT, 'the entry removed no mapping of volume '
+                '%s that could be undone' % ', '.join(
+                    map(terminal.clean, sorted(unknown))))
+    server = str(entry.record.get('server'))
+    project = str(entry.record.get('project') or None)
+    print('# Entry %s of %s UTC, server %s'
+          % (entry.id, terminal.moment(entry.time), terminal.clean(server)))
+    if chosen:
+        print('# It asks for the same device; libvirt may choose another')
+    for removal in chosen:
+        print('# %s' % terminal.clean(removal.why))
+        print('# The volume must still belong to project %s, which is tested '
+              'first' % terminal.clean(project))
+        print(removal.command(server, project))
+        for lost in removal.lost():
+            print('# It will not get back %s' % terminal.clean(lost))
+    for note in notes:
+        print('# %s' % terminal.clean(note))
+    return ExitCode.OK if chosen else ExitCode.NOTHING
+
+
+def examine(entry: Recorded) -> tuple[list[Removal], list[str]]:
+    """What an entry removed, and sentences about what cannot be undone.
+
+    :returns: the removals in the order of their device names, because a
+        hypervisor that chooses the names itself hands them out in order
+    """
+    removals, notes = [], []
+    for action in objects(entry.record, 'actions'):
+        reason = str(action.get('reason'))
+        for bdm in objects(action, 'bdm'):
+            doubt = _doubt(entry, reason, bdm)
+            if reason in _NOTHING:
+                notes.append('Nothing to undo: '
+                             + _NOTHING[reason] % bdm.get('volume_id'))
+            elif doubt is None:
+                notes.append('Not removed, nothing to undo: volume %s'
+                             % bdm.get('volume_id'))
+            else:
+                removals.append(Removal(
+                    spelling.identifier(str(bdm.get('volume_id'))),
+                    '%s: %s' % (reason, action.get('explanation')), bdm,
+                    doubt))
+        notes += ['Cannot be undone: attachment %s of volume %s was deleted '
+                  'as stale; no mapping in Nova used it'
+                  % (a.get('id'), a.get('volume_id'))
+                  for a in objects(action, 'attachment')
+                  if 'done' in _outcomes(entry, 'delete-attachment',
+                                         'attachment', a.get('id'))]
+    # /dev/vdz comes before /dev/vdaa.
+    removals.sort(key=lambda r: (len(r.device), r.device))
+    return removals, notes
+
+
+def _doubt(entry: Recorded, reason: str,
+           bdm: Mapping[str, Any]) -> str | None:
+    """Why a mapping may not be what was removed; None: it was not."""
+    outcomes = _outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
+    if not outcomes and entry.outcome != INTERRUPTED:
+        return None
+    if 'done' not in outcomes:
+        # After a crash or a lost answer nobody knows.
+        return ('%s, so the mapping may have been removed or not. Look at '
+                '"openstack server volume list" first'
+                % ('deleting the mapping failed' if outcomes
+                   else 'the entry has no end'))
+    if reason == Reason.VOLUME_MISSING:
+        return ('the volume did not exist in Cinder, so there is nothing to '
+                'attach, unless Cinder was wrong')
+    return '' if bdm.get('volume_id') else 'the mapping named no volume'
+
+
+def _outcomes(entry: Recorded, step: str, key: str,
+              value: Any) -> set[str]:
+    return {s.outcome for s in entry.steps
+            if s.name == step and s.subject.get(key) == value}
+
+
+def _words(words: Sequence[str]) -> str:
+    return ' '.join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    """A word for the shell, also when it cannot be printed as it is."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'%s'" % ''.join(
+        c if c.isprintable() and c not in "\\'"
+        else ''.join('\\x%02x' % b for b in c.encode('utf-8', 'replace'))
+        for c in word)

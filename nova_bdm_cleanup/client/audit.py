@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``openstack bdm audit``."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Sequence
+import contextlib
+import dataclasses
+import os
+import shutil
+from typing import Any, Callable
+
+from keystoneauth1 import exceptions
+
+from nova_bdm_cleanup import files, prometheus, terminal
+from nova_bdm_cleanup.client import output
+from nova_bdm_cleanup.client.cloud import page
+from nova_bdm_cleanup.client.cloud.audit import FleetAudit, Scope
+from nova_bdm_cleanup.client.cloud.findings import (
+    AnyReason,
+    Issue,
+    QUIET,
+    REMEDIES,
+    Remedy,
+    total,
+)
+from nova_bdm_cleanup.client.cloud.metrics import AuditMetrics, incomplete
+from nova_bdm_cleanup.client.cloud.plan_file import MOMENT
+from nova_bdm_cleanup.files import FileError
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.facts import DANGLING, Reason
+from nova_bdm_cleanup.terminal import ExitCode
+
+COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
+           'Since', 'Action')
+LONG_COLUMNS = (*COLUMNS, 'Server Name', 'Project', 'Breaks', 'Explanation')
+
+#: When a volume was changed, for people.
+_FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
+
+#: What Nova alone does not do with such a disk, or only half, or by attaching
+#: the disk again: each was tried.
+_BREAKS: dict[AnyReason, str] = dict.fromkeys(
+    (*DANGLING, Reason.ROOT_VOLUME_DANGLING),
+    'move, shelve, unshelve, evacuate, live migration')
+
+#: So wide is a table but for the name of the server, which is cut where it
+#: does not fit: ids never are.
+_OTHERS = 72
+
+#: As many findings of one kind at one server have a row each in a table.
+_EACH = 4
+
+_REASONS = sorted(str(r) for r in REMEDIES)
+_QUIET = sorted(str(r) for r in QUIET)
+
+#: What may be written into files, and how.
+_FILES = {'report': files.Kind(0o600), 'metrics file': prometheus.FILE}
+
+
+class AuditBdm(output.BdmCommand):
+    """Find where Nova's and Cinder's records of attached volumes disagree.
+
+    One row for each inconsistency: block device mappings whose volume is
+    missing, available or attached elsewhere, attachments that no mapping or
+    no server accounts for, volumes that are in use by nobody, mismatches,
+    duplicates, and what is stuck. Nothing is changed.
+
+    By default the project of the credentials is audited. Both APIs are read
+    page by page; whatever looks wrong is read once more before it is shown.
+    If something does not answer, the result is incomplete: standard error
+    and the exit code say so. With "-f json" it prints a plan for "bdm clean"
+    and "bdm release".
+
+    Exit codes: 0 nothing was found, 5 something was found, 4 incomplete,
+    3 refused, 2 bad input, 255 the command itself failed.
+    """
+
+    short: tuple[str, ...] = ('Server Name', 'Volume', 'Reason')
+    below = ('Action', 'Explanation')
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        scope = parser.add_mutually_exclusive_group()
+        scope.add_argument(
+            '--server', metavar='<server>', action='append', default=[],
+            help='Audit this server (name or ID); may be repeated. With '
+                 '--all-projects, servers of other projects are found too')
+        scope.add_argument(
+            '--host', metavar='<host>',
+            help='Audit the servers of this compute host (administrators)')
+        scope.add_argument(
+            '--project', metavar='<project>',
+            help='Audit this project (name or ID; administrators)')
+        parser.add_argument(
+            '--all-projects', action='store_true',
+            help='Audit all projects (administrators)')
+        parser.add_argument(
+            '--thorough', action='store_true',
+            help='Look at every server with a volume one by one, instead of '
+                 'only at those where the lists disagree. It costs several '
+                 'requests per server, and also finds mappings that name '
+                 'another attachment of the same volume and server, or none')
+        parser.add_argument(
+            '--reason', metavar='<reason>', action='append', default=[],
+            choices=_REASONS,
+            help='Show this reason only; may be repeated. Without it, all '
+                 'are shown but %s. Reasons: %s' % (
+                     ', '.join(_QUIET), ', '.join(_REASONS)))
+        parser.add_argument(
+            '--fail-on', metavar='<reason>', action='append', default=[],
+            choices=_REASONS + ['none'],
+            help='Exit with 5 only if this reason is shown; may be repeated; '
+                 'none: never (default: any)')
+        parser.add_argument(
+            '--long', action='store_true',
+            help='Show names, projects and explanations as well, and in a '
+                 'table every finding in a row of its own')
+        parser.add_argument(
+            '--report', metavar='<file>',
+            help='Write what was found into this file, as a page for a '
+                 'browser that needs no network. It is replaced if it exists')
+        parser.add_argument(
+            '--prometheus', metavar='<file>',
+            help='Write how much was found into this file, for the textfile '
+                 'collector of node_exporter. It is replaced if it exists. '
+                 'An audit that fails or is incomplete leaves in it what was '
+                 'found before, and says so there')
+        return parser
+
+    def take_action(self, args: argparse.Namespace) -> output.Rows:
+        self._check('report', args.report)
+        self._check('metrics file', args.prometheus)
+        self.cloud = self.connect(args)
+        self.scope = Scope(
+            servers=tuple(args.server), host=args.host,
+            project=args.project and self._project(args.project),
+            all_projects=args.all_projects, thorough=args.thorough)
+        self.auditor = auditor = FleetAudit(self.cloud, self.scope)
+        found = self._find(args)
+        shown = [i for i in found if _is_shown(i, args.reason)]
+        hidden = Counter(str(i.reason) for i in found
+                         if not _is_shown(i, args.reason))
+        self._report()
+        self.last_line = self._last_line(shown, hidden)
+        if auditor.gaps:
+            self.exit_code = ExitCode.PARTLY
+        elif any(not args.fail_on or str(i.reason) in args.fail_on
+                 for i in shown):
+            self.exit_code = ExitCode.FINDINGS
+        self._keep('report', args.report, lambda: page.render(
+            shown, self.last_line, self.app.client_manager.bdm_cleanup.place,
+            self._scope(), auditor.gaps, self.cloud.now()).encode())
+        if auditor.gaps:
+            self._note_incomplete(args.prometheus)
+        else:
+            reasons = args.reason or [r for r in _REASONS if r not in _QUIET]
+            self._keep('metrics file', args.prometheus, lambda: (
+                prometheus.text(AuditMetrics(
+                    shown, reasons, auditor.hosts, auditor.size,
+                    self.cloud.now()))))
+        return self._rows(args, found, shown)
+
+    def _find(self, args: argparse.Namespace) -> list[Issue]:
+        try:
+            return list(self.auditor.issues())
+        except errors.BadInput:
+            raise
+        except errors.ApiError:
+            self._note_incomplete(args.prometheus)
+            raise
+
+    def _rows(self, args: argparse.Namespace, found: Sequence[Issue],
+              shown: Sequence[Issue]) -> output.Rows:
+        columns = LONG_COLUMNS
+        if not self.is_for_people(args):
+            # Its last column makes it a plan for the other commands.
+            columns = (*(columns if args.long else COLUMNS), 'Remedy')
+            rows = [_row(i, MOMENT) for i in shown]
+        elif args.long:
+            self.short = tuple(c for c in columns if c not in self.below)
+            rows = [_row(i, _FOR_PEOPLE) for i in shown]
+        else:
+            rows = _summed_up(
+                shown, found, bool(args.all_projects or args.project))
+            room = max(8, shutil.get_terminal_size().columns - _OTHERS)
+            for each in rows:
+                name = terminal.printable(each['Server Name'] or '')
+                if len(name) > room:
+                    each['Server Name'] = name[:room - 3] + '...'
+        return columns, [[r[name] for name in columns] for r in rows]
+
+    def _project(self, name: str) -> str:
+        """The ID of the project that an operator means."""
+        projects = self.app.client_manager.identity.projects
+        try:
+            found = projects.list(name=name) or [projects.get(name)]
+        except exceptions.NotFound as exc:
+            raise errors.BadInput('no project has the name or ID %s'
+                                  % name) from exc
+        except exceptions.ClientException as exc:
+            raise errors.Refused('Keystone does not tell which project %s is: '
+                                 '%s' % (name, exc)) from exc
+        if len(found) > 1:
+            raise errors.BadInput(
+                '%d projects are named %s; give one of their IDs: %s' % (
+                    len(found), name, ', '.join(p.id for p in found)))
+        return str(found[0].id)
+
+    def _check(self, kind: str, path: str | None) -> None:
+        """What could not be written is told before anything is asked."""
+        try:
+            if path is not None:
+                _FILES[kind].check(path)
+        except FileError as exc:
+            raise errors.BadInput('%s %s' % (kind, exc)) from exc
+
+    def _keep(self, kind: str, path: str | None,
+              content: Callable[[], bytes]) -> None:
+        """Write a file if it is wanted; the rows are shown in any case."""
+        try:
+            if path is not None:
+                _FILES[kind].write(path, content())
+        except FileError as exc:
+            self.say('%s %s; it %s' % (
+                kind, exc, 'is left as it was' if os.path.exists(path or '')
+                else 'was not written'))
+            self.exit_code = ExitCode.PARTLY
+
+    def _note_incomplete(self, path: str | None) -> None:
+        """Have the metrics say that the last audit was not complete."""
+        before = b''
+        with contextlib.suppress(FileNotFoundError), \
+                open(path or '', 'rb') as file:
+            before = file.read()
+        self._keep('metrics file', path, lambda: incomplete(before))
+
+    def _scope(self) -> str:
+        scope = self.scope
+        if scope.servers:
+            return output.several(len(scope.servers), 'server')
+        if scope.host:
+            return 'host %s' % scope.host
+        if scope.all_projects and not scope.project:
+            return 'all projects'
+        return 'project %s' % (scope.project or self.cloud.project)
+
+    def _report(self) -> None:
+        """What was audited, and what was not."""
+        for gap in self.auditor.gaps:
+            self.say('INCOMPLETE: %s' % gap)
+        notes = [self._scope()]
+        if any(self.auditor.size):
+            notes.append('%s, %s claimed by them, %s' % tuple(map(
+                output.several, self.auditor.size,
+                ('server', 'volume', 'attachment'))))
+            if not self.scope.thorough:
+                notes.append('attachment ids of servers that look right are '
+                             'not compared (--thorough does)')
+        notes.append('%s to Nova and %d to Cinder' % (
+            output.several(self.budget.made['Nova'], 'request'),
+            self.budget.made['Cinder']))
+        self.note('Audited: %s', '; '.join(notes))
+
+    def _last_line(self, shown: Sequence[Issue],
+                   hidden: Counter[str]) -> str:
+        """What was found, in one line."""
+        words = [total(shown)]
+        if not shown and self.auditor.gaps:
+            words = ['Nothing was found, and the audit is incomplete']
+        elif not shown and self.cloud.cinder.sees_all and not (
+                self.scope.needs_admin or self.scope.servers):
+            words = ['Nothing in %s; --all-projects audits all'
+                     % self._scope()]
+        if hidden:
+            words.append('not shown: ' + ', '.join(
+                '%s %d' % each for each in sorted(hidden.items())))
+        return '; '.join(words) + '.'
+
+
+def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:
+    if reasons:
+        return str(issue.reason) in reasons
+    return issue.reason not in QUIET
+
+
+def _summed_up(issues: Sequence[Issue], found: Iterable[Issue],
+               needs_admin: bool) -> list[dict[str, Any]]:
+    """A row for each, and one only for many of one kind at one server.
+
+    :param found: also what is not shown
+    :param needs_admin: more than the project of the credentials was audited
+    """
+    releases = Counter(i.server for i in found if i.remedy is Remedy.RELEASE)
+    kinds: dict[Any, list[Issue]] = {}
+    for issue in issues:
+        kinds.setdefault((
+            issue.server, issue.host, issue.reason, issue.remedy,
+            issue.needs_look, issue.is_for_member,
+            issue.remedy is Remedy.PERSON and issue.withheld),
+            []).append(issue)
+    rows: list[dict[str, Any]] = []
+    for alike in kinds.values():
+        if len(alike) <= _EACH or not alike[0].server:
+            rows += [_row(i, _FOR_PEOPLE) for i in alike]
+            continue
+        first = min(alike, key=lambda i: (i.since is None, i.since))
+        action = first.what_to_do
+        if first.remedy is Remedy.RELEASE and not first.needs_look:
+            # Of every kind: the command does not tell them apart, and does
+            # nothing where there is more.
+            action = dataclasses.replace(
+                first, attachment='--server %s --max %d' % (
+                    first.server, releases[first.server])).what_to_do
+        elif first.remedy is Remedy.RELEASE:
+            action = 'look: openstack bdm audit --long --reason %s%s' % (
+                first.reason, ' --all-projects' if needs_admin else '')
+        volumes = {i.volume for i in alike}
+        rows.append({
+            **_row(first, _FOR_PEOPLE), 'Device': None, 'Action': action,
+            'Attachment': '%d attachments' % len(alike),
+            'Volume': '%d volumes' % len(volumes) if len(volumes) > 1
+            else first.volume,
+            'Explanation': '%d findings; --long shows each. The oldest: %s' % (
+                len(alike), first.explanation)})
+    return rows
+
+
+def _row(issue: Issue, since: str) -> dict[str, Any]:
+    """A finding, by column.
+
+    :param since: how to write when the volume was changed
+    """
+    return {
+        'Server': issue.server, 'Host': issue.host, 'Volume': issue.volume,
+        'Attachment': issue.attachment, 'Device': issue.device,
+        'Reason': str(issue.reason),
+        'Since': issue.since and issue.since.strftime(since),
+        'Action': issue.what_to_do, 'Server Name': issue.server_name,
+        'Project': issue.project, 'Breaks': _BREAKS.get(issue.reason),
+        'Explanation': issue.explanation, 'Remedy': str(issue.remedy)}

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``openstack bdm clean``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nova_bdm_cleanup.client import acting, output
+from nova_bdm_cleanup.client.cloud import plan_file, reboot
+from nova_bdm_cleanup.client.cloud.acts import Result
+from nova_bdm_cleanup.client.cloud.findings import Issue, Remedy
+from nova_bdm_cleanup.client.cloud.inspection import Cloud
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.facts import WITHOUT_DISK
+
+
+class CleanBdm(acting.ActingCommand):
+    """Hard-reboot servers so that the plugin cleans them.
+
+    Shows what is to be removed, asks, reboots one server after the other,
+    waits, and shows what both APIs say afterwards. Each server is looked at
+    again right before its reboot, and skipped if it has changed. Servers in
+    ERROR and stopped ones are cleaned, too; a stopped server runs afterwards,
+    unless --stop-again is given.
+
+    The compute host must have the plugin in mode enforce: a reboot without it
+    does not remove anything, and may leave the server in ERROR. Servers at
+    which a person must look first are refused.
+
+    Exit codes: 0 all was cleaned or there is nothing, 5 there is something to
+    clean (with --dry-run), 4 some of it was not cleaned, 3 refused, 2 bad
+    input, 130 interrupted, 255 the command itself failed.
+    """
+
+    verb = 'Hard-reboot'
+    thing = 'server'
+    columns = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
+               'Result')
+    asked = ('Server', 'Volume', 'Reason')
+
+    short = ('Volume', 'Reason', 'Result')
+    below = ('Server',)
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('servers', metavar='<server>', nargs='*',
+                            help='Server (name or ID)')
+        parser.add_argument(
+            '--all-projects', action='store_true',
+            help='Find servers by their name in all projects '
+                 '(administrators)')
+        parser.add_argument(
+            '--stop-again', action='store_true',
+            help='Stop a server again that was stopped before: its guest '
+                 'runs for a moment only')
+        parser.add_argument(
+            '--timeout', metavar='<seconds>', type=output.number,
+            default=600,
+            help='How long to wait for one reboot (default: 600)')
+        return parser
+
+    def take_action(self, args: argparse.Namespace) -> output.Rows:
+        if bool(args.servers) == bool(args.plan):
+            raise errors.BadInput('give servers or --plan')
+        self.need_terminal(args)
+        plan = plan_file.read_plan(args.plan) if args.plan else ()
+        cloud = self.connect(args)
+        cloud.cinder.prove_admin()
+        todo, known = (self._planned(cloud, plan) if args.plan
+                       else self._named(cloud, [
+                           cloud.nova.find(name, args.all_projects).id
+                           for name in args.servers]))
+        for each in todo:
+            self._announce(each, args.stop_again)
+        return self.carry_out(
+            args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again)
+                   for p in todo], known)
+
+    def row(self, result: Result) -> tuple[Any, ...]:
+        issue = result.subject
+        if not isinstance(issue, Issue):
+            return (issue.id, issue.host, *[None] * 4, result.text)
+        return (issue.server, issue.host, issue.volume, issue.attachment,
+                issue.device, str(issue.reason), result.text)
+
+    def _named(self, cloud: Cloud, servers: Sequence[str]
+               ) -> tuple[list[reboot.RebootPlan], list[Result]]:
+        """What there is to do at the servers of the command line."""
+        todo: list[reboot.RebootPlan] = []
+        known: list[Result] = []
+        for server in dict.fromkeys(servers):
+            now = reboot.plan_of(cloud, server)
+            if now.refusals:
+                known += _refused(now, now.issues or (now.server,))
+            elif now.issues:
+                todo.append(now)
+            else:
+                self._announce(now, False)
+                self.note('Server %s: there is nothing to clean', server)
+        return todo, known
+
+    def _planned(self, cloud: Cloud, plan: Sequence[Issue]
+                 ) -> tuple[list[reboot.RebootPlan], list[Result]]:
+        """What is left to do of a plan."""
+        todo: list[reboot.RebootPlan] = []
+        known: list[Result] = []
+        wanted: dict[str, list[Issue]] = {}
+        for issue in plan:
+            if issue.remedy is Remedy.CLEAN and issue.server:
+                wanted.setdefault(issue.server, []).append(issue)
+        if not wanted:
+            self.note('The plan has nothing to clean')
+        looks = {}
+        for server, issues in wanted.items():
+            try:
+                looks[server] = reboot.plan_of(cloud, server)
+                known += looks[server].over(issues)
+            except errors.BadInput as exc:
+                known += [Result(i, 'skipped: %s' % exc) for i in issues]
+        done = {r.subject.volume for r in known if r.is_well}
+        for server, now in looks.items():
+            left = [i for i in wanted[server] if not now.settled(i)]
+            if now.refusals:
+                known += _refused(now, left)
+                continue
+            since = {i.key: i.since for i in now.issues}
+            why = now.objection(left, plan) or '; '.join(
+                'volume %s has changed since the audit' % i.volume
+                for i in left if i.volume not in done
+                and plan_file.has_changed(i, since[i.key]))
+            if why:
+                known += [Result(i, 'skipped: ' + why) for i in left]
+            elif left:
+                todo.append(now)
+        return todo, known
+
+    def _announce(self, plan: reboot.RebootPlan, stop_again: bool) -> None:
+        """What is to be known before a server is rebooted."""
+        server = plan.server
+        words = list(dict.fromkeys(
+            'a reboot does not release volume %s (%s): %s' % (
+                i.volume, i.reason, i.what_to_do) for i in plan.others))
+        for issue in plan.issues:
+            words.append('volume %s, attachment %s: %s' % (
+                issue.volume, issue.attachment or '-', issue.explanation))
+            if issue.remedy is Remedy.RELEASE:
+                words.append('no reboot is needed for that: '
+                             + issue.what_to_do)
+        if plan.issues:
+            words += ['volume %s (%s) stays, and %s' % (
+                f.volume_id, f.reason, WITHOUT_DISK) for f in plan.left_out]
+        for text in words:
+            self.note('Server %s: %s', server.id, text)
+        if not plan.issues:
+            return
+        self.note('Server %s (%s) is hard-rebooted on host %s, whose '
+                  'nova-compute must have bdm-cleanup in mode enforce%s',
+                  server.id, server.name, server.host or '-',
+                  '' if server.status != 'SHUTOFF' else
+                  '; it is stopped now, and is stopped again when it has '
+                  'started' if stop_again else
+                  '; it is stopped now and runs afterwards (--stop-again '
+                  'stops it again)')
+        if plan.loses_memory:
+            self.say('WARNING: server %s is %s: a hard reboot loses the '
+                     'memory of its guest' % (server.id, server.status))
+
+
+def _refused(now: reboot.RebootPlan, subjects: Iterable[Any]) -> list[Result]:
+    return [Result(subject, 'refused: ' + '; '.join(now.refusals))
+            for subject in subjects]

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every inconsistency between Nova's and Cinder's records.
+
+Claims first, authority after: servers and the volumes they claim, then
+attachments, then volumes in use, all as whole lists.  What fits together is
+never looked at again; every suspect is, on its own and anew, and only what
+the rules then say is shown.  So what was created, attached or deleted while
+the lists were read does not look orphaned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
+import functools
+import itertools
+from typing import Callable, TypeVar
+
+from nova_bdm_cleanup.client.cloud import crosscheck, inspection, release_rules
+from nova_bdm_cleanup.client.cloud.findings import (
+    advised,
+    AnyReason,
+    FleetReason,
+    Issue,
+    issues_of,
+    Remedy,
+    sides_of,
+)
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+from nova_bdm_cleanup.client.cloud.release_facts import (
+    Connector,
+    HeldVolume,
+    Holder,
+)
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules.facts import Attachment, Reason, Volume
+
+#: Of one volume as many attachments that name servers which Nova did not list
+#: are looked at: whoever owns a volume can make thousands.
+EACH = 50
+
+Entry = TypeVar('Entry')
+
+
+class _Over(Exception):
+    """Whatever is asked next, it would go unanswered as well."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """What is audited; by default the project of the credentials."""
+
+    servers: tuple[str, ...] = ()
+    host: str | None = None
+    project: str | None = None
+    all_projects: bool = False
+    #: Compare the attachment ids of every server: a request for each.
+    thorough: bool = False
+
+    @property
+    def needs_admin(self) -> bool:
+        return bool(self.all_projects or self.host or self.project)
+
+
+class FleetAudit:
+    """One audit."""
+
+    def __init__(self, cloud: inspection.Cloud, scope: Scope) -> None:
+        # What it finds out of the witness is no proof for whoever acts.
+        self._cloud = dataclasses.replace(cloud)
+        self._nova = cloud.nova
+        self._cinder = cloud.cinder
+        self._scope = scope
+        self._project = scope.project or (
+            None if scope.all_projects else cloud.project)
+        self._unknown = 0
+        #: Whether Nova knows a server that it did not list.
+        self._known: dict[str, bool] = {}
+        # Asked once for each server.
+        self._has_deleted = functools.lru_cache(maxsize=None)(
+            cloud.nova.has_deleted)
+        #: The compute hosts of this Nova, where it tells them.
+        self.hosts: frozenset[str] = frozenset()
+        #: Why the result is not the whole truth; empty: it is.
+        self.gaps: list[str] = []
+        #: Servers, volumes claimed by them, and attachments listed.
+        self.size = (0, 0, 0)
+
+    def issues(self) -> Iterator[Issue]:
+        """What is inconsistent; :attr:`gaps` is complete at the end.
+
+        Once all lists are read, nothing that goes wrong is raised.
+
+        :raises Refused: when the credentials do not suffice
+        :raises BadInput: when there is nothing in the scope
+        """
+        scope = self._scope
+        self._cinder.prove_admin(scope.needs_admin)
+        try:
+            self._note_silent_hosts()
+            for issue in (
+                    self._these(scope.servers) if scope.servers
+                    else self._host(scope.host) if scope.host
+                    else self._books(crosscheck.CrossCheck())):
+                yield advised(issue, self._cloud)
+        except (errors.OverBudget, _Over) as exc:
+            self.gaps.append(str(exc))
+        if self._unknown:
+            self.gaps.append('%d server%s in cells that do not answer' % (
+                self._unknown, ' is' if self._unknown == 1 else 's are'))
+
+    # Some servers
+
+    def _these(self, names: tuple[str, ...]) -> Iterator[Issue]:
+        found: list[str] = []
+        gone: list[Issue] = []
+        for name in names:
+            try:
+                found.append(
+                    self._nova.find(name, self._scope.all_projects).id)
+            except errors.Unanswered as exc:
+                self.gaps.append('server %s: %s' % (name, exc))
+            except errors.BadInput:
+                # Cinder may name it all the same.
+                gaps = len(self.gaps)
+                left = list(self._each(
+                    'servers', 'server', [spelling.identifier(name)],
+                    self._gone)) if self._scope.all_projects else []
+                if not left and len(self.gaps) == gaps:
+                    raise
+                gone += left
+        yield from self._look_at_servers({server: () for server in found})
+        yield from gone
+
+    def _host(self, host: str) -> Iterator[Issue]:
+        servers: list[ComputeServer] = []
+        is_whole = self._read(
+            'servers', self._nova.servers(host=host), servers.extend)
+        if is_whole and not servers and self.hosts \
+                and not spelling.is_among(host, self.hosts):
+            raise errors.BadInput('Nova has no compute host %s' % host)
+        yield from self._look_at_servers({
+            s.id: () for s in self._answering(servers)})
+
+    def _answering(self, servers: Sequence[ComputeServer]
+                   ) -> list[ComputeServer]:
+        """Those of which more is known than that they exist."""
+        found = [s for s in servers if not s.is_unknown]
+        self._unknown += len(servers) - len(found)
+        return found
+
+    # The books
+
+    def _books(self, books: crosscheck.CrossCheck) -> Iterator[Issue]:
+        has_servers = self._read(
+            'servers', self._nova.servers(self._scope.all_projects,
+                                          self._scope.project),
+            lambda page: books.add_servers(self._answering(page)))
+        has_attachments = self._read(
+            'attachments', self._cinder.attachments(self._project),
+            books.add_attachments)
+        has_volumes = all(
+            self._read('volumes that are ' + status,
+                       self._cinder.volume_ids(status, self._project),
+                       functools.partial(books.add_volumes, status))
+            for status in facts.TAKEN)
+        self.size = books.size
+        try:
+            # If none of them is in use, it may know one of them at all.
+            self._cloud.witness = (
+                facts.WitnessAnswer.KNOWN if books.knows_claim
+                else self._cinder.witness(books.claims()))
+        except (errors.Unanswered, errors.Refused) as exc:
+            self.gaps.append(str(exc))
+            return
+        if self._cloud.witness is facts.WitnessAnswer.UNKNOWN:
+            # Everything would look dangling, and nothing would be.
+            self.gaps.append(
+                'this Cinder knows none of the volumes that Nova names: is '
+                'it the Cinder of this region, or a restored database?')
+            return
+        if has_attachments and has_volumes:
+            yield from self._look_at_servers(
+                books.suspects(self._scope.thorough))
+        if has_servers:
+            yield from self._look_at_strangers(books.strangers())
+        if has_servers and has_attachments:
+            yield from self._each('volumes that nobody has', 'volume',
+                                  books.nobodys_volumes(), self._nobodys)
+
+    def _read(self, what: str, pages: Iterable[list[Entry]],
+              add: Callable[[list[Entry]], None]) -> bool:
+        """Read a list into the books; whether it was read to its end."""
+        count = 0
+        try:
+            for page in pages:
+                add(page)
+                count += len(page)
+                self._cloud.progress(what, count)
+        except errors.Unanswered as exc:
+            self.gaps.append(str(exc))
+            return False
+        return True
+
+    # Judging
+
+    def _each(self, what: str, kind: str, ids: Iterable[str],
+              look: Callable[[str], Iterable[Issue]]) -> Iterator[Issue]:
+        """Look at suspects one by one; what does not answer is a gap."""
+        for number, suspect in enumerate(ids, 1):
+            self._cloud.progress(what, number)
+            try:
+                yield from look(suspect)
+            except (errors.Unanswered, errors.Forbidden,
+                    errors.ProjectHidden) as exc:
+                self.gaps.append('%s %s: %s' % (kind, suspect, exc))
+            except errors.Refused as exc:
+                raise _Over('%s %s, and what was still to be looked at: %s'
+                            % (kind, suspect, exc)) from exc
+
+    def _look_at_servers(self, suspects: Mapping[str, Sequence[str]]
+                         ) -> Iterator[Issue]:
+        """Look at servers, each with the attachments that name it."""
+        def look(server_id: str) -> Iterable[Issue]:
+            seen = self._cloud.inspect(server_id, suspects[server_id])
+            return self._gone(server_id) if seen is None else issues_of(seen)
+
+        return self._each('second looks at servers', 'server', suspects, look)
+
+    def _look_at_strangers(self, strangers: Mapping[str, Mapping[str, str]]
+                           ) -> Iterator[Issue]:
+        """Look at volumes whose attachments name servers that Nova did not
+        list.
+        """
+        every = {s for named in strangers.values() for s in named.values()}
+
+        def look(volume_id: str) -> Iterator[Issue]:
+            named = strangers[volume_id]
+            some = dict(itertools.islice(named.items(), EACH))
+            yield from self._each(
+                'servers that Nova did not list', 'server',
+                dict.fromkeys(some.values()), self._stranger)
+            # Only now: what ended meanwhile took its attachments along.
+            gone = [a for a, s in some.items() if self._known.get(s) is False]
+            last: Issue | None = None
+            if gone:
+                for last in self._gone_of(
+                        volume_id, self._cinder.volume(volume_id), gone,
+                        every):
+                    yield last
+            more = len(named) - len(some)
+            if more and last:
+                yield dataclasses.replace(
+                    last, server=None, attachment=None, host=None,
+                    count=more, instead=Remedy.PERSON, sides={},
+                    steps='openstack bdm release %s --max %d' % (
+                        volume_id, len(named)),
+                    explanation='and %d more like these: attachments of this '
+                    'volume that name servers which Nova did not list; they '
+                    'were not looked at one by one' % more)
+            elif more:
+                raise errors.Unanswered(
+                    '%d more attachments of it name servers that Nova did '
+                    'not list; they were not looked at' % more)
+
+        return self._each('volumes of servers that Nova did not list',
+                          'volume', sorted(strangers), look)
+
+    def _stranger(self, server_id: str) -> Iterable[Issue]:
+        """A server that Cinder names, asked for once.
+
+        It may have been created since, or wait for its reclaim.
+        """
+        if server_id in self._known:
+            return ()
+        seen = self._cloud.inspect(server_id)
+        self._known[server_id] = seen is not None
+        return () if seen is None else issues_of(seen)
+
+    def _gone(self, server_id: str) -> Iterator[Issue]:
+        """The attachments of a server that Nova does not know."""
+        volumes, attachments, _ = self._cinder.look(server_id, ())
+        wanted: dict[str, list[str]] = {}
+        for each in attachments:
+            if each.server_id == server_id:
+                wanted.setdefault(each.volume_id, []).append(each.id)
+        for volume_id, ids in wanted.items():
+            yield from self._gone_of(
+                volume_id, volumes.get(volume_id), ids, (server_id,))
+
+    def _gone_of(self, volume_id: str, volume: Volume | None,
+                 wanted: Collection[str],
+                 gone: Collection[str]) -> Iterator[Issue]:
+        """Some attachments of a volume, if they are still there.
+
+        :param wanted: their ids; Nova knows none of their servers
+        :param gone: the servers that Nova does not know
+        """
+        found: dict[str, Attachment] = {}
+        for page in self._cinder.attachments(volume=volume_id):
+            found.update((a.id, a) for a in page if a.volume_id == volume_id)
+            if found.keys() >= set(wanted):
+                break
+        left = [found[a] for a in wanted if a in found]
+        # Of those whose server may exist one is enough to be in the way.
+        others = [a for a in found.values()
+                  if a.status != 'attached' and a.server_id not in gone][:1]
+        holders = {a.server_id or '': self._holder(a, volume) for a in left}
+        freed = {s.attachment_id for s in release_rules.decide(
+            self._held(volume, (*left, *others), holders))
+            if s.call and not s.needs_look} if volume else ()
+        for attachment in left:
+            yield self._gone_issue(
+                attachment, volume,
+                holders[attachment.server_id or ''].is_deleted,
+                attachment.id not in freed)
+
+    def _holder(self, attachment: Attachment,
+                volume: Volume | None) -> Holder:
+        """The server of an attachment, which Nova does not know."""
+        is_deleted = False
+        with contextlib.suppress(errors.Unanswered, errors.Refused):
+            # Nova tells administrators only.
+            is_deleted = self._cinder.sees_all and self._has_deleted(
+                attachment.server_id or '')
+        host = volume.host_of(attachment.id) if volume else None
+        return Holder(
+            None, is_deleted, host if host is not None
+            and not spelling.is_among(host, self.hosts) else None)
+
+    def _held(self, volume: Volume, attachments: tuple[Attachment, ...],
+              holders: Mapping[str, Holder]) -> HeldVolume:
+        """What "bdm release" would be asked about."""
+        return HeldVolume(volume, attachments, holders, (), Connector(),
+                          self._cloud.policy, self._cloud.now())
+
+    def _gone_issue(self, attachment: Attachment, volume: Volume | None,
+                    is_deleted: bool, needs_look: bool) -> Issue:
+        """One attachment of a server that Nova does not know.
+
+        :param is_deleted: Nova says that it has deleted the server
+        :param needs_look: "bdm release" would not free it without more
+        """
+        if not self._cinder.sees_all:
+            explanation = ('server %s is not visible to you: it is gone, or '
+                           'of another project' % attachment.server_id)
+        elif is_deleted:
+            explanation = 'Nova has deleted server %s' % attachment.server_id
+        else:
+            explanation = ('Nova never knew server %s, or has purged it; '
+                           'another Nova may have it' % attachment.server_id)
+        if attachment.is_half_connected:
+            explanation += ('; a host was let in, although the attachment is '
+                            'only reserved')
+        reason: AnyReason = FleetReason.SERVER_GONE
+        since = volume.updated_at if volume else None
+        wait = None
+        if attachment.status != 'attached' and volume \
+                and self._cloud.policy.is_young(since, self._cloud.now()):
+            # Nova reserves the volumes of a server before the server exists.
+            reason = Reason.OPERATION_IN_FLIGHT
+            explanation = ('attachment %s is too new; its server may still '
+                           'be building' % attachment.id)
+            wait = self._cloud.policy.grace_period
+        return Issue(
+            reason=reason, explanation=explanation,
+            server=attachment.server_id, volume=attachment.volume_id,
+            attachment=attachment.id,
+            host=volume.host_of(attachment.id) if volume else None,
+            since=since, wait=wait, needs_look=needs_look,
+            sides=sides_of(['the server does not exist, or is not visible'],
+                           volume, [attachment]))
+
+    def _nobodys(self, volume_id: str) -> Iterable[Issue]:
+        """A volume that is taken, if nobody has it."""
+        volume = self._cinder.volume(volume_id)
+        if volume is None or volume.status not in facts.TAKEN:
+            return
+        attachments = self._cinder.attachments_of(volume_id)
+        if any(a.server_id for a in attachments) or (
+                attachments and volume.status == 'in-use'):
+            return
+        reason: AnyReason = FleetReason.USED_BY_NOBODY
+        if volume.status != 'in-use':
+            reason = Reason.STUCK if self._cloud.policy.is_stuck(
+                volume.updated_at, self._cloud.now()
+            ) else Reason.OPERATION_IN_FLIGHT
+        yield Issue(
+            reason=reason,
+            explanation=self._held(volume, attachments, {}).why_unused,
+            volume=volume_id, since=volume.updated_at,
+            wait=self._cloud.policy.stuck_after,
+            sides=sides_of(['no server has a mapping of it'], volume,
+                           attachments),
+            # Who had it, if anybody?
+            needs_look=True)
+
+    # Whether the answers can be believed
+
+    def _note_silent_hosts(self) -> None:
+        try:
+            hosts = self._nova.hosts()
+        except errors.Forbidden:
+            if self._scope.needs_admin:
+                raise
+            return  # One project's lists show what their cells keep back.
+        except errors.Unanswered as exc:
+            self.gaps.append('whether every cell answers is not known: %s'
+                             % exc)
+            return
+        self.hosts = hosts.known
+        if hosts.silent:
+            self.gaps.append('the cells of these compute hosts do not '
+                             'answer: %s' % ', '.join(hosts.silent))

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is found in a cloud, and what to do about each kind of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import datetime
+from typing import Union
+
+from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Code, Finding, Reason, Volume
+
+
+class FleetReason(Code):
+    """What nobody can see who looks at one server: stable codes as well."""
+
+    # An attachment of a server that Nova does not know.
+    SERVER_GONE = 'server-gone'
+
+    # The volume is taken, and neither Nova nor an attachment says by whom.
+    USED_BY_NOBODY = 'used-by-nobody'
+
+
+AnyReason = Union[Reason, FleetReason]
+
+
+class Remedy(Code):
+    """What there is to be done."""
+
+    CLEAN = 'clean'
+    RELEASE = 'release'
+    PERSON = 'look'
+    WAIT = 'wait'
+
+
+#: What to do, by reason; the runbook says more.
+REMEDIES: dict[AnyReason, Remedy] = {
+    Reason.VOLUME_MISSING: Remedy.CLEAN,
+    Reason.VOLUME_AVAILABLE: Remedy.CLEAN,
+    Reason.ATTACHED_ELSEWHERE: Remedy.CLEAN,
+    Reason.STALE_ATTACHMENT: Remedy.CLEAN,
+    Reason.DUPLICATE_MAPPING: Remedy.CLEAN,
+    Reason.ATTACH_IN_FLIGHT: Remedy.WAIT,
+    Reason.OPERATION_IN_FLIGHT: Remedy.WAIT,
+    Reason.VOLUME_BUSY: Remedy.WAIT,
+    Reason.ROOT_VOLUME_DANGLING: Remedy.PERSON,
+    Reason.ATTACHMENT_MISMATCH: Remedy.PERSON,
+    Reason.STATUS_CONTRADICTION: Remedy.PERSON,
+    Reason.DUPLICATE_ATTACHMENT: Remedy.PERSON,
+    Reason.LEGACY_ATTACHMENT: Remedy.RELEASE,
+    Reason.CROSS_WIRED: Remedy.PERSON,
+    Reason.CANNOT_SEE_PROJECT: Remedy.PERSON,
+    Reason.RESERVED_ONLY: Remedy.PERSON,
+    Reason.STUCK: Remedy.RELEASE,
+    FleetReason.SERVER_GONE: Remedy.RELEASE,
+    FleetReason.USED_BY_NOBODY: Remedy.RELEASE,
+}
+
+#: The remedies as a total says them.
+_TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
+          Remedy.PERSON: 'to look at', Remedy.WAIT: 'to wait for'}
+
+#: What is not shown unless it is asked for: it passes.
+QUIET = frozenset(r for r in REMEDIES if REMEDIES[r] is Remedy.WAIT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Issue:
+    """One inconsistency, as a row of a report."""
+
+    reason: AnyReason
+    explanation: str
+    server: str | None = None
+    server_name: str | None = None
+    project: str | None = None
+    host: str | None = None
+    volume: str | None = None
+    attachment: str | None = None
+    device: str | None = None
+    #: The volume has not changed since, so it is at least as old.
+    since: datetime.datetime | None = None
+    #: Why a hard reboot would not act on it although it is for it to do.
+    withheld: Reason | None = None
+    #: What is to be done instead of what is done for the reason as a rule.
+    instead: Remedy | None = None
+    #: The command shows what it needs to know before it can do anything.
+    needs_look: bool = False
+    #: Until it is so old its command would say that it is too new.
+    wait: datetime.timedelta | None = None
+    #: What a person is to do, in commands, where that is known.
+    steps: str = ''
+    #: What its command has to be told of young and stuck.
+    options: str = ''
+    #: For who is no administrator.
+    is_for_member: bool = False
+    #: How many it stands for.
+    count: int = 1
+    #: What each side says of it, for people: by the side.
+    sides: Mapping[str, Sequence[str]] = dataclasses.field(
+        default_factory=dict, compare=False)
+
+    @property
+    def remedy(self) -> Remedy:
+        if self.instead is not None:
+            return self.instead
+        if self.withheld is not None:
+            return Remedy.PERSON
+        return REMEDIES[self.reason]
+
+    @property
+    def is_for_reboot(self) -> bool:
+        """A hard reboot does it, also where something lighter would do."""
+        return (self.withheld is None
+                and REMEDIES[self.reason] is Remedy.CLEAN)
+
+    @property
+    def is_attachment_over_limit(self) -> bool:
+        """A reboot deletes none of so many, and removes the mappings."""
+        return (self.reason is Reason.STALE_ATTACHMENT
+                and self.withheld is Reason.OVER_LIMIT)
+
+    @property
+    def stops_a_reboot(self) -> bool:
+        """A person must look before the server is rebooted for others' sake.
+
+        Not where the reboot changes nothing, or is what tells.
+        """
+        return (self.remedy is Remedy.PERSON and not self.is_for_reboot
+                and not self.is_attachment_over_limit
+                and self.reason is not Reason.RESERVED_ONLY)
+
+    @property
+    def what_to_do(self) -> str:
+        """One line for who asks."""
+        if self.remedy is Remedy.WAIT:
+            return 'wait until %s UTC' % (
+                self.since + self.wait + datetime.timedelta(minutes=1)
+            ).strftime('%H:%M') if self.since and self.wait else 'wait'
+        if self.is_for_member and (
+                self.needs_look or self.steps
+                or self.remedy is Remedy.RELEASE
+                or self.reason is Reason.CANNOT_SEE_PROJECT):
+            return 'ask an administrator: ' + self._command
+        return ('look: ' if self.needs_look or self.remedy is Remedy.PERSON
+                else '') + self._command
+
+    @property
+    def _command(self) -> str:
+        if self.is_for_member and self.reason is FleetReason.SERVER_GONE \
+                and self.server:
+            # Only who sees every project knows whether it is gone.
+            return ('openstack bdm audit --all-projects --server %s'
+                    % self.server)
+        if self.remedy is Remedy.RELEASE:
+            return 'openstack bdm release %s%s' % (
+                self.attachment or self.volume, self.options)
+        if self.withheld is not None:
+            return 'openstack bdm explain %s' % self.withheld
+        if self.remedy is Remedy.CLEAN:
+            return 'openstack bdm clean %s' % self.server
+        return self.steps or 'openstack bdm show %s' % self.server
+
+    @property
+    def key(self) -> tuple[str | None, ...]:
+        """What makes it the same issue in another look."""
+        return (str(self.reason), self.server, self.volume, self.attachment)
+
+
+def issues_of(seen: Inspection) -> tuple[Issue, ...]:
+    """All that is found at one server."""
+    found = [_issue(f, seen) for f in seen.findings]
+    if any(i.stops_a_reboot for i in found):
+        found = [dataclasses.replace(i, instead=Remedy.PERSON)
+                 if i.remedy is Remedy.CLEAN else i for i in found]
+    return tuple(found)
+
+
+def _issue(finding: Finding, seen: Inspection) -> Issue:
+    server = seen.server
+    volume = seen.volumes.get(finding.volume_id or '')
+    explanation = finding.explanation
+    if finding in seen.left_out:
+        explanation += '; a hard reboot keeps it, and ' + facts.WITHOUT_DISK
+    nova = ['server is %s' % server.status]
+    if server.task_state:
+        nova.append('task: %s' % server.task_state)
+    nova += ['no mapping names it'] if finding.bdm is None else [
+        'mapping %s' % finding.bdm.uuid,
+        'device %s' % (finding.bdm.device_name or 'not shown'),
+        'attachment %s' % (finding.bdm.attachment_id or 'none')]
+    return Issue(
+        reason=finding.reason, explanation=explanation,
+        server=server.id, server_name=server.name, project=server.project,
+        host=server.host, volume=finding.volume_id,
+        attachment=finding.attachment_id, device=finding.device,
+        since=volume.updated_at if volume else None,
+        withheld=finding.withheld, instead=_instead(finding, seen),
+        # By which host was it connected, if by any?
+        needs_look=finding.reason is Reason.LEGACY_ATTACHMENT,
+        steps=_steps(finding, seen, volume),
+        sides=sides_of(nova, volume, [
+            a for a in seen.attachments.values()
+            if a.id == finding.attachment_id
+            or finding.volume_id and a.volume_id == finding.volume_id]))
+
+
+def _steps(finding: Finding, seen: Inspection,
+           volume: Volume | None) -> str:
+    """The commands that end it, where a person has to give them."""
+    server = seen.server
+    if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
+            volume is None or volume.status != 'available'):
+        # There is nothing to give back to it.
+        return 'openstack server stop %s; openstack bdm explain %s' % (
+            server.id, finding.reason)
+    if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
+        return (
+            'openstack server stop %s; on %s: nova-manage volume_attachment '
+            'get_connector --json > connector.json; on a controller: '
+            'nova-manage volume_attachment refresh %s %s connector.json; '
+            'openstack server start %s' % (
+                server.id, 'host ' + server.host if server.host
+                else 'its host', server.id, finding.volume_id, server.id))
+    return ''
+
+
+def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
+    """The lightest that is safe, where it is another than as a rule."""
+    attachment = finding.attachment
+    if (finding.reason is Reason.STALE_ATTACHMENT and attachment
+            and attachment.status == 'reserved' and not attachment.connected
+            # The limit is one of reboots.
+            and finding.withheld in (None, Reason.OVER_LIMIT)):
+        return Remedy.RELEASE
+    if finding.reason is Reason.DUPLICATE_MAPPING and not finding.goes:
+        return Remedy.PERSON
+    if finding.reason is Reason.STUCK:
+        records = {a.status for a in seen.attachments.values()
+                   if a.volume_id == finding.volume_id
+                   and a.server_id == seen.server.id}
+        if records <= {'reserved'}:
+            # An attach or a move: only a person knows which.
+            return Remedy.PERSON
+    return None
+
+
+def sides_of(nova: Sequence[str], volume: Volume | None,
+             attachments: Iterable[facts.Attachment]
+             ) -> dict[str, Sequence[str]]:
+    """What each side says, in words.
+
+    :param nova: what Nova says
+    """
+    words = ['the volume does not exist, or is not shown']
+    if volume is not None:
+        words = ['volume is %s' % volume.status]
+        if volume.multiattach:
+            words.append('multiattach')
+        if volume.is_migrating:
+            words.append('migration: %s' % volume.migration_status)
+        words += ['attached to server %s%s' % (
+            a.server_id or '-', _on(a.host)) for a in volume.attached_to]
+    return {'Nova': nova, 'Cinder': words, 'Attachments': [
+        '%s: %s, %s connection, server %s%s' % (
+            a.id, a.status, 'with a' if a.connected else 'without',
+            a.server_id or '-',
+            _on(volume.host_of(a.id) if volume else None))
+        for a in attachments]}
+
+
+def _on(host: str | None) -> str:
+    return ' on host %s' % host if host else ''
+
+
+def advised(issue: Issue, cloud: Cloud) -> Issue:
+    """The same for the one who asks, and now."""
+    policy, usual = cloud.policy, facts.Policy()
+    issue = dataclasses.replace(
+        issue, is_for_member=not cloud.cinder.sees_all, options=''.join(
+            ' %s %d' % (name, period.total_seconds())
+            for name, period, default in (
+                ('--grace-period', policy.grace_period, usual.grace_period),
+                ('--stuck-after', policy.stuck_after, usual.stuck_after))
+            if period != default))
+    if (issue.reason is Reason.STALE_ATTACHMENT
+            and issue.remedy is Remedy.RELEASE
+            and policy.is_young(issue.since, cloud.now())):
+        return dataclasses.replace(
+            issue, instead=Remedy.WAIT, wait=policy.grace_period)
+    return issue
+
+
+def total(issues: Sequence[Issue]) -> str:
+    """How many there are, and what is to be done about them."""
+    counts: Counter[Remedy] = Counter()
+    for issue in issues:
+        counts[issue.remedy if issue.what_to_do.startswith(
+            ('openstack', 'wait')) else Remedy.PERSON] += issue.count
+    number = sum(counts.values())
+    if not number:
+        return 'Nothing is inconsistent'
+    return '%d finding%s: %s' % (number, '' if number == 1 else 's', ', '.join(
+        '%d %s' % (counts[remedy], words) for remedy, words in _TO_DO.items()
+        if counts[remedy]))

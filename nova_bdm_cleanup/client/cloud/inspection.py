@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One server, looked at from both sides, and judged by the rules.
+
+What one API created between two questions must not look orphaned to the
+other.  So Nova is asked before Cinder and once more after it: a mapping that
+Nova showed first and Cinder does not know afterwards is dangling; an
+attachment that Cinder showed and Nova does not know afterwards is stale.
+When Nova's answers differ, the server is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import datetime
+import functools
+from typing import Callable
+
+from nova_bdm_cleanup import rules
+from nova_bdm_cleanup.client.cloud.cinder import FleetCinder
+from nova_bdm_cleanup.client.cloud.context import ContextFacts, in_context
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer, mappings_of, Nova
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules import facts, spelling
+
+#: How often a server is looked at that changes meanwhile.
+_LOOKS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """One server as it is."""
+
+    server: ComputeServer
+    plan: facts.Plan
+    volumes: Mapping[str, facts.Volume | None]
+    attachments: Mapping[str, facts.Attachment]
+
+    @property
+    def findings(self) -> tuple[facts.Finding, ...]:
+        """What is not as it should be."""
+        return tuple(f for f in self.plan.findings
+                     if f.reason is not facts.Reason.HEALTHY)
+
+    @property
+    def left_out(self) -> tuple[facts.Finding, ...]:
+        """The mappings that a hard reboot keeps without their disks."""
+        return tuple(f for f in self.plan.left_out.values() if not f.is_due)
+
+
+@dataclasses.dataclass
+class Cloud:
+    """Both APIs, as the credentials of a command show them."""
+
+    nova: Nova
+    cinder: FleetCinder
+    #: What the rules take for young, for stuck, and for too much.
+    policy: facts.Policy
+    #: Whose credentials these are.
+    project: str | None
+    #: Told what is being done, and how far it is.
+    progress: Callable[[str, int], None]
+    #: Gives the time, with its time zone.
+    now: Callable[[], datetime.datetime] = functools.partial(
+        datetime.datetime.now, datetime.timezone.utc)
+
+    @functools.cached_property
+    def witness(self) -> facts.WitnessAnswer:
+        """Whether this Cinder knows a volume that this Nova names.
+
+        A Cinder of another region, or one restored from an old database,
+        politely answers that everything is gone.  Asked for once, and only
+        where nobody has set the answer, or Cinder knows no volume of a server.
+        """
+        return self.cinder.witness(
+            volume for page in self.nova.servers(self.cinder.sees_all)
+            for server in page for volume in server.volumes)
+
+    def inspect(self, server_id: str,
+                named: Sequence[str] = ()) -> Inspection | None:
+        """One server; None: Nova does not know it.
+
+        :param named: attachments that name it, whatever Cinder's list shows
+        :raises ApiError: when any question went unanswered
+        """
+        nova, cinder = self.nova, self.cinder
+        server = nova.server(server_id)
+        for _ in range(_LOOKS):
+            if server is None:
+                return None
+            self._check_project(server)
+            disks = nova.disks(server)
+            if disks is None:
+                return None
+            bdms = mappings_of(server, disks)
+            volumes, attachments, _ = cinder.look(
+                server.id, bdms, server.project, named)
+            after = nova.server(server.id)
+            settled = after == server and nova.disks(server) == disks
+            if settled:
+                break
+            server = after
+        if server is None:
+            return None
+        bdms = tuple(_with_legacy(b, server, volumes) for b in bdms)
+        snapshot = facts.Snapshot(
+            server=facts.Server(
+                uuid=server.id, project=server.project,
+                host=server.host or '', is_locked=server.locked),
+            bdms=bdms, volumes=volumes, attachments=attachments,
+            witness=facts.WitnessAnswer.KNOWN, sees_all=cinder.sees_all)
+        if rules.needs_witness(snapshot):
+            snapshot = dataclasses.replace(snapshot, witness=self.witness)
+        policy, now = self.policy, self.now()
+        plan = rules.decide(snapshot, policy, now)
+        if plan.due:
+            plan = rules.decide(dataclasses.replace(
+                snapshot, swaps=nova.swaps(server.id)), policy, now)
+        by_id = {a.id: a for a in attachments}
+        plan = facts.Plan(tuple(
+            in_context(ContextFacts(
+                f, server, settled, volumes.get(f.volume_id or ''),
+                by_id.get(f.attachment_id or ''), cinder.sees_all, policy,
+                now))
+            for f in plan.findings))
+        return Inspection(server, plan, volumes, by_id)
+
+    def _check_project(self, server: ComputeServer) -> None:
+        """To the wrong project Cinder shows no attachment, without a word."""
+        if not self.cinder.sees_all and (
+                not self.project or not server.project
+                or not spelling.is_same(server.project, self.project)):
+            raise errors.ProjectHidden(
+                'server %s belongs to another project; give --all-projects '
+                'and the credentials of an administrator' % server.id)
+
+
+def _with_legacy(bdm: facts.Bdm, server: ComputeServer,
+                 volumes: Mapping[str, facts.Volume | None]) -> facts.Bdm:
+    """A mapping from before Queens, if Cinder says that it is one.
+
+    Without an attachment id, and not known to Cinder either, it may be that
+    of an attach which has just begun: the API does not tell.
+    """
+    volume = volumes.get(bdm.volume_id or '')
+    if bdm.attachment_id or volume is None or not any(
+            a.server_id == server.id for a in volume.attached_to):
+        return bdm
+    return dataclasses.replace(bdm, has_connection_info=True)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An audit as one page that people look at.
+
+It needs nothing but itself: no network, no other file.  So it can be sent by
+mail, and what others wrote (names of servers and of hosts) cannot make the
+browser fetch or run anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+import datetime
+import html
+from typing import Callable
+
+from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.client import runbook
+from nova_bdm_cleanup.client.cloud.findings import Issue
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
+style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Volumes that Nova and Cinder disagree about</title>
+<style>
+:root { color-scheme: light dark; --line: #8886; --soft: #8882; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto;
+       max-width: 78rem; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0; }
+h2 { font-size: 1.1rem; }
+code, #findings tr:first-child td:nth-child(even) {
+  font-family: ui-monospace, monospace; font-size: .86em;
+  overflow-wrap: anywhere; }
+table { border-collapse: collapse; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
+         border-bottom: 1px solid var(--line); }
+.sums { display: flex; flex-wrap: wrap; gap: 0 3rem; }
+.gap { border-left: 4px solid #c50; padding: .2rem .8rem; }
+#findings { width: 100%%; }
+#findings tbody tr:first-child td { border-bottom: 0; padding-top: .7rem; }
+.sides { display: grid; gap: 0 1.5rem; margin: .5rem 0 0;
+         grid-template-columns: repeat(3, minmax(0, 1fr)); }
+.sides h3 { font-size: .85rem; margin: 0; }
+.sides ul { margin: 0; padding-left: 1.1rem; overflow-wrap: anywhere; }
+.action { background: var(--soft); display: inline-block; padding: 0 .4rem; }
+form { display: flex; flex-wrap: wrap; gap: .6rem; margin: 1rem 0; }
+th button { all: unset; cursor: pointer; font-weight: 600; }
+th button:focus-visible { outline: 2px solid; }
+th[aria-sort=ascending] button::after { content: " \\2191"; }
+th[aria-sort=descending] button::after { content: " \\2193"; }
+@media print { form { display: none; } tbody { break-inside: avoid; } }
+@media (max-width: 700px) {
+  body { margin: 1rem auto; }
+  #findings, #findings tbody, #findings tr, #findings td {
+    display: block; width: auto; }
+  #findings thead { display: none; }
+  #findings tbody { border: 1px solid var(--line); margin: 0 0 1rem; }
+  #findings td { border: 0; padding: .1rem .6rem; }
+  #findings td[data-name]::before { content: attr(data-name) ": "; }
+  .sides { grid-template-columns: 1fr; }
+}
+</style>
+</head>
+<body>
+<h1>Volumes that Nova and Cinder disagree about</h1>
+<p><strong>%(total)s</strong></p>
+<p>%(cloud)s, %(scope)s, %(when)s UTC</p>
+%(gaps)s
+<div class="sums">
+<section><h2>By reason</h2>%(reasons)s</section>
+<section><h2>By host</h2>%(hosts)s</section>
+</div>
+<h2>Findings</h2>
+%(cut)s
+<form>
+<input id="text" type="search" placeholder="Any word" aria-label="Any word">
+<span id="shown" role="status"></span>
+</form>
+<table id="findings">
+<thead><tr>%(headings)s</tr></thead>
+%(rows)s
+</table>
+<script>
+'use strict';
+const table = document.getElementById('findings');
+const field = document.getElementById('text');
+function filter() {
+  const words = field.value.toLowerCase().split(/\\s+/).filter(Boolean);
+  let count = 0;
+  for (const body of table.tBodies) {
+    const all = body.textContent.toLowerCase();
+    body.hidden = !words.every(w => all.includes(w));
+    count += !body.hidden;
+  }
+  document.getElementById('shown').textContent =
+      count + ' of ' + table.tBodies.length + ' are shown';
+}
+field.addEventListener('input', filter);
+document.querySelector('form').addEventListener(
+    'submit', event => event.preventDefault());
+const heads = [...table.tHead.rows[0].cells];
+const sort = (head, index) => () => {
+  const down = head.getAttribute('aria-sort') === 'ascending';
+  heads.forEach(h => h.removeAttribute('aria-sort'));
+  head.setAttribute('aria-sort', down ? 'descending' : 'ascending');
+  const key = body => body.rows[0].cells[index].textContent;
+  [...table.tBodies].sort((a, b) =>
+      (down ? -1 : 1) * key(a).localeCompare(key(b), 'en', {numeric: true})
+  ).forEach(body => table.append(body));
+};
+heads.forEach((head, index) =>
+    head.firstChild.addEventListener('click', sort(head, index)));
+filter();
+</script>
+</body>
+</html>
+"""
+
+_HEADINGS = ('Reason', 'Server', 'Host', 'Volume', 'Device',
+             'Volume changed')
+
+#: A browser is slow with more, and nobody reads them.
+MOST = 1000
+
+
+def render(issues: Sequence[Issue], total: str, cloud: str, scope: str,
+           gaps: Sequence[str], created: datetime.datetime) -> str:
+    """The whole page.
+
+    :param total: all of it in one line
+    :param gaps: why it is not the whole truth
+    """
+    shown = issues[:MOST]
+    reasons: Counter[str] = Counter()
+    hosts: Counter[str] = Counter()
+    for issue in issues:
+        reasons[str(issue.reason)] += issue.count
+        hosts[issue.host or 'none'] += issue.count
+    return _PAGE % {
+        'when': created.strftime('%Y-%m-%d %H:%M'), 'scope': _text(scope),
+        'cloud': _text(cloud), 'total': _text(total),
+        'cut': '' if shown == issues else
+        '<p>The first %d; "openstack bdm audit -f csv" has all %d.</p>' % (
+            MOST, len(issues)),
+        'gaps': ''.join('<p class="gap"><strong>Incomplete:</strong> %s</p>'
+                        % _text(g) for g in gaps),
+        'reasons': _sums(reasons, runbook.meaning),
+        'hosts': _sums(hosts),
+        'headings': ''.join(
+            '<th scope="col"><button type="button">%s</button></th>' % h
+            for h in _HEADINGS),
+        'rows': '\n'.join(map(_row, shown))}
+
+
+def _text(text: str | None) -> str:
+    """A text that is anybody's, in a page."""
+    return html.escape(terminal.clean(text))
+
+
+def _sums(counts: Counter[str],
+          meaning: Callable[[str], str] | None = None) -> str:
+    return '<table>%s</table>' % ''.join(
+        '<tr><td>%s</td><td>%d</td>%s</tr>' % (
+            _text(name), count,
+            '<td>%s</td>' % _text(meaning(name)) if meaning else '')
+        for name, count in counts.most_common())
+
+
+def _row(issue: Issue) -> str:
+    cells = (
+        _text(str(issue.reason)),
+        '<br>'.join(map(_text, filter(
+            None, (issue.server_name, issue.server)))) or '-',
+        _text(issue.host), _text(issue.volume), _text(issue.device),
+        _text(issue.since.strftime('%Y-%m-%d %H:%M') if issue.since
+              else None))
+    return (
+        '<tbody><tr>%s</tr>'
+        '<tr><td colspan="%d">%s<br><code class="action">%s</code>'
+        '<div class="sides">%s</div></td></tr></tbody>' % (
+            ''.join('<td data-name="%s">%s</td>' % cell
+                    for cell in zip(_HEADINGS, cells)),
+            len(_HEADINGS), _text(issue.explanation),
+            _text(issue.what_to_do), ''.join(
+                '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(
+                    '<li>%s</li>' % _text(w) for w in words or ('none',)))
+                for title, words in issue.sides.items())))

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans: what an audit printed as JSON, to be acted on later."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from typing import Any
+
+from nova_bdm_cleanup.client.cloud.findings import Issue, REMEDIES, Remedy
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules import spelling
+
+#: How an audit writes when a volume was changed.
+MOMENT = '%Y-%m-%dT%H:%M:%SZ'
+
+_REASONS = {str(reason): reason for reason in REMEDIES}
+
+#: What a finding has to have.
+_FIELDS = ('Server', 'Host', 'Volume', 'Attachment', 'Reason', 'Since',
+           'Remedy')
+
+
+def read_plan(path: str) -> tuple[Issue, ...]:
+    """All that an audit found.
+
+    :param path: of a file; ``-``: standard input
+    :raises BadInput: when it is no plan
+    """
+    try:
+        if path == '-':
+            rows = json.load(sys.stdin)
+        else:
+            with open(path, encoding='utf-8') as file:
+                rows = json.load(file)
+        if not isinstance(rows, list):
+            raise ValueError('it is no list of findings')
+        return tuple(map(_issue, rows))
+    except (OSError, ValueError) as exc:
+        raise errors.BadInput(
+            '%s: %s; a plan is what "openstack bdm audit -f json" prints' % (
+                'plan of standard input' if path == '-' else
+                'plan file ' + path, getattr(exc, 'strerror', exc))) from exc
+
+
+def has_changed(planned: Issue, since: datetime.datetime | None) -> bool:
+    """Whether the volume was changed after the audit.
+
+    :param since: when it was changed last; a plan has whole seconds
+    """
+    return planned.since != (since and since.replace(microsecond=0))
+
+
+def _issue(row: Any) -> Issue:
+    for name in _FIELDS:
+        if not isinstance(row, dict) or name not in row:
+            raise ValueError('a finding has no "%s"' % name)
+        if not isinstance(row[name], (str, type(None))):
+            raise ValueError('"%s" is no text' % name)
+    since = row['Since']
+    if row['Reason'] not in _REASONS:
+        raise ValueError('unknown reason %s' % row['Reason'])
+    return Issue(
+        reason=_REASONS[row['Reason']], explanation='', host=row['Host'],
+        server=spelling.optional(row['Server']),
+        volume=spelling.optional(row['Volume']),
+        attachment=spelling.optional(row['Attachment']),
+        since=datetime.datetime.strptime(since, MOMENT).replace(
+            tzinfo=datetime.timezone.utc) if since else None,
+        instead=Remedy(row['Remedy']))

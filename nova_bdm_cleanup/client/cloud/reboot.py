@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has a hard reboot clean a server, and looks at what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import time
+
+from nova_bdm_cleanup.client.cloud import inspection
+from nova_bdm_cleanup.client.cloud.acts import Act, Result
+from nova_bdm_cleanup.client.cloud.findings import Issue, issues_of, Remedy
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Reason
+
+#: The states in which Nova accepts a hard reboot.
+_REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
+
+_POLL = 2.0
+
+
+class RebootPlan:
+    """What a hard reboot would do at a server, and whether it may."""
+
+    def __init__(self, seen: inspection.Inspection) -> None:
+        self.server = server = seen.server
+        issues = issues_of(seen)
+        #: What it removes.
+        self.issues = [i for i in issues if i.is_for_reboot]
+        #: What it leaves, and something else ends.
+        self.others = [i for i in issues if not i.is_for_reboot and (
+            i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY
+            or i.is_attachment_over_limit)]
+        #: The disks that it leaves out of the guest, with their mappings kept.
+        self.left_out = seen.left_out
+        #: All that is there, by volume and attachment.  What is not in order
+        #: counts, where two have the same.
+        self._verdicts = {
+            (f.volume_id, f.attachment_id): f.reason for f in sorted(
+                seen.plan.findings,
+                key=lambda f: f.reason is not Reason.HEALTHY)}
+        #: Why it must not be done; empty: it may.
+        self.refusals: list[str] = []
+        if server.is_busy:
+            self.refusals.append('it is changing (%s)' % server.task)
+        elif server.status not in _REBOOTABLE:
+            self.refusals.append(
+                'a server that is %s cannot be hard-rebooted%s' % (
+                    server.status,
+                    '; no host has it, so "openstack bdm release" may '
+                    'release its stale attachments' if server.is_shelved
+                    else ''))
+        # Attachments of one volume have the same text.
+        self.refusals += dict.fromkeys(
+            '%s of volume %s: %s; a person must look at it first' % (
+                i.withheld or i.reason, i.volume, i.explanation)
+            for i in issues if i.stops_a_reboot
+            # A reboot for nothing would not end it.
+            or i.remedy is Remedy.PERSON and not self.issues)
+
+    @property
+    def loses_memory(self) -> bool:
+        """The guest has not ended, and goes on from nothing."""
+        return self.server.status in ('PAUSED', 'SUSPENDED')
+
+    def verdict(self, issue: Issue) -> Reason | None:
+        """What is said now of what an issue is about; None: it is gone."""
+        return self._verdicts.get((issue.volume, issue.attachment))
+
+    def settled(self, issue: Issue) -> str:
+        """Why nothing is left to do about an issue; empty: something is."""
+        verdict = self.verdict(issue)
+        if verdict is None:
+            return 'it is gone already'
+        return 'it is healthy now' if verdict is Reason.HEALTHY else ''
+
+    def over(self, issues: Iterable[Issue]) -> list[Result]:
+        """The results of those about which nothing is left to do."""
+        return [Result(i, 'skipped: ' + self.settled(i), True)
+                for i in issues if self.settled(i)]
+
+    def objection(self, issues: Iterable[Issue],
+                  known: Iterable[Issue]) -> str:
+        """Why a server is no longer as it was; empty: it is.
+
+        :param issues: what is to be removed
+        :param known: all that was known of then
+        """
+        today = {i.key: i for i in self.issues}
+        for issue in issues:
+            if self.settled(issue):
+                continue
+            found = today.get(issue.key)
+            if found is None:
+                return 'volume %s is %s now' % (
+                    issue.volume, self.verdict(issue))
+            if spelling.host(found.host) != spelling.host(issue.host):
+                return 'the server is on host %s now' % found.host
+        keys = {i.key for i in known}
+        for key, found in today.items():
+            if key not in keys:
+                return 'a reboot would also remove volume %s (%s)' % (
+                    found.volume, found.reason)
+        return ''
+
+
+def plan_of(cloud: inspection.Cloud, server_id: str) -> RebootPlan:
+    """What there is to do at a server.
+
+    :raises BadInput: when there is no such server
+    :raises ApiError: when it cannot be known
+    """
+    seen = cloud.inspect(server_id)
+    if seen is None:
+        raise errors.BadInput('server %s does not exist' % server_id)
+    return RebootPlan(seen)
+
+
+class Reboot(Act):
+    """One reboot.
+
+    :param timeout: seconds to wait for it
+    :param shown: what the operator was shown of the server
+    :param stop_again: as it was stopped before
+    """
+
+    def __init__(self, cloud: inspection.Cloud, timeout: float,
+                 shown: RebootPlan, stop_again: bool) -> None:
+        self.subjects = shown.issues
+        self.doubt = '; see openstack bdm show %s' % shown.server.id
+        self._cloud = cloud
+        self._timeout = timeout
+        self._shown = shown
+        self._now = shown
+        self._over: list[Result] = []
+        self._stop_again = stop_again
+
+    def look(self) -> list[Result]:
+        try:
+            self._now = now = plan_of(self._cloud, self._shown.server.id)
+        except errors.BadInput as exc:
+            return self.all('skipped: %s' % exc)
+        self._over = now.over(self.subjects)
+        if len(self._over) == len(self.subjects):
+            return self._over
+        why = '; '.join(now.refusals) or now.objection(
+            self.subjects, self.subjects)
+        if not why and now.loses_memory and not self._shown.loses_memory:
+            why = ('the server is %s now, and its memory would be lost'
+                   % now.server.status)
+        return self.all('skipped: ' + why) if why else []
+
+    def do(self) -> list[Result]:
+        server, nova = self._now.server, self._cloud.nova
+        stops = self._stop_again and server.status == 'SHUTOFF'
+        nova.reboot_hard(server.id)
+        try:
+            status = self._wait(server, 'hard reboot')
+            if stops and status == 'ACTIVE':
+                nova.stop(server.id)
+                status = self._wait(server, 'stop')
+            after = plan_of(self._cloud, server.id)
+        except (errors.Refused, errors.Conflict, errors.NotFound,
+                errors.BadInput) as exc:
+            # They would say that nothing was changed.
+            raise errors.Unanswered(str(exc)) from exc
+        is_well = status == ('SHUTOFF' if stops else 'ACTIVE')
+        removed = 'removed' if is_well else (
+            'removed: but the server is %s now' % status)
+        return self._over + [
+            Result(i, 'failed: it is still there (%s)' % after.verdict(i))
+            if after.verdict(i) else Result(i, removed, is_well)
+            for i in self.subjects if not self._now.settled(i)]
+
+    def _wait(self, server: ComputeServer, what: str) -> str:
+        """The state of a server once it does not change any more.
+
+        :param what: is over then
+        """
+        begin = time.monotonic()
+        while True:
+            now = self._cloud.nova.server(server.id)
+            if now is None:
+                raise errors.Unanswered('server %s is gone' % server.id)
+            # The API sets the task before it answers the request.
+            if not now.task_state:
+                return now.status
+            waited = time.monotonic() - begin
+            if waited >= self._timeout:
+                raise errors.Unanswered(
+                    'the %s of server %s is not over after %d s (%s)' % (
+                        what, server.id, waited, now.task_state))
+            self._cloud.progress('%s of %s, seconds' % (what, server.id),
+                                 int(waited))
+            time.sleep(_POLL)

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Releases volumes: facts, plan, look again, act, read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import dataclasses
+import json
+from typing import Callable
+
+from nova_bdm_cleanup.client.cloud import inspection, release_rules
+from nova_bdm_cleanup.client.cloud.acts import Act, Result
+from nova_bdm_cleanup.client.cloud.cinder import FleetCinder
+from nova_bdm_cleanup.client.cloud.release_facts import (
+    Call,
+    Connector,
+    HeldVolume,
+    Holder,
+    ReleaseStep,
+)
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules import facts, spelling
+
+#: By what back ends know a host.
+_IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A volume, or one attachment of it."""
+
+    volume: str
+    attachment: str | None = None
+
+
+class Releaser:
+    """Plans a release."""
+
+    def __init__(self, cloud: inspection.Cloud, connector: Connector) -> None:
+        self._cloud = cloud
+        self._nova = cloud.nova
+        self.cinder = cloud.cinder
+        self._connector = connector
+        #: The servers that claim a volume, as the last scan found them.
+        self._claims: dict[str, set[str]] = {}
+        #: The compute hosts of this Nova.
+        self._hosts: frozenset[str] = frozenset()
+        #: Those that Nova does not know.
+        self._gone: dict[str, Holder] = {}
+
+    def check(self) -> None:
+        """Make sure that "Nova does not know it" can be believed at all.
+
+        :raises Refused: when it cannot
+        """
+        self.cinder.prove_admin(is_needed=True)
+        hosts = self._nova.hosts()
+        if hosts.silent:
+            raise errors.Refused(
+                'the cells of these compute hosts do not answer, so no '
+                'server is known to be gone: %s' % ', '.join(hosts.silent))
+        self._hosts = hosts.known
+        if self._cloud.witness is not facts.WitnessAnswer.KNOWN:
+            raise errors.Refused(
+                'Cinder knows no volume that Nova names: nothing shows that '
+                'this Nova and this Cinder belong to the same region')
+
+    def resolve(self, name: str) -> Target:
+        """What an operator means: an attachment's or a volume's ID.
+
+        :raises BadInput: when it is neither
+        """
+        wanted = spelling.identifier(name)
+        attachment = self.cinder.attachment(wanted)
+        if attachment is not None:
+            return Target(attachment.volume_id, attachment.id)
+        if self.cinder.volume(wanted) is None:
+            raise errors.BadInput('neither an attachment nor a volume has the '
+                                  'ID %s' % name)
+        return Target(wanted)
+
+    def plan(self, targets: Iterable[Target]) -> tuple[ReleaseStep, ...]:
+        """What is to be done, and what may not be done and why."""
+        wanted: dict[str, list[str | None]] = {}
+        for target in targets:
+            wanted.setdefault(target.volume, []).append(target.attachment)
+        self._scan(frozenset(wanted))
+        steps: list[ReleaseStep] = []
+        for number, (volume_id, attachments) in enumerate(wanted.items(), 1):
+            self._cloud.progress('volumes', number)
+            found = self._steps(volume_id)
+            for attachment in dict.fromkeys(attachments):
+                chosen = release_rules.selected(found, attachment) or (
+                    ReleaseStep(volume_id, 'attachment %s does not exist'
+                                % attachment, is_settled=True),)
+                steps += [s for s in chosen if s not in steps]
+        return tuple(steps)
+
+    def again(self, step: ReleaseStep) -> ReleaseStep | None:
+        """What would be planned instead of a step now; None: it is gone."""
+        self._gone.pop(step.server or '', None)
+        return next((s for s in self._steps(step.volume)
+                     if s.attachment_id == step.attachment_id), None)
+
+    # The facts
+
+    def _scan(self, volume_ids: frozenset[str]) -> None:
+        """Find the servers, of all projects and cells, that claim volumes.
+
+        Servers that wait for their reclaim are not on the list; they are
+        found by the attachments that name them.
+        """
+        self._claims = {v: set() for v in volume_ids}
+        count = 0
+        for page in self._nova.servers(all_projects=True):
+            for server in page:
+                if server.is_unknown:
+                    raise errors.Refused(
+                        'the cell of server %s does not answer, so no server '
+                        'is known to be gone' % server.id)
+                for volume_id in volume_ids.intersection(server.volumes):
+                    self._claims[volume_id].add(server.id)
+            count += len(page)
+            self._cloud.progress('servers', count)
+
+    def _steps(self, volume_id: str) -> tuple[ReleaseStep, ...]:
+        volume = self.cinder.volume(volume_id)
+        if volume is None:
+            return (ReleaseStep(volume_id, 'the volume does not exist',
+                                is_settled=True),)
+        attachments = self.cinder.attachments_of(volume_id)
+        holders = {s: self._holder(s, volume, attachments) for s in sorted({
+            a.server_id for a in attachments if a.server_id})}
+        claims = set(self._claims[volume_id])
+        for server in filter(None, (h.server for h in holders.values())):
+            claims.discard(server.id)
+            if volume_id in server.volumes:
+                claims.add(server.id)
+        return release_rules.decide(HeldVolume(
+            volume, attachments, holders, tuple(sorted(claims)),
+            self._connector, self._cloud.policy, self._cloud.now()))
+
+    def _holder(self, server_id: str, volume: facts.Volume,
+                attachments: Iterable[facts.Attachment]) -> Holder:
+        server = self._nova.server(server_id)
+        if server is None:
+            if server_id not in self._gone:
+                self._gone[server_id] = self._see_gone(server_id)
+            return self._gone[server_id]
+        if volume.id not in server.volumes:
+            return Holder(server, stale=self._stale(server_id, [
+                a.id for a in attachments if a.server_id == server_id]))
+        if volume.status not in ('attaching', 'reserved'):
+            return Holder(server)
+        # How far did the attach get?
+        disks = [d for d in self._nova.disks(server) or ()
+                 if d.volume_id == volume.id]
+        return Holder(
+            server, disk=disks[0] if len(disks) == 1 else None,
+            guest=frozenset() if server.status == 'SHUTOFF'
+            else self._nova.guest_disks(server_id))
+
+    def _see_gone(self, server_id: str) -> Holder:
+        """What there is to know of a server that Nova does not know."""
+        volumes, attachments, _ = self.cinder.look(server_id, ())
+        elsewhere = None
+        for attachment in attachments:
+            volume = volumes.get(attachment.volume_id)
+            host = volume.host_of(attachment.id) if volume else None
+            if (host and attachment.server_id == server_id
+                    and not spelling.is_among(host, self._hosts)):
+                elsewhere = host
+        return Holder(None, self._nova.has_deleted(server_id), elsewhere)
+
+    def _stale(self, server_id: str, named: list[str]) -> frozenset[str]:
+        """Return the ids of the stale attachments of a server that exists.
+
+        Those from before Queens are among them.
+        """
+        seen = self._cloud.inspect(server_id, named)
+        return frozenset(
+            f.attachment.id for f in (seen.plan.findings if seen else ())
+            if f.attachment and f.reason in (
+                facts.Reason.STALE_ATTACHMENT, facts.Reason.LEGACY_ATTACHMENT)
+            # How many a reboot may delete is no matter here.
+            and f.withheld in (None, facts.Reason.OVER_LIMIT))
+
+
+class Release(Act):
+    """One step, as the operator was shown it."""
+
+    def __init__(self, releaser: Releaser, step: ReleaseStep) -> None:
+        self.subjects = (step,)
+        self._releaser = releaser
+        self._cinder = releaser.cinder
+        self._step = step
+        #: What the call must not change.
+        self._neighbours: set[facts.Attachment] = set()
+        self.doubt = '; see openstack bdm release --dry-run %s' % (
+            step.attachment_id or step.volume)
+        if step.call is Call.TERMINATE:
+            # It stays so, that nobody gets it while a host may have it.
+            self.doubt = ('; if the volume is attaching now: openstack bdm '
+                          'release --stuck-after 0 --connector FILE %s'
+                          % step.volume)
+
+    def look(self) -> list[Result]:
+        step, again = self._step, self._releaser.again(self._step)
+        if again is None:
+            return [Result(step, 'skipped: it is gone already', True)]
+        if (again.call, again.needs_look) == (step.call, step.needs_look):
+            self._neighbours = self._others()
+            return []
+        if step.call is Call.ROLL_DETACHING:
+            volume = self._cinder.volume(step.volume)
+            if volume is not None and volume.status == step.expected:
+                # With another attachment of the same volume, for example.
+                return [Result(step, 'done: the volume is %s'
+                               % volume.status, True)]
+        return [Result(step, 'skipped: ' + again.explanation,
+                       again.is_settled)]
+
+    def do(self) -> list[Result]:
+        if self._step.call is not None:
+            _MAKE[self._step.call](self._cinder, self._step)
+        try:
+            text = self._problem()
+            return [Result(self._step, text or '%s: the volume is %s' % (
+                'done' if self._step.call is Call.COMPLETE else 'released',
+                self._step.expected), not text)]
+        except errors.ApiError as exc:
+            raise errors.Unanswered(
+                'Cinder has accepted it; what came of it was not read back: '
+                '%s' % exc, exc.status) from exc
+
+    def _problem(self) -> str:
+        """What is not as it was to be, read back; empty: nothing."""
+        step = self._step
+        volume = self._cinder.volume(step.volume)
+        if volume is None:
+            return 'failed: the volume is gone'
+        left = step.attachment_id and self._cinder.attachment(
+            step.attachment_id)
+        if step.call is Call.COMPLETE:
+            if not left or left.status != 'attached':
+                return 'failed: the attachment is not attached'
+        elif left and step.call is not Call.ROLL_DETACHING:
+            return 'failed: the attachment is still there'
+        if self._others() != self._neighbours:
+            return ('unknown: another attachment of the volume has changed: '
+                    'look at it')
+        if volume.status != step.expected:
+            return 'failed: the volume is %s, not %s' % (
+                volume.status, step.expected)
+        return ''
+
+    def _others(self) -> set[facts.Attachment]:
+        """The other attachments of the volume."""
+        return {a for a in self._cinder.attachments_of(self._step.volume)
+                if a.id != self._step.attachment_id}
+
+
+# How each call is made
+
+
+def _delete(cinder: FleetCinder, step: ReleaseStep) -> None:
+    if not cinder.delete_attachment(step.attachment_id or ''):
+        raise errors.NotFound('the attachment is gone already')
+
+
+def _complete_and_delete(cinder: FleetCinder, step: ReleaseStep) -> None:
+    cinder.complete_attachment(step.attachment_id or '')
+    try:
+        _delete(cinder, step)
+    except (errors.Refused, errors.Conflict) as exc:
+        # "Failed" would say that it is as it was.
+        raise errors.Unanswered(
+            'the attachment is attached by now, and %s' % exc,
+            exc.status) from exc
+
+
+def _terminate(cinder: FleetCinder, step: ReleaseStep) -> None:
+    """Have the back end unmap what Cinder has no record of.
+
+    Nobody else may have the volume before it is known to be done: the back
+    end could take it from him.
+    """
+    cinder.act(step.volume, 'os-reserve')
+    try:
+        try:
+            attachments = cinder.attachments_of(step.volume)
+        except errors.ApiError as exc:
+            raise errors.Conflict(str(exc)) from exc
+        if attachments:
+            raise errors.Refused('attachment %s of the volume is new'
+                                 % attachments[0].id)
+        # Cinder ends the reservation when the back end has done it.
+        cinder.act(step.volume, Call.TERMINATE.value,
+                   {'connector': step.connector})
+    except (errors.Refused, errors.Conflict, errors.NotFound):
+        try:
+            cinder.act(step.volume, Call.UNRESERVE.value)
+        except errors.ApiError as exc:
+            # "Refused" would say that the volume is as it was.
+            raise errors.Unanswered(str(exc), exc.status) from exc
+        raise
+
+
+_MAKE: dict[Call, Callable[[FleetCinder, ReleaseStep], object]] = {
+    Call.DELETE: _delete,
+    Call.COMPLETE_AND_DELETE: _complete_and_delete,
+    Call.FORCE_DETACH: lambda cinder, step: cinder.act(
+        step.volume, Call.FORCE_DETACH.value, {
+            'attachment_id': step.attachment_id,
+            'connector': step.connector}),
+    Call.TERMINATE: _terminate,
+    Call.COMPLETE: lambda cinder, step: cinder.complete_attachment(
+        step.attachment_id or ''),
+    Call.ROLL_DETACHING: lambda cinder, step: cinder.act(
+        step.volume, Call.ROLL_DETACHING.value),
+    Call.UNRESERVE: lambda cinder, step: cinder.act(
+        step.volume, Call.UNRESERVE.value),
+    Call.DETACH: lambda cinder, step: cinder.act(
+        step.volume, Call.DETACH.value, {}),
+}
+
+
+def read_connector(path: str) -> Connector:
+    """A file with the connector of a host, or the word ``none``.
+
+    :raises BadInput: when it is neither
+    """
+    if path == 'none':
+        return Connector(is_none=True)
+    try:
+        with open(path, encoding='utf-8') as file:
+            connector = json.load(file)
+    except (OSError, ValueError) as exc:
+        raise errors.BadInput('connector %s: %s' % (
+            path, getattr(exc, 'strerror', exc))) from exc
+    host = connector.get('host') if isinstance(connector, dict) else None
+    if not host or not isinstance(host, str):
+        raise errors.BadInput('connector %s: it names no host; use the output '
+                              'of "nova-manage volume_attachment '
+                              'get_connector --json"' % path)
+    if not any(connector.get(key) for key in _IDENTITIES):
+        # What it leaves out, some back ends take for "any".
+        raise errors.BadInput(
+            'connector %s: it has nothing that a back end could know host %s '
+            'by (%s)' % (path, host, ', '.join(_IDENTITIES)))
+    return Connector(connector)

@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which call releases a volume, and when none may.
+
+Cinder checks next to nothing before it detaches.  So everything is checked
+here: one pure function from the facts about a volume to the call for each of
+its attachments, or to the reason why there is none.  The order of the rows of
+a table is the order of the questions; the first that holds decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, TypeVar
+
+from nova_bdm_cleanup.client.cloud.release_facts import (
+    Call,
+    Connector,
+    HeldAttachment,
+    HeldVolume,
+    ReleaseStep,
+    Ruling,
+)
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import TAKEN
+from nova_bdm_cleanup.rules.table import first, Row, Table
+
+Held = TypeVar('Held')
+
+
+def row(cell: str, holds: Callable[[Held], Any], words: str,
+        call: Call | None = None,
+        is_settled: bool = False) -> Row[Held, Ruling]:
+    """A row of these tables, most of which refuse."""
+    return Row(cell, holds, Ruling(call, is_settled), words)
+
+
+#: What Cinder would not check, with an attachment or without.
+VOLUME_ROWS: tuple[Row[Any, Ruling], ...] = (
+
+    row('(the volume) is being migrated',
+        lambda v: v.volume.is_migrating,
+        'the volume is being migrated ({it.volume.migration_status})'),
+
+    row('(the volume) is in another state than ``in-use``, ``reserved``, '
+        '``attaching``, ``detaching``, ``available``',
+        lambda v: v.volume.status not in (*TAKEN, 'available'),
+        'the volume is {it.volume.status}'),
+)
+
+HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
+    ('The attachment', 'call'), (
+
+    *VOLUME_ROWS,
+
+    row('names no server: an image store\'s or a backup\'s',
+        lambda a: not a.attachment.server_id,
+        'the attachment names no server: something else than Nova uses the '
+        'volume'),
+
+    # Where several regions share a Cinder, each has a Nova of its own.
+    row('names a server that does not exist, of which this or another '
+        'attachment is ``attached`` on a host that is none of this Nova\'s '
+        'compute hosts',
+        lambda a: a.holder.elsewhere,
+        'host {it.holder.elsewhere} is no compute host of this Nova, and has '
+        'a volume of server {it.attachment.server_id}: another Nova that uses '
+        'the same Cinder may have the server'),
+
+    # Nova reserves the volumes of a server before the server exists.
+    row('names a server that does not exist, is not ``attached``, and its '
+        'volume changed within ``--grace-period``',
+        lambda a: not a.server and not a.is_attached and a.wait_for_grace,
+        'the attachment is too new; its server may still be building: '
+        '{it.wait_for_grace}'),
+
+    # A server that exists
+    row('names a server that Nova is changing',
+        lambda a: a.server and a.server.is_busy,
+        'server {it.server.id} is changing ({it.server.task})'),
+
+    row('names a server that is locked',
+        lambda a: a.server and a.server.locked,
+        'server {it.server.id} is locked; what an administrator has locked, '
+        'only an administrator can unlock'),
+
+    # A mapping that was never connected, or is no more.  An attach leaves
+    # that behind, which nobody misses, and so does a failed move of the
+    # server, which must get its disk back.
+    row('is not ``attached``, its server has a mapping of the volume, and '
+        'another attachment serves it',
+        lambda a: a.is_half_attached and any(
+            other.server_id == a.attachment.server_id
+            and other.status == 'attached' for other in a.neighbours),
+        'server {it.server.id} has the volume by another attachment: '
+        'openstack bdm show {it.server.id}'),
+
+    row('is not ``attached``, its server has a mapping of the volume, which '
+        'changed within ``--stuck-after``',
+        lambda a: a.is_half_attached and a.wait_for_stuck,
+        'the volume is being attached: {it.wait_for_stuck}'),
+
+    # Nova saves what it knows of a disk before the guest gets it, and tells
+    # Cinder after that.  Which of the two was not done, the guest shows.
+    row('is connected and not ``attached``, its server has a mapping that '
+        'names it, and the guest has the disk',
+        lambda a: a.is_unfinished and a.holder.guest_has_it,
+        'server {it.server.id} runs with the disk as '
+        '{it.holder.disk.device}, and its mapping names this attachment: '
+        'only the last word to Cinder is missing',
+        Call.COMPLETE),
+
+    row('is connected and not ``attached``, its server has a mapping that '
+        'names it, and the server is stopped or its guest does not have the '
+        'disk. Once the volume is ``in-use``, Nova can take it back',
+        lambda a: a.is_unfinished and a.holder.guest_has_it is False,
+        'the mapping of server {it.server.id} names this attachment, but no '
+        'guest has the disk. Once the volume is in use, Nova can take it '
+        'back: openstack server remove volume {it.server.id} '
+        '{it.volume.id}. Where that fails, Nova has saved no connection of '
+        'it: see "stuck" in the runbook',
+        Call.COMPLETE),
+
+    row('is connected and not ``attached``, its server has a mapping that '
+        'names it, and Nova does not tell what the guest has',
+        lambda a: a.is_unfinished,
+        'the mapping of server {it.server.id} names this attachment, and '
+        'whether its guest has the disk is not known: look with "virsh '
+        'domblklist {it.server.id}" on host {it.server.host}. Then complete '
+        'the attachment (openstack --os-volume-api-version 3.44 volume '
+        'attachment complete {it.attachment.id}) and, if the guest does not '
+        'have it, take it back (openstack server remove volume '
+        '{it.server.id} {it.volume.id})'),
+
+    row('is not ``attached``, and its server has a mapping of the volume: an '
+        'attach or a move of the server ended half way, and only a person '
+        'knows which. Stop the server, have Nova attach the volume anew with '
+        '``nova-manage volume_attachment refresh``, and detach it then if '
+        'the server is not to have it',
+        lambda a: a.is_half_attached,
+        'server {it.server.id} has a mapping of the volume, and the '
+        'attachment is only {it.attachment.status}: an attach or a move of '
+        'the server ended half way. Stop the server and have Nova attach '
+        'the volume anew with "nova-manage volume_attachment refresh"; then '
+        'detach it, if the server is not to have it'),
+
+    row('is ``attached``, its server has a mapping of the volume, which is '
+        '``attaching`` or ``reserved`` for less than ``--stuck-after``, or '
+        'another attachment of it is not ``attached``',
+        lambda a: a.is_out_of_step and (
+            a.wait_for_stuck or a.unfinished_neighbours),
+        'the volume is being attached{it.wait_or_not}'),
+
+    row('is ``attached``, its server has a mapping that names it or none, '
+        'and the volume is ``attaching`` or ``reserved``: only its state is '
+        'put right',
+        lambda a: a.is_out_of_step and a.holder.disk
+        and a.holder.disk.attachment_id in (None, a.attachment.id),
+        'server {it.server.id} has the volume, and nothing is under way, but '
+        'the volume is {it.volume.status}',
+        Call.COMPLETE),
+
+    row('is of a server that has a mapping of the volume, which is not '
+        '``detaching``',
+        lambda a: a.server_has_mapping and not a.is_being_detached,
+        'server {it.server.id} uses the volume; nothing to release',
+        is_settled=True),
+
+    # To a reboot a volume that is detaching is none of its business, and
+    # one that is in use without a mapping is stale.
+    row('is ``attached``, its server exists, and the volume is ``detaching`` '
+        'for less than ``--stuck-after``',
+        lambda a: a.server and a.is_being_detached and a.wait_for_stuck,
+        'the volume is being detached: {it.wait_for_stuck}'),
+
+    row('is ``attached``, its server has a mapping of the volume, which is '
+        '``detaching``',
+        lambda a: a.server_has_mapping,
+        'the detach failed in Nova, and server {it.server.id} still has the '
+        'disk',
+        Call.ROLL_DETACHING),
+
+    row('is ``attached``, its server has no mapping of the volume, which is '
+        '``detaching``; the attachment is stale then',
+        lambda a: a.server and a.is_being_detached,
+        'the detach ended half way, and server {it.server.id} has no mapping '
+        'of the volume; once the volume is in use again, the attachment is '
+        'stale, and {it.way_out}',
+        Call.ROLL_DETACHING),
+
+    row('names a server that exists, and it is not certain that it is stale',
+        lambda a: a.server and a.attachment.id not in a.holder.stale,
+        'server {it.server.id} exists, and it is not certain that the '
+        'attachment is stale: openstack bdm show {it.server.id}'),
+
+    # Taking a disk away below a guest hands its data to the next server
+    # that gets the same device.
+    row('is stale, but its server is on a host that may have the volume '
+        'open: ``openstack bdm clean`` removes it in the safe order',
+        lambda a: (a.server and a.server.host and a.was_connected
+                   and not a.attachment.is_legacy),
+        'host {it.server.host} may have the volume open; a hard reboot '
+        'removes it in the safe order: openstack bdm clean {it.server.id}'),
+
+    # A reboot does not delete it.
+    row('is stale and from before Queens, and its server is on a host and not '
+        'stopped. Whether a host was let in is not asked where Cinder names '
+        'none, and ``--connector none`` says that none was',
+        lambda a: (a.server and a.server.host and a.was_connected
+                   and a.server.status != 'SHUTOFF'),
+        'host {it.server.host} may have the volume open: stop server '
+        '{it.server.id}, remove the device from the host, and give the '
+        'connector of the host{it.or_never}'),
+
+    row('is stale and was never connected, and its volume changed within '
+        '``--grace-period``',
+        lambda a: a.server and not a.was_connected and a.wait_for_grace,
+        'the attachment is too new: {it.wait_for_grace}'),
+
+    # Nobody uses it
+    row('is used by nobody, but another attachment of the volume, of a '
+        'server that exists or of none, is not ``attached``',
+        lambda a: a.unfinished_neighbours,
+        '{it.why_unused}, but attachment {it.unfinished_neighbours[0].id} of '
+        'the volume is {it.unfinished_neighbours[0].status}'),
+
+    row('is used by nobody, but another server has a mapping of the volume '
+        'and (multiattach) no attachment of its own',
+        lambda a: a.other_claims,
+        '{it.why_unused}, but server {it.other_claims[0]} has a mapping of '
+        'the volume'),
+
+    # Who is wrong about one thing may be wrong about what is released, too.
+    row('is used by nobody, and ``--connector FILE`` is of another host than '
+        'Cinder names',
+        lambda a: (a.connector.host and a.host and spelling.host(a.host)
+                   != spelling.host(a.connector.host)),
+        '{it.why_unused}, but the connector is of host {it.connector.host} '
+        'and the attachment of host {it.host}'),
+
+    row('is used by nobody, ``--connector none`` is given, and the '
+        'attachment is connected',
+        lambda a: a.connector.is_none and a.attachment.connected,
+        '{it.why_unused}, but Cinder kept the connection of the attachment, '
+        'so --connector none is not believed; leave it out'),
+
+    row('is used by nobody, and is connected, but only ``reserved``: Cinder '
+        'is told that it is attached, and the back end unmaps the volume',
+        lambda a: a.attachment.is_half_connected,
+        '{it.why_unused}, and a host was let in, although the attachment is '
+        'only reserved',
+        Call.COMPLETE_AND_DELETE),
+
+    row('is used by nobody, and is connected with a connector that Cinder '
+        'kept: the back end unmaps the volume',
+        lambda a: a.attachment.connected,
+        '{it.why_unused}',
+        Call.DELETE),
+
+    # Nothing shows whether a host was let in by a call that left no trace.
+    row('is used by nobody, only reserves the volume, and ``--connector '
+        'FILE`` is not given: the back end is told nothing',
+        lambda a: (a.attachment.status == 'reserved'
+                   and not a.connector.host),
+        '{it.why_unused}, and the attachment only reserves the volume; if a '
+        'host has it mapped all the same, which Cinder would not show, give '
+        'the connector of that host with --connector',
+        Call.DELETE),
+
+    row('is used by nobody, and neither ``reserved`` nor ``attached`` nor '
+        'connected',
+        lambda a: a.attachment.status not in ('reserved', 'attached'),
+        '{it.why_unused}, but the attachment is {it.attachment.status} '
+        'without a connection: what that means is not known'),
+
+    # Attached before Queens, or reserved and connected without a trace: a
+    # plain delete would leave the volume mapped.
+    row('is used by nobody, Cinder kept no connector of it, and the volume '
+        'has other attachments',
+        lambda a: a.neighbours,
+        '{it.why_unused}, but Cinder kept no connector of it, and the volume '
+        'has other attachments'),
+
+    # Made by a call to Cinder that was not Nova's, which lets no host in.
+    row('is used by nobody, ``--connector none`` is given, and Cinder names '
+        'a host that had it',
+        lambda a: a.is_said_unconnected and a.host,
+        '{it.why_unused}, but Cinder says that host {it.host} had the '
+        'volume, so --connector none is not believed; {it.wanted}'),
+
+    row('is used by nobody, ``--connector none`` is given, and the volume is '
+        'multiattach: a host of another server may have it without a record',
+        lambda a: a.is_said_unconnected and a.volume.multiattach,
+        '{it.why_unused}, but the volume is multiattach, so --connector none '
+        'is not believed; give the connector of a host'),
+
+    row('is used by nobody, Cinder kept neither connector nor host, and '
+        '``--connector none`` says that no host ever had it: the record '
+        'goes, and the back end is told nothing',
+        lambda a: a.is_said_unconnected,
+        '{it.why_unused}, and no host ever had the volume, says --connector '
+        'none',
+        Call.DELETE),
+
+    row('is used by nobody, Cinder kept no connector of it, and '
+        '``--connector FILE`` is not given',
+        lambda a: not a.connector.host,
+        '{it.why_unused}, but {it.wanted}'),
+
+    row('is used by nobody, and Cinder kept no connector of it (before '
+        'Queens, or a connection without a trace)',
+        lambda a: True,
+        '{it.why_unused}',
+        Call.FORCE_DETACH),
+))
+
+HELD_VOLUMES: Table[Row[HeldVolume, Ruling]] = Table(
+    ('The volume has no attachment, and', 'call'), (
+
+    *VOLUME_ROWS,
+
+    # The back end may be ahead of Cinder's database, which cannot tell.
+    row('is ``available``, and ``--connector FILE`` is not given',
+        lambda v: (v.volume.status == 'available'
+                   and not v.connector.host),
+        'the volume is available, and nothing in Cinder holds it; if a host '
+        'has it mapped all the same, only the back end shows it: then give '
+        '--connector with the output of "nova-manage volume_attachment '
+        'get_connector --json" on that host',
+        is_settled=True),
+
+    # Nothing tells an attach that is under way from one that died, nor what
+    # of it the host and the guest have.
+    row('is ``attaching``, and a server has a mapping of it: an attach that '
+        'makes no attachment (before Queens)',
+        lambda v: v.claimed_by and v.volume.status == 'attaching',
+        'server {it.claimed_by[0]} has a mapping of the volume, which is '
+        'attaching without an attachment, as before Queens. If nothing is '
+        'under way any more, a person must end it: see "stuck" in the '
+        'runbook'),
+
+    row('a server has a mapping of it',
+        lambda v: v.claimed_by,
+        'server {it.claimed_by[0]} has a mapping of the volume: openstack '
+        'bdm show {it.claimed_by[0]}'),
+
+    row('changed within ``--grace-period`` (``in-use``, ``available``) or '
+        '``--stuck-after``',
+        lambda v: v.wait,
+        'the volume is {it.volume.status}, and not for long: {it.wait}'),
+
+    row('``--connector`` is not given',
+        lambda v: v.connector == Connector(),
+        '{it.why_unused}, and {it.wanted}'),
+
+    # Reserved for as long as that takes, so that nobody attaches it to the
+    # same host meanwhile.
+    row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
+        'and the back end unmaps it',
+        lambda v: v.volume.status == 'available',
+        'the volume is available, and no server has it; host '
+        '{it.connector.host} is taken off it',
+        Call.TERMINATE),
+
+    row('``--connector FILE`` is given',
+        lambda v: v.connector.host,
+        '{it.why_unused}',
+        Call.FORCE_DETACH),
+
+    row('is ``attaching``, and ``--connector none`` is given',
+        lambda v: v.volume.status == 'attaching',
+        '{it.why_unused}',
+        Call.UNRESERVE),
+
+    row('``--connector none`` is given',
+        lambda v: True,
+        '{it.why_unused}',
+        Call.DETACH),
+))
+
+
+def decide(volume: HeldVolume) -> tuple[ReleaseStep, ...]:
+    """What to do with a volume: one step for each of its attachments."""
+    if not volume.attachments:
+        return (_step(volume, first(HELD_VOLUMES.rows, volume)),)
+    return tuple(
+        _step(held, first(HELD_ATTACHMENTS.rows, held)) for held in (
+            HeldAttachment(**{**vars(volume), 'attachment': a})
+            for a in volume.attachments))
+
+
+def _step(held: HeldVolume, row: Row[Any, Ruling]) -> ReleaseStep:
+    call = row.outcome.call
+    used = call in (Call.ROLL_DETACHING, Call.COMPLETE) or any(
+        a.status == 'attached' for a in held.neighbours)
+    return ReleaseStep(
+        volume=held.volume.id, explanation=row.explain(held),
+        attachment=held.attachment, host=held.host,
+        since=held.volume.updated_at, call=call,
+        connector=held.connector.data,
+        expected='' if call is None else 'in-use' if used else 'available',
+        needs_look=held.needs_look, is_settled=row.outcome.is_settled)
+
+
+def selected(steps: tuple[ReleaseStep, ...],
+             attachment_id: str | None) -> tuple[ReleaseStep, ...]:
+    """The steps that a target stands for.
+
+    A volume stands for all its attachments to release: its healthy ones are
+    not the operator's concern, unless there are no others.
+    """
+    if attachment_id is not None:
+        return tuple(s for s in steps if s.attachment_id == attachment_id)
+    return tuple(s for s in steps if s.call) or steps

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenStackClient plugin: the ``openstack bdm`` commands.
+
+They are built from the session of OpenStackClient, so that its options for
+the cloud, the region, the interface and time-outs hold for them, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+import urllib.parse
+
+from keystoneauth1 import adapter
+
+from nova_bdm_cleanup.client.cloud.cinder import FleetCinder
+from nova_bdm_cleanup.client.cloud.nova import MICROVERSION, Nova
+from nova_bdm_cleanup.openstack import cinder
+from nova_bdm_cleanup.openstack.api import Advice, Api, Budget
+
+API_NAME = 'bdm_cleanup'
+API_VERSION_OPTION = 'os_bdm_cleanup_api_version'
+API_VERSIONS = {'1': 'nova_bdm_cleanup.client.extension.Client'}
+DEFAULT_API_VERSION = '1'
+
+_ADVICE = Advice(
+    credentials='check the credentials; if they are a token, has it expired?',
+    catalogue='check --os-region-name and --os-interface',
+    role='this needs the admin role')
+
+
+class Client:
+    """Makes the readers of both APIs.
+
+    :param config: what clouds.yaml and the command line say of the services
+    """
+
+    def __init__(self, session: Any, config: Any) -> None:
+        self._session = session
+        self._config = config
+
+    def nova(self, budget: Budget, rate: int = 0) -> Nova:
+        """The compute API.
+
+        :param rate: requests per second, on average; 0: as fast as possible
+        """
+        return Nova(self._api(
+            'Nova', 'compute', MICROVERSION, budget, rate))
+
+    def cinder(self, budget: Budget, rate: int = 0) -> FleetCinder:
+        """Cinder; with the same parameters."""
+        return FleetCinder(self._api(
+            'Cinder', 'block-storage', cinder.MICROVERSION, budget, rate))
+
+    @property
+    def place(self) -> str:
+        """Which cloud and region this is."""
+        url = getattr(self._session.auth, 'auth_url', None)
+        region = self._config.get_region_name('compute')
+        return 'cloud %s%s' % (
+            urllib.parse.urlsplit(url or '').netloc or 'unknown',
+            ', region ' + region if region else '')
+
+    def _api(self, name: str, service: str, microversion: str, budget: Budget,
+             rate: int) -> Api:
+        found = adapter.LegacyJsonAdapter(
+            self._session, service_type=service,
+            interface=self._config.get_interface(service),
+            region_name=self._config.get_region_name(service),
+            endpoint_override=self._config.get_endpoint(service),
+            rate_limit=rate or None)
+        return Api(name, microversion, lambda: found.request, _ADVICE,
+                   budget=budget)
+
+
+def make_client(instance: Any) -> Client:
+    """The object that commands get as ``client_manager.bdm_cleanup``."""
+    return Client(instance.session, instance.sdk_connection.config)
+
+
+def build_option_parser(
+        parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """There are no global options."""
+    return parser

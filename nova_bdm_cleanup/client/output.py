@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ``openstack bdm`` commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import datetime
+import logging
+import re
+import shutil
+import sys
+import textwrap
+import time
+from typing import Any, Callable
+
+from osc_lib.command import command
+
+from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.client.cloud.inspection import Cloud
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Budget
+from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.terminal import ExitCode
+
+LOG = logging.getLogger(__name__)
+
+#: A terminal needs no more than this many lines a second.
+_INTERVAL = 0.1
+
+#: What is over by then needs no line.
+_PATIENCE = 1.0
+
+#: A command in a text: it ends where a person would stop to copy it.
+_COMMAND = re.compile(
+    r'\b(?:openstack|nova-manage|virsh) (?:(?![.:,] )[^";()])+')
+
+#: Stands for a space where no line may end.
+_GLUE = '\0'
+
+#: What a command prints: its columns, and the cells of each row.
+Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
+
+
+class Progress:
+    """How far a long command is, on a terminal and nowhere else.
+
+    One line on standard error that is written over and over.
+    """
+
+    def __init__(self, stream: Any = None,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._shown = self._stream.isatty()
+        self._next = clock() + _PATIENCE
+        self._width = 0
+
+    def __call__(self, what: str, count: int) -> None:
+        """Show what is being done, and how far it is."""
+        if not self._shown or self._clock() < self._next:
+            return
+        self._next = self._clock() + _INTERVAL
+        line = '%s: %d' % (terminal.printable(what), count)
+        self._stream.write('\r' + line.ljust(self._width))
+        self._stream.flush()
+        self._width = len(line)
+
+    def clear(self) -> None:
+        """Leave an empty line, for what comes next."""
+        if self._width:
+            self._stream.write('\r' + ' ' * self._width + '\r')
+            self._stream.flush()
+            self._width = 0
+
+
+class Paragraphs(argparse.HelpFormatter):
+    """Keeps the paragraphs of a description."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return '\n\n'.join(fill(paragraph, width, indent)
+                           for paragraph in text.split('\n\n'))
+
+
+class BdmCommand(command.Lister):
+    """Has the options that bound the requests, and gives every end of a
+    command its exit code, which cliff leaves at 0 or 1.
+    """
+
+    exit_code = ExitCode.OK
+
+    #: The columns of a table that is to fit a terminal; empty: all of them.
+    short: tuple[str, ...] = ()
+    #: What stands below it, row by row.
+    below: tuple[str, ...] = ()
+    #: What stands below everything, on standard error; empty: nothing.
+    last_line = ''
+
+    #: What is so after an interrupt.
+    interrupted = 'interrupted; nothing was changed'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.formatter_class = Paragraphs
+        group = parser.add_argument_group('bounds')
+        for name, unit, default, text in (
+                ('--rate', 'requests', 20,
+                 'Requests per second to each API, on average; what a slow '
+                 'answer delays is made up for; 0: no limit'),
+                ('--max-requests', 'requests', 20000,
+                 'Requests at most; what is left is reported as incomplete; '
+                 '0: no limit'),
+                ('--grace-period', 'seconds',
+                 int(Policy.grace_period.total_seconds()),
+                 'How long something unfinished is taken for an operation in '
+                 'progress'),
+                ('--stuck-after', 'seconds',
+                 int(Policy.stuck_after.total_seconds()),
+                 'How long a volume may be reserved, attaching or detaching '
+                 'before it is reported as stuck')):
+            group.add_argument(
+                name, type=number, metavar='<%s>' % unit, default=default,
+                help=text + ' (default: %(default)s)')
+        return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        self.progress = Progress()
+        problem: object
+        try:
+            failed: int = super().run(parsed_args)
+            return failed or self.exit_code
+        except errors.BadInput as exc:
+            problem, code = exc, ExitCode.BAD_INPUT
+        except (errors.Refused, errors.Conflict) as exc:
+            problem, code = exc, ExitCode.REFUSED
+        except errors.ApiError as exc:
+            problem, code = exc, ExitCode.PARTLY
+        except KeyboardInterrupt:
+            problem, code = self.interrupted, ExitCode.INTERRUPTED
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            problem = 'the output could not be written: %s' % exc.strerror
+            code = ExitCode.PARTLY
+        except Exception as exc:
+            LOG.debug('where it happened:', exc_info=True)
+            problem = '%s: %s (this is a bug; --debug shows where)' % (
+                type(exc).__name__, exc)
+            code = ExitCode.BROKEN
+        self.say(problem)
+        return code
+
+    def produce_output(self, args: argparse.Namespace,
+                       column_names: Sequence[str],
+                       data: Iterable[Sequence[Any]]) -> int:
+        """Print the rows.
+
+        Names of servers, and of the hosts of attachments, are free text: they
+        must not control a terminal, nor a spreadsheet.
+        """
+        shown_as = _AS_IT_IS.get(args.formatter, terminal.printable)
+        rows = [[shown_as(c) if isinstance(c, str) else c for c in row]
+                for row in data]
+        below: list[str] = []
+        self.progress.clear()
+        if self.is_for_people(args):
+            below = list(self._below(column_names, rows))
+            column_names, rows = self._shortened(args, column_names, rows)
+        shown = 0
+        if rows or not self.is_for_people(args):
+            shown = super().produce_output(args, column_names, rows)
+        self.app.stdout.writelines('%s\n' % line for line in below)
+        # Now, or nobody would be told that a disk is full.
+        self.app.stdout.flush()
+        if self.last_line:
+            self.note('%s', self.last_line)
+        return shown
+
+    def is_for_people(self, args: argparse.Namespace) -> bool:
+        """A table of which nobody has chosen the columns."""
+        return bool(self.short and args.formatter == 'table'
+                    and not args.columns)
+
+    def _shortened(self, args: argparse.Namespace, columns: Sequence[str],
+                   rows: list[list[Any]]
+                   ) -> tuple[list[str], list[list[Any]]]:
+        """What of a table fits a terminal, each row with its number."""
+        wanted = [*self.short, *(c for c in args.sort_columns
+                                 if c not in self.short)]
+        indexes = [columns.index(name) for name in wanted]
+        return (
+            ['#', *(name if name in args.sort_columns
+                    else name.split()[-1] for name in wanted)],
+            [[number, *('-' if row[i] is None else row[i] for i in indexes)]
+             for number, row in enumerate(rows, 1)])
+
+    def _below(self, columns: Sequence[str],
+               rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+        """What is too long for a column, wrapped, with commands whole."""
+        width = shutil.get_terminal_size().columns
+        for number, row in enumerate(rows, 1):
+            indent = ' ' * len('%d. ' % number)
+            lead = '%d. ' % number
+            for text in self.sentences(dict(zip(columns, row))):
+                whole = _COMMAND.sub(
+                    lambda found: found.group().replace(' ', _GLUE), text)
+                for line in textwrap.wrap(
+                        whole, width, initial_indent=lead,
+                        subsequent_indent=indent, break_long_words=False,
+                        break_on_hyphens=False):
+                    yield line.replace(_GLUE, ' ')
+                lead = indent
+
+    def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
+        """What is said of one row below the table."""
+        for name in self.below:
+            if row[name]:
+                yield from str(row[name]).split('; ') \
+                    if name == 'Action' else (str(row[name]),)
+
+    def say(self, text: object) -> None:
+        """A line that the operator must see, also with --quiet."""
+        self.progress.clear()
+        self.app.stderr.write('%s\n' % terminal.printable(str(text)))
+
+    def note(self, text: str, *values: object) -> None:
+        """A line for the operator that is not part of the output."""
+        self.progress.clear()
+        LOG.warning('%s', terminal.printable(text % values))
+
+    def connect(self, args: argparse.Namespace) -> Cloud:
+        """Make the readers of both APIs."""
+        manager = self.app.client_manager
+        self.budget = Budget(args.max_requests)
+        return Cloud(
+            manager.bdm_cleanup.nova(self.budget, args.rate),
+            manager.bdm_cleanup.cinder(self.budget, args.rate), Policy(
+                grace_period=datetime.timedelta(seconds=args.grace_period),
+                stuck_after=datetime.timedelta(seconds=args.stuck_after)),
+            manager.session.get_project_id(), self.progress)
+
+
+def _in_a_spreadsheet(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return "'" + text if text.startswith(
+        ('=', '+', '-', '@', '\t', '\r')) else text
+
+
+#: What others read, and how.  Everything else may be shown on a terminal.
+_AS_IT_IS: dict[str, Callable[[str], str]] = {
+    'csv': _in_a_spreadsheet, 'json': str, 'yaml': str}
+
+
+def several(count: int, what: str) -> str:
+    """So many things, in words."""
+    return '%d %s%s' % (count, what, '' if count == 1 else 's')
+
+
+def number(text: str) -> int:
+    """A whole number, as the type of an option."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError('"%s" is not a whole number' % text)
+    return int(text)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``openstack bdm release``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nova_bdm_cleanup.client import acting, output
+from nova_bdm_cleanup.client.cloud import audit, plan_file, release
+from nova_bdm_cleanup.client.cloud.acts import Result
+from nova_bdm_cleanup.client.cloud.findings import Issue, Remedy
+from nova_bdm_cleanup.client.cloud.inspection import Cloud
+from nova_bdm_cleanup.client.cloud.release import Target
+from nova_bdm_cleanup.client.cloud.release_facts import Connector, ReleaseStep
+from nova_bdm_cleanup.openstack import errors
+
+
+class ReleaseBdm(acting.ActingCommand):
+    """Release volumes held for servers that are gone or never attached them.
+
+    Shows what is to be done, asks, and does one after the other. For
+    administrators.
+
+    Each attachment is released by the one call that also tells the back end,
+    and only if no server, no other user of the volume and no operation is in
+    the way; the explanation says what is. The state of a volume is never set
+    by hand. Each step is checked again right before it is done, and read back
+    after it.
+
+    A host that had such a volume may still have its device. Of a server that
+    Nova never knew, or has purged, nobody can tell that it is gone: another
+    Nova, or another service such as Ironic without Nova, may have it. So
+    --orphans and --plan take only what was for servers that Nova says it has
+    deleted. Look before you name such a volume or attachment.
+
+    Exit codes: 0 all was released or there is nothing, 5 there is something
+    to release (with --dry-run), 4 some of it was not released, 3 all of it
+    was refused, 2 bad input, 130 interrupted, 255 the command itself failed.
+    """
+
+    verb = 'Release'
+    thing = 'attachment'
+    columns = ('Volume', 'Attachment', 'Server', 'Host', 'Call', 'Result',
+               'Explanation')
+    asked = ('Volume', 'Attachment', 'Call')
+
+    short = ('Volume', 'Call', 'Result')
+    below = ('Attachment', 'Explanation')
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            'targets', metavar='<volume or attachment>', nargs='*',
+            help='ID of a volume or of an attachment')
+        parser.add_argument(
+            '--orphans', action='store_true',
+            help='All that an audit of all projects finds, but for servers '
+                 'that another Nova may have')
+        parser.add_argument(
+            '--server', metavar='<server>',
+            help='Whatever an audit of this server (ID) finds')
+        parser.add_argument(
+            '--connector', metavar='<file>',
+            help='For what Cinder kept no connector of: the '
+                 'output of "nova-manage volume_attachment get_connector '
+                 '--json" on the host that had the volume, or "none" if no '
+                 'host ever had it; "none" is not believed where Cinder names '
+                 'a host or kept a connection, or the volume is multiattach '
+                 'or has another attachment')
+        return parser
+
+    def take_action(self, args: argparse.Namespace) -> output.Rows:
+        if sum(map(bool, (args.targets, args.orphans, args.server,
+                          args.plan))) != 1:
+            raise errors.BadInput('give volumes or attachments, or --orphans, '
+                                  'or --server, or --plan')
+        self.need_terminal(args)
+        connector = (release.read_connector(args.connector)
+                     if args.connector else Connector())
+        if connector.is_none and not args.targets:
+            raise errors.BadInput('--connector none is your word for what you '
+                                  'name: give volumes or attachments')
+        plan = [i for i in plan_file.read_plan(args.plan)
+                if i.remedy is Remedy.RELEASE] if args.plan else []
+        cloud = self.connect(args)
+        releaser = release.Releaser(cloud, connector)
+        releaser.check()
+        if args.orphans or args.server:
+            plan = self._find(cloud, args.server)
+        steps = releaser.plan(
+            [releaser.resolve(name) for name in args.targets]
+            or [Target(i.volume or '', i.attachment) for i in plan])
+        if not steps:
+            self.note('The plan has nothing to release' if args.plan
+                      else 'There is nothing to release')
+        if args.orphans:
+            steps = self._without_strangers(steps)
+        known = _differences(plan, steps) if args.plan else []
+        todo = [s for s in steps if s not in [r.subject for r in known]]
+        known += [Result(s, 'refused') for s in todo if s.call is None]
+        todo = [s for s in todo if s.call is not None]
+        for step in todo:
+            self.note('%s %s: %s', *(
+                ('Attachment', step.attachment_id) if step.attachment_id
+                else ('Volume', step.volume)), step.explanation)
+        return self.carry_out(
+            args, [release.Release(releaser, s) for s in todo], known)
+
+    def row(self, result: Result) -> tuple[Any, ...]:
+        step = result.subject
+        return (step.volume, step.attachment_id, step.server, step.host,
+                step.call and str(step.call), result.text, step.explanation)
+
+    def _find(self, cloud: Cloud, server: str | None) -> list[Issue]:
+        """What there is to release, as an audit finds it."""
+        auditor = audit.FleetAudit(cloud, audit.Scope(
+            servers=(server,) if server else (), all_projects=True))
+        found = [i for i in auditor.issues() if i.remedy is Remedy.RELEASE]
+        for gap in auditor.gaps:
+            self.say('INCOMPLETE: %s' % gap)
+        if auditor.gaps:
+            raise errors.Refused('the audit is incomplete; name what is to be '
+                                 'released')
+        return found
+
+    def _without_strangers(self, steps: Sequence[ReleaseStep]
+                           ) -> tuple[ReleaseStep, ...]:
+        """To this Nova every server of another one looks like an orphan."""
+        left = sum(s.needs_look for s in steps)
+        if left:
+            self.say('%s left, of servers that another Nova may have: their '
+                     'host is none of this Nova\'s, or Nova never knew them, '
+                     'or has purged them. A person must look: openstack bdm '
+                     'audit --all-projects --long --reason server-gone' % (
+                         '1 attachment was' if left == 1
+                         else '%d attachments were' % left))
+        return tuple(s for s in steps if not s.needs_look)
+
+
+def _differences(plan: Iterable[Issue],
+                 steps: Sequence[ReleaseStep]) -> list[Result]:
+    """What of a plan is not to be done, and why."""
+    planned = {(i.volume, i.attachment): i for i in plan}
+    done = {s.volume for s in steps if s.is_settled}
+    found = []
+    for step in steps:
+        issue = planned.get((step.volume, step.attachment_id))
+        if step.is_settled:
+            found.append(Result(step, 'skipped: nothing is left to do', True))
+        elif (issue is None or step.server not in (issue.server, None)
+                or step.volume not in done
+                and plan_file.has_changed(issue, step.since)):
+            found.append(Result(
+                step, 'skipped: it has changed since the audit'))
+        elif step.needs_look:
+            found.append(Result(
+                step, 'refused: another Nova may have the server; look, and '
+                      'name what is to be released'))
+    return found

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One cleanup of one server: everything that it needs put together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+import contextlib
+from typing import Any, Callable, TypeVar
+
+from nova import objects
+import nova.conf
+from oslo_log import log as logging
+
+from nova_bdm_cleanup.node import boot, credentials, options
+from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
+from nova_bdm_cleanup.node.cleanup.tally import SINCE_START
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.instance import NovaHost
+from nova_bdm_cleanup.node.store.journal import Journal
+from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.rules.facts import Bdm
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+T = TypeVar('T')
+
+
+@contextlib.contextmanager
+def harmless(trigger: Trigger, instance: Any) -> Iterator[None]:
+    """Whatever is wrong with a cleanup, Nova goes on with what was asked."""
+    try:
+        yield
+    except Exception:
+        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
+                      instance=instance)
+
+
+def withhold(manager: Any, context: Any, instance: Any, bdms: Any,
+             trigger: Trigger) -> None:
+    """Clean up, and take from a list what the driver must not connect.
+
+    Never fails; what it is given is what :func:`clean` is given.
+    """
+    with harmless(trigger, instance):
+        take_out(bdms, clean(manager, context, instance, bdms, trigger))
+
+
+def clean(manager: Any, context: Any, instance: Any, bdms: Any,
+          trigger: Trigger) -> frozenset[str]:
+    """Clean up.
+
+    :param manager: the ComputeManager
+    :param context: an elevated context
+    :param instance: the Nova instance
+    :param bdms: its BlockDeviceMappingList
+    :param trigger: what brings it about
+    :returns: the uuids of the mappings that the driver must not connect
+    """
+    booting = boot.current()
+    if booting is not None and not booting.allows():
+        return frozenset()
+    cleaning = Cleaning(manager, context, instance, trigger)
+    withheld = cleaning.run(bdms)
+    if booting is not None and cleaning.cleaner.unanswered is not None:
+        booting.asked_in_vain(
+            cleaning.cleaner.unanswered,
+            lambda seconds: credentials.cinder_for(
+                context, instance, Deadline(seconds, option=boot.SHARE)))
+    return withheld
+
+
+def mappings(context: Any, instance: Any) -> Any:
+    """The BlockDeviceMappingList of an instance, read anew."""
+    return objects.BlockDeviceMappingList.get_by_instance_uuid(
+        context, instance.uuid)
+
+
+def take_out(bdms: Any, uuids: Collection[str]) -> None:
+    """Have a list of mappings without some of them.
+
+    :param bdms: a BlockDeviceMappingList
+    """
+    for bdm in [b for b in bdms if b.uuid in uuids]:
+        bdms.objects.remove(bdm)
+
+
+class Cleaning:
+    """A cleanup put together, with what :func:`clean` is given.
+
+    At the start of nova-compute all servers share the time that it has.
+    """
+
+    def __init__(self, manager: Any, context: Any, instance: Any,
+                 trigger: Trigger) -> None:
+        settings = options.settings(CONF)
+        limits = [(settings.policy.timeout, 'timeout')]
+        if trigger.longest is not None:
+            limits.append((trigger.longest, 'timeout'))
+        self._boot = boot.current()
+        if self._boot is not None:
+            limits.append((self._boot.share, boot.SHARE))
+        seconds, option = min(limits)
+        deadline = Deadline(seconds, option=option)
+        self._trigger = trigger
+        #: Nothing is to be changed, whatever is found.
+        self.observes = settings.policy.observe
+        self.host = NovaHost(manager, context, instance, deadline, trigger)
+        self.cinder = credentials.cinder_for(
+            context, instance, deadline, trigger.finds_stale)
+        self.lines = log_lines.LogLines(
+            instance, context.request_id, trigger, SINCE_START)
+        self.cleaner = cleaner.Cleaner(
+            self.host, self.cinder, Journal(settings.store), self.lines,
+            settings.policy, trigger, deadline, self.host.known_server())
+
+    def run(self, bdms: Any) -> frozenset[str]:
+        """Clean up, or report where nothing is ever removed.
+
+        :returns: the uuids of the mappings that the driver must not connect
+        """
+        return self.ask(self.cleaner.report if self._trigger.only_reports
+                        else self.cleaner.clean, bdms)
+
+    def ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
+        """Have the cleaner act on the mappings, in the time that there is."""
+        with self._boot.spend() if self._boot else contextlib.nullcontext():
+            result = act(self.host.adopt(bdms))
+        SINCE_START.looked(self._trigger.name, self.cleaner.asking)
+        return result

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carrying out what a plan asks for, in the one safe order.
+
+Guest off, host disconnected, Nova's row gone, Cinder told.  Cinder may give a
+volume to somebody else as soon as it is told, so by then neither this host nor
+Nova's database may know the disk any more: whoever dies at whatever moment,
+nothing connects it again (CVE-2023-2088).
+
+Whatever fails stops the chain of that one disk where it is.  Before Nova's row
+is gone, the disk is dangling at the next look; after that, what is left in
+Cinder is a stale attachment then.  That is also how a crash at any point is
+finished later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+from typing import Any, Callable, TypeVar
+
+from nova_bdm_cleanup.node.cleanup import log_lines, ports
+from nova_bdm_cleanup.node.cleanup.ports import HostPort
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.store.journal import Entry
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.cinder import Cinder
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Reason
+
+T = TypeVar('T')
+
+#: Why nothing had to be disconnected, in the journal.
+NOT_HERE = 'nothing of it is on this host'
+
+
+class StepFailed(Exception):
+    """A step failed, which is in the log and the journal already."""
+
+
+class NotBegun(Exception):
+    """What comes before a step does not allow it."""
+
+
+@dataclasses.dataclass
+class Actions:
+    """The actions of one plan."""
+
+    host: HostPort
+    cinder: Cinder
+    #: The plan's entry in the journal.
+    entry: Entry
+    #: The log.
+    audit: log_lines.LogLines
+    trigger: Trigger
+    #: No action is begun when it is over.
+    deadline: Deadline
+
+    def __post_init__(self) -> None:
+        self._recording = True
+        # Volumes whose chain ended early: another mapping of such a volume
+        # must not go on where the first one stopped.
+        self._stopped: set[str | None] = set()
+        #: How many actions are complete.
+        self.completed = 0
+        #: The mappings that are gone, by their uuid.
+        self.removed: set[str] = set()
+        #: What counts towards the hourly limits: rather one too many.
+        self.removals = 0
+        self.deletions = 0
+
+    def power_off(self) -> None:
+        """Nothing may write to a disk that is about to go.
+
+        Where the guest was off already, both looks have asked for that.
+
+        :raises StepFailed: and then nothing else may be done
+        """
+        if self.trigger.switches_off:
+            self._step(None, 'prepare', self.host.prepare, quiet=True)
+        self._step(None, 'claim', self.host.claim, quiet=True)
+        if self.trigger.switches_off:
+            self._step(None, 'power-off', self.host.power_off)
+
+    def leave(self, finding: facts.Finding) -> None:
+        """Something of a finding's volume stays, so it is not let go of."""
+        self._stopped.add(finding.volume_id)
+
+    def carry_out(self, finding: facts.Finding) -> None:
+        """Do what one finding asks for, as far as nothing fails."""
+        try:
+            self._step(finding, 'begin',
+                       lambda: self._may_begin(finding.volume_id), quiet=True)
+            self.audit.removing(finding)
+            with contextlib.ExitStack() as guards:
+                if finding.disconnect:
+                    self._step(finding, 'guard', lambda: guards.enter_context(
+                        self.host.guard(finding.volume_id or '')), quiet=True)
+                if finding.attachment is not None:
+                    self._release(finding, finding.attachment)
+                elif finding.bdm is not None and finding.disconnect:
+                    self._remove(finding, finding.bdm)
+                elif finding.bdm is not None:
+                    self._drop(finding, finding.bdm)
+        except StepFailed:
+            self.leave(finding)
+        else:
+            self.completed += 1
+
+    def _may_begin(self, volume_id: str | None) -> None:
+        self.deadline.check('the cleanup of this disk')
+        if volume_id in self._stopped:
+            raise NotBegun('another mapping of the same volume could not be '
+                           'removed')
+
+    def record(self, name: str, outcome: str, **subject: Any) -> None:
+        """Write a step to the journal."""
+        self._write(lambda: self.entry.step(name, outcome, **subject))
+
+    def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
+        """Close the entry in the journal."""
+        self._write(lambda: self.entry.finish(outcome, spent))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """The plan, which holds all that undoing needs, is in the journal
+        already: a failure now must not leave a disk half way.
+        """
+        try:
+            write()
+        except Exception as exc:
+            if self._recording:
+                self.audit.unrecorded(exc)
+            self._recording = False
+
+    def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
+        """Remove a mapping, and then what is left of it in Cinder."""
+        if bdm.has_connection_info and not self.trigger.is_hostless:
+            self._disconnect(finding, bdm, bdm=bdm.uuid)
+        else:
+            # The address of a server on no host is one of its last host.
+            self.record('disconnect', 'skipped', bdm=bdm.uuid,
+                        detail='it is not connected')
+        self._destroy(finding, bdm)
+        self._tidy(finding, bdm)
+        self._tell(finding)
+        for attachment in finding.left_over:
+            self._delete(finding, attachment)
+
+    def _drop(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
+        """Remove a mapping of a disk that the server keeps by another."""
+        self.record('disconnect', 'skipped', bdm=bdm.uuid,
+                    detail='another mapping has the disk')
+        self._destroy(finding, bdm)
+        self._tell(finding)
+
+    def _destroy(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
+        # Also should it fail: perhaps only its answer is lost.
+        self.removals += 1
+        self._step(finding, 'destroy', lambda: self.host.destroy(bdm),
+                   bdm=bdm.uuid, volume=bdm.volume_id)
+        self.removed.add(bdm.uuid)
+
+    def _release(self, finding: facts.Finding,
+                 attachment: facts.Attachment) -> None:
+        """Delete an attachment that has no mapping any more."""
+        if finding.disconnect:
+            # Cinder's connection information is not enough to disconnect by:
+            # whoever may make attachments can have it name any device.
+            former = self._step(
+                finding, 'former-mapping',
+                lambda: self.host.former(attachment), quiet=True)
+            if former is None:
+                self._skip(finding, 'Nova has no mapping, not even a deleted '
+                           'one, that tells what was connected through it',
+                           attachment=attachment.id)
+            else:
+                self._disconnect(finding, former, attachment=attachment.id)
+                self._tidy(finding, former)
+        self.deletions += 1
+        self._delete(finding, attachment)
+        self._tell(finding)
+
+    def _tidy(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
+        try:
+            self.host.tidy(bdm)
+        except Exception as exc:
+            # Nothing is wrong with the disk; Cinder must be told all the same.
+            self.audit.untidy(finding, exc)
+
+    def _tell(self, finding: facts.Finding) -> None:
+        self.audit.removed(finding, self.entry.id)
+        try:
+            self.host.report(finding)
+        except Exception as exc:
+            # An event more or less; the removal itself is complete.
+            self.audit.unreported(finding, exc)
+
+    def _disconnect(self, finding: facts.Finding, disk: facts.Bdm,
+                    **subject: Any) -> None:
+        obstacle = self._step(
+            finding, 'neighbours', lambda: obstacle_to_disconnect(
+                self.host, self.cinder, disk), quiet=True)
+        if obstacle:
+            self._skip(finding, obstacle, **subject)
+        elif self._step(
+                finding, 'disconnect', lambda: self.host.disconnect(disk),
+                quiet=True, volume=disk.volume_id, **subject):
+            self.record('disconnect', 'done', volume=disk.volume_id, **subject)
+        else:
+            # After a boot of the host, or where it was disconnected already.
+            self.record('disconnect', 'skipped', volume=disk.volume_id,
+                        detail=NOT_HERE, **subject)
+
+    def _skip(self, finding: facts.Finding, why: str, **subject: Any) -> None:
+        self.audit.left(finding, why)
+        self.record('disconnect', 'skipped', detail=why, **subject)
+
+    def _delete(self, finding: facts.Finding,
+                attachment: facts.Attachment) -> None:
+        self._step(finding, 'delete-attachment',
+                   lambda: self.cinder.delete_attachment(
+                       attachment.id, complete=attachment.is_half_connected),
+                   attachment=attachment.id, volume=attachment.volume_id)
+
+    def _step(self, finding: facts.Finding | None, name: str,
+              func: Callable[[], T], quiet: bool = False,
+              **subject: Any) -> T:
+        """Do one step; record it, and audit it when it fails."""
+        try:
+            result = func()
+        except Exception as exc:
+            failure = exc
+        else:
+            if not quiet:
+                self.record(name, 'done', **subject)
+            return result
+        # oslo.log adds the error that is being handled to a warning, in its
+        # own words: here all has been said, and masked.
+        self.audit.failed(finding, reason_of(failure, self.trigger), name,
+                           failure)
+        self.record(name, 'failed', detail=log_lines.masked(failure),
+                    **subject)
+        raise StepFailed(name) from failure
+
+
+def obstacle_to_disconnect(host: HostPort, cinder: Cinder,
+                           bdm: facts.Bdm) -> str:
+    """Why a disk must not be disconnected from this host; empty: it may.
+
+    Asked anew before each disconnect, as late as can be.  Only what is proved
+    is an obstacle: what is undecided stops the chain, and the next look tries
+    again.
+
+    :raises Undecided: when nobody can tell
+    """
+    def is_attached(claim: ports.Claim) -> bool:
+        attached = cinder.attaches(*claim)
+        if attached is None:
+            raise ports.Undecided(
+                'Cinder does not tell whether volume %s, which has the same '
+                'address, is attached to server %s'
+                % (claim.volume_id, claim.server))
+        return attached
+
+    if host.used_by_others(bdm.volume_id or ''):
+        return 'another server on this host uses the volume'
+    if host.is_reused(bdm, is_attached):
+        return ('another volume has its address on this host by now, so '
+                'nothing of it can be left here')
+    return ''
+
+
+def reason_of(error: Exception, trigger: Trigger) -> Reason:
+    """The reason code of what a look or a step raised."""
+    for kind, reason in (
+            (TimedOut, Reason.TIMED_OUT),
+            (ports.RebootLost, trigger.lost),
+            (errors.ProjectHidden, Reason.CANNOT_SEE_PROJECT),
+            (errors.ServiceTokenRequired, Reason.SERVICE_TOKEN_REQUIRED),
+            (errors.ApiError, Reason.CINDER_UNKNOWN)):
+        if isinstance(error, kind):
+            return reason
+    return Reason.STEP_FAILED

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit lines: one per finding and per action, in a form to grep for.
+
+Every line reads ``bdm-cleanup: event=... reason=... volume=... attachment=...
+device=... request_id=...: plain words``.  INFO says what was done or is under
+way, WARNING what was refused or wants a person, ERROR a dangling root disk.
+No line carries connection information.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import dataclasses
+import logging as levels
+import re
+from typing import Any
+
+from oslo_log import log as logging
+from oslo_utils import strutils
+
+from nova_bdm_cleanup.node.cleanup.tally import Tally
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.rules import facts, guards
+from nova_bdm_cleanup.rules.facts import Reason
+
+#: Log filters of operators name it, wherever this module is moved.
+LOG = logging.getLogger('nova_bdm_cleanup.audit')
+
+#: What is kept without anybody having to look, and what the operator chose.
+_CALM = frozenset((
+    Reason.ATTACH_IN_FLIGHT,
+    Reason.OPERATION_IN_FLIGHT,
+    Reason.SERVER_LOCKED,
+    Reason.NOT_SELECTED,
+))
+
+#: What may go wrong at any moment, until somebody looks.
+_ALARMING = frozenset((
+    Reason.ROOT_VOLUME_DANGLING,
+    Reason.SWAP_INTERRUPTED,
+))
+
+#: Ceph's connection information has the key of the client in it.
+_CEPH_KEY = re.compile(r'\bAQ[A-Za-z0-9+/]{30,}={0,2}')
+
+#: A traceback up to the line that names the error.
+_TRACEBACK = re.compile(r'^([ \t]*)Traceback \(most recent call last\):\n'
+                        r'(?:\1 .*\n)*', re.MULTILINE)
+
+
+@dataclasses.dataclass
+class LogLines:
+    """The log lines about one server in one request."""
+
+    #: What oslo.log takes as ``instance``.
+    instance: Any
+    #: The request that brought the cleanup about.
+    request_id: str | None
+    #: What the request is for.
+    trigger: Trigger
+    #: Where it is counted what is logged.
+    tally: Tally = dataclasses.field(default_factory=Tally)
+
+    def plan(self, plan: facts.Plan) -> None:
+        """Every finding that is not acted on; healthy disks at DEBUG.
+
+        Of many attachments only the first are told one by one.
+        """
+        for finding in plan.findings:
+            if finding.withheld is not None:
+                self._count(finding.withheld)
+        for finding in plan.summed_up().findings:
+            why = finding.withheld
+            if why is not None:
+                self._line(
+                    level_of(why), 'withheld', finding.reason,
+                    '%s; not acted on (%s): %s' % (
+                        finding.explanation, why,
+                        finding.obstacle or guards.WORDS.get(why, why)),
+                    finding)
+            elif not finding.is_due:
+                self._line(level_of(finding.reason), 'kept', finding.reason,
+                           finding.explanation, finding)
+
+    def removing(self, finding: facts.Finding) -> None:
+        """An action is about to begin: what goes, and why."""
+        if finding.bdm is not None and not finding.disconnect:
+            text = ("Removing block device mapping %s of volume '%s' from "
+                    "Nova, and nothing else: %s" % (
+                        finding.bdm.uuid, finding.volume_id,
+                        finding.explanation))
+        elif finding.bdm is not None:
+            # The words of Nova's own cleanup, for which operators have
+            # searched their logs since 2023.2.
+            text = ("Removing stale volume attachment %s from instance for "
+                    "volume '%s': %s" % (
+                        "'%s'" % finding.attachment_id
+                        if finding.attachment_id else '(none recorded)',
+                        finding.volume_id, finding.explanation))
+        else:
+            text = ("Removing stale volume attachment '%s' of volume '%s' "
+                    "from Cinder: %s" % (finding.attachment_id,
+                                         finding.volume_id,
+                                         finding.explanation))
+        self._line(levels.INFO, 'removing', finding.reason, text, finding)
+
+    def removed(self, finding: facts.Finding, entry: str) -> None:
+        """An action is complete; most mappings can be brought back."""
+        if finding.bdm is None:
+            text = 'the attachment is gone from Cinder'
+        elif not finding.disconnect:
+            text = ('the block device mapping is gone; the server has the '
+                    'disk by another one, so there is nothing to undo')
+        elif finding.reason is Reason.ATTACHED_ELSEWHERE:
+            text = ('the block device mapping is gone; the volume is attached '
+                    'to another server, so there is nothing to undo')
+        else:
+            text = ('the block device mapping is gone; to undo: '
+                    'nova-bdm-cleanup journal undo %s' % entry)
+        self.tally.removed(finding.reason, self.trigger.name)
+        self._line(levels.INFO, 'removed', finding.reason, text, finding)
+
+    def left_out_of_guest(self, findings: Iterable[facts.Finding]) -> None:
+        """Their mappings are kept, and their disks are not connected."""
+        for finding in findings:
+            self._line(levels.WARNING, 'not-connected', finding.reason,
+                       '%s; the mapping is still there, and %s' % (
+                           finding.explanation, facts.WITHOUT_DISK), finding)
+
+    def refused(self, finding: facts.Finding, why: str) -> None:
+        """A disk keeps Nova from what it was to do."""
+        self._line(levels.WARNING, 'refused', finding.reason, why, finding)
+
+    def failed(self, finding: facts.Finding | None, reason: Reason,
+               step: str, error: object) -> None:
+        """A step failed; its chain stops and the next cleanup tries again."""
+        self._count(reason)
+        self._line(levels.WARNING, 'failed', reason,
+                   '%s: %s; left as it is, %s'
+                   % (step, masked(error), self.trigger.next_try), finding)
+
+    def unknown(self, reason: Reason, error: object) -> None:
+        """Nothing could be decided, so nothing changes."""
+        self._count(reason)
+        self._line(levels.WARNING, 'skipped', reason,
+                   '%s; nothing is changed, %s'
+                   % (masked(error), self.trigger.goes_on))
+
+    def left_out(self, reason: Reason, why: str, number: int) -> None:
+        """How many servers of a host are not cleaned up after all."""
+        self._count(reason, number)
+        self._line(levels.WARNING, 'left-out', reason,
+                   '%s; %d more servers of this host were brought back '
+                   'without a cleanup' % (why, number))
+
+    def unread(self, read: int) -> None:
+        """Somebody made more attachments than anybody can wait for."""
+        self._line(levels.WARNING, 'unread', Reason.OVER_LIMIT,
+                   'Cinder has more attachments of the server than a cleanup '
+                   'can wait for; all but the first %d are left as they are'
+                   % read)
+
+    def left(self, finding: facts.Finding, why: str) -> None:
+        """Nothing is disconnected from this host, and the rest is done."""
+        self._line(levels.INFO, 'left', finding.reason,
+                   '%s; nothing is disconnected from this host' % why,
+                   finding)
+
+    def untidy(self, finding: facts.Finding, error: object) -> None:
+        """The mapping is gone; something that belonged to it may be left."""
+        self._line(levels.WARNING, 'untidy', finding.reason,
+                   'the mapping is gone, but not all that belonged to it '
+                   '(encryption secret, device tag): %s' % masked(error),
+                   finding)
+
+    def unrecorded(self, error: object) -> None:
+        """The plan is in the journal, the outcome of a step is not."""
+        self._line(levels.WARNING, 'unrecorded', Reason.JOURNAL_UNWRITABLE,
+                   masked(error))
+
+    def unreported(self, finding: facts.Finding, error: object) -> None:
+        """The removal is complete; its instance action event is missing."""
+        self._line(levels.INFO, 'unreported', finding.reason,
+                   'no instance action event: %s' % masked(error), finding)
+
+    def finished(self, completed: int, left: int, seconds: float,
+                 entry: str) -> None:
+        """The sum of it, once per cleanup that had something to do."""
+        self._line(levels.INFO, 'finished', None,
+                   '%d of %d actions complete in %.1f s; journal entry %s'
+                   % (completed, completed + left, seconds, entry))
+
+    def _count(self, reason: Reason, number: int = 1) -> None:
+        self.tally.refused(reason, self.trigger.name, number)
+
+    def _line(self, level: int, event: str, reason: Reason | None,
+              text: str, finding: facts.Finding | None = None) -> None:
+        LOG.log(
+            level,
+            'bdm-cleanup: event=%(event)s reason=%(reason)s '
+            'volume=%(volume)s attachment=%(attachment)s device=%(device)s '
+            'request_id=%(request_id)s: %(text)s',
+            {'event': event,
+             'reason': reason or '-',
+             'volume': (finding and finding.volume_id) or '-',
+             'attachment': (finding and finding.attachment_id) or '-',
+             'device': (finding and finding.device) or '-',
+             'request_id': self.request_id or '-',
+             'text': text},
+            instance=self.instance)
+
+
+def level_of(reason: Reason) -> int:
+    """How loudly something is told that is only looked at."""
+    if reason is Reason.HEALTHY:
+        return levels.DEBUG
+    if reason in _CALM:
+        return levels.INFO
+    if reason in _ALARMING:
+        return levels.ERROR
+    return levels.WARNING
+
+
+def masked(error: object) -> str:
+    """An error as one line of text, without the secrets that a back end may
+    put there, and without the tracebacks that os-brick does.
+    """
+    text: str = strutils.mask_password(str(error) or type(error).__name__)
+    text = _TRACEBACK.sub('', text)
+    return ' '.join(_CEPH_KEY.sub('***', text).split())

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova on this host, as a round of the audit sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from nova import objects
+from nova.compute import vm_states
+
+from nova_bdm_cleanup.node import credentials
+from nova_bdm_cleanup.node.audit.cinder import SparingCinder
+from nova_bdm_cleanup.node.audit.rounds import Inhabitant
+from nova_bdm_cleanup.node.instance import mapping_of, server_of
+from nova_bdm_cleanup.node.neighbours import Neighbours
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Api, Budget
+from nova_bdm_cleanup.openstack.cinder import MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.rules import spelling
+
+#: The mappings of so many servers are read at a time.
+_PAGE = 200
+
+#: Nothing is known of the disks of a server that is just being made, and
+#: those of one that is deleted are about to go.
+_PASSING = (vm_states.BUILDING, vm_states.DELETED, vm_states.SOFT_DELETED)
+
+
+class NovaNode:
+    """What ``watch.round`` asks for."""
+
+    def __init__(self, manager: Any, context: Any) -> None:
+        self._manager = manager
+        self._context = context
+        self._instances: dict[str, Any] = {}
+        self._budget = Budget()
+
+    def servers(self) -> Iterable[Inhabitant]:
+        instances = list(objects.InstanceList.get_by_host(
+            self._context, self._manager.host, expected_attrs=[]))
+        self._instances = {spelling.identifier(i.uuid): i for i in instances}
+        for start in range(0, len(instances), _PAGE):
+            portion = instances[start:start + _PAGE]
+            rows: dict[str, list[Any]] = {i.uuid: [] for i in portion}
+            for row in objects.BlockDeviceMappingList.get_by_instance_uuids(
+                    self._context, list(rows)):
+                rows[row.instance_uuid].append(row)
+            for instance in portion:
+                yield Inhabitant(
+                    server_of(instance, self._manager.host),
+                    tuple(map(mapping_of, rows[instance.uuid])),
+                    is_busy=(instance.task_state is not None
+                             or instance.vm_state in _PASSING))
+
+    def cinder(self, seconds: float) -> SparingCinder:
+        return SparingCinder(Api(
+            'Cinder', MICROVERSION, self._connect, NOVA_CONF,
+            Deadline(seconds, option='timeout that one question has'),
+            self._budget), sees_all=True)
+
+    def _connect(self) -> Any:
+        """What sends a request, as the service: nobody's token asks."""
+        if not credentials.is_service():
+            raise errors.ProjectHidden(
+                'nova.conf has no credentials for Cinder: set [cinder] '
+                'auth_type and the options that belong to it')
+        return credentials.client(
+            credentials.service_context(self._context)).request
+
+    def witnesses(self, server: str) -> Iterable[str]:
+        return Neighbours(self._context, self._instances[server],
+                          self._manager.host).volumes()
+
+    def requests(self) -> int:
+        return sum(self._budget.made.values())

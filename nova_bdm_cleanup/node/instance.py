@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova and the hypervisor, as the cleaner sees them.
+
+Nova's database is only reached through Nova's objects.  Of the virt driver
+public methods are used, except for libvirt, where a hard reboot disconnects by
+a private one; its signature is compared at start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+import contextlib
+from typing import Any, Callable
+
+from cinderclient import exceptions as cinder_exceptions
+from nova import exception, objects, version as nova_version
+from nova.compute import task_states, vm_states
+from nova.virt import block_device
+from nova.virt.libvirt.driver import LibvirtDriver
+from os_brick import encryptors
+from os_brick.initiator import utils as brick_utils
+from oslo_concurrency import lockutils
+from oslo_log import log as logging
+
+from nova_bdm_cleanup import VERSION
+from nova_bdm_cleanup.node import (
+    addresses,
+    credentials,
+    devices,
+    guests,
+    operations,
+    sessions,
+)
+from nova_bdm_cleanup.node.cleanup import log_lines, triggers
+from nova_bdm_cleanup.node.cleanup.ports import Claim, RebootLost
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.neighbours import Neighbours
+from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.rules import facts, spelling
+
+LOG = logging.getLogger(__name__)
+
+
+#: What Nova writes for a disk that was never connected.
+_NOT_CONNECTED = (None, '', '{}', 'null')
+
+
+class StillConnected(Exception):
+    """A disk was disconnected, and is there all the same."""
+
+
+class NovaHost:
+    """One instance on this compute node: what ``cleanup.ports`` asks for.
+
+    :param context: the elevated context of the reboot or start
+    :param deadline: bounds what is asked of Cinder
+    """
+
+    def __init__(self, manager: Any, context: Any, instance: Any,
+                 deadline: Deadline, trigger: Trigger) -> None:
+        self._manager = manager
+        self._context = context
+        self._instance = instance
+        self._deadline = deadline
+        self._trigger = trigger
+        self._neighbours = Neighbours(context, instance, manager.host)
+        self._rows: dict[str, Any] = {}
+        self._disconnected: set[str] = set()
+
+    def known_server(self) -> facts.Server:
+        """The server as the request brought it along."""
+        return facts.Server(
+            uuid=spelling.identifier(self._instance.uuid),
+            host=self._manager.host, project=self._instance.project_id,
+            is_offloaded=self._trigger.is_hostless)
+
+    def adopt(self, bdms: Any) -> tuple[facts.Bdm, ...]:
+        """Take over a list of Nova's block device mappings."""
+        self._rows = {bdm.uuid: bdm for bdm in bdms}
+        return tuple(mapping_of(bdm) for bdm in bdms)
+
+    # What is so
+
+    def server(self) -> facts.Server | None:
+        try:
+            instance = objects.Instance.get_by_uuid(
+                self._context, self._instance.uuid, expected_attrs=[])
+        except exception.InstanceNotFound:
+            return None
+        if (not self._is_here(instance)
+                or instance.task_state not in self._trigger.states):
+            return None
+        return server_of(instance, self._manager.host)
+
+    def _is_here(self, instance: Any) -> bool:
+        """Whether it is on the host that the trigger expects it on."""
+        if self._trigger.is_hostless:
+            return (instance.host is None
+                    and instance.vm_state == vm_states.SHELVED_OFFLOADED)
+        return (self._trigger.comes_from_elsewhere
+                or spelling.host(instance.host)
+                == spelling.host(self._manager.host))
+
+    def bdms(self) -> tuple[facts.Bdm, ...]:
+        return self.adopt(objects.BlockDeviceMappingList.get_by_instance_uuid(
+            self._context, self._instance.uuid))
+
+    def former(self, attachment: facts.Attachment) -> facts.Bdm | None:
+        # Only Nova writes the ids of attachments into its rows, and as long
+        # as Cinder has the attachment, the back end keeps its address.
+        rows = [row for row in
+                objects.BlockDeviceMappingList.get_by_instance_uuid(
+                    self._context.elevated(read_deleted='yes'),
+                    self._instance.uuid)
+                if row.deleted
+                and spelling.optional(row.attachment_id) == attachment.id
+                and spelling.optional(row.volume_id) == attachment.volume_id
+                and addresses.parse(row.connection_info)]
+        if not rows:
+            return None
+        newest = max(rows, key=lambda row: row.deleted_at or row.created_at)
+        self._rows[newest.uuid] = newest
+        return mapping_of(newest)
+
+    def witnesses(self) -> Iterable[str]:
+        return self._neighbours.volumes()
+
+    def swaps(self) -> facts.Ending:
+        return operations.swaps(self._context, self._instance.uuid)
+
+    def used_by_others(self, volume_id: str) -> bool:
+        return self._neighbours.have_volume(volume_id)
+
+    def is_reused(self, bdm: facts.Bdm,
+                  is_attached: Callable[[Claim], bool]) -> bool:
+        return self._neighbours.have_address(
+            bdm.volume_id, addresses.named_by(self._connection_info(bdm)),
+            is_attached)
+
+    def is_off(self) -> bool:
+        return guests.is_off(self._manager.driver, self._instance)
+
+    # What is done
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        return hold_lock(self._instance.uuid, self._deadline)
+
+    def prepare(self) -> None:
+        # The first thing that Nova asks others for in its own reboot.  Should
+        # Neutron not answer, the reboot ends there, and the guest must not
+        # have been switched off before.
+        self._manager.network_api.get_instance_nw_info(
+            self._context, self._instance)
+
+    def claim(self) -> None:
+        if (self._trigger is not triggers.HARD_REBOOT
+                or self._instance.vm_state == vm_states.ERROR):
+            # A start is taken up again in the state that it has, and what runs
+            # at the boot of the host is looked for anew at the next.  Nova
+            # never resumes the reboot of a server in ERROR, and its API does
+            # not let anybody reboot it again while a reboot is pending.
+            if self.server() is None:
+                raise RebootLost(
+                    'something else is going on with the server by now')
+            return
+        # At its start nova-compute resumes a reboot that is pending, but not
+        # one that was only asked for, and the API left it at that.  Without
+        # this a crash from here on leaves the server off for good.
+        self._instance.task_state = task_states.REBOOT_PENDING_HARD
+        try:
+            self._instance.save(
+                expected_task_state=task_states.hard_reboot_states)
+        except (exception.InstanceNotFound,
+                exception.UnexpectedTaskStateError) as exc:
+            raise RebootLost(str(exc)) from exc
+
+    def power_off(self) -> None:
+        self._manager.driver.power_off(self._instance)
+
+    @contextlib.contextmanager
+    def guard(self, volume_id: str) -> Iterator[None]:
+        with brick_utils.guard_connection(self._sharing(volume_id)):
+            yield
+
+    def disconnect(self, bdm: facts.Bdm) -> bool:
+        connection_info = self._connection_info(bdm)
+        if not connection_info:
+            raise ValueError('the connection information of mapping %s cannot '
+                             'be read' % bdm.uuid)
+        # The driver would ask Cinder how many servers of this host have a
+        # multiattach volume, and count wrongly or fail where Cinder no longer
+        # attaches it to this one.  Nova's own rows have been asked already.
+        connection_info.pop('multiattach', None)
+        before = devices.found_for(connection_info)
+        here: dict[str, Any] | None = connection_info
+        if _is_libvirt(self._manager.driver):
+            # What other drivers connect is not among this host's devices.
+            here = sessions.narrowed(connection_info, before.keys())
+        if here is not None:
+            self._disconnect_all(bdm, here, before)
+        self._disconnected.add(bdm.uuid)
+        return here is not None
+
+    def _disconnect_all(self, bdm: facts.Bdm, connection_info: dict[str, Any],
+                        before: Mapping[str, str]) -> None:
+        error: Exception | None = None
+        try:
+            self._disconnect(bdm, connection_info)
+        except Exception as exc:
+            error = exc
+        left = devices.left(before)
+        if left:
+            raise StillConnected('%s (%s)' % (
+                devices.advice(left, before),
+                error or 'no error was reported')) from error
+        if error and not before:
+            raise error
+        if error:
+            LOG.info('bdm-cleanup: %s is gone all the same, although '
+                     'disconnecting it failed: %s',
+                     ', '.join('/dev/' + name for name in sorted(before)),
+                     log_lines.masked(error), instance=self._instance)
+
+    def destroy(self, bdm: facts.Bdm) -> None:
+        self._rows[bdm.uuid].destroy()
+
+    def tidy(self, bdm: facts.Bdm) -> None:
+        row = self._rows[bdm.uuid]
+        try:
+            self._delete_secret(bdm)
+        finally:
+            if row.tag:
+                self._remove_device_metadata(bdm.volume_id)
+
+    # What is told
+
+    def row(self, bdm: facts.Bdm) -> Mapping[str, Any]:
+        row = self._rows[bdm.uuid]
+        return {name: _plain(getattr(row, name)) for name in row.fields
+                if name not in ('connection_info', 'instance')
+                and row.obj_attr_is_set(name)}
+
+    def describe(self) -> Mapping[str, Any]:
+        return {'server': self._instance.uuid,
+                'project': self._instance.project_id,
+                'host': self._manager.host,
+                'request_id': self._context.request_id,
+                'plugin': VERSION,
+                'nova': nova_version.version_string()}
+
+    def report(self, finding: facts.Finding) -> None:
+        # The name is the only part of an event that every microversion and
+        # every user is shown.
+        event = 'bdm_cleanup removed %s (%s)' % (
+            'mapping %s of volume %s' % (finding.bdm.uuid, finding.volume_id)
+            if finding.bdm and finding.reason is facts.Reason.DUPLICATE_MAPPING
+            else 'volume %s' % finding.volume_id if finding.bdm
+            else 'attachment %s' % finding.attachment_id, finding.reason)
+        self.show(event)
+
+    def show(self, event: str) -> None:
+        """Put something among the server's action events."""
+        objects.InstanceActionEvent.event_start(
+            self._context, self._instance.uuid, event, want_result=False,
+            host=self._manager.host)
+        objects.InstanceActionEvent.event_finish(
+            self._context, self._instance.uuid, event, want_result=False)
+
+    def _connection_info(self, bdm: facts.Bdm) -> dict[str, Any]:
+        return addresses.parse(self._rows[bdm.uuid].connection_info)
+
+    def _disconnect(self, bdm: facts.Bdm,
+                    connection_info: dict[str, Any]) -> None:
+        driver = self._manager.driver
+        encryption = self._encryption(connection_info, bdm.volume_id)
+        if _is_libvirt(driver):
+            # As in libvirt's own hard reboot.  Its detach_volume would delete
+            # the secret of an encrypted disk first, which makes whatever fails
+            # after it depend on the key manager.
+            driver._disconnect_volume(
+                self._context, connection_info, self._instance,
+                encryption=encryption, destroy_secrets=False, force=True)
+        else:
+            driver.detach_volume(
+                self._context, connection_info, self._instance,
+                bdm.device_name or '', encryption=encryption)
+
+    def _asking(self) -> Any:
+        return credentials.context_for(self._context, self._instance)
+
+    def _sharing(self, volume_id: str) -> Mapping[str, Any]:
+        """What os-brick wants to know of a volume to lock it, or not."""
+        try:
+            volume: Mapping[str, Any] = self._deadline.call(
+                'asking Cinder how the volume is shared',
+                lambda: block_device.DriverVolumeBlockDevice._get_volume(
+                    self._asking(), self._manager.volume_api, volume_id))
+        except exception.VolumeNotFound:
+            # Nothing of it is left in the back end that a scan for another
+            # volume could bring back, and nobody can tell the lock's name.
+            return {'shared_targets': False}
+        return volume
+
+    def _delete_secret(self, bdm: facts.Bdm) -> None:
+        driver = self._manager.driver
+        usage_id = block_device.get_volume_id(self._connection_info(bdm))
+        if usage_id and _is_libvirt(driver) and (
+                bdm.uuid in self._disconnected
+                or not self.used_by_others(bdm.volume_id or '')):
+            driver._host.delete_secret('volume', usage_id)
+
+    def _remove_device_metadata(self, volume_id: str | None) -> None:
+        # Not the instance of the reboot: saving it would save what Nova has
+        # changed in it and is not ready to save.
+        instance = objects.Instance.get_by_uuid(
+            self._context, self._instance.uuid,
+            expected_attrs=['device_metadata'])
+        if instance.device_metadata is None:
+            return
+        tagged = instance.device_metadata.devices
+        kept = [device for device in tagged
+                if spelling.optional(getattr(device, 'serial', None))
+                != volume_id]
+        if len(kept) < len(tagged):
+            instance.device_metadata = objects.InstanceDeviceMetadata(
+                devices=kept)
+            instance.save()
+
+    def _encryption(self, connection_info: Mapping[str, Any],
+                    volume_id: str | None) -> Mapping[str, Any]:
+        if not connection_info.get('data', {}).get('encrypted'):
+            return {}
+        try:
+            metadata: Mapping[str, Any] = self._deadline.call(
+                'asking Cinder how the volume is encrypted',
+                lambda: encryptors.get_encryption_metadata(
+                    self._asking(), self._manager.volume_api, volume_id,
+                    connection_info))
+        except (exception.VolumeNotFound, cinder_exceptions.NotFound):
+            # Only the volume's type would tell, and it is gone with it.  LUKS
+            # is what Nova makes since Queens; closing is idempotent.
+            return {'provider': 'luks'}
+        return metadata
+
+
+@contextlib.contextmanager
+def hold_lock(name: str, deadline: Deadline) -> Iterator[None]:
+    """Hold the lock that ``nova.utils.synchronized(name)`` takes.
+
+    :raises TimedOut: when somebody else holds it for longer than there is
+        time
+    """
+    what = "waiting for Nova's lock of the server"
+    deadline.check(what)
+    lock = lockutils.internal_lock(name)
+    if not lock.acquire(timeout=deadline.remaining):
+        raise deadline.exceeded(what)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def server_of(instance: Any, host: str) -> facts.Server:
+    """A Nova instance, as the rules take it."""
+    return facts.Server(
+        uuid=spelling.identifier(instance.uuid),
+        project=instance.project_id,
+        host=host,
+        is_offloaded=instance.vm_state == vm_states.SHELVED_OFFLOADED,
+        is_locked=instance.locked_by == 'admin')
+
+
+def mapping_of(row: Any) -> facts.Bdm:
+    """A row of Nova's block device mappings as the rules take it."""
+    return facts.Bdm(
+        uuid=row.uuid,
+        source_type=row.source_type,
+        destination_type=row.destination_type,
+        # Of a volume that a server was booted from, the row has the id as the
+        # user wrote it.
+        volume_id=spelling.optional(row.volume_id),
+        attachment_id=spelling.optional(row.attachment_id),
+        boot_index=row.boot_index,
+        device_name=row.device_name,
+        has_connection_info=row.connection_info not in _NOT_CONNECTED,
+        created_at=row.created_at)
+
+
+def _is_libvirt(driver: Any) -> bool:
+    return isinstance(driver, LibvirtDriver)
+
+
+def _plain(value: Any) -> Any:
+    """A field's value as JSON has it."""
+    return value if isinstance(
+        value, (str, int, float, bool, type(None))) else str(value)

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the other servers of a host need, as Nova's rows tell it.
+
+Where the rows prove something, the answer is yes or no.  Where they do not,
+because a server is just moving and its rows may already be, or still be, those
+of another host, there is no answer: :class:`Undecided` is raised, and nothing
+is done that would need one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+import datetime
+from typing import Any, Callable
+
+from nova import exception, objects
+from nova.compute import instance_actions, task_states
+from oslo_utils import timeutils
+
+from nova_bdm_cleanup.node import addresses, operations
+from nova_bdm_cleanup.node.cleanup.ports import Claim, Undecided
+from nova_bdm_cleanup.rules import spelling
+
+#: In these a server is on its way from one host to another, or its disks are
+#: being connected anew.
+_MOVING = frozenset((
+    task_states.MIGRATING, task_states.RESIZE_PREP,
+    task_states.RESIZE_MIGRATING, task_states.RESIZE_MIGRATED,
+    task_states.RESIZE_FINISH, task_states.RESIZE_REVERTING,
+    task_states.REBUILDING, task_states.REBUILD_BLOCK_DEVICE_MAPPING,
+    task_states.REBUILD_SPAWNING, task_states.UNSHELVING,
+    task_states.SCHEDULING, task_states.BLOCK_DEVICE_MAPPING,
+    task_states.NETWORKING, task_states.SPAWNING))
+
+#: Before these end the disks are on the host that Nova names.  In one step it
+#: names the new one and the states that come next; no disk is on the old one
+#: by then.
+_LEAVING = frozenset((
+    task_states.RESIZE_PREP, task_states.RESIZE_MIGRATING))
+_LEFT = frozenset((
+    task_states.RESIZE_MIGRATED, task_states.RESIZE_FINISH))
+
+#: A volume of a new server is connected within this time after Nova made the
+#: mapping.
+_CONNECTING = datetime.timedelta(minutes=5)
+
+#: So many servers of a cell are searched for volumes at a time.
+_PAGE = 200
+
+
+class Neighbours:
+    """The other servers, as far as they matter to one of them.
+
+    :param context: an administrator's context
+    :param instance: the server whose neighbours these are
+    :param host: the compute host
+    """
+
+    def __init__(self, context: Any, instance: Any, host: str) -> None:
+        self._context = context
+        self._instance = instance
+        self._host = host
+
+    def have_volume(self, volume_id: str) -> bool:
+        """Whether another server on this host has a volume.
+
+        What was never connected is nobody's: a row alone keeps no disk here.
+
+        :raises Undecided: when one has it that is moving, or is just getting
+            it
+        """
+        try:
+            rows = objects.BlockDeviceMappingList.get_by_volume(
+                self._context, volume_id)
+        except exception.VolumeBDMNotFound:
+            return False
+        others = [row for row in rows
+                  if row.instance_uuid != self._instance.uuid]
+        # One by one, since lists leave out servers that are soft-deleted or
+        # hidden, and these are connected all the same.
+        users = {user.uuid: user for user in map(self._server, {
+            row.instance_uuid for row in others}) if user is not None}
+        here = [row for row in others if row.instance_uuid in users
+                and spelling.host(users[row.instance_uuid].host)
+                == spelling.host(self._host)]
+        if any(addresses.parse(row.connection_info) for row in here):
+            return True
+        for user in users.values():
+            if user.task_state in _MOVING:
+                raise Undecided(
+                    'server %s has the volume, too, is %s and may be on its '
+                    'way to this host' % (user.uuid, user.task_state))
+        self._check_attaches(here)
+        return False
+
+    def have_address(self, volume_id: str | None,
+                     ours: frozenset[addresses.Address],
+                     is_attached: Callable[[Claim], bool]) -> bool:
+        """Whether a volume other than this has one of some addresses here.
+
+        :param is_attached: asks whether Cinder attaches it to the server that
+            says so; may raise
+        :raises Undecided: when a server is moving to or from this host, or
+            gets or swaps a volume
+        """
+        if not ours:
+            return False
+        here, moving = self._here()
+        # Its own disks are here, or were: it is who asks.
+        moving.discard(self._instance.uuid)
+        moving |= {uuid for uuid in here - moving - {self._instance.uuid}
+                   if operations.may_hide(
+                       self._context, instance_actions.SWAP_VOLUME, uuid)}
+        rows = [row for row in
+                objects.BlockDeviceMappingList.get_by_instance_uuids(
+                    self._context, sorted(here | moving))
+                if row.is_volume
+                and spelling.optional(row.volume_id) != volume_id]
+        settled = [row for row in rows if row.instance_uuid not in moving]
+        if any(is_attached(Claim(
+                   row.instance_uuid,
+                   spelling.identifier(row.volume_id or ''),
+                   row.attachment_id))
+               for row in settled if ours & addresses.named_by(
+                   addresses.parse(row.connection_info))):
+            return True
+        for row in rows:
+            if row.instance_uuid in moving and _may_have_address(row):
+                raise Undecided(
+                    'server %s is moving, or swaps a volume, and nobody can '
+                    'tell which addresses its disks have on this host'
+                    % row.instance_uuid)
+        self._check_attaches(settled)
+        return False
+
+    def volumes(self) -> Iterator[str]:
+        """The volumes of all other servers, those of this host first."""
+        seen: set[str] = set()
+        for servers in self._servers():
+            for row in objects.BlockDeviceMappingList.get_by_instance_uuids(
+                    self._context, servers):
+                volume_id = spelling.optional(row.volume_id)
+                if row.is_volume and volume_id and volume_id not in seen:
+                    seen.add(volume_id)
+                    yield volume_id
+
+    def _servers(self) -> Iterator[list[str]]:
+        """All other servers of the cell, those of this host first."""
+        here = set(objects.InstanceList.get_uuids_by_host(
+            self._context, self._host)) - {self._instance.uuid}
+        if here:
+            yield sorted(here)
+        marker = None
+        while True:
+            page = objects.InstanceList.get_by_filters(
+                self._context, {'deleted': False, 'soft_deleted': True},
+                limit=_PAGE, marker=marker, expected_attrs=[])
+            others = [server.uuid for server in page
+                      if server.uuid not in here | {self._instance.uuid}]
+            if others:
+                yield others
+            if len(page) < _PAGE:
+                return
+            marker = page[-1].uuid
+
+    def _check_attaches(self, rows: Iterable[Any]) -> None:
+        """Nova connects a volume before it writes down where.
+
+        With the server itself it does nothing else meanwhile.
+
+        :raises Undecided: when it may be doing so
+        """
+        for row in rows:
+            if row.connection_info is None and row.attachment_id and (
+                    _is_young(row)
+                    or row.instance_uuid != self._instance.uuid
+                    and operations.may_hide(
+                        self._context, instance_actions.ATTACH_VOLUME,
+                        row.instance_uuid)):
+                raise Undecided(
+                    'volume %s is being attached to server %s on this host, '
+                    'and has no address yet' % (row.volume_id,
+                                                row.instance_uuid))
+
+    def _here(self) -> tuple[set[str], set[str]]:
+        """The servers of this host, and those between it and another one.
+
+        The migrations are read twice: one may end, and another begin, while
+        the servers are read.
+        """
+        migrating = self._migrating()
+        servers = {server.uuid: server for server in
+                   objects.InstanceList.get_by_host(
+                       self._context, self._host, expected_attrs=[])}
+        migrating |= self._migrating()
+        for uuid in migrating - servers.keys():
+            server = self._server(uuid)
+            if server is not None:
+                servers[uuid] = server
+        here = {uuid for uuid, server in servers.items()
+                if spelling.host(server.host) == spelling.host(self._host)}
+        # Records of migrations that failed can stay for ever.
+        moving = {uuid for uuid, server in servers.items()
+                  if server.task_state in _MOVING - (
+                      _LEAVING if uuid in here else _LEFT)}
+        return here, moving
+
+    def _migrating(self) -> set[str]:
+        """The servers with a migration from or to this host."""
+        return {migration.instance_uuid for migration in
+                objects.MigrationList.get_in_progress_by_host_and_node(
+                    self._context, self._host, self._instance.node)}
+
+    def _server(self, uuid: str) -> Any | None:
+        try:
+            return objects.Instance.get_by_uuid(
+                self._context, uuid, expected_attrs=[])
+        except exception.InstanceNotFound:
+            return None
+
+
+def _may_have_address(row: Any) -> bool:
+    """Unless its disk is known to be of a kind that has none."""
+    connection_info = addresses.parse(row.connection_info)
+    return not connection_info or bool(addresses.named_by(connection_info))
+
+
+def _is_young(row: Any) -> bool:
+    """A server that is just being made has no record of an attach."""
+    return (row.created_at is not None
+            and timeutils.utcnow(with_timezone=True) - row.created_at
+            < _CONNECTING)

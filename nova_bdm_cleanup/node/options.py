@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of ``[bdm_cleanup]``, and the policy that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+import dataclasses
+import datetime
+from typing import Any
+
+from oslo_config import cfg, types
+
+from nova_bdm_cleanup.node.loader import GROUP, mode_option
+from nova_bdm_cleanup.rules.facts import Policy, Reason
+
+#: The reason that each word of ``remove`` stands for.
+_REMOVE = {
+    'missing': Reason.VOLUME_MISSING,
+    'available': Reason.VOLUME_AVAILABLE,
+    'attached-elsewhere': Reason.ATTACHED_ELSEWHERE,
+    'duplicate': Reason.DUPLICATE_MAPPING,
+    'stale': Reason.STALE_ATTACHMENT,
+}
+
+#: The triggers of each word of ``triggers``, besides the hard reboot.
+TRIGGERS = {
+    'start': ('start',),
+    'host_boot': ('host_boot',),
+    'move': ('move', 'shelve', 'unshelve', 'evacuate', 'live_migration'),
+    'delete': ('delete',),
+}
+
+#: The least number of seconds from one audit to the next, if there are any.
+MIN_AUDIT_INTERVAL = 60
+
+#: What there is instead of options that are gone.
+GONE = {
+    'enabled': 'use mode',
+    'host_boot_timeout': 'use timeout',
+    'live_migration_refuse': 'a live migration is refused that would attach a '
+                             'volume of another project, or one that is not '
+                             'available; take the line out',
+    'max_attachments': 'use max_removals',
+    'remove_when': 'use remove',
+    'stale_attachments': 'use remove, with or without its word stale',
+    'store_max_size': 'the store may have 16 MiB; take the line out',
+    'stuck_after': 'it is an hour on this host; use --stuck-after of the '
+                   '"openstack bdm" commands',
+    'sweep_stopped': 'use "openstack bdm clean --stop-again"',
+}
+
+#: The same of words of ``triggers``.
+GONE_TRIGGERS = {
+    'hard_reboot': 'hard reboots are always cleaned up; take the word out',
+    **dict.fromkeys(TRIGGERS['move'][1:], 'use move'),
+    'sweep': 'use "openstack bdm clean --stop-again"',
+}
+
+OPTS: list[cfg.Opt] = [
+    mode_option(),
+    cfg.BoolOpt(
+        'required',
+        default=False,
+        help="""
+Refuse to start nova-compute when the plugin is on but cannot work.
+
+The plugin installs itself only into a Nova whose methods and signatures it
+knows, and only with valid options. Otherwise it logs one CRITICAL line, leaves
+Nova as it is, and nova-compute starts without it. Set this to ``true`` where a
+compute node without the cleanup must not go into service.
+"""),
+    cfg.ListOpt(
+        'triggers',
+        default=[],
+        item_type=types.String(choices=(*TRIGGERS, 'all')),
+        help="""
+At which moments a server is cleaned up, besides its hard reboots. A soft
+reboot only reports.
+
+* ``start``: starts of servers that are off, undelete included. The same starts
+  are taken up again by a nova-compute that was interrupted in one. A guest
+  that runs all the same is left alone.
+* ``host_boot``: servers that nova-compute resumes when the host boots, which
+  it does only where ``[DEFAULT] resume_guests_state_on_host_boot`` is set.
+* ``move``: whatever takes a server from its host or brings it to another one.
+  In a resize, a cold migration, their revert and a shelve, what dangles is
+  removed when the guest is off, before Nova makes new attachments; where it
+  may not be removed, the operation is refused. In an unshelve it is
+  removed, and nothing is disconnected. In an evacuation it is not connected,
+  and its mapping stays. A live migration is refused that would attach a volume
+  of another project, or one that is not ``available``: nothing is ever taken
+  from a guest that runs.
+* ``delete``: deletes of servers. A disk that another guest of this host
+  already uses is not disconnected.
+* ``all``: all of these.
+"""),
+    cfg.ListOpt(
+        'remove',
+        default=list(_REMOVE),
+        item_type=types.String(choices=tuple(_REMOVE)),
+        help="""
+What is removed. What a word is missing for is only reported; to have nothing
+removed, set ``mode`` to ``observe``.
+
+* ``missing``: mappings of volumes that do not exist (``volume-missing``)
+* ``available``: mappings of volumes that Cinder offers to everybody
+  (``volume-available``)
+* ``attached-elsewhere``: mappings of volumes that Cinder attaches to other
+  servers only (``attached-elsewhere``)
+* ``duplicate``: mappings that were never connected, of a disk that another
+  mapping has (``duplicate-mapping``)
+* ``stale``: Cinder attachments that name the server while no mapping of it
+  accounts for them (``stale-attachment``). They keep a volume from being used
+  or deleted. Leave the word out where other software makes attachments for
+  Nova servers in Cinder directly.
+"""),
+    cfg.IntOpt(
+        'grace_period',
+        default=int(Policy.grace_period.total_seconds()),
+        min=0,
+        # No attach takes a day.
+        max=86400,
+        help="""
+Seconds during which a new block device mapping without connection information
+is taken for an attach in progress and kept.
+
+Attaching a volume writes the mapping before it reserves the volume in Cinder.
+Raise this where attaching takes long because of a loaded message bus or a slow
+storage back end.
+"""),
+    cfg.IntOpt(
+        'timeout',
+        default=int(Policy.timeout),
+        min=1,
+        help="""
+Seconds that one reboot or start spends on the cleanup at most, and that all
+cleanups of one start of nova-compute spend together. When they are over, Nova
+goes on, and what is not done yet is left to the next cleanup. Calls to Cinder
+are cut off; a call to the hypervisor or to os-brick that has begun is waited
+for, as Nova does itself in the same reboot, since two of them must not work on
+one device at the same time. A soft reboot, which changes nothing, waits for
+Cinder no longer than five seconds, a live migration no longer than ten.
+
+While nova-compute starts, servers wait for each other: those that it resumes
+(``host_boot``) and those of which it finishes an interrupted reboot or start.
+Each has a quarter of what is left. When Cinder does not answer at all, the
+other servers come back without a cleanup, and one line in the log says how
+many these are.
+"""),
+    cfg.IntOpt(
+        'max_removals',
+        default=Policy.max_removals,
+        min=1,
+        help="""
+How many block device mappings one reboot may remove, and how many stale
+attachments it may delete. Each is counted by itself, and attachments that go
+with a mapping are not counted. With more than that, none of that kind is
+removed (``over-limit``): so many at once more likely mean that Cinder or
+Nova's database is wrong than that the server is.
+"""),
+    cfg.IntOpt(
+        'max_removals_per_hour',
+        default=Policy.max_removals_per_hour,
+        min=1,
+        help="""
+How many block device mappings the reboots of this host may remove within an
+hour, and how many stale attachments those of the servers of one project. It is
+counted in the store and therefore across restarts of nova-compute. A reboot
+that would exceed one of the limits removes nothing of that kind
+(``over-limit``). Raise it for the time of a planned clean-up of many servers.
+"""),
+    cfg.IntOpt(
+        'audit_interval',
+        default=0,
+        min=0,
+        help="""
+Seconds from one audit of all servers of this host to the next; 0: there is
+none, otherwise 60 or more.
+
+An audit changes nothing. It asks Cinder for all volumes that the mappings of
+this host name, 60 in a request, and once more for each disk that looks wrong.
+What it sees twice, this long apart, it logs once, and once again when it is
+gone. Each host starts at its own second, so that not all ask at once. It needs
+the credentials in ``[cinder]``.
+"""),
+    cfg.StrOpt(
+        'metrics_file',
+        default='',
+        help="""
+File into which nova-compute writes its metrics every minute, for the textfile
+collector of Prometheus' node_exporter; empty: none. Its name must end in
+``.prom``, and its directory must be writable for the user of nova-compute.
+Everybody on this host may read it.
+"""),
+    cfg.StrOpt(
+        'store',
+        default='$state_path/bdm-cleanup/store.sqlite',
+        help="""
+File in which this host keeps every plan and every step. ``nova-bdm-cleanup
+journal`` reads them from there, and prints the commands that undo a removal.
+It is an SQLite database; its directory is made when missing. What cannot be
+recorded is not done.
+"""),
+]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register the group; doing it again is harmless."""
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """For ``oslo-config-generator`` and the configuration reference."""
+    return [(GROUP, OPTS)]
+
+
+def effective(conf: cfg.ConfigOpts) -> dict[str, Any]:
+    """The value of every option."""
+    return {opt.dest: conf[GROUP][opt.dest] for opt in OPTS}
+
+
+def without_effect(conf: cfg.ConfigOpts) -> list[str]:
+    """One sentence for each word that is valid and does nothing."""
+    found = []
+    if ('host_boot' in conf[GROUP].triggers
+            and not conf.resume_guests_state_on_host_boot):
+        found.append(
+            '"host_boot" of [%s] triggers has no effect: [DEFAULT] '
+            'resume_guests_state_on_host_boot is not true, so nova-compute '
+            'brings no server back when the host boots' % GROUP)
+    found += [
+        '[%s] %s: [DEFAULT] periodic_enable is false, so nova-compute does '
+        'nothing by the clock' % (GROUP, words)
+        for name, words in (
+            ('audit_interval', 'audit_interval has no effect'),
+            ('metrics_file', 'metrics_file is written at the start only'))
+        if conf[GROUP][name] and not conf.periodic_enable]
+    return found
+
+
+def words_of(conf: cfg.ConfigOpts) -> list[str]:
+    """The words of ``triggers``, each once."""
+    given = conf[GROUP].triggers
+    return [word for word in TRIGGERS if word in given or 'all' in given]
+
+
+def triggers_of(words: Collection[str]) -> list[str]:
+    """The names of the triggers that some words ask for."""
+    return ['hard_reboot', *(
+        name for word in words for name in TRIGGERS[word])]
+
+
+def words_for(triggers: Collection[str]) -> list[str]:
+    """The words all of whose triggers are there."""
+    return [word for word, names in TRIGGERS.items()
+            if set(names) <= set(triggers)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the options ask for."""
+
+    policy: Policy
+    #: The names of the triggers.
+    triggers: list[str]
+    #: Seconds from one round of the audit to the next; 0: there is none.
+    audit_interval: int
+    #: Anything is done by the clock.
+    watches: bool
+    #: The path of the store.
+    store: str
+
+
+def settings(conf: cfg.ConfigOpts) -> Settings:
+    """What the options ask for now."""
+    group = conf[GROUP]
+    return Settings(
+        policy=Policy(
+            observe=group.mode != 'enforce',
+            remove=frozenset(_REMOVE[word] for word in group.remove),
+            grace_period=datetime.timedelta(seconds=group.grace_period),
+            max_removals=group.max_removals,
+            max_removals_per_hour=group.max_removals_per_hour,
+            timeout=group.timeout),
+        triggers=triggers_of(words_of(conf)),
+        audit_interval=group.audit_interval,
+        watches=bool(group.audit_interval or group.metrics_file),
+        store=group.store)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start of the plugin, once in each nova-compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import os
+import time
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from nova_bdm_cleanup import VERSION
+from nova_bdm_cleanup.node import options, validation
+from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.store import processes
+from nova_bdm_cleanup.node.store.database import Database, StoreError
+from nova_bdm_cleanup.node.store.processes import Process
+
+LOG = logging.getLogger(__name__)
+
+_OFF = 'bdm-cleanup is off; Nova is left as it is: %s'
+
+
+class StartRefused(RuntimeError):
+    """``required`` is set and the plugin cannot work."""
+
+
+def start(conf: cfg.ConfigOpts) -> None:
+    """Install the hook, or say why not and leave Nova as it is.
+
+    :raises StartRefused: when it cannot work and ``required`` is set
+    """
+    try:
+        _start(conf)
+    except StartRefused:
+        raise
+    except Exception as exc:
+        # A Nova that has moved what we import, for example.  What goes wrong
+        # here would keep nova-compute from starting.
+        LOG.exception('bdm-cleanup could not be installed')
+        _refuse(conf, _OFF % ('%s: %s' % (type(exc).__name__, exc)))
+
+
+def _start(conf: cfg.ConfigOpts) -> None:
+    options.register_opts(conf)
+    problems = validation.problems(conf)
+    if not problems:
+        if conf[GROUP].mode == 'off':
+            return
+        # Nova's manager is imported right after this anyway; not before the
+        # options are known to be good.
+        from nova import version as nova_version
+
+        from nova_bdm_cleanup.node.hooks import fit, hook
+
+        problems = fit.differences() + fit.differences_for('hard_reboot')
+    if problems:
+        _refuse(conf, _OFF % '; '.join(problems))
+        validation.forget_wrong_values(conf)
+        return
+    differences = {word: fit.differences_for(*options.TRIGGERS[word])
+                   for word in options.words_of(conf)}
+    for word, found in differences.items():
+        if found:
+            _refuse(conf, 'bdm-cleanup is not installed for "%s" of '
+                    '[bdm_cleanup] triggers, where Nova is left as it is: %s'
+                    % (word, '; '.join(found)))
+    words = [word for word, found in differences.items() if not found]
+    _check_store(conf)
+    _warn_of_credentials(conf)
+    for text in options.without_effect(conf):
+        LOG.warning('bdm-cleanup: %s', text)
+    active = 'bdm-cleanup %s is active in Nova %s: %s' % (
+        VERSION, nova_version.version_string_with_package(),
+        _options(conf, words))
+    hook.install(options.triggers_of(words))
+    LOG.info(active)
+
+
+def _refuse(conf: cfg.ConfigOpts, text: str) -> None:
+    LOG.critical(text)
+    _remember(conf, text)
+    try:
+        required = conf[GROUP].required
+    except cfg.Error:
+        required = True
+    if required:
+        raise StartRefused(text)
+
+
+def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
+    """What has been said once in the log is asked for later."""
+    try:
+        process = record(conf, (), problem)
+        if conf[GROUP].metrics_file:
+            from nova_bdm_cleanup.node import metrics_file
+
+            metrics_file.MetricsFile(conf, process).write()
+    except Exception:
+        # Perhaps the very options that are needed for it are wrong.
+        LOG.debug('bdm-cleanup: the refusal is not recorded', exc_info=True)
+
+
+def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
+           problem: str = '') -> Process:
+    """Say in the store that the plugin is in this process, or was refused.
+
+    For ``nova-bdm-cleanup status``.
+
+    :param triggers: the names of those that are installed
+    :param problem: why nothing is installed; empty: it is
+    :returns: what was recorded
+    """
+    from nova import version as nova_version
+
+    facts: dict[str, Any] = {
+        'version': VERSION,
+        'nova_version': nova_version.version_string_with_package(),
+        'triggers': ','.join(options.words_for(triggers))}
+    if not problem:
+        # Else they may be what is wrong.
+        facts.update((name, conf[GROUP][name]) for name in (
+            'mode', 'max_removals_per_hour', 'audit_interval'))
+    process = Process(host=conf.host, pid=os.getpid(), since=time.time(),
+                      problem=problem, facts=facts)
+    try:
+        processes.started(process, conf[GROUP].store)
+    except StoreError as exc:
+        LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not know '
+                    'of this nova-compute: %s', exc)
+    return process
+
+
+def _check_store(conf: cfg.ConfigOpts) -> None:
+    """An unusable store stops every removal: say so before the first."""
+    try:
+        Database(conf[GROUP].store).check()
+    except StoreError as exc:
+        text = ('bdm-cleanup can record nothing and will therefore change '
+                'nothing: %s' % exc)
+        LOG.error(text)
+        if conf[GROUP].required:
+            raise StartRefused(text) from exc
+
+
+def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
+    if conf.cinder.auth_type is None:
+        LOG.warning(
+            'bdm-cleanup: [cinder] auth_type is not set. Reboots and starts '
+            'that the project of the server does not request itself, and '
+            'those that nova-compute resumes, change nothing '
+            '(cannot-see-project)')
+    if not conf.service_user.send_service_user_token:
+        LOG.warning(
+            'bdm-cleanup: [service_user] send_service_user_token is not true. '
+            'Cinder then has to ask Nova before it deletes an attachment, and '
+            'refuses where it cannot (service-token-required)')
+
+
+def _options(conf: cfg.ConfigOpts, words: list[str]) -> str:
+    values = dict(options.effective(conf), triggers=words)
+    return ' '.join('%s=%s' % (name, _word(value))
+                    for name, value in values.items())
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return ','.join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+

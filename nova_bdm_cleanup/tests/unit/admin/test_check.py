@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of ``nova-bdm-cleanup check`` that need no Nova.
+
+Those that do run in the functional tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import fixtures
+from keystoneauth1 import loading as ks_loading
+from oslo_config import cfg
+from oslo_upgradecheck.upgradecheck import Code, Result
+
+from nova_bdm_cleanup.admin import check, configuration, main
+from nova_bdm_cleanup.node import options
+from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.tests.unit import base, loopback, running, wire
+
+
+class CheckCase(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.conf = cfg.ConfigOpts()
+        options.register_opts(self.conf)
+        for group in ('cinder', 'service_user'):
+            ks_loading.register_session_conf_options(self.conf, group)
+            ks_loading.register_auth_conf_options(self.conf, group)
+        self.conf.register_opt(cfg.BoolOpt(
+            'send_service_user_token', default=False), 'service_user')
+        # As Nova has it.
+        self.conf.register_opt(cfg.StrOpt('host', default='compute1'))
+        self.conf([], default_config_files=[])
+        self.directory = self.tempdir()
+        self.set(store=os.path.join(self.directory, 'state', 'journal'))
+
+    def set(self, group: str | None = GROUP, **options: Any) -> None:
+        for name, value in options.items():
+            self.conf.set_override(name, value, group)
+
+    def expect(self, code: Code, name: str, *words: str) -> None:
+        """How a check ends, and what it says; nothing, if there is no word."""
+        result = check._guarded(getattr(check.Checks, name))(
+            check.Checks(self.conf))
+        details = result.details or ''
+        self.assertEqual((code, bool(words)), (result.code, bool(details)),
+                         details)
+        for word in words:
+            self.assertIn(word, details)
+
+    def configure(self, *lines: str) -> None:
+        """Read these lines of a nova.conf."""
+        path = os.path.join(self.directory, 'nova.conf')
+        with open(path, 'w') as file:
+            file.write('\n'.join(lines))
+        self.conf([], default_config_files=[path])
+
+
+class HostTest(CheckCase):
+    """What is checked on the host itself."""
+
+    def test_plugin(self) -> None:
+        point = mock.Mock(group='os_vif')
+        point.name = 'bdm_cleanup'
+        found = mock.Mock(entry_points=[])
+        with mock.patch('importlib.metadata.distributions', autospec=True,
+                        return_value=[found]):
+            self.expect(Code.FAILURE, 'plugin', 'pip install')
+            found.entry_points.append(point)
+            self.expect(Code.WARNING, 'plugin', 'mode = observe')
+            self.set(mode='observe')
+            self.expect(Code.SUCCESS, 'plugin')
+
+    def test_options(self) -> None:
+        self.expect(Code.SUCCESS, 'options')
+        self.conf.register_opt(cfg.BoolOpt(
+            'resume_guests_state_on_host_boot', default=False))
+        self.set(triggers=['start', 'host_boot'])
+        self.expect(Code.WARNING, 'options',
+                    'resume_guests_state_on_host_boot')
+        self.configure('[bdm_cleanup]', 'timeout = 0')
+        self.expect(Code.FAILURE, 'options', '[bdm_cleanup] timeout')
+
+    def test_journal(self) -> None:
+        self.expect(Code.SUCCESS, 'journal')
+        blocked = os.path.join(self.directory, 'blocked')
+        with open(blocked, 'w'):
+            pass
+        self.set(store=os.path.join(blocked, 'journal'))
+        self.expect(Code.FAILURE, 'journal', blocked)
+
+    def test_journal_is_never_made_for_root(self) -> None:
+        with mock.patch('os.geteuid', autospec=True, return_value=0), \
+                mock.patch.object(check, '_owner', autospec=True,
+                                  return_value=42436):
+            self.expect(Code.WARNING, 'journal', 'belongs to user 42436')
+        self.assertEqual([], os.listdir(self.directory))
+
+    def test_credentials(self) -> None:
+        self.expect(Code.FAILURE, 'credentials', '[cinder] auth_type')
+        for name in ('cinder_version', 'cinder'):
+            self.expect(Code.WARNING, name, 'without credentials')
+        self.set('cinder', auth_type='password')
+        self.expect(Code.SUCCESS, 'credentials')
+
+    def test_metrics_file(self) -> None:
+        self.expect(Code.SUCCESS, 'metrics_file')
+        self.set(metrics_file=os.path.join(self.directory, 'bdm.prom'))
+        self.expect(Code.SUCCESS, 'metrics_file')
+        self.assertEqual([], os.listdir(self.directory))
+        path = os.path.join(self.directory, 'none', 'bdm.prom')
+        self.set(metrics_file=path)
+        self.expect(Code.FAILURE, 'metrics_file', path, 'make the directory')
+
+    def test_a_check_that_breaks(self) -> None:
+        """It has failed, and does not stop the others."""
+        with mock.patch.object(check.Checks, 'nova', autospec=True,
+                               side_effect=ValueError('odd\x1b')):
+            self.expect(Code.FAILURE, 'nova', 'ValueError: odd\\x1b')
+
+
+class RunningTest(CheckCase):
+    """The nova-compute that runs by now; this process takes its part."""
+
+    def start(self, problem: str = '', since: float | None = None) -> None:
+        running.start(self.conf[GROUP].store, since=since,
+                      problem=problem, audit_interval=3600)
+
+    def test_by_its_state(self) -> None:
+        # Whoever checks before the restart has done nothing wrong.
+        self.expect(Code.SUCCESS, 'running', '[bdm_cleanup] mode = enforce')
+        self.assertEqual([], os.listdir(self.directory))
+        self.start()
+        self.expect(Code.SUCCESS, 'running')
+        self.start('no such method')
+        self.expect(Code.FAILURE, 'running', 'no such method')
+        self.start(since=0)
+        self.expect(Code.WARNING, 'running', 'no round of the audit')
+        running.end(self.conf[GROUP].store)
+        self.expect(Code.SUCCESS, 'running', 'has ended')
+
+    def test_the_configuration_of_another_one(self) -> None:
+        self.start()
+        self.set(None, host='vm')
+        self.expect(Code.WARNING, 'running',
+                    'for compute1 give its --config-file')
+
+    def test_the_store_cannot_be_read(self) -> None:
+        self.start()
+        path = self.conf[GROUP].store
+        with open(path, 'wb') as file:
+            file.write(b'no store at all ' * 256)
+        self.expect(Code.FAILURE, 'running', path)
+
+
+class ServiceTokenTest(CheckCase):
+    """Keystone is asked whose token it would be."""
+
+    def become(self, name: str) -> None:
+        """Have a user whose only role has the same name."""
+        server = self.useFixture(
+            wire.LoopbackServer(loopback.LoopbackCloud()))
+        self.configure(
+            '[service_user]', 'send_service_user_token = true',
+            'auth_type = password', 'username = ' + name,
+            'auth_url = %s/identity/v3' % server.url, 'password = x',
+            'project_name = own', 'user_domain_id = default',
+            'project_domain_id = default')
+
+    def test_without_credentials(self) -> None:
+        self.expect(Code.FAILURE, 'service_token', 'send_service_user_token')
+        self.set('service_user', send_service_user_token=True)
+        self.expect(Code.FAILURE, 'service_token',
+                    'set [service_user] auth_type')
+
+    def test_role(self) -> None:
+        self.become('service')
+        self.expect(Code.SUCCESS, 'service_token')
+        self.set('service_user', auth_url='http://127.0.0.1:9/v3')
+        self.expect(Code.FAILURE, 'service_token',
+                    'gives no token for the user in [service_user]')
+
+    def test_another_role(self) -> None:
+        self.become('member')
+        self.expect(Code.WARNING, 'service_token',
+                    'no role "service" but member', 'service_token_roles')
+
+
+class CinderVersionTest(CheckCase):
+
+    def test_version(self) -> None:
+        self.set('cinder', auth_type='password')
+        cases: list[tuple[Any, ...]] = [
+            *((Code.SUCCESS, self.body(version),
+               'its API has version %s, and 3.44 is needed' % version)
+              for version in ('3.44', '3.71', '4.0')),
+            *((Code.FAILURE, self.body(version),
+               'has version %s' % version, 'upgrade Cinder')
+              for version in ('3.9', '3.43', '2.0')),
+            (Code.FAILURE, {}, 'no list of "versions"'),
+            (Code.FAILURE, {'versions': []}, 'ValueError'),
+            (Code.FAILURE, self.body('x'), 'ValueError')]
+        for code, body, *words in cases:
+            self.answer(body)
+            self.expect(code, 'cinder_version', *words)
+        self.answer('', 503)
+        self.expect(Code.FAILURE, 'cinder_version', '503')
+
+    @staticmethod
+    def body(version: str) -> Any:
+        return {'versions': [{'id': 'v3.0', 'version': version}]}
+
+    def answer(self, body: Any, status: int = 200) -> None:
+        """Have Cinder answer this."""
+        client = mock.Mock()
+        client.get_with_base_url.return_value = (
+            SimpleNamespace(status_code=status), body)
+        self.useFixture(fixtures.MockPatchObject(
+            check.Checks, '_client', return_value=client))
+
+
+class CommandTest(base.TestCase):
+
+    def test_it_ends_as_nova_status_does(self) -> None:
+        for codes, expected in (
+                ((Code.SUCCESS, Code.SUCCESS), 0),
+                ((Code.SUCCESS, Code.WARNING), 1),
+                ((Code.FAILURE, Code.WARNING), 2)):
+            found = tuple(
+                ('Check %d' % number, lambda _, c=code: Result(c, 'set this'))
+                for number, code in enumerate(codes))
+            output = io.StringIO()
+            conf = cfg.ConfigOpts()
+            options.register_opts(conf)
+            conf([], default_config_files=[])
+            with mock.patch.object(configuration, 'load_nova', autospec=True,
+                                   return_value=conf), \
+                    mock.patch.object(
+                        check.Checks, '_upgrade_checks', found), \
+                    contextlib.redirect_stdout(output):
+                self.assertEqual(expected, main.main(['check', '--json']))
+            self.assertEqual(
+                {'name': 'bdm-cleanup Check Results', 'checks': [
+                    {'check': 'Check %d' % number, 'result': code,
+                     'details': 'set this'}
+                    for number, code in enumerate(codes)]},
+                json.loads(output.getvalue()))
+
+    def test_without_nova(self) -> None:
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors), \
+                mock.patch.dict(sys.modules, {'nova': None}):
+            self.assertEqual(2, main.main(['check']))
+        self.assertIn('the Python of nova-compute', errors.getvalue())

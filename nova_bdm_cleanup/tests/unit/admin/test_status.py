@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``nova-bdm-cleanup status``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+
+import fixtures
+
+from nova_bdm_cleanup import VERSION
+from nova_bdm_cleanup.admin.status import State, status_of
+from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
+from nova_bdm_cleanup.node.store.journal import Charge, Journal, REMOVALS
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import running
+from nova_bdm_cleanup.tests.unit.admin import base
+
+#: A process that is always young.
+LATER = 4_102_444_800.0  # 2100-01-01
+
+FACTS = {'version': VERSION, 'nova_version': '34.0.0-1',
+         'mode': 'enforce', 'triggers': 'start,move',
+         'audit_interval': 3600,
+         'max_removals_per_hour': 32}
+
+
+HOUR = 3600
+
+
+def sighting(number=1, server=base.SERVER, reason='volume-available'):
+    return Sighting(server, 'bdm-%d' % number, reason, base.volume(number),
+                    None, '/dev/vd%c' % (97 + number), 'because')
+
+
+class StateTest(base.CommandTest):
+    """What the store and the kernel say, by the clock."""
+
+    def test_when_it_is_stale(self):
+        for number, (since, succeeded, interval, now, words) in enumerate((
+                # The audit.
+                (0, 0, HOUR, 3 * HOUR, ()),
+                (0, 0, HOUR, 3 * HOUR + 1, ('10801 s', 'no answer')),
+                # There was no round yet.
+                (0, None, HOUR, 2 * HOUR, ()),
+                (0, None, HOUR, 4 * HOUR, ('14400 s', 'no answer')),
+                # An old round of a process that is new.
+                (100 * HOUR, 0, HOUR, 100 * HOUR, ()),
+                # There is no audit.
+                (0, 0, 0, 1000 * HOUR, ()),
+                # The clock was set back.
+                (0, None, HOUR, -1000 * HOUR, ()))):
+            path = os.path.join(self.home, str(number))
+            running.start(path, since=base.NOON + since,
+                          audit_interval=interval)
+            Watch(path, 'compute1').failed(Round(
+                succeeded=None if succeeded is None else base.NOON,
+                failed=3, problem='no answer'))
+            found = status_of('compute1', path, base.NOON + now)
+            row = since, succeeded, interval, now
+            self.assertEqual(State.STALE if words else State.ACTIVE,
+                             found.state, row)
+            self.assertEqual(bool(words), bool(found.why), row)
+            for word in words:
+                self.assertIn(word, found.why, row)
+
+    def test_several_nova_computes(self):
+        for host in ('compute1', 'compute2'):
+            running.start(self.path, host)
+        running.end(self.path, 'compute2')
+        for host, state, why in (
+                ('compute1', State.ACTIVE, ''),
+                ('compute2', State.NOT_ACTIVE, 'ended'),
+                ('compute3', State.NOT_ACTIVE,
+                 'not running in any nova-compute named compute3; for '
+                 'compute1 or compute2 give its --config-file')):
+            found = status_of(host, self.path, base.NOON)
+            self.assertEqual(state, found.state, host)
+            self.assertIn(why, found.why)
+        self.assertEqual(('compute1', 'compute2'), found.others)
+
+
+class StatusCommandTest(base.CommandTest):
+
+    def setUp(self):
+        super().setUp()
+        self.config = self.write('[DEFAULT]\nhost = compute1\n[bdm_cleanup]'
+                                 '\nstore = %s\n' % self.path)
+
+    def watch(self, host='compute1'):
+        return Watch(self.path, host)
+
+    def start(self, problem='', since=LATER, host='compute1',
+              facts=FACTS):
+        running.start(self.path, host, since, problem, **facts)
+
+    def status(self, *words, columns='400'):
+        self.useFixture(fixtures.EnvironmentVariable('COLUMNS', columns))
+        return self.call('status', '--config-file', self.config, *words)
+
+    def json(self):
+        code, out, err = self.status('--json')
+        self.assertEqual('', err)
+        return code, json.loads(out)
+
+    def table(self):
+        code, out, err = self.status()
+        self.assertEqual('', err)
+        return code, dict(
+            re.split('  +', line, maxsplit=1)
+            for line in out.partition('\n\n')[0].splitlines())
+
+    def audited(self, *seen, rounds=2):
+        """Rounds, the last one at noon, and what they found."""
+        for ago in reversed(range(rounds)):
+            self.watch().succeeded(base.NOON - ago * 3600, 3600, Round(
+                succeeded=base.NOON, servers=7, volumes=21, requests=3,
+                seconds=0.25, next=base.NOON + 3600), seen, ())
+        journal = Journal(self.path, base.MIB4)
+        journal.begin({}, [Charge(REMOVALS, 2, 32)], server='s')
+
+    # Tables
+
+    def test_table(self):
+        self.start()
+        self.audited()
+        code, table = self.table()
+        self.assertEqual((ExitCode.OK, ''), (code, self.status()[2]))
+        self.assertEqual({
+            'Host': 'compute1',
+            'State': 'active',
+            'Options': 'valid',
+            'Process': str(os.getpid()),
+            'Since': '2100-01-01 00:00:00 UTC',
+            'Plugin': VERSION,
+            'Nova': '34.0.0-1',
+            'Mode': 'enforce',
+            'Triggers': 'hard reboot, start, move',
+            'Removals, last hour': '2 of 32',
+            'Audit': 'every 3600 s',
+            'Last round': '2027-01-15 12:00:00 UTC: 7 servers with 21 '
+                          'volumes',
+            'Next round': '2027-01-15 13:00:00 UTC',
+            'Open findings': 'none'}, table)
+
+    def test_without_an_audit(self):
+        self.start(facts={**FACTS, 'audit_interval': 0})
+        self.audited(sighting())
+        code, table = self.table()
+        self.assertEqual(('off', 'not known: set [bdm_cleanup] audit_interval '
+                          '= 3600 and restart nova-compute'),
+                         (table['Audit'], table['Open findings']))
+        self.assertNotIn('Last round', table)
+        found = self.json()[1]
+        # What was known when there was an audit is old by now.
+        self.assertEqual((None, {}), (found['open'], found['findings']))
+
+    def test_before_the_first_round(self):
+        self.start()
+        code, table = self.table()
+        self.assertEqual(
+            (ExitCode.OK, 'every 3600 s', 'none yet', '-',
+             'not known before the first round'),
+            (code, *(table[title] for title in (
+                'Audit', 'Last round', 'Next round', 'Open findings'))))
+
+    def test_rounds_that_fail(self):
+        self.start()
+        self.watch().failed(Round(
+            failed=3, problem='no\x1b[31m answer', next=base.NOON))
+        self.assertEqual(
+            '3, the last one with: no\\x1b[31m answer',
+            self.table()[1]['Failed since'])
+
+    def test_an_upgrade_without_a_restart(self):
+        self.start(facts={**FACTS, 'version': '0.9'})
+        self.assertEqual(
+            '0.9; %s is installed: restart nova-compute' % VERSION,
+            self.table()[1]['Plugin'])
+
+    # What is open
+
+    def open(self, columns='400'):
+        """The table below."""
+        return self.status(columns=columns)[1].partition('\n\n')[2]
+
+    def test_what_is_open(self):
+        self.start()
+        self.audited(
+            sighting(1), sighting(2, server=base.OTHER),
+            sighting(3, server=base.OTHER, reason='stuck'))
+        shown = self.open()
+        self.assertEqual([
+            ['Server', 'Volume', 'Reason', 'Since (UTC)', 'What to do'],
+            [base.SERVER, base.volume(1), 'volume-available',
+             '2027-01-15 11:00:00', 'openstack bdm clean ' + base.SERVER],
+            # To reboot this one would not end it.
+            [base.OTHER, base.volume(2), 'volume-available',
+             '2027-01-15 11:00:00', 'openstack bdm show ' + base.OTHER],
+            [base.OTHER, base.volume(3), 'stuck', '2027-01-15 11:00:00',
+             'openstack bdm explain stuck'],
+        ], [re.split('  +', line) for line in shown.splitlines()])
+        self.assertEqual('3', self.table()[1]['Open findings'])
+        self.assertEqual(
+            {'stuck': 1, 'volume-available': 2},
+            self.json()[1]['findings'])
+        # 200 columns hold it, and 80 hold each id and command.
+        self.assertEqual(shown, self.open('200'))
+        narrow = self.open('80')
+        self.assertLessEqual(max(map(len, narrow.splitlines())), 80)
+        self.assertEqual(
+            ['Server       ' + base.SERVER, 'Volume       ' + base.volume(1),
+             'Reason       volume-available',
+             'Since (UTC)  2027-01-15 11:00:00',
+             'What to do   openstack bdm clean ' + base.SERVER],
+            narrow.partition('\n\n')[0].splitlines())
+
+    def test_the_worst_comes_first(self):
+        self.start()
+        self.audited(sighting(1), sighting(2, reason='root-volume-dangling'))
+        self.assertEqual([base.volume(2), base.volume(1)], [
+            line.split()[1] for line in self.open().splitlines()[1:]])
+
+    def test_what_was_seen_once(self):
+        self.start()
+        self.audited(sighting(), rounds=1)
+        self.assertEqual('none, 1 seen once so far',
+                         self.table()[1]['Open findings'])
+        self.assertEqual({}, self.json()[1]['findings'])
+
+    def test_what_is_not_removed_by_now(self):
+        self.start(facts={**FACTS, 'mode': 'observe'})
+        self.audited(sighting())
+        self.assertIn('openstack bdm explain observe-mode\n', self.open())
+
+    # Exit codes
+
+    def test_never_started(self):
+        code, table = self.table()
+        self.assertEqual((1, {'Host', 'State', 'Options'}), (code, set(table)))
+        self.assertIn(
+            'not-active: not running in any nova-compute named compute1; it '
+            'needs [bdm_cleanup] mode = enforce (or observe) and a restart',
+            table['State'])
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_ended(self):
+        self.start()
+        running.end(self.path)
+        code, found = self.json()
+        self.assertEqual((1, 'not-active'), (code, found['state']))
+        for words in ('process %d) has ended' % os.getpid(),
+                      '[bdm_cleanup] mode = enforce'):
+            self.assertIn(words, found['why'])
+        self.assertEqual(os.getpid(), found['process']['pid'])
+
+    def test_refused(self):
+        # Nothing is known of options that may be what is wrong.
+        self.start(problem='no such method', facts={
+            'version': VERSION, 'nova_version': '34.0.0-1',
+            'triggers': ''})
+        code, table = self.table()
+        self.assertEqual((3, {
+            'Host': 'compute1', 'State': 'refused: no such method',
+            'Options': 'valid',
+            'Process': str(os.getpid()), 'Since': '2100-01-01 00:00:00 UTC',
+            'Plugin': VERSION, 'Nova': '34.0.0-1'}), (code, table))
+        self.assertEqual(3, self.json()[0])
+
+    def test_cannot_tell(self):
+        self.start()
+        with open(self.path, 'wb') as file:
+            file.write(b'no store at all ' * 256)
+        code, table = self.table()
+        self.assertEqual(5, code)
+        self.assertIn(self.path, table['State'])
+        code, found = self.json()
+        self.assertEqual((5, 'cannot-tell', None, None),
+                         (code, found['state'], found['process'],
+                          found['last_round']))
+
+    def test_a_bad_file(self):
+        code, out, err = self.call(
+            'status', '--config-file', os.path.join(self.home, 'none'))
+        self.assertEqual((ExitCode.BAD_INPUT, ''), (code, out))
+        self.assertIn('none', err)
+
+    # JSON
+
+    def test_json(self):
+        self.start()
+        self.audited(sighting())
+        code, found = self.json()
+        self.assertEqual((0, {
+            'state': 'active', 'why': '', 'option_problems': [],
+            'process': {'host': 'compute1', 'pid': os.getpid(),
+                        'since': LATER, **FACTS},
+            'removals_last_hour': 2,
+            'last_round': {'begun': base.NOON, 'servers': 7, 'volumes': 21,
+                           'requests': 3, 'seconds': 0.25},
+            'failed_rounds': 0, 'problem': '',
+            'next_round': base.NOON + 3600,
+            'findings': {'volume-available': 1},
+            'open': [{
+                'server': base.SERVER, 'subject': 'bdm-1',
+                'reason': 'volume-available', 'volume': base.volume(1),
+                'attachment': None, 'device': '/dev/vdb',
+                'explanation': 'because', 'since': base.NOON - 3600,
+                'what_to_do': 'openstack bdm clean ' + base.SERVER}]}),
+            (code, found))
+
+    def test_json_of_nothing(self):
+        code, found = self.json()
+        self.assertEqual(
+            (None, None, None, {}, None, 0),
+            tuple(found[name] for name in (
+                'process', 'last_round', 'next_round', 'findings', 'open',
+                'removals_last_hour')))
+
+    def test_the_name_of_the_host_where_none_is_set(self):
+        config = self.write('[bdm_cleanup]\nstore = %s\n' % self.path, 'a')
+        self.assertEqual(
+            ['Host', socket.gethostname()],
+            self.call('status', '--config-file', config)[1].split()[:2])

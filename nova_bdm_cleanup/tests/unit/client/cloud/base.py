@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of the operators' commands start from: a cloud over HTTP."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from keystoneauth1 import session as ksa_session
+
+from nova_bdm_cleanup.client.cloud import inspection
+from nova_bdm_cleanup.client.extension import Client
+from nova_bdm_cleanup.openstack.api import Budget
+from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud
+from nova_bdm_cleanup.tests.unit.wire import LoopbackServer
+
+
+class FleetCase(base.TestCase):
+    """A cloud of two healthy servers, and clients that log in to it."""
+
+    page = 1000
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cloud = LoopbackCloud(self.page)
+        self.alpha = self.cloud.server('alpha')
+        self.beta = self.cloud.server('beta')
+        self.disk = self.cloud.attach(self.alpha, 'disk')
+        self.other = self.cloud.attach(self.beta, 'other')
+        self.server = self.useFixture(LoopbackServer(self.cloud))
+        self.budget = Budget()
+
+    def client(self, user: str = 'admin') -> Client:
+        """What a command gets from OpenStackClient."""
+        return Client(self.session(user), SimpleNamespace(
+            get_interface=lambda service: 'public',
+            get_region_name=lambda service: None,
+            get_endpoint=lambda service: None))
+
+    def orphan(self, name: str = 'orphan', **fields: Any) -> str:
+        """A volume in use by a server that Nova has deleted."""
+        server = self.cloud.server('server of ' + name)
+        volume = self.cloud.attach(server, name, **fields)
+        self.cloud.lose_server(server)
+        return volume
+
+    def session(self, user: str) -> Any:
+        return ksa_session.Session(auth=self.server.password(user))
+
+    def nova(self, user: str = 'admin') -> Any:
+        return self.client(user).nova(self.budget)
+
+    def cinder(self, user: str = 'admin') -> Any:
+        return self.client(user).cinder(self.budget)
+
+    def seen_by(self, user: str = 'admin',
+                project: str | None = 'own',
+                **policy: Any) -> inspection.Cloud:
+        """The cloud as a command sees it, with this policy."""
+        self.told: list[tuple[str, int]] = []
+        return inspection.Cloud(
+            self.nova(user), self.cinder(user), Policy(**policy),
+            project, lambda *told: self.told.append(told))

@@ -1,0 +1,550 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit over HTTP: what it finds, what it leaves alone, what it admits."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Callable
+
+from nova_bdm_cleanup.client.cloud import audit
+from nova_bdm_cleanup.client.cloud.audit import Scope
+from nova_bdm_cleanup.client.cloud.findings import FleetReason, Issue
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Budget
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.tests.unit import loopback, wire
+from nova_bdm_cleanup.tests.unit.client.cloud import base
+
+ALL = Scope(all_projects=True)
+MINUTE = datetime.timedelta(minutes=1)
+FORBIDDEN = 403, {'forbidden': {'message': 'Policy'}}
+
+
+class AuditCase(base.FleetCase):
+
+    def audit(self, scope: Scope = ALL, user: str = 'admin',
+              budget: Budget | None = None) -> list[Issue]:
+        """Audit, and return what is inconsistent."""
+        self.budget = budget or self.budget
+        self.auditor = audit.FleetAudit(self.seen_by(user), scope)
+        return list(self.auditor.issues())
+
+    def reasons(self, scope: Scope = ALL,
+                **options: Any) -> list[tuple[Any, str | None]]:
+        return sorted((str(i.reason), i.volume)
+                      for i in self.audit(scope, **options))
+
+
+class SpellingTest(AuditCase):
+    """The id of a server in a form by which no filter finds it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.written = self.cloud.volume('written', 'reserved')
+        self.attachment = self.cloud.attachment(
+            'written', self.alpha.replace('-', ''), self.written, 'reserved',
+            False)
+
+    def test_it_is_found_all_the_same(self) -> None:
+        for scope in (ALL, Scope(all_projects=True, thorough=True)):
+            issue, = self.audit(scope)
+            self.assertEqual(
+                (Reason.STALE_ATTACHMENT, self.alpha, self.written,
+                 'openstack bdm release ' + self.attachment),
+                (issue.reason, issue.server, issue.volume, issue.what_to_do))
+
+    def test_beside_a_disk_in_order(self) -> None:
+        self.cloud.attachments[self.attachment]['volume_id'] = self.disk
+        del self.cloud.volumes[self.written]
+        issue, = self.audit()
+        self.assertEqual((Reason.STALE_ATTACHMENT, self.attachment),
+                         (issue.reason, issue.attachment))
+
+    def test_not_of_another_project_nor_gone_meanwhile(self) -> None:
+        volume = self.cloud.volumes[self.written]
+        volume['os-vol-tenant-attr:tenant_id'] = 'other'
+        self.assertEqual([], self.audit())
+        volume['os-vol-tenant-attr:tenant_id'] = 'own'
+        self.cloud.on('GET .*/servers/' + self.alpha,
+                      lambda: self.cloud.lose_attachment(self.written))
+        self.assertEqual([], self.audit())
+
+
+class FindingsTest(AuditCase):
+
+    def test_taken_without_an_attachment(self) -> None:
+        for status, age, reason in (
+                ('in-use', MINUTE, 'used-by-nobody'),
+                ('attaching', 120 * MINUTE, 'stuck'),
+                ('attaching', MINUTE, 'operation-in-flight')):
+            volume = self.cloud.volume('nobodys', status, age=age)
+            self.assertEqual([(reason, volume)], self.reasons(), status)
+
+    def test_stuck_detaching_without_a_mapping(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.cloud.mappings[self.alpha].clear()
+        issue, = self.audit()
+        self.assertEqual(
+            (Reason.STUCK, 'openstack bdm release '
+             + loopback.uid('attachment of disk')),
+            (issue.reason, issue.what_to_do))
+        self.cloud.servers[self.alpha]['locked'] = True
+        self.assertEqual([('operation-in-flight', self.disk)],
+                         self.reasons())
+
+    def test_dangling_root(self) -> None:
+        """If Nova does not say which disk it is, it may be any."""
+        for name, device in (('shown', '/dev/vdb'), ('hidden', None)):
+            server = self.cloud.server(name, image='', **{
+                'OS-EXT-SRV-ATTR:root_device_name': device})
+            disk = self.cloud.attach(server, name)
+            self.cloud.attach(server, name + ' data')
+            self.cloud.lose_attachment(disk)
+            self.assertEqual([('root-volume-dangling', disk)],
+                             self.reasons(), name)
+            self.cloud.mappings[server].clear()
+            self.cloud.lose_volume(loopback.uid(name + ' data'))
+
+    def test_server_that_waits_for_its_reclaim(self) -> None:
+        self.cloud.servers[self.alpha]['status'] = 'SOFT_DELETED'
+        self.assertEqual([], self.audit())
+        # Cinder names it, so what is wrong with it is found.
+        self.cloud.attach(self.alpha, 'second')
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', self.disk)], self.reasons())
+
+    def test_another_attachment_than_nova_names(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = (
+            loopback.uid('another'))
+        self.assertEqual([], self.audit())
+        self.assertEqual(
+            [('attachment-mismatch', self.disk)],
+            self.reasons(Scope(all_projects=True, thorough=True)))
+
+    def test_multiattach_neighbour_in_an_operation(self) -> None:
+        self.cloud.volumes[self.disk].update(multiattach=True,
+                                             status='reserved')
+        self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
+            'reserving', self.beta, self.disk, 'reserved', connected=False))
+        self.assertEqual(
+            {str(Reason.RESERVED_ONLY)}, {r for r, _ in self.reasons()})
+        self.assertEqual([self.beta], [i.server for i in self.audit()])
+
+    def test_locked(self) -> None:
+        self.cloud.servers[self.alpha]['locked'] = True
+        self.cloud.lose_attachment(self.disk)
+        issue, = self.audit()
+        self.assertEqual('look: openstack bdm explain server-locked',
+                         issue.what_to_do)
+
+
+class MeanwhileTest(AuditCase):
+    """What changes while the lists are read is no inconsistency."""
+
+    def once(self, pattern: str, change: Any) -> None:
+        done: list[bool] = []
+
+        def action() -> None:
+            if not done:
+                done.append(True)
+                change()
+
+        self.cloud.on(pattern, action)
+
+    def detach(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.mappings[self.alpha].pop(0)
+
+    def delete(self) -> None:
+        self.cloud.lose_attachment(self.other)
+        self.cloud.lose_server(self.beta)
+
+    def test_after_the_servers_were_listed(self) -> None:
+        changes: dict[str, Callable[[], object]] = {
+            'a server is created': lambda: self.cloud.attach(
+                self.cloud.server('new'), 'disk of the new one'),
+            'a volume is attached': lambda: self.cloud.attach(
+                self.alpha, 'new disk'),
+            'a volume is detached': self.detach,
+            'a server is deleted': self.delete}
+        for name, change in changes.items():
+            self.cloud.calm()
+            self.once('GET .*/attachments', change)
+            self.assertEqual([], self.audit(), name)
+
+    def test_volume_attached_during_the_second_look(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+
+        # Between Nova's word and Cinder's: seen by the next look.
+        self.once('GET .*instance_id', lambda: self.cloud.attach(
+            self.alpha, 'new disk'))
+        self.assertEqual([('volume-available', self.disk)], self.reasons())
+
+    def test_server_that_never_holds_still(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        mapping, = self.cloud.mappings[self.alpha]
+        self.cloud.on('os-volume_attachments', lambda: mapping.update(
+            device=mapping['device'] + 'x'))
+        self.assertEqual({'operation-in-flight'},
+                         {r for r, _ in self.reasons()})
+
+    def test_attachment_of_a_server_about_to_be_created(self) -> None:
+        volume = self.cloud.volume('boot', 'reserved', age=MINUTE)
+        self.cloud.attachment('boot', loopback.uid('unborn'), volume,
+                              'reserved', connected=False)
+        self.assertEqual([('operation-in-flight', volume)], self.reasons())
+
+
+class GapsTest(AuditCase):
+    """What did not answer is admitted, and nothing is concluded from it."""
+
+    def test_cell_that_does_not_answer(self) -> None:
+        self.cloud.silent_hosts = ['compute7']
+        self.cloud.silent_servers = [self.alpha]
+        self.assertEqual([], self.audit())
+        self.assertEqual(
+            ['the cells of these compute hosts do not answer: compute7',
+             'server %s: the cell of server %s does not answer' % (
+                 self.alpha, self.alpha),
+             '1 server is in cells that do not answer'],
+            self.auditor.gaps)
+
+    def test_list_that_breaks_in_the_middle(self) -> None:
+        self.cloud.page = 3
+        self.cloud.populate(10, 1)
+        self.cloud.lose_attachment(self.disk)
+        for pattern in ('attachments.*marker', 'servers/detail.*marker',
+                        'volumes.*marker'):
+            for action in (lambda: (500, {'computeFault': {'message': ''}}),
+                           lambda: (200, b'<html>not here</html>'),
+                           lambda: (404, b'<html>not here</html>'),
+                           lambda: (200, {'other': []})):
+                self.cloud.calm()
+                self.cloud.on(pattern, action)
+                found = {str(i.reason) for i in self.audit()}
+                self.assertEqual(1, len(self.auditor.gaps), pattern)
+                self.assertLessEqual(found, {'volume-available'})
+
+    def test_servers_that_were_not_listed_may_have_the_volume(self) -> None:
+        self.cloud.page = 3
+        self.cloud.populate(5, 1)
+        # The first server that was made is the last on the list.
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.volumes[self.disk]['status'] = 'in-use'
+        self.assertEqual([('status-contradiction', self.disk)],
+                         self.reasons())
+        self.cloud.on('servers/detail.*marker', lambda: (500, None))
+        self.assertEqual([], self.reasons())
+        self.assertEqual(1, len(self.auditor.gaps))
+
+    def test_nothing_is_concluded(self) -> None:
+        """From a connection that is lost, a second look that goes unanswered,
+        and a witness that is refused.
+        """
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.volumes[self.other]['status'] = 'error'
+        for pattern, answer, words in (
+                ('GET .*/attachments', wire.reset, 'Cinder does not answer'),
+                ('os-volume_attachments', (500, None), 'server %s: GET'
+                 % self.alpha),
+                ('GET .*/attachments[?].*volume_id', FORBIDDEN, 'Policy')):
+            self.cloud.calm()
+            self.cloud.on(pattern, lambda a=answer: a)
+            self.assertEqual([], self.audit(), pattern)
+            self.assertIn(words, self.auditor.gaps[0])
+
+    def test_wrong_region(self) -> None:
+        self.cloud.volumes.clear()
+        self.cloud.attachments.clear()
+        self.assertEqual([], self.audit())
+        self.assertIn('knows none of the volumes', self.auditor.gaps[0])
+
+    def break_both(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.lose_attachment(self.other)
+
+    def test_refused_for_one_server(self) -> None:
+        """What is known of the others is shown."""
+        self.break_both()
+        self.cloud.on('GET .*/servers/%s$' % self.alpha, lambda: FORBIDDEN)
+        self.assertEqual([('volume-available', self.other)], self.reasons())
+        [gap] = self.auditor.gaps
+        self.assertIn('server %s: GET' % self.alpha, gap)
+
+    def test_token_that_expires_in_the_middle(self) -> None:
+        """One line, and no more questions."""
+        self.break_both()
+        first, second = sorted((self.alpha, self.beta))
+        self.cloud.on('GET .*/servers/%s$' % second, lambda: setattr(
+            self.cloud, 'token_is_valid', False))
+        issue, = self.audit()
+        self.assertEqual(first, issue.server)
+        [gap] = self.auditor.gaps
+        self.assertIn('server %s, and what was still to be looked at'
+                      % second, gap)
+
+    def test_a_list_that_is_refused(self) -> None:
+        for path in ('servers/detail', 'attachments/detail', 'volumes[?]'):
+            self.cloud.calm()
+            self.cloud.on('GET .*/' + path, lambda: FORBIDDEN)
+            self.assertRaises(errors.Refused, self.audit)
+
+    def test_hosts_that_are_not_told(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.on('GET .*/os-services', lambda: (500, None))
+        for scope in (ALL, Scope(host='compute1')):
+            self.assertEqual([('volume-available', self.disk)],
+                             self.reasons(scope))
+            self.assertIn('whether every cell answers', self.auditor.gaps[0])
+
+    def test_some_servers_of_which_one_goes_unanswered(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        ghost = loopback.uid('ghost')
+        for unanswered in ('beta', ghost):
+            self.cloud.calm()
+            self.cloud.on('servers/detail.*name=beta|instance_id=' + ghost,
+                          lambda: (500, None))
+            self.assertEqual([('volume-available', self.disk)], self.reasons(
+                Scope(servers=(unanswered, 'alpha'), all_projects=True)))
+            self.assertEqual(1, len(self.auditor.gaps))
+
+    def test_limit_of_requests(self) -> None:
+        self.cloud.populate(30, 1)
+        for volume in list(self.cloud.volumes):
+            if volume != self.disk:
+                self.cloud.lose_attachment(volume)
+        self.audit(budget=Budget(40))
+        self.assertIn('--max-requests', self.auditor.gaps[-1])
+        self.assertEqual(40, len(self.cloud.requests))
+
+
+class RightsTest(AuditCase):
+
+    def test_own_project_as_a_member(self) -> None:
+        self.cloud.attach(self.cloud.server('foreign', 'other'), 'foreign')
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', self.disk)],
+                         self.reasons(Scope(), user='member'))
+        self.assertEqual((2, 2, 1), self.auditor.size)
+
+    def test_one_host(self) -> None:
+        gamma = self.cloud.server('gamma', **{
+            'OS-EXT-SRV-ATTR:host': 'compute2'})
+        disk = self.cloud.attach(gamma, 'gamma disk')
+        self.cloud.lose_attachment(disk)
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', disk)],
+                         self.reasons(Scope(host='compute2')))
+        self.cloud.lose_server(gamma)
+        self.assertEqual([], self.audit(Scope(host='compute2')))
+        exc = self.assertRaises(errors.BadInput, self.audit,
+                                Scope(host='nowhere'))
+        self.assertIn('no compute host nowhere', str(exc))
+
+    def test_what_a_member_cannot_know(self) -> None:
+        """No administrator's command, and no word that a server is gone."""
+        shared = self.cloud.volume('shared', 'in-use')
+        foreign = self.cloud.server('foreign', 'other')
+        self.cloud.attachment('shared', foreign, shared)
+        lonely = self.cloud.volume('lonely', 'in-use')
+        self.cloud.attachment('stale', self.alpha, self.cloud.volume(
+            'stale', 'in-use'))
+        self.cloud.lose_volume(self.other)
+        found = {i.volume: i for i in self.audit(Scope(), user='member')}
+        self.assertIn('is not visible to you', found[shared].explanation)
+        self.assertEqual({
+            shared: 'openstack bdm audit --all-projects --server ' + foreign,
+            lonely: 'openstack bdm release ' + lonely,
+            loopback.uid('stale'): 'openstack bdm show ' + self.alpha,
+            self.other: 'openstack bdm show ' + self.beta},
+            {v: i.what_to_do.partition('ask an administrator: ')[2]
+             for v, i in found.items()})
+        for volume, words in ((loopback.uid('stale'), 'is migrating'),
+                              (self.other, 'you cannot see which')):
+            self.assertIn(words, found[volume].explanation)
+
+
+class AdviceTest(AuditCase):
+    """The command that is printed is one that does something now."""
+
+    def advice(self) -> str:
+        issue, = self.audit()
+        return issue.what_to_do
+
+    def at(self, age: datetime.timedelta, period: int) -> str:
+        then = (datetime.datetime.now(datetime.timezone.utc)
+                - age + period * MINUTE + MINUTE)
+        return then.strftime('wait until %H:%M UTC')
+
+    def test_what_is_too_new_is_waited_for(self) -> None:
+        volume = self.cloud.volume('reserved', 'reserved', age=MINUTE)
+        for name, server, words in (
+                ('stale', self.alpha, self.at(MINUTE, 5)),
+                ('unborn', loopback.uid('unborn'), self.at(MINUTE, 5)),
+                ('nobody', None, self.at(MINUTE, 60))):
+            self.cloud.attachments.pop(loopback.uid(name), None)
+            record = self.cloud.attachment(name, server, volume, 'reserved',
+                                           connected=False)
+            self.assertEqual(words, self.advice(), name)
+            del self.cloud.attachments[record]
+
+    def test_what_is_in_the_way(self) -> None:
+        """What "release" would refuse is only looked at."""
+        volume = self.cloud.volume('held', 'in-use')
+        record = self.cloud.attachment('gone', loopback.uid('ghost'), volume)
+        # Another Nova may have it.
+        self.assertEqual('look: openstack bdm release ' + record,
+                         self.advice())
+        self.cloud.remember('ghost')
+        self.assertEqual('openstack bdm release ' + record, self.advice())
+        attachment = self.cloud.attachments[record]
+        kept = dict(attachment)
+        # Of another Nova; attached before Queens.
+        for fields in ({'host': 'elsewhere'}, {'connection_info': {}}):
+            attachment.update(fields)
+            self.assertEqual('look: openstack bdm release ' + record,
+                             self.advice())
+            attachment.update(kept)
+        self.assertEqual('openstack bdm release ' + record, self.advice())
+        self.cloud.attachment('begun', None, volume, 'reserved', False)
+        self.assertEqual('look: openstack bdm release ' + record,
+                         self.advice())
+
+    def root(self) -> tuple[str, str]:
+        gamma = self.cloud.server('gamma', image='', **{
+            'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
+        return gamma, self.cloud.attach(gamma, 'root')
+
+    def test_root_that_is_free(self) -> None:
+        gamma, root = self.root()
+        self.cloud.lose_attachment(root)
+        self.assertEqual([
+            'look: openstack server stop ' + gamma,
+            'on host compute1: nova-manage volume_attachment get_connector '
+            '--json > connector.json',
+            'on a controller: nova-manage volume_attachment refresh %s %s '
+            'connector.json' % (gamma, root),
+            'openstack server start ' + gamma], self.advice().split('; '))
+
+    def test_root_that_is_gone(self) -> None:
+        gamma, root = self.root()
+        self.cloud.lose_volume(root)
+        self.assertEqual(
+            'look: openstack server stop %s; openstack bdm explain '
+            'root-volume-dangling' % gamma, self.advice())
+
+
+class FloodTest(AuditCase):
+    """Thousands of reservations of one volume, for servers of no cloud."""
+
+    def flood(self, count: int, age: datetime.timedelta = 60 * MINUTE) -> str:
+        volume = self.cloud.volume('flooded', 'reserved', age=age)
+        for number in range(count):
+            self.cloud.attachment(
+                'flood-%d' % number, loopback.uid('nobody-%d' % number),
+                volume, 'reserved', connected=False)
+        return volume
+
+    def test_rows(self) -> None:
+        volume = self.flood(5000)
+        found = self.audit()
+        self.assertEqual(51, len(found))
+        for issue in found[:-1]:
+            self.assertEqual(
+                'look: openstack bdm release %s' % issue.attachment,
+                issue.what_to_do)
+        last = found[-1]
+        self.assertEqual(
+            (FleetReason.SERVER_GONE, volume, None, None, 4950,
+             'look: openstack bdm release %s --max 5000' % volume),
+            (last.reason, last.volume, last.server, last.attachment,
+             last.count, last.what_to_do))
+        self.assertIn('and 4950 more like these', last.explanation)
+        self.assertEqual(1, self.cloud.asked('/volumes/' + volume))
+        self.assertEqual(1, self.cloud.asked(
+            '/attachments/detail.*volume_id=' + volume))
+
+    def test_requests(self) -> None:
+        """As many reservations as all else together has attachments: what
+        they cost is little more than to list them.
+        """
+        self.cloud.page = 10
+        self.cloud.populate(998, 3)
+        self.audit()
+        without = len(self.cloud.requests)
+        self.cloud.requests.clear()
+        self.flood(2400)
+        self.audit()
+        self.assertEqual([], self.auditor.gaps)
+        self.assertLess(len(self.cloud.requests), 1.5 * without)
+
+    def test_new_ones_pass(self) -> None:
+        self.flood(60, MINUTE)
+        self.assertEqual([Reason.OPERATION_IN_FLIGHT] * 51,
+                         [i.reason for i in self.audit()])
+
+    def test_servers_of_which_some_are_not_on_the_list(self) -> None:
+        """What is not looked at is then a gap."""
+        volume = self.flood(60)
+        for number in range(50):
+            self.cloud.server('nobody-%d' % number, status='SOFT_DELETED')
+        self.assertEqual({Reason.STALE_ATTACHMENT},
+                         {i.reason for i in self.audit()})
+        self.assertEqual(
+            ['volume %s: 10 more attachments of it name servers that Nova '
+             'did not list; they were not looked at' % volume],
+            self.auditor.gaps)
+
+    def test_a_server_with_two_volumes_is_asked_for_once(self) -> None:
+        ghost = self.cloud.server('ghost')
+        volumes = [self.cloud.attach(ghost, name) for name in ('a', 'b')]
+        self.cloud.lose_server(ghost)
+        self.assertEqual(sorted(volumes),
+                         sorted(str(i.volume) for i in self.audit()))
+        self.assertEqual(1, self.cloud.asked('/servers/' + ghost))
+
+    def test_a_server_that_ends_meanwhile(self) -> None:
+        """Nova is asked first: what ended took its attachments along."""
+        ghost = self.cloud.server('ghost', status='SOFT_DELETED')
+        volume = self.cloud.attach(ghost, 'a')
+
+        def end() -> None:
+            if ghost in self.cloud.servers:
+                self.cloud.lose_attachment(volume)
+                self.cloud.lose_server(ghost)
+
+        self.cloud.on('/servers/' + ghost, end)
+        self.assertEqual([], self.audit())
+
+
+class SizeTest(AuditCase):
+    """2,000 servers, 10,000 attachments."""
+
+    def test_progress(self) -> None:
+        self.cloud.page = 1
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', self.disk)], self.reasons())
+        for what, count in (('servers', 2), ('attachments', 1),
+                            ('volumes that are in-use', 1)):
+            self.assertEqual(list(range(1, count + 1)), [
+                n for w, n in self.told if w == what])
+
+    def test_requests_grow_with_pages(self) -> None:
+        self.cloud.populate(1998, 5)
+        self.assertEqual([], self.audit())
+        self.assertEqual((2000, 9992, 9992), self.auditor.size)
+        # The cells and two pages of servers; the proof of the role, ten
+        # pages of attachments and an empty one, ten pages of volumes in use
+        # and one for each of the three other states.
+        self.assertEqual({'Nova': 3, 'Cinder': 25}, dict(self.budget.made))
+
+    def test_a_suspect_costs_a_few_requests(self) -> None:
+        self.cloud.populate(100, 5)
+        self.audit()
+        before = len(self.cloud.requests)
+        self.cloud.requests.clear()
+        for number in range(10):
+            self.cloud.lose_attachment(
+                loopback.uid('volume-%d-0' % number))
+        self.assertEqual(10, len(self.audit()))
+        self.assertLessEqual(len(self.cloud.requests) - before, 10 * 12)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is found in a cloud, and what to do about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from unittest import mock
+
+from nova_bdm_cleanup.client.cloud import findings
+from nova_bdm_cleanup.client.cloud.findings import FleetReason, Issue, Remedy
+from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Finding, Reason
+from nova_bdm_cleanup.tests.unit import base, make
+
+ISSUE = Issue(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
+              volume='volume-1', attachment='attachment-1')
+
+
+class RemedyTest(base.TestCase):
+
+    def test_every_fleet_reason_has_one(self) -> None:
+        self.assertLessEqual(set(FleetReason), set(findings.REMEDIES))
+
+    def test_what_to_do(self) -> None:
+        release = 'openstack bdm release attachment-1'
+        for fields, words in (
+                ({}, 'openstack bdm clean server-1'),
+                ({'reason': Reason.STUCK}, release),
+                ({'reason': FleetReason.SERVER_GONE, 'needs_look': True},
+                 'look: ' + release),
+                ({'reason': FleetReason.USED_BY_NOBODY, 'attachment': None},
+                 'openstack bdm release volume-1'),
+                ({'reason': Reason.CROSS_WIRED},
+                 'look: openstack bdm show server-1'),
+                ({'withheld': Reason.SERVER_LOCKED},
+                 'look: openstack bdm explain server-locked'),
+                ({'reason': Reason.VOLUME_BUSY}, 'wait')):
+            issue = dataclasses.replace(ISSUE, **fields)
+            self.assertEqual(words, issue.what_to_do)
+            self.assertEqual(words.startswith('look') and not issue.needs_look,
+                             issue.remedy is Remedy.PERSON)
+
+
+class LightestTest(base.TestCase):
+    """What is done instead of what the reason asks for as a rule."""
+
+    def test_by_what_the_attachment_is(self) -> None:
+        """What is only reserved needs no reboot, if one would do it too."""
+        for reason, status, connected, withheld, remedy in (
+                (Reason.STALE_ATTACHMENT, 'reserved', False, None,
+                 Remedy.RELEASE),
+                (Reason.STALE_ATTACHMENT, 'reserved', False,
+                 Reason.OVER_LIMIT, Remedy.RELEASE),
+                (Reason.STALE_ATTACHMENT, 'reserved', False,
+                 Reason.SERVER_LOCKED, Remedy.PERSON),
+                (Reason.STALE_ATTACHMENT, 'reserved', True, None,
+                 Remedy.CLEAN),
+                (Reason.STALE_ATTACHMENT, 'attached', True, None,
+                 Remedy.CLEAN),
+                (Reason.STUCK, 'reserved', False, None, Remedy.PERSON),
+                (Reason.STUCK, 'attaching', False, None, Remedy.RELEASE),
+                (Reason.STUCK, 'attached', False, None, Remedy.RELEASE)):
+            attachment = make.attachment(status=status, connected=connected)
+            [issue] = findings.issues_of(Inspection(
+                ComputeServer(attachment.server_id, 'web', 'ACTIVE'),
+                facts.Plan((Finding(reason, '', attachment=attachment,
+                                    withheld=withheld),)),
+                {}, {attachment.id: attachment}))
+            self.assertIs(remedy, issue.remedy, (reason, status, withheld))
+            if reason is Reason.STALE_ATTACHMENT:
+                self.assertEqual(withheld is None, issue.is_for_reboot)
+
+    def test_what_is_stuck_without_a_record_needs_a_person(self) -> None:
+        for status in ('attaching', 'reserved'):
+            bdm = make.bdm(attachment_id=None)
+            seen = Inspection(
+                ComputeServer('server-1', 'web', 'ACTIVE'),
+                facts.Plan((Finding(Reason.STUCK, '', bdm=bdm),)),
+                {'volume-1': make.volume(status=status)}, {})
+            [issue] = findings.issues_of(seen)
+            self.assertEqual('look', str(issue.remedy))
+
+class IssuesOfTest(base.TestCase):
+
+    def test_what_is_in_order_is_none(self) -> None:
+        issue, = findings.issues_of(Inspection(
+            ComputeServer('server-1', 'web', 'ACTIVE', project='own',
+                          host='compute-1'),
+            facts.Plan((
+                Finding(Reason.VOLUME_AVAILABLE, 'available', bdm=make.bdm(),
+                        withheld=Reason.SERVER_LOCKED),
+                Finding(Reason.HEALTHY, 'attached',
+                        bdm=make.bdm(volume_id='volume-2')))),
+            {'volume-1': make.volume()}, {}))
+        self.assertEqual(Issue(
+            Reason.VOLUME_AVAILABLE, 'available', server='server-1',
+            server_name='web', project='own', host='compute-1',
+            volume='volume-1', attachment='attachment-1', device='/dev/vdb',
+            since=make.ago(60), withheld=Reason.SERVER_LOCKED),
+            issue)
+
+
+class AdvisedTest(base.TestCase):
+
+    def test_periods_that_are_not_the_usual_ones(self) -> None:
+        """The command that is printed judges by the same."""
+        issue = dataclasses.replace(ISSUE, reason=Reason.STUCK)
+        for policy, options in (
+                (facts.Policy(), ''),
+                (facts.Policy(stuck_after=datetime.timedelta()),
+                 ' --stuck-after 0'),
+                (facts.Policy(grace_period=datetime.timedelta(minutes=1)),
+                 ' --grace-period 60')):
+            self.assertEqual(
+                'openstack bdm release attachment-1' + options,
+                findings.advised(issue, Cloud(
+                    mock.Mock(), mock.Mock(), policy, None, mock.Mock())
+                    ).what_to_do)
+
+    def test_total(self) -> None:
+        for reasons, words in (
+                ([Reason.STUCK], '1 finding: 1 to release'),
+                ([Reason.STUCK] * 2 + [Reason.CROSS_WIRED,
+                                       Reason.VOLUME_MISSING],
+                 '4 findings: 2 to release, 1 to clean, 1 to look at')):
+            self.assertEqual(words, findings.total([
+                dataclasses.replace(ISSUE, reason=r) for r in reasons]))
+        self.assertEqual('7 findings: 7 to clean', findings.total([
+            dataclasses.replace(ISSUE, count=7)]))

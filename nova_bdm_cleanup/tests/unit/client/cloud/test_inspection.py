@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One server, looked at from both sides."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from typing import Any, Callable
+
+from nova_bdm_cleanup.client.cloud import findings, inspection
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.facts import Reason, WitnessAnswer
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit.client.cloud import base
+
+MINUTE = datetime.timedelta(minutes=1)
+
+
+class InspectionCase(base.FleetCase):
+
+    def proved(self, user: str = 'admin',
+               project: str | None = 'own') -> inspection.Cloud:
+        """The cloud, where it is known who asks."""
+        cloud = self.seen_by(user, project)
+        cloud.cinder.prove_admin()
+        return cloud
+
+    def inspect(self) -> Any:
+        return self.proved().inspect(self.alpha)
+
+    def reasons(self, **options: Any) -> list[str]:
+        """What is not as it should be."""
+        seen = self.proved(**options).inspect(self.alpha)
+        assert seen is not None
+        return [str(f.reason) for f in seen.findings]
+
+
+class InspectionTest(InspectionCase):
+
+    def test_swap_that_has_not_ended(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.attachment(
+            'by the swap', self.alpha, self.cloud.volume('new', 'in-use'))
+        self.assertEqual({'volume-available', 'stale-attachment'},
+                         set(self.reasons()))
+        self.cloud.swaps[self.alpha] = [[]]
+        self.assertEqual({Reason.SWAP_INTERRUPTED}, {
+            f.withheld for f in self.inspect().findings})
+
+    def test_two_mappings_of_one_disk(self) -> None:
+        self.cloud.mappings[self.alpha].append(dict(
+            self.cloud.mappings[self.alpha][0], bdm_uuid='another'))
+        seen = self.inspect()
+        self.assertEqual(['duplicate-mapping'] * 2,
+                         [str(f.reason) for f in seen.findings])
+        self.assertEqual((), seen.plan.due)
+        self.assertIn('which the API does not show',
+                      seen.findings[0].explanation)
+        self.assertEqual({'look'}, {
+            str(i.remedy) for i in findings.issues_of(seen)})
+
+    def test_server_that_is_deleted_meanwhile(self) -> None:
+        """Between two questions to Nova, and while Cinder is asked."""
+        gone = 404, {'itemNotFound': {'message': 'Instance'}}
+        answers: tuple[tuple[str, Callable[[], Any]], ...] = (
+            ('os-volume_attachments', lambda: gone),
+            ('attachments.*instance_id', lambda: self.cloud.servers.pop(
+                self.alpha, None) and None))
+        for pattern, answer in answers:
+            self.cloud.calm()
+            self.cloud.on(pattern, answer)
+            self.assertIsNone(self.inspect(), pattern)
+
+    def test_busy_server(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        for fields in ({'OS-EXT-STS:task_state': 'migrating'},
+                       {'status': 'VERIFY_RESIZE'}):
+            before = dict(self.cloud.servers[self.alpha])
+            self.cloud.servers[self.alpha].update(fields)
+            finding, = self.inspect().findings
+            self.assertEqual(('operation-in-flight', False),
+                             (str(finding.reason), finding.goes), fields)
+            self.cloud.servers[self.alpha] = before
+
+    def test_server_that_changes_is_proved_again(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        looks: list[int] = []
+
+        def rename() -> None:
+            looks.append(1)
+            if len(looks) == 1:
+                self.cloud.servers[self.alpha]['name'] = 'changed'
+
+        self.cloud.on('attachments.*instance_id', rename)
+        self.assertEqual(['volume-available'], self.reasons())
+        # Before the first look, after it, and after the second.
+        self.assertEqual(3, self.cloud.asked('/servers/[^/]+$'))
+
+    def at(self, status: str, age: datetime.timedelta) -> list[str]:
+        """What is said of a volume that got into a state so long ago."""
+        self.cloud.volumes[self.disk].update(
+            status=status, updated_at=loopback._stamp(age))
+        return self.reasons()
+
+    def test_old_detach_is_stuck(self) -> None:
+        self.assertEqual(['stuck'], self.at('detaching', 120 * MINUTE))
+        self.assertEqual(['operation-in-flight'],
+                         self.at('detaching', MINUTE))
+
+    def test_old_attach_without_a_record_is_stuck(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        for status, age, expected in (
+                ('available', 120 * MINUTE, 'attach-in-flight'),
+                ('attaching', MINUTE, 'attach-in-flight'),
+                ('attaching', 120 * MINUTE, 'stuck')):
+            self.assertEqual([expected], self.at(status, age), status)
+
+    def test_reserved_is_in_order_while_a_server_is_shelved(self) -> None:
+        self.cloud.attachments[loopback.uid('attachment of disk')].update(
+            status='reserved', connection_info={})
+        self.assertEqual(['reserved-only'], self.at('reserved', 120 * MINUTE))
+        # The API does not tell it from an attach that is in progress.
+        self.assertEqual(['operation-in-flight'], self.at('reserved', MINUTE))
+        self.cloud.servers[self.alpha].update(
+            {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
+        self.assertEqual([], self.reasons())
+
+    def test_mapping_from_before_queens(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        self.assertEqual([], self.reasons())
+
+    def test_second_mapping_without_an_attachment(self) -> None:
+        self.cloud.mapping(self.alpha, self.disk)
+        self.assertEqual(['duplicate-mapping'], self.reasons())
+
+    def test_any_gap_ends_it(self) -> None:
+        for pattern in ('GET .*/servers/[^/]*$', 'os-volume_attachments',
+                        'GET .*/attachments', 'GET .*/volumes'):
+            self.cloud.calm()
+            self.cloud.on(pattern, lambda: (500, None))
+            self.assertRaises(errors.Unanswered, self.inspect)
+
+
+class ProjectTest(InspectionCase):
+    """To the wrong project Cinder shows no attachment, without a word."""
+
+    def test_another_or_unknown(self) -> None:
+        for project in ('other', None):
+            exc = self.assertRaises(errors.Refused, self.reasons,
+                                    user='member', project=project)
+            self.assertIn('belongs to another project', str(exc))
+        self.assertEqual(0, self.cloud.asked('attachments'))
+
+    def test_none_is_needed_where_all_are_seen(self) -> None:
+        for project in ('other', None):
+            self.assertEqual([], self.reasons(project=project))
+
+
+class WitnessTest(InspectionCase):
+    """Whether a Cinder that knows no volume is believed."""
+
+    def test_what_is_withheld(self) -> None:
+        self.cloud.lose_volume(self.disk)
+        for witness, withheld in (
+                (WitnessAnswer.KNOWN, None),
+                (WitnessAnswer.UNKNOWN, Reason.CINDER_SUSPECT)):
+            cloud = self.proved()
+            cloud.witness = witness
+            seen = cloud.inspect(self.alpha)
+            assert seen is not None
+            [finding] = seen.findings
+            self.assertEqual((Reason.VOLUME_MISSING, withheld),
+                             (finding.reason, finding.withheld))
+        self.assertEqual(0, self.cloud.asked('/servers/detail'))
+
+    def test_known_volume(self) -> None:
+        self.cloud.lose_volume(self.disk)
+        cloud = self.proved()
+        for _ in range(2):
+            self.assertIs(WitnessAnswer.KNOWN, cloud.witness)
+        # Asked once.
+        self.assertEqual(1, self.cloud.asked('/servers/detail'))
+
+    def test_some_are_enough(self) -> None:
+        cinder = self.cinder()
+        cinder.prove_admin()
+        asked = map(str, itertools.count())
+        self.assertIs(WitnessAnswer.UNKNOWN, cinder.witness(asked))
+        self.assertEqual('60', next(asked))
+
+    def test_nova_names_no_volume(self) -> None:
+        for server in (self.alpha, self.beta):
+            self.cloud.mappings[server].clear()
+        self.assertIs(WitnessAnswer.NONE_EXISTS, self.proved().witness)
+        self.assertEqual(1, self.cloud.asked('volume'))
+
+    def test_known_to_nobody(self) -> None:
+        """Also where a page names no volume."""
+        self.cloud.page = 1
+        self.cloud.lose_volume(self.disk)
+        self.cloud.lose_volume(self.other)
+        for bare in (self.alpha, self.beta):
+            kept = self.cloud.mappings[bare]
+            self.cloud.mappings[bare] = []
+            self.assertIs(WitnessAnswer.UNKNOWN, self.proved().witness)
+            self.cloud.mappings[bare] = kept

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made of the compute API's answers."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk, mappings_of
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.facts import Bdm, Ending
+from nova_bdm_cleanup.tests.unit import wire
+from nova_bdm_cleanup.tests.unit.client.cloud import base
+
+
+class ServersTest(base.FleetCase):
+
+    def test_a_server(self) -> None:
+        self.cloud.servers[self.alpha].update({
+            'locked': True,
+            'OS-EXT-STS:task_state': 'rebooting'})
+        self.assertEqual(ComputeServer(
+            id=self.alpha, name='alpha', status='ACTIVE', project='own',
+            host='compute1', task_state='rebooting', locked=True,
+            root_device='/dev/vda', volumes=(self.disk,)),
+            self.nova().server(self.alpha))
+
+    def test_gone(self) -> None:
+        self.assertIsNone(self.nova().server('gone'))
+        self.assertIsNone(self.nova().disks(
+            ComputeServer('gone', 'gone', 'ACTIVE')))
+
+    def test_the_disks_of_a_guest(self) -> None:
+        self.assertIsNone(self.nova().guest_disks(self.alpha))
+        self.assertIsNone(self.nova().guest_disks('gone'))
+        self.cloud.guests[self.alpha] = ['vda', 'vdb']
+        self.assertEqual({'vda', 'vdb'},
+                         self.nova().guest_disks(self.alpha))
+        # A later version does not name them.
+        self.assertEqual('compute 2.1', self.cloud.requests[-1].headers[
+            'OpenStack-API-Version'])
+
+    def test_how_the_swaps_of_volumes_ended(self) -> None:
+        self.assertIs(Ending.SUCCESS, self.nova().swaps(self.alpha))
+        ended, failed = (
+            [{'result': result, 'finish_time': '2026-03-14T02:30:00'}]
+            for result in ('Success', 'Error'))
+        known: list[tuple[list[list[dict[str, Any]]], Ending]] = [
+            ([ended], Ending.SUCCESS), ([ended, failed], Ending.FAILURE),
+            ([failed, ended, []], Ending.NONE),
+            ([[{'result': None}], ended], Ending.NONE)]
+        for swaps, worst in known:
+            self.cloud.swaps[self.alpha] = swaps
+            self.cloud.requests.clear()
+            self.assertIs(worst, self.nova().swaps(self.alpha))
+            # Since 2.58 Nova gives the actions in pages.
+            self.assertEqual(
+                ['compute 2.1'], [r.headers['OpenStack-API-Version']
+                                  for r in self.cloud.requests
+                                  if r.path.endswith('/os-instance-actions')])
+
+    def test_any_other_404_is_no_answer(self) -> None:
+        self.cloud.on('GET .*/servers/', lambda: wire.page(404))
+        server = ComputeServer(self.alpha, 'alpha', 'ACTIVE')
+        self.assertRaises(errors.BadAnswer, self.nova().server, self.alpha)
+        self.assertRaises(errors.BadAnswer, self.nova().disks, server)
+
+    def test_another_server(self) -> None:
+        self.cloud.on('GET .*/servers/' + self.alpha, lambda: (
+            200, {'server': self.cloud._server(
+                self.cloud.servers[self.beta])}))
+        self.assertRaises(errors.BadAnswer, self.nova().server, self.alpha)
+
+    def test_a_cell_that_does_not_answer(self) -> None:
+        self.cloud.silent_servers = [self.alpha]
+        self.assertRaises(errors.Unanswered, self.nova().server, self.alpha)
+        [page] = self.nova().servers(all_projects=True)
+        self.assertEqual([False, True], [s.is_unknown for s in page])
+
+    def test_words_of_the_wrong_type(self) -> None:
+        volumes = 'os-extended-volumes:volumes_attached'
+        for key, value in (('status', None), ('id', 5), ('tenant_id', 5),
+                           ('OS-EXT-SRV-ATTR:host', ['compute1']),
+                           ('OS-EXT-STS:task_state', 5),
+                           (volumes, None), (volumes, ['volume']),
+                           (volumes, [{}])):
+            server = self.cloud._server(self.cloud.servers[self.alpha])
+            server[key] = value
+            self.cloud.calm()
+            self.cloud.on('GET .*/servers/', lambda s=server: (
+                200, {'server': s}))
+            self.assertRaises(errors.BadAnswer, self.nova().server,
+                              self.alpha)
+
+    def test_ids_as_somebody_else_writes_them(self) -> None:
+        """Nova keeps the id of a volume as the user wrote it who booted a
+        server from it.
+        """
+        mapping, = self.cloud.mappings[self.alpha]
+        expected = self.nova().disks(self.nova().server(self.alpha))
+        for key in ('volumeId', 'attachment_id'):
+            mapping[key] = mapping[key].upper()
+        server = self.nova().server(self.alpha)
+        self.assertEqual((self.disk,), server.volumes)
+        self.assertEqual(expected, self.nova().disks(server))
+
+    def test_hosts(self) -> None:
+        self.cloud.silent_hosts = ['compute8', 'compute7']
+        hosts = self.nova().hosts()
+        self.assertEqual({'compute1', 'compute2', 'compute7', 'compute8'},
+                         hosts.known)
+        self.assertEqual(('compute7', 'compute8'), hosts.silent)
+        self.assertRaises(errors.Forbidden, self.nova('member').hosts)
+
+
+class FindTest(base.FleetCase):
+
+    def test_by_id_or_name(self) -> None:
+        # Nova takes a name for a regular expression.
+        self.cloud.server('alphabet')
+        for name in ('alpha', self.alpha, self.alpha.upper(),
+                     '{%s}' % self.alpha, self.alpha.replace('-', '')):
+            self.assertEqual(self.alpha, self.nova().find(name, False).id)
+
+    def test_nothing_and_too_much(self) -> None:
+        self.cloud.servers['twin'] = dict(
+            self.cloud.servers[self.alpha], id='twin')
+        self.cloud.mappings['twin'] = []
+        for name, words in (('nobody', '--all-projects'),
+                            ('alpha', '2 servers')):
+            error = self.assertRaises(errors.BadInput, self.nova().find,
+                                      name, False)
+            self.assertIn(words, str(error))
+
+
+class DisksTest(base.FleetCase):
+
+    def disks(self) -> Any:
+        nova = self.nova()
+        return nova.disks(nova.server(self.alpha))
+
+    def test_a_disk(self) -> None:
+        mapping, = self.cloud.mappings[self.alpha]
+        self.assertEqual((Disk(
+            self.disk, mapping['bdm_uuid'], mapping['attachment_id'],
+            '/dev/vdb'),), self.disks())
+
+    def test_a_disk_that_the_list_leaves_out(self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        self.assertEqual((Disk(self.disk, device='/dev/vdb'),),
+                         self.disks())
+
+    def test_a_second_mapping_that_the_list_leaves_out(self) -> None:
+        shown, = self.disks()
+        self.assertEqual(1, self.cloud.asked('os-volume_attachments'))
+        for _ in range(2):
+            self.cloud.mapping(self.alpha, self.disk)
+        self.assertEqual((
+            shown, Disk(self.disk, device='/dev/vdc'),
+            Disk(self.disk, device='/dev/vdd')), self.disks())
+
+    def disks_while(self, change: Callable[[], object]) -> Any:
+        """The disks, if there is a change before the second question."""
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = None
+        asked = self.cloud.asked
+        self.cloud.on('os-volume_attachments', lambda: change() if asked(
+            'os-volume_attachments') == 2 else None)
+        return self.disks()
+
+    def test_a_disk_that_goes_meanwhile(self) -> None:
+        self.assertEqual((Disk(self.disk),), self.disks_while(
+            self.cloud.mappings[self.alpha].clear))
+
+    def test_a_server_that_goes_meanwhile(self) -> None:
+        self.assertIsNone(self.disks_while(lambda: (404, {
+            'itemNotFound': {'message': 'gone'}})))
+
+    def test_words_of_the_wrong_type(self) -> None:
+        self.cloud.mappings[self.alpha][0]['device'] = 5
+        self.assertRaises(errors.BadAnswer, self.disks)
+
+
+class BdmsTest(base.base.TestCase):
+
+    def bdms(self, *disks: Disk, volume_backed: bool = False,
+             root_device: str = '/dev/vda') -> tuple[Bdm, ...]:
+        return mappings_of(ComputeServer(
+            'server', 'server', 'ACTIVE', volume_backed=volume_backed,
+            root_device=root_device), disks)
+
+    def test_from_an_image(self) -> None:
+        root, bdm = self.bdms(Disk('v', 'b', 'a', '/dev/vdb'))
+        self.assertEqual(('image', True), (root.source_type, root.is_root))
+        self.assertEqual(Bdm(
+            uuid='b', source_type='volume', destination_type='volume',
+            volume_id='v', attachment_id='a', device_name='/dev/vdb',
+            has_connection_info=True), bdm)
+
+    def test_from_a_volume(self) -> None:
+        for root in ('/dev/vda', 'vda'):
+            found = self.bdms(Disk('v', device=root),
+                              Disk('w', device='/dev/vdb'),
+                              volume_backed=True)
+            self.assertEqual([True, False], [b.is_root for b in found], root)
+            self.assertEqual([False] * 2,
+                             [b.has_connection_info for b in found])
+
+    def test_two_mappings_that_are_not_named(self) -> None:
+        found = self.bdms(*[Disk('v')] * 2, Disk('v', 'b'))
+        self.assertEqual(['volume v', 'volume v (2)', 'b'],
+                         [b.uuid for b in found[1:]])
+
+    def test_any_of_them_may_be_the_root(self) -> None:
+        found = self.bdms(Disk('v'), Disk('w'),
+                          volume_backed=True)
+        self.assertEqual([True, True], [b.is_root for b in found])
+
+
+class RebootTest(base.FleetCase):
+
+    def test_hard(self) -> None:
+        self.nova().reboot_hard(self.alpha)
+        self.assertEqual({'reboot': {'type': 'HARD'}},
+                         self.cloud.requests[-1].body)
+        self.assertRaises(errors.NotFound, self.nova().reboot_hard, 'gone')

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans: read with distrust, compared with today."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import io
+import json
+import os
+from typing import Any
+from unittest import mock
+
+from nova_bdm_cleanup.client.cloud import plan_file
+from nova_bdm_cleanup.client.cloud.findings import FleetReason, Issue, Remedy
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.tests.unit import base, make
+
+#: As an audit prints it.
+ROW = {'Server': 'server-1', 'Host': 'compute-1', 'Volume': 'volume-1',
+       'Attachment': 'attachment-1', 'Device': '/dev/vdb',
+       'Reason': 'volume-available', 'Since': '2026-03-14T02:00:00Z',
+       'Action': 'openstack bdm clean server-1', 'Remedy': 'clean'}
+ISSUE = Issue(
+    Reason.VOLUME_AVAILABLE, '', server='server-1', host='compute-1',
+    volume='volume-1', attachment='attachment-1', since=make.ago(3600),
+    instead=Remedy.CLEAN)
+
+
+class ReaderTest(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path = os.path.join(self.tempdir(), 'plan.json')
+
+    def read(self, content: Any) -> tuple[Issue, ...]:
+        with open(self.path, 'w', encoding='utf-8') as file:
+            file.write(content if isinstance(content, str)
+                       else json.dumps(content))
+        return plan_file.read_plan(self.path)
+
+    def test_findings(self) -> None:
+        look, issue = self.read([
+            {**ROW, 'Remedy': 'look'},
+            {**ROW, 'Reason': 'used-by-nobody', 'Remedy': 'release',
+             'Server': None, 'Attachment': None, 'Since': None}])
+        self.assertEqual(dataclasses.replace(ISSUE, instead=Remedy.PERSON),
+                         look)
+        self.assertEqual(
+            (FleetReason.USED_BY_NOBODY, None, None, None, Remedy.RELEASE),
+            (issue.reason, issue.server, issue.attachment, issue.since,
+             issue.remedy))
+
+    def test_ids_are_read_in_one_form(self) -> None:
+        uuid = '6f1c7d2e-9b3a-4c58-a0de-5b7f1e2c3d4a'
+        [issue] = self.read([{**ROW, 'Server': uuid.upper(),
+                              'Volume': '{%s}' % uuid,
+                              'Attachment': uuid.replace('-', '')}])
+        self.assertEqual((uuid, uuid, uuid),
+                         (issue.server, issue.volume, issue.attachment))
+
+    def test_standard_input(self) -> None:
+        with mock.patch('sys.stdin', io.StringIO(json.dumps([ROW]))):
+            self.assertEqual((ISSUE,), plan_file.read_plan('-'))
+        with mock.patch('sys.stdin', io.StringIO('')):
+            exc = self.assertRaises(errors.BadInput, plan_file.read_plan, '-')
+        self.assertIn('plan of standard input: Expecting value', str(exc))
+
+    def test_bad(self) -> None:
+        """No file, not a plan, and damaged."""
+        exc = self.assertRaises(errors.BadInput, plan_file.read_plan,
+                                self.path)
+        self.assertIn('No such file', str(exc))
+        for words, content in (
+                ('Expecting value', ''), ('Expecting value', 'Server,Host'),
+                ('Expecting property name', '[{'),
+                # What was called a plan before.
+                ('no list of findings', {'format': 'nova-bdm-cleanup plan'}),
+                ('no list of findings', '7'), ('has no "Server"', [7]),
+                *(('has no "%s"' % field, [{
+                    k: v for k, v in ROW.items() if k != field}])
+                  for field in ROW if field not in ('Action', 'Device')),
+                ('unknown reason odd', [{**ROW, 'Reason': 'odd'}]),
+                ("'odd' is not a valid Remedy", [{**ROW, 'Remedy': 'odd'}]),
+                ('"Server" is no text', [{**ROW, 'Server': 7}]),
+                ('yesterday', [{**ROW, 'Since': 'yesterday'}])):
+            exc = self.assertRaises(errors.BadInput, self.read, content)
+            for part in (words, 'plan file ' + self.path,
+                         '"openstack bdm audit -f json"'):
+                self.assertIn(part, str(exc))
+
+
+class ChangesTest(base.TestCase):
+
+    def test_whole_seconds(self) -> None:
+        since = make.ago(3600)
+        self.assertFalse(plan_file.has_changed(
+            ISSUE, since.replace(microsecond=7)))
+        for other in (since + datetime.timedelta(seconds=1), None):
+            self.assertTrue(plan_file.has_changed(ISSUE, other))

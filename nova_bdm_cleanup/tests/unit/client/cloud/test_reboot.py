@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hard reboot: whether it may be, and what came of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import fixtures
+
+from nova_bdm_cleanup.client.cloud import reboot
+from nova_bdm_cleanup.client.cloud.findings import Remedy
+from nova_bdm_cleanup.client.cloud.inspection import Cloud
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit.client.cloud import base
+
+
+class RebootCase(base.FleetCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.time = 0.0
+        self.useFixture(fixtures.MockPatchObject(
+            reboot, 'time', SimpleNamespace(
+                monotonic=lambda: self.time, sleep=self.sleep)))
+        self.cloud.lose_attachment(self.disk)
+
+    def seen(self) -> Cloud:
+        cloud = self.seen_by()
+        cloud.cinder.prove_admin()
+        return cloud
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+    def look(self, **fields: Any) -> reboot.RebootPlan:
+        self.cloud.servers[self.alpha].update(fields)
+        return reboot.plan_of(self.seen(), self.alpha)
+
+
+class LookTest(RebootCase):
+
+    def test_states(self) -> None:
+        for status in ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR'):
+            plan = self.look(status=status)
+            self.assertEqual(([self.disk], [], []), (
+                [i.volume for i in plan.issues], plan.others, plan.refusals))
+        for status in ('RESCUE', 'SOFT_DELETED', 'SHELVED', 'odd'):
+            why, = self.look(status=status).refusals
+            self.assertIn('is %s cannot be hard-rebooted' % status, why)
+
+    def test_server_that_no_host_has(self) -> None:
+        why, = self.look(**{'status': 'SHELVED_OFFLOADED',
+                            'OS-EXT-SRV-ATTR:host': None}).refusals
+        self.assertIn('openstack bdm release', why)
+
+    def test_server_that_is_changing(self) -> None:
+        plan = self.look(**{'OS-EXT-STS:task_state': 'rebooting_hard'})
+        self.assertEqual(['it is changing (rebooting_hard)'], plan.refusals)
+        self.assertEqual([], plan.issues)
+
+    def test_what_another_command_frees(self) -> None:
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.volumes[second]['status'] = 'detaching'
+        plan = self.look()
+        self.assertEqual([second], [i.volume for i in plan.others])
+        self.assertEqual([], plan.refusals)
+
+    def half_shelve(self) -> str:
+        """Have Nova forget half way that it has connected a disk."""
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.volumes[second]['status'] = 'reserved'
+        self.cloud.attachments[loopback.uid('attachment of second')].update(
+            status='reserved', connection_info={})
+        return second
+
+    def test_what_only_reserves_does_not_stop_it(self) -> None:
+        second = self.half_shelve()
+        plan = self.look()
+        self.assertEqual(
+            ([self.disk], [(second, Reason.RESERVED_ONLY)], []),
+            ([i.volume for i in plan.issues],
+             [(i.volume, i.reason) for i in plan.others], plan.refusals))
+
+    def test_what_only_reserves_is_no_reason_to_reboot(self) -> None:
+        self.cloud.mappings[self.alpha].clear()
+        second = self.half_shelve()
+        why, = self.look().refusals
+        self.assertIn('reserved-only of volume %s' % second, why)
+
+    def test_a_mapping_too_many_is_for_the_reboot_to_tell(self) -> None:
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.mapping(self.alpha, second, loopback.uid('lost'))
+        plan = self.look()
+        self.assertEqual(
+            {(self.disk, Reason.VOLUME_AVAILABLE, Remedy.CLEAN),
+             (second, Reason.DUPLICATE_MAPPING, Remedy.PERSON)},
+            {(i.volume, i.reason, i.remedy) for i in plan.issues})
+        self.assertEqual([], plan.refusals)
+
+class RunTest(RebootCase):
+
+    def run_reboot(self, *states: str | None, timeout: float = 600) -> Any:
+        """Reboot; these are the task states that are seen meanwhile."""
+        cloud = self.seen()
+        plan = reboot.plan_of(cloud, self.alpha)
+        left: list[str | None] = list(states)
+
+        def begin() -> None:
+            self.cloud.mappings[self.alpha].clear()
+            self.cloud.on('GET .*/servers/[^/]*$', go_on)
+            go_on()
+
+        def go_on() -> None:
+            self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = (
+                left.pop(0) if left else None)
+
+        self.cloud.on('POST .*/action', begin)
+        return [r.text for r in reboot.Reboot(
+            cloud, timeout, plan, False).do()]
+
+    def test_waits_until_it_is_over(self) -> None:
+        self.assertEqual(['removed'], self.run_reboot(
+            'reboot_pending_hard', 'reboot_started_hard', None))
+        self.assertEqual(
+            [('hard reboot of %s, seconds' % self.alpha, 0)],
+            self.told[:1])
+        self.assertEqual(1, self.cloud.asked('POST'))
+
+    def test_not_over_in_time(self) -> None:
+        exc = self.assertRaises(
+            errors.Unanswered, self.run_reboot,
+            *['reboot_started_hard'] * 20, timeout=10)
+        self.assertIn('is not over after 10 s (reboot_started_hard)',
+                      str(exc))
+        self.assertEqual(10.0, self.time)
+
+    def test_what_is_not_known_afterwards(self) -> None:
+        """The server is gone, not shown, or gone before it was stopped again:
+        "refused" and "not found" would say that nothing was changed.
+        """
+        def act() -> Any:
+            if 'os-stop' in self.cloud.requests[-1].body:
+                return gone
+            self.cloud.servers[self.alpha]['status'] = 'ACTIVE'
+            return None
+
+        def lose() -> Any:
+            self.cloud.lose_server(self.alpha)
+            return 202, None
+
+        gone = 404, {'itemNotFound': {'message': 'Instance'}}
+        hidden = 403, {'forbidden': {'message': 'Policy'}}
+        cloud = self.seen()
+        plan = self.look(status='SHUTOFF')
+        for answer, words in (
+                (act, '404 (Instance)'),
+                (lambda: self.cloud.on('GET .*/servers/', lambda: hidden),
+                 '403 (Policy)'), (lose, 'is gone')):
+            self.cloud.calm()
+            self.cloud.on('POST .*/action', answer)
+            exc = self.assertRaises(errors.Unanswered, reboot.Reboot(
+                cloud, 600, plan, True).do)
+            self.assertIn(words, str(exc))
+        self.cloud.calm()
+        # Certainly not done.
+        self.assertRaises(errors.NotFound, reboot.Reboot(
+            cloud, 600, plan, True).do)

@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Freeing volumes: whether it may be done, how, and what came of it."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import os
+from typing import Any, Callable
+
+from nova_bdm_cleanup.client.cloud import acts, release
+from nova_bdm_cleanup.client.cloud.audit import FleetAudit, Scope
+from nova_bdm_cleanup.client.cloud.release import Target
+from nova_bdm_cleanup.client.cloud.release_facts import (
+    Call,
+    Connector,
+    ReleaseStep,
+)
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.tests.unit import base as unit_base, loopback, make, wire
+from nova_bdm_cleanup.tests.unit.client.cloud import base
+
+DAY = datetime.timedelta(days=1)
+NOT_GIVEN = Connector()
+FORBIDDEN = 403, {'forbidden': {'message': 'Policy'}}
+
+
+class ReleaserCase(base.FleetCase):
+
+    def releaser(self, user: str = 'admin',
+                 connector: Connector = NOT_GIVEN) -> release.Releaser:
+        return release.Releaser(self.seen_by(user), connector)
+
+    def release(self, *targets: Target, connector: Connector = NOT_GIVEN,
+                meanwhile: Callable[[], object] = lambda: None
+                ) -> list[tuple[bool, str]]:
+        """Plan, act, and tell what became of each step.
+
+        :param meanwhile: called when the operator was shown the plan
+        """
+        releaser = self.releaser(connector=connector)
+        releaser.check()
+        steps = releaser.plan(targets)
+        meanwhile()
+        results, _ = acts.carry_out(
+            [release.Release(releaser, s) for s in steps if s.call], True,
+            lambda what, count: None)
+        return [(r.is_well, r.text) for r in results]
+
+
+class CheckTest(ReleaserCase):
+    """Whether "Nova does not know it" can be believed."""
+
+    def assert_refused(self, words: str, user: str = 'admin') -> None:
+        exc = self.assertRaises(errors.Refused, self.releaser(user).check)
+        self.assertIn(words, str(exc))
+
+    def test_member(self) -> None:
+        self.assert_refused('admin role', user='member')
+
+    def test_silent_cell(self) -> None:
+        self.cloud.silent_hosts = ['compute7']
+        self.assert_refused('compute7')
+
+    def test_server_of_a_silent_cell(self) -> None:
+        volume = self.orphan()
+        self.cloud.silent_servers = [self.alpha]
+        exc = self.assertRaises(
+            errors.Refused, self.releaser().plan, [Target(volume)])
+        self.assertIn(self.alpha, str(exc))
+
+    def test_another_region(self) -> None:
+        for volume in (self.disk, self.other):
+            self.cloud.lose_volume(volume)
+        self.assert_refused('same region')
+
+    def test_another_region_since_the_audit(self) -> None:
+        """What an audit has found out is no proof when something goes."""
+        seen = self.seen_by()
+        self.assertEqual([], list(FleetAudit(
+            seen, Scope(all_projects=True)).issues()))
+        for volume in (self.disk, self.other):
+            self.cloud.lose_volume(volume)
+        exc = self.assertRaises(
+            errors.Refused, release.Releaser(seen, NOT_GIVEN).check)
+        self.assertIn('same region', str(exc))
+
+    def test_nothing_shows_the_region(self) -> None:
+        for server in (self.alpha, self.beta):
+            self.cloud.lose_server(server)
+        self.assert_refused('same region')
+
+
+class ResolveTest(ReleaserCase):
+
+    def test_attachment_or_volume(self) -> None:
+        attachment = loopback.uid('attachment of disk')
+        for name, target in (
+                (attachment, Target(self.disk, attachment)),
+                (attachment.upper(), Target(self.disk, attachment)),
+                (self.disk, Target(self.disk)),
+                ('{%s}' % self.disk, Target(self.disk))):
+            self.assertEqual(target, self.releaser().resolve(name))
+
+    def test_neither(self) -> None:
+        for name in (loopback.uid('nothing'), self.alpha, 'a/../b?c'):
+            exc = self.assertRaises(
+                errors.BadInput, self.releaser().resolve, name)
+            self.assertIn(name, str(exc))
+
+
+class SecondNovaTest(ReleaserCase):
+    """Another region has a Nova of its own, and the same Cinder."""
+
+    def steps(self, *volumes: str) -> list[Any]:
+        releaser = self.releaser()
+        releaser.check()
+        return list(releaser.plan(map(Target, volumes)))
+
+    def test_one_of_them_keeps_all_of_its_server(self) -> None:
+        """Such as the root of a server that is shelved there."""
+        theirs = loopback.uid('theirs')
+        self.cloud.attachment('data', theirs, self.cloud.volume(
+            'data', 'in-use'), host='elsewhere')
+        root = self.cloud.volume('root', 'reserved')
+        self.cloud.attachment('root', theirs, root, 'reserved', False)
+        step, = self.steps(root)
+        self.assertIsNone(step.call)
+        self.assertTrue(step.needs_look)
+        for words in ('host elsewhere', 'another Nova'):
+            self.assertIn(words, step.explanation)
+        # Asked for once, and at hand already.
+        self.assertEqual(1, self.cloud.asked('os-services'))
+
+    def test_what_nova_says_of_the_server(self) -> None:
+        """Also where nobody names a host."""
+        volume = self.orphan()
+        record = self.cloud.attachments[loopback.uid('attachment of orphan')]
+        for change, needs_look, words in (
+                (lambda: None, False, 'Nova has deleted server'),
+                (lambda: record.update(host=None), False,
+                 'Nova has deleted server'),
+                (lambda: self.cloud.deleted[record['instance']].update(
+                    status='ACTIVE'), True,
+                 'or has purged it'),
+                (self.cloud.deleted.clear, True, 'Nova never knew server')):
+            change()
+            step, = self.steps(volume)
+            self.assertEqual((Call.DELETE, needs_look),
+                             (step.call, step.needs_look))
+            self.assertIn(words, step.explanation)
+
+    def test_a_server_of_this_nova(self) -> None:
+        self.cloud.attachments[loopback.uid('attachment of disk')].update(
+            host='elsewhere')
+        step, = self.steps(self.disk)
+        self.assertFalse(step.needs_look)
+        self.assertIn('nothing to release', step.explanation)
+
+
+class PlanTest(ReleaserCase):
+
+    def steps(self, *targets: Target) -> list[tuple[Any, str | None]]:
+        self.cinder().prove_admin()
+        releaser = self.releaser()
+        releaser.check()
+        return [(s.call and str(s.call), s.attachment_id)
+                for s in releaser.plan(targets)]
+
+    def test_one_step_however_often_it_is_asked_for(self) -> None:
+        volume = self.orphan()
+        attachment = loopback.uid('attachment of orphan')
+        self.assertEqual(
+            [('attachment delete', attachment)],
+            self.steps(Target(volume), Target(volume, attachment),
+                       Target(volume)))
+
+    def test_what_does_not_exist(self) -> None:
+        for target in (Target(self.orphan(), loopback.uid('nothing')),
+                       Target(loopback.uid('nothing'))):
+            self.assertEqual([(None, None)], self.steps(target))
+
+    def test_claim_of_a_server_without_an_attachment(self) -> None:
+        volume = self.orphan()
+        self.cloud.mapping(self.alpha, volume)
+        self.assertEqual(
+            [(None, loopback.uid('attachment of orphan'))],
+            self.steps(Target(volume)))
+
+    def test_claim_that_is_over_since_the_list(self) -> None:
+        """A server that an attachment names is asked for once more."""
+        volume = self.orphan()
+        self.cloud.mapping(self.alpha, volume)
+        self.cloud.attachment('left', self.alpha, volume)
+        self.cloud.on('GET .*/servers/%s$' % self.alpha,
+                      self.cloud.mappings[self.alpha].clear)
+        self.assertEqual(
+            [('attachment delete', loopback.uid('attachment of orphan'))],
+            self.steps(Target(volume)))
+
+    def test_stale_attachment_of_a_server_without_a_host(self) -> None:
+        volume = self.cloud.volume('stale', 'in-use')
+        stale = self.cloud.attachment('stale', self.alpha, volume)
+        self.assertEqual([(None, stale)], self.steps(Target(volume)))
+        self.cloud.servers[self.alpha].update(
+            {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
+        self.assertEqual([('attachment delete', stale)],
+                         self.steps(Target(volume)))
+
+    def test_more_stale_attachments_than_a_reboot_deletes(self) -> None:
+        volumes = [self.cloud.volume('stale-%d' % n, 'reserved')
+                   for n in range(10)]
+        for volume in volumes:
+            self.cloud.attachment(volume, self.alpha, volume,
+                                  status='reserved', connected=False)
+        self.assertEqual({'attachment delete'}, {
+            call for volume in volumes
+            for call, _ in self.steps(Target(volume))})
+
+
+class ActTest(ReleaserCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.volume = self.orphan()
+        self.attachment = loopback.uid('attachment of orphan')
+
+    def neighbour(self, volume: str) -> str:
+        """A healthy attachment of the same volume."""
+        self.cloud.volumes[volume]['multiattach'] = True
+        neighbour = self.cloud.attachment('neighbour', self.alpha, volume)
+        self.cloud.mapping(self.alpha, volume, neighbour)
+        return neighbour
+
+    def test_neighbours_stay(self) -> None:
+        neighbour = self.neighbour(self.volume)
+        self.assertEqual([(True, 'released: the volume is in-use')],
+                         self.release(Target(self.volume, self.attachment)))
+        self.assertIn(neighbour, self.cloud.attachments)
+
+    def test_neighbours_that_change_during_the_call(self) -> None:
+        """Altered, disconnected, gone, and new."""
+        records = self.cloud.attachments
+        changes: tuple[Callable[[str, str], Any], ...] = (
+            lambda volume, a: records[a].update(status='detaching'),
+            lambda volume, a: records[a].update(connection_info={}),
+            lambda volume, a: records.pop(a) and None,
+            lambda volume, a: self.cloud.attachment(
+                'third', self.beta, volume) and None)
+        for number, change in enumerate(changes):
+            volume = self.orphan('orphan-%d' % number)
+            neighbour = self.neighbour(volume)
+            self.cloud.calm()
+            self.cloud.on('DELETE ', functools.partial(
+                change, volume, neighbour))
+            self.assertEqual(
+                [(False, 'unknown: another attachment of the volume has '
+                         'changed: look at it')],
+                self.release(Target(volume, loopback.uid(
+                    'attachment of orphan-%d' % number))), number)
+
+    def test_answered_and_not_as_it_was_to_be(self) -> None:
+        """Nothing is done, the volume is gone, or in another state."""
+        def go_wrong() -> None:
+            del self.cloud.attachments[self.attachment]
+            self.cloud.volumes[self.volume]['status'] = 'error'
+
+        for change, text in (
+                (lambda: None, 'the attachment is still there'),
+                (go_wrong, 'the volume is error, not available'),
+                (lambda: self.cloud.lose_volume(self.volume),
+                 'the volume is gone')):
+            self.volume = self.orphan()
+            self.cloud.calm()
+            self.cloud.on('DELETE ', lambda c=change: c() or (
+                200, {'attachments': []}))
+            self.assertEqual([(False, 'failed: ' + text)],
+                             self.release(Target(self.volume)))
+
+    def test_answer_that_is_lost(self) -> None:
+        """It may be done: no answer is not "failed"."""
+        for number, trouble in enumerate((504, 500, 503)):
+            volume = self.orphan('lost-%d' % number)
+            self.cloud.on('DELETE ', lambda s=trouble: wire.page(s))
+            [(done, text)] = self.release(Target(volume))
+            self.assertFalse(done)
+            self.assertIn('unknown: ', text)
+            self.assertIn(str(trouble), text)
+            self.assertIn('openstack bdm release --dry-run '
+                          + loopback.uid('attachment of lost-%d' % number),
+                          text)
+            self.cloud.calm()
+
+    def test_not_read_back(self) -> None:
+        def stop() -> None:
+            self.cloud.on('GET ', lambda: wire.page(503))
+
+        self.cloud.on('DELETE ', stop)
+        [(done, text)] = self.release(Target(self.volume))
+        self.assertFalse(done)
+        self.assertIn('unknown: Cinder has accepted it', text)
+
+    def test_completed_and_not_deleted(self) -> None:
+        """"Failed" would say that the attachment is as it was."""
+        record = self.cloud.attachments[self.attachment]
+        for status in (403, 409):
+            self.cloud.calm()
+            self.cloud.on('DELETE ', lambda s=status: wire.fault(s, 'fault'))
+            record['status'] = 'reserved'
+            [(done, text)] = self.release(Target(self.volume))
+            self.assertEqual((False, 'attached'), (done, record['status']))
+            self.assertIn('unknown: the attachment is attached by now', text)
+            self.assertIn(str(status), text)
+
+    def test_changed_since_the_plan(self) -> None:
+        """Before the operator has said yes."""
+        volume = self.cloud.volumes[self.volume]
+        record = self.cloud.attachments[self.attachment]
+        for change, done, words in (
+                (lambda: volume.update(status='maintenance'), False,
+                 'skipped: the volume is maintenance'),
+                (lambda: record.update(host='elsewhere'), False,
+                 'skipped: host elsewhere'),
+                (lambda: self.cloud.on('GET .*/volumes/%s$' % self.volume,
+                                       lambda: wire.page(503)),
+                 False, 'failed: '),
+                (lambda: self.cloud.lose_attachment(self.volume), True,
+                 'skipped: it is gone already')):
+            self.cloud.calm()
+            volume.update(status='in-use')
+            record.update(host='compute1')
+            [(found, text)] = self.release(Target(self.volume),
+                                           meanwhile=change)
+            self.assertEqual(done, found)
+            self.assertIn(words, text)
+            self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
+
+
+class RequestsTest(ReleaserCase):
+    """What each call is over HTTP; the back end has to be told the same."""
+
+    def test_every_call(self) -> None:
+        connector = {'host': 'compute1', 'ip': '127.0.0.1'}
+        record = loopback.uid('attachment of disk')
+        volume, attachment = '/volumes/' + self.disk, '/attachments/' + record
+        requests: dict[Call, list[tuple[str, Any]]] = {
+            Call.DELETE: [('DELETE ' + attachment, None)],
+            Call.COMPLETE_AND_DELETE: [
+                ('POST %s/action' % attachment, {'os-complete': {}}),
+                ('DELETE ' + attachment, None)],
+            Call.COMPLETE: [
+                ('POST %s/action' % attachment, {'os-complete': {}})],
+            Call.FORCE_DETACH: [('POST %s/action' % volume, {
+                'os-force_detach': {'attachment_id': record,
+                                    'connector': connector}})],
+            Call.TERMINATE: [
+                ('POST %s/action' % volume, {'os-reserve': None}),
+                ('POST %s/action' % volume, {
+                    'os-terminate_connection': {'connector': connector}})],
+            Call.ROLL_DETACHING: [
+                ('POST %s/action' % volume, {'os-roll_detaching': None})],
+            Call.UNRESERVE: [
+                ('POST %s/action' % volume, {'os-unreserve': None})],
+            Call.DETACH: [('POST %s/action' % volume, {'os-detach': {}})]}
+        self.assertEqual(list(Call), sorted(requests, key=list(Call).index))
+        self.cloud.on('POST .*/attachments', lambda: (204, None))
+        self.cloud.on('POST .*/volumes', lambda: (202, None))
+        self.cloud.on('(GET|DELETE) .*/attachments', lambda: (
+            200, {'attachments': []}))
+        for call, expected in requests.items():
+            self.cloud.requests.clear()
+            release._MAKE[call](self.cinder(), ReleaseStep(
+                self.disk, '', call=call, connector=connector,
+                attachment=make.attachment(id=record)))
+            self.assertEqual(expected, [
+                (str(r).replace('/volume/v3/own', ''), r.body)
+                for r in self.cloud.requests if r.method != 'GET'], call)
+
+
+class TerminateTest(ReleaserCase):
+    """A host that Cinder knows nothing of."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.volume = self.cloud.volume('mapped')
+
+    def terminate(self) -> tuple[bool, str]:
+        [result] = self.release(Target(self.volume), connector=Connector(
+            {'host': 'compute1'}))
+        return result
+
+    def on(self, call: str, action: Any) -> None:
+        self.cloud.on('POST .*/action', lambda: action()
+                      if call in self.cloud.requests[-1].body else None)
+
+    @property
+    def calls(self) -> list[str]:
+        return [call for call, volume in self.cloud.driver
+                if volume == self.volume]
+
+    def status(self) -> Any:
+        return self.cloud.volumes[self.volume]['status']
+
+    def test_done(self) -> None:
+        self.assertEqual((True, 'released: the volume is available'),
+                         self.terminate())
+        self.assertEqual(['os-reserve', 'os-terminate_connection'],
+                         self.calls)
+
+    def test_not_begun_or_given_back(self) -> None:
+        """Somebody reserved it first, or attached it; nobody knows who has
+        it; the call is refused.
+        """
+        taken = 400, {'badRequest': {'message': 'status must be available'}}
+        for call, answer, words, calls in (
+                ('os-reserve', lambda: taken, 'status must be available', []),
+                ('os-reserve', lambda: self.cloud.attachment(
+                    'new', self.alpha, self.volume) and None,
+                 'failed: attachment %s of the volume is new'
+                 % loopback.uid('new'), ['os-reserve', 'os-unreserve']),
+                ('os-reserve', lambda: self.cloud.on(
+                    'GET .*/attachments', lambda: wire.page(503)),
+                 'failed: ', ['os-reserve', 'os-unreserve']),
+                ('os-terminate_connection', lambda: FORBIDDEN, 'failed: ',
+                 ['os-reserve', 'os-unreserve'])):
+            self.cloud.calm()
+            self.on(call, answer)
+            done, text = self.terminate()
+            self.assertFalse(done)
+            self.assertIn(words, text)
+            self.assertEqual(calls, self.calls)
+            self.cloud.attachments.pop(loopback.uid('new'), None)
+            self.cloud.volumes[self.volume].update(
+                status='available', updated_at=loopback._stamp(DAY))
+            self.cloud.driver.clear()
+
+    def assert_left_attaching(self, *calls: str) -> None:
+        """The row says so, with the command that ends it."""
+        done, text = self.terminate()
+        self.assertFalse(done)
+        self.assertIn('unknown: ', text)
+        self.assertIn('if the volume is attaching now: openstack bdm release '
+                      '--stuck-after 0 --connector FILE ' + self.volume, text)
+        self.assertEqual((list(calls), 'attaching'),
+                         (self.calls, self.status()))
+        self.cloud.calm()
+        self.cloud.driver.clear()
+        releaser = release.Releaser(
+            self.seen_by(stuck_after=datetime.timedelta()),
+            Connector({'host': 'compute1'}))
+        releaser.check()
+        [step] = releaser.plan([Target(self.volume)])
+        [result] = release.Release(releaser, step).do()
+        self.assertEqual((True, ['os-force_detach'], 'available'),
+                         (result.is_well, self.calls, self.status()))
+
+    def test_perhaps_done(self) -> None:
+        """Who would get the volume now could lose it again."""
+        self.on('os-terminate_connection', lambda: (500, {
+            'computeFault': {'message': 'RPC timed out'}}))
+        self.assert_left_attaching('os-reserve')
+
+    def test_not_known_who_has_it_and_not_given_back(self) -> None:
+        self.on('os-reserve', lambda: self.cloud.on(
+            'GET .*/attachments', lambda: wire.page(503)))
+        self.cloud.on('POST .*/action', lambda: FORBIDDEN
+            if 'os-unreserve' in self.cloud.requests[-1].body else None)
+        self.assert_left_attaching('os-reserve')
+
+
+class ConnectorTest(unit_base.TestCase):
+
+    def connector(self, content: str) -> Connector:
+        path = os.path.join(self.tempdir(), 'connector.json')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(content)
+        return release.read_connector(path)
+
+    def test_none(self) -> None:
+        self.assertEqual(Connector(is_none=True),
+                         release.read_connector('none'))
+
+    def test_as_nova_manage_prints_it(self) -> None:
+        connector = {'host': 'compute1', 'ip': '127.0.0.1',
+                     'multipath': False}
+        self.assertEqual(connector,
+                         self.connector(json.dumps(connector)).data)
+
+    def test_bad_input(self) -> None:
+        for content, words in (
+                ('', 'Expecting value'), ('{', 'Expecting property name'),
+                ('{}', 'it names no host'), ('"none"', 'it names no host'),
+                ('{"host": "compute1"}', 'could know host compute1 by'),
+                ('{"host": "compute1", "wwpns": [], "ip": ""}',
+                 'could know host compute1 by'),
+                ('[]', 'it names no host'), ('{"host": ""}', 'no host'),
+                ('{"host": 7}', 'no host')):
+            exc = self.assertRaises(errors.BadInput, self.connector, content)
+            self.assertIn(words, str(exc))
+        exc = self.assertRaises(errors.BadInput, release.read_connector,
+                                '/no/such/file')
+        self.assertIn('No such file', str(exc))

@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of ``bdm release``, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import dataclasses
+import datetime
+from typing import Any
+
+import testscenarios
+
+from nova_bdm_cleanup.client.cloud import release_facts, release_rules
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk
+from nova_bdm_cleanup.client.cloud.release_facts import Call, Holder
+from nova_bdm_cleanup.rules.facts import (
+    AttachedServer,
+    Attachment,
+    Policy,
+    Volume,
+)
+from nova_bdm_cleanup.rules.table import first
+from nova_bdm_cleanup.tests.unit import base
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=datetime.timezone.utc)
+DAY = datetime.timedelta(days=1)
+MINUTE = datetime.timedelta(minutes=1)
+
+CONNECTOR = release_facts.Connector(
+    {'host': 'compute1', 'initiator': 'iqn'})
+NEVER = release_facts.Connector(is_none=True)
+NOT_GIVEN = release_facts.Connector()
+
+ALIVE = ComputeServer('alive', 'alive', 'ACTIVE', host='compute1')
+SHELVED = ComputeServer('alive', 'alive', 'SHELVED_OFFLOADED')
+
+
+def attachment(status: str = 'attached', connected: bool = True,
+               server: str | None = 'gone',
+               name: str = 'record') -> Attachment:
+    return Attachment(id=name, volume_id='volume', server_id=server,
+                      status=status, connected=connected)
+
+
+#: How far an attach got, and what the guest has.
+CARRIED = Disk('volume', 'bdm', 'record', '/dev/vdb')
+OTHERS = dataclasses.replace(CARRIED, attachment_id='other')
+HANGS = {'claimed_by': ('alive',), 'status': 'attaching',
+         'disk': CARRIED}
+UNFINISHED = attachment('attaching', True, 'alive')
+HALF = {'claimed_by': ('alive',), 'status': 'reserved'}
+ALIVES = attachment(server='alive')
+RESERVED = attachment('reserved', False)
+HALF_ATTACHED = attachment('reserved', False, 'alive')
+LEGACY = attachment(connected=False)
+LEGACY_OF_ALIVE = attachment(connected=False, server='alive')
+AT_COMPUTE2 = (AttachedServer('gone', 'record', 'compute2'),)
+#: The refusal that names the host, and the one that does not.
+BY_CONNECTOR = ('get_connector --json" on host compute2',
+                'get_connector --json" on the host that had the volume')
+
+
+def but(**fields: Any) -> ComputeServer:
+    return dataclasses.replace(ALIVE, **fields)
+
+
+#: id, the attachments, the world, words of the explanation.
+REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
+    ('a volume that migrates', (attachment(),),
+     {'migration_status': 'migrating'}, 'is being migrated (migrating)'),
+    *(('a volume that is %s' % status, (attachment(),), {'status': status},
+       'the volume is ' + status)
+      for status in ('error', 'maintenance', 'retyping', 'uploading',
+                     'deleting', 'error_deleting', 'creating', 'odd')),
+    ('an attachment that is not Nova\'s', (attachment(server=None),), {},
+     'something else than Nova'),
+    ('a host of another Nova', (RESERVED,),
+     {'elsewhere': 'elsewhere'},
+     'host elsewhere is no compute host of this Nova'),
+    ('a reservation for a server that may still be building', (RESERVED,),
+     {'status': 'reserved', 'age': MINUTE},
+     'building: wait until 2026-11-20 12:04:01 UTC (--grace-period)'),
+    ('a server that is changing', (ALIVES,),
+     {'stale': ('record',), 'alive': but(task_state='migrating')},
+     'server alive is changing (migrating)'),
+    ('a server that is resized', (ALIVES,),
+     {'stale': ('record',), 'alive': but(status='RESIZE')},
+     'server alive is changing (RESIZE)'),
+    ('a server that is locked', (ALIVES,),
+     {'status': 'detaching', 'claimed_by': ('alive',),
+      'alive': but(locked=True)}, 'server alive is locked'),
+    ('half attached beside an attachment in order',
+     (HALF_ATTACHED, attachment(server='alive', name='good')), HALF,
+     'by another attachment'),
+    ('half attached, and an attach may be under way', (HALF_ATTACHED,),
+     {**HALF, 'age': MINUTE},
+     'attached: wait until 2026-11-20 12:59:01 UTC (--stuck-after)'),
+    ('half attached, only reserved', (HALF_ATTACHED,), HALF,
+     'the attachment is only reserved'),
+    ('half attached, connected', (attachment('attaching', True, 'alive'),),
+     {**HALF, 'status': 'attaching'}, 'volume_attachment refresh'),
+    ('connected, and nobody knows what the guest has', (UNFINISHED,), HANGS,
+     'virsh domblklist'),
+    ('connected, and the mapping names another', (UNFINISHED,),
+     {**HANGS, 'guest': {'vdb'}, 'disk': OTHERS},
+     'volume_attachment refresh'),
+    ('connected, with an unfinished neighbour',
+     (UNFINISHED, attachment('reserved', False, 'alive', 'neighbour')),
+     {**HANGS, 'guest': {'vdb'}}, 'volume_attachment refresh'),
+    ('only the state of the volume is wrong, and not for long', (ALIVES,),
+     {**HANGS, 'age': MINUTE}, 'is being attached'),
+    ('only the state of the volume is wrong, and another is attached',
+     (ALIVES, attachment('reserved', False, None, 'neighbour')),
+     {**HANGS, 'multiattach': True}, 'is being attached'),
+    ('only the state of the volume is wrong, and the mapping names another',
+     (ALIVES,), {**HANGS, 'disk': OTHERS}, 'nothing to release'),
+    ('a server that has the volume', (ALIVES,), {'claimed_by': ('alive',)},
+     'nothing to release'),
+    ('reserved for a server that is shelved', (HALF_ATTACHED,),
+     {**HALF, 'alive': SHELVED}, 'nothing to release'),
+    ('a detach that may be under way', (ALIVES,),
+     {'status': 'detaching', 'claimed_by': ('alive',), 'age': MINUTE},
+     'is being detached'),
+    ('a detach without a mapping that may be under way', (ALIVES,),
+     {'status': 'detaching', 'age': MINUTE}, 'is being detached'),
+    ('a server that exists, and nobody says stale', (ALIVES,), {},
+     'not certain'),
+    ('stale and connected, with a host', (ALIVES,), {'stale': ('record',)},
+     'host compute1 may have the volume open'),
+    ('stale and legacy, with a host',
+     (LEGACY_OF_ALIVE,), {'stale': ('record',), 'connector': CONNECTOR},
+     'stop server alive, remove the device from the host, and give the '
+     'connector'),
+    ('stale and legacy, of a server that is stopped, without a connector',
+     (LEGACY_OF_ALIVE,), {'stale': ('record',), 'alive': but(
+         status='SHUTOFF')}, BY_CONNECTOR[1]),
+    ('stale and too new', (HALF_ATTACHED,),
+     {'status': 'reserved', 'stale': ('record',), 'age': MINUTE},
+     'the attachment is too new'),
+    ('a neighbour in an operation',
+     (attachment(), attachment('reserved', False, 'alive', 'neighbour')),
+     {'multiattach': True, 'claimed_by': ('alive',)},
+     'neighbour of the volume is reserved'),
+    ('a neighbour of no server in an operation',
+     (attachment(), attachment('attaching', True, None, 'neighbour')),
+     {'multiattach': True}, 'neighbour of the volume is attaching'),
+    ('a mapping of another server', (attachment(),),
+     {'claimed_by': ('other',)}, 'server other has a mapping'),
+    ('a mapping of another server without attachment', (attachment(),),
+     {'claimed_by': ('other',), 'multiattach': True},
+     'server other has a mapping'),
+    ('a mapping of a neighbour, and the volume is not multiattach',
+     (attachment(), attachment(server='alive', name='neighbour')),
+     {'claimed_by': ('alive',)}, 'server alive has a mapping'),
+    ('a kind of attachment that is not known',
+     (attachment('attaching', False),), {}, 'not known'),
+    ('legacy with neighbours',
+     (LEGACY, attachment(server='alive', name='neighbour')),
+     {'connector': CONNECTOR, 'multiattach': True, 'claimed_by': ('alive',)},
+     'other attachments'),
+    ('legacy without a connector', (LEGACY,), {'attached_to': AT_COMPUTE2},
+     BY_CONNECTOR[0]),
+    ('legacy without a connector, no host known', (LEGACY,), {},
+     BY_CONNECTOR[1]),
+    ('legacy that was never connected, they say, but Cinder names a host',
+     (LEGACY,), {'connector': NEVER, 'attached_to': AT_COMPUTE2},
+     'Cinder says that host compute2 had the volume'),
+    ('legacy that was never connected, they say, of a multiattach volume',
+     (LEGACY,), {'connector': NEVER, 'multiattach': True},
+     'the volume is multiattach'),
+    ('legacy that was never connected, they say, with neighbours',
+     (LEGACY, attachment(server='gone too', name='neighbour')),
+     {'connector': NEVER}, 'other attachments'),
+    ('legacy that was never connected, they say, and a mapping', (LEGACY,),
+     {'connector': NEVER, 'claimed_by': ('other',)},
+     'server other has a mapping'),
+    ('legacy and stale, never connected, they say, but Cinder names a host',
+     (LEGACY_OF_ALIVE,),
+     {'connector': NEVER, 'stale': ('record',), 'attached_to': (
+         AttachedServer('alive', 'record', 'compute1'),)},
+     'may have the volume open'),
+    ('legacy and stale, never connected, they say, and too new',
+     (LEGACY_OF_ALIVE,),
+     {'connector': NEVER, 'stale': ('record',), 'age': MINUTE},
+     'the attachment is too new'),
+    ('legacy and stale, and nobody says that it was never connected',
+     (LEGACY_OF_ALIVE,), {'stale': ('record',)},
+     'openstack bdm release --connector none record'),
+    ('legacy, and the connector is of another host', (LEGACY,),
+     {'connector': CONNECTOR, 'attached_to': AT_COMPUTE2},
+     'of host compute1 and the attachment of host compute2'),
+    ('connected, and the connector is of another host', (attachment(),),
+     {'connector': CONNECTOR, 'attached_to': AT_COMPUTE2},
+     'of host compute1 and the attachment of host compute2'),
+    ('connected, and never connected, they say', (attachment(),),
+     {'connector': NEVER}, 'Cinder kept the connection'),
+    ('half connected, and never connected, they say',
+     (attachment('reserved', True),),
+     {'status': 'reserved', 'connector': NEVER},
+     'Cinder kept the connection'),
+    ('connected, never connected, they say, and a server without a host',
+     (ALIVES,),
+     {'stale': ('record',), 'alive': SHELVED, 'connector': NEVER},
+     'Cinder kept the connection'),
+
+    ('no attachment, migrating', (),
+     {'migration_status': 'migrating', 'connector': NEVER}, 'migrated'),
+    ('half connected, of a server with a host',
+     (attachment('reserved', True, 'alive'),),
+     {'status': 'reserved', 'stale': ('record',)},
+     'host compute1 may have the volume open'),
+    ('reserved for a server that exists, and a host was let in',
+     (HALF_ATTACHED,),
+     {'status': 'reserved', 'stale': ('record',), 'connector': CONNECTOR},
+     'host compute1 may have the volume open'),
+    ('no attachment, in maintenance', (),
+     {'status': 'maintenance', 'connector': CONNECTOR}, 'is maintenance'),
+    ('no attachment, available', (),
+     {'status': 'available', 'connector': NEVER}, 'is available'),
+    ('no attachment, available, no connector', (), {'status': 'available'},
+     'get_connector'),
+    ('no attachment, available, a mapping', (),
+     {'status': 'available', 'connector': CONNECTOR,
+      'claimed_by': ('other',)}, 'server other has a mapping'),
+    ('no attachment, available for a minute', (),
+     {'status': 'available', 'connector': CONNECTOR, 'age': MINUTE},
+     'not for long'),
+    ('no attachment, but a mapping', (),
+     {'claimed_by': ('other',), 'connector': NEVER},
+     'server other has a mapping'),
+    ('no attachment, attaching, but a mapping', (),
+     {'status': 'attaching', 'claimed_by': ('alive',), 'connector': NEVER},
+     'see "stuck" in the runbook'),
+    *(('no attachment, %s for a minute' % status, (),
+       {'status': status, 'age': MINUTE, 'connector': NEVER}, 'not for long')
+      for status in ('in-use', 'attaching', 'detaching', 'reserved')),
+    ('no attachment, attaching for an hour less a minute', (),
+     {'status': 'attaching', 'age': 59 * MINUTE, 'connector': NEVER},
+     'not for long'),
+    ('no attachment, and no connector', (), {'status': 'attaching'},
+     '--connector none'),
+)
+
+#: id, the attachments, the world, the call, the state afterwards.
+CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
+    # The cases of Cinder's force_detach specification
+    ('reserved by a call from before Queens', (),
+     {'status': 'attaching', 'connector': NEVER}, Call.UNRESERVE,
+     'available'),
+    ('reserved', (RESERVED,), {'status': 'reserved'}, Call.DELETE,
+     'available'),
+    ('connected and never attached, before Queens', (),
+     {'status': 'attaching', 'connector': CONNECTOR}, Call.FORCE_DETACH,
+     'available'),
+    ('connected and never attached', (attachment('attaching'),),
+     {'status': 'attaching'}, Call.DELETE, 'available'),
+    ('detaching', (attachment(),), {'status': 'detaching'}, Call.DELETE,
+     'available'),
+    ('detaching, before Queens', (LEGACY,),
+     {'status': 'detaching', 'connector': CONNECTOR}, Call.FORCE_DETACH,
+     'available'),
+    ('legacy and stale, of a server that is stopped', (LEGACY_OF_ALIVE,),
+     {'stale': ('record',), 'connector': CONNECTOR,
+      'alive': but(status='SHUTOFF')}, Call.FORCE_DETACH, 'available'),
+    ('detaching, and Nova still has it', (ALIVES,),
+     {'status': 'detaching', 'claimed_by': ('alive',)}, Call.ROLL_DETACHING,
+     'in-use'),
+    ('detaching, and the server has no mapping', (ALIVES,),
+     {'status': 'detaching'}, Call.ROLL_DETACHING, 'in-use'),
+    ('detaching, legacy, and the server has no mapping',
+     (attachment('attached', False, 'alive'),), {'status': 'detaching'},
+     Call.ROLL_DETACHING, 'in-use'),
+    ('available, and a host was let in', (),
+     {'status': 'available', 'connector': CONNECTOR}, Call.TERMINATE,
+     'available'),
+    ('reserved, and a host was let in', (RESERVED,),
+     {'status': 'reserved', 'connector': CONNECTOR}, Call.FORCE_DETACH,
+     'available'),
+    ('half connected', (attachment('reserved', True),),
+     {'status': 'reserved'}, Call.COMPLETE_AND_DELETE, 'available'),
+    ('half connected with neighbours',
+     (attachment('reserved', True),
+      attachment(server='alive', name='neighbour')),
+     {'multiattach': True, 'claimed_by': ('alive',)},
+     Call.COMPLETE_AND_DELETE, 'in-use'),
+    ('detached in Nova', (attachment('detaching'),),
+     {'status': 'detaching'}, Call.DELETE, 'available'),
+    ('attaching, and the guest has it', (UNFINISHED,),
+     {**HANGS, 'guest': {'vda', 'vdb'}}, Call.COMPLETE,
+     'in-use'),
+    ('attaching, and the guest does not have it', (UNFINISHED,),
+     {**HANGS, 'guest': {'vda'}}, Call.COMPLETE, 'in-use'),
+    ('attaching, and the server is stopped', (UNFINISHED,),
+     {**HANGS, 'guest': frozenset(), 'alive': but(status='SHUTOFF')},
+     Call.COMPLETE, 'in-use'),
+    ('attaching, although it is attached', (ALIVES,), HANGS, Call.COMPLETE,
+     'in-use'),
+    ('reserved, although it is attached', (LEGACY_OF_ALIVE,),
+     {**HANGS, 'status': 'reserved', 'disk': Disk('volume')},
+     Call.COMPLETE, 'in-use'),
+    # And others
+    ('in use by a server that is gone', (attachment(),), {}, Call.DELETE,
+     'available'),
+    ('in use by a server that is gone, and the connector is of its host',
+     (attachment(),),
+     {'connector': CONNECTOR, 'attached_to': (
+         AttachedServer('gone', 'record', 'compute1'),)},
+     Call.DELETE, 'available'),
+    ('in use by a server that is gone, however young', (attachment(),),
+     {'age': MINUTE}, Call.DELETE, 'available'),
+    ('in use after a migration', (attachment(),),
+     {'migration_status': 'success'}, Call.DELETE, 'available'),
+    ('in use by nobody', (), {'connector': CONNECTOR}, Call.FORCE_DETACH,
+     'available'),
+    ('in use by nobody, and never connected', (), {'connector': NEVER},
+     Call.DETACH, 'available'),
+    ('in use by nobody, and older than the grace period', (),
+     {'connector': NEVER, 'age': 5 * MINUTE}, Call.DETACH, 'available'),
+    ('the status was reset', (attachment(),), {'status': 'available'},
+     Call.DELETE, 'available'),
+    ('reserved for a server that exists', (HALF_ATTACHED,),
+     {'status': 'reserved', 'stale': ('record',)}, Call.DELETE,
+     'available'),
+    ('stale, of a server without a host', (ALIVES,),
+     {'stale': ('record',), 'alive': SHELVED}, Call.DELETE, 'available'),
+    ('beside a neighbour in order',
+     (attachment(), attachment(server='alive', name='neighbour')),
+     {'multiattach': True, 'claimed_by': ('alive',)}, Call.DELETE,
+     'in-use'),
+    ('legacy that was never connected, they say', (LEGACY,),
+     {'connector': NEVER}, Call.DELETE, 'available'),
+    ('legacy and stale, and never connected, they say', (LEGACY_OF_ALIVE,),
+     {'connector': NEVER, 'stale': ('record',)}, Call.DELETE, 'available'),
+    # The safe direction: what a dead server left unfinished is no operation.
+    ('beside what a dead server left unfinished',
+     (attachment(), attachment('attaching', True, 'also gone', 'second')),
+     {'multiattach': True}, Call.DELETE, 'available'),
+)
+
+
+def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
+          alive: ComputeServer = ALIVE,
+          claimed_by: tuple[str, ...] = (), stale: tuple[str, ...] = (),
+          age: datetime.timedelta = DAY,
+          connector: release_facts.Connector = NOT_GIVEN,
+          disk: Disk | None = None, guest: Any = None,
+          elsewhere: str | None = None,
+          **fields: Any) -> release_facts.HeldVolume:
+    """What the tables are put to; all servers but one are gone."""
+    holders = dict.fromkeys(
+        (a.server_id for a in attachments if a.server_id), Holder(
+            is_deleted=True, elsewhere=elsewhere))
+    if 'alive' in holders:
+        holders['alive'] = Holder(
+            alive, stale=frozenset(stale), disk=disk, guest=guest)
+    return release_facts.HeldVolume(
+        Volume(id='volume', status=status, updated_at=NOW - age, **fields),
+        attachments, holders, tuple(sorted(claimed_by)), connector, Policy(),
+        NOW)
+
+
+class RefusalsTest(base.TestCase):
+    """Each row that forbids."""
+
+    scenarios = base.scenarios(REFUSALS, 'attachments', 'world', 'words')
+
+    def test_refused(self) -> None:
+        step = release_rules.decide(facts(self.attachments, **self.world))[0]
+        self.assertIsNone(step.call)
+        self.assertEqual('', step.expected)
+        self.assertIn(self.words, step.explanation)
+
+
+class CallsTest(base.TestCase):
+    """Each row that makes a call."""
+
+    scenarios = base.scenarios(
+        CALLS, 'attachments', 'world', 'call', 'expected')
+
+    def test_called(self) -> None:
+        step = release_rules.decide(facts(self.attachments, **self.world))[0]
+        self.assertEqual((self.call, self.expected),
+                         (step.call, step.expected))
+        self.assertEqual(self.attachments[:1], tuple(filter(
+            None, [step.attachment])))
+        if self.call in (Call.FORCE_DETACH, Call.TERMINATE):
+            self.assertEqual(CONNECTOR.data, step.connector)
+
+
+class CoverageTest(base.TestCase):
+
+    def test_every_row_has_a_test_above(self) -> None:
+        tested = set()
+        cases: Iterable[tuple[Any, ...]] = (*REFUSALS, *CALLS)
+        for _name, attachments, world, *_ in cases:
+            about = facts(attachments, **world)
+            tested.add(id(
+                first(release_rules.HELD_ATTACHMENTS.rows,
+                      release_facts.HeldAttachment(**{
+                          **vars(about), 'attachment': attachments[0]}))
+                if attachments else
+                first(release_rules.HELD_VOLUMES.rows, about)))
+        self.assertEqual([], [
+            row.cell for table in (release_rules.HELD_ATTACHMENTS,
+                                   release_rules.HELD_VOLUMES)
+            for row in table.rows if id(row) not in tested])
+
+
+class WayOutTest(base.TestCase):
+    """What comes after the detach is rolled back."""
+
+    def test_it_depends_on_whether_a_host_has_the_server(self) -> None:
+        for alive, words in ((ALIVE, 'openstack bdm clean alive'),
+                             (SHELVED, 'can be released')):
+            [step] = release_rules.decide(facts(
+                (ALIVES,), status='detaching', alive=alive))
+            self.assertIn(words, step.explanation)
+
+
+class NeighboursTest(base.TestCase):
+    """Several attachments of one volume."""
+
+    def test_a_volume_stands_for_what_is_to_be_released(self) -> None:
+        gone, healthy = release_rules.decide(facts(
+            (attachment(), attachment(server='alive', name='neighbour')),
+            multiattach=True, claimed_by=('alive',)))
+        self.assertIsNotNone(gone.call)
+        self.assertIsNone(healthy.call)
+        self.assertEqual((gone,),
+                         release_rules.selected((gone, healthy), None))
+        self.assertEqual((healthy,),
+                         release_rules.selected((gone, healthy), 'neighbour'))

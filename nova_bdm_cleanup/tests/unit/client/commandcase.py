@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of the ``openstack bdm`` commands start from.
+
+The commands are run by cliff, against a cloud over HTTP.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any, Callable
+from unittest import mock
+
+from keystoneclient.v3 import client as keystoneclient
+
+from nova_bdm_cleanup.client import audit, clean, explain, release, show
+from nova_bdm_cleanup.tests.unit.client.cloud import base
+
+COMMANDS = {'audit': audit.AuditBdm, 'clean': clean.CleanBdm,
+            'release': release.ReleaseBdm, 'show': show.ShowBdm}
+EVERY: dict[str, Any] = {**COMMANDS, 'explain': explain.ExplainBdm}
+
+
+class Terminal(io.StringIO):
+    """Somebody sits there, and types this.
+
+    :param meanwhile: called when he is asked
+    """
+
+    def __init__(self, typed: str = '',
+                 meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__(typed)
+        self._meanwhile = meanwhile
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, *limit: int) -> str:  # type: ignore[override]
+        self._meanwhile()
+        return super().readline(*limit)
+
+
+class CommandCase(base.FleetCase):
+
+    def bdm(self, name: str, *arguments: str, user: str = 'admin',
+            stdin: Any = None, form: str = 'json',
+            stdout: Any = None) -> tuple[int, Any]:
+        """Run a command as ``openstack`` does.
+
+        :returns: the exit code, and the rows by column, or the text where it
+            is no JSON
+        """
+        session = self.session(user)
+        manager = SimpleNamespace(
+            session=session, bdm_cleanup=self.client(user),
+            identity=keystoneclient.Client(session=session))
+        self.stdout, self.stderr = stdout or io.StringIO(), io.StringIO()
+        app = SimpleNamespace(
+            client_manager=manager, stdout=self.stdout, stderr=self.stderr,
+            options=SimpleNamespace(), NAME='openstack')
+        command = COMMANDS[name](app, app.options)
+        arguments += ('-f', form, '--rate', '0')
+        args = command.get_parser('openstack bdm ' + name).parse_args(
+            arguments)
+        with mock.patch.object(sys, 'stdin', stdin or io.StringIO()):
+            code = command.run(args)
+        output = self.stdout.getvalue()
+        if form != 'json':
+            return code, output
+        return code, json.loads(output) if output else None
+
+    def table(self, *arguments: str, width: int = 100,
+              user: str = 'admin') -> str:
+        """What a command shows on a terminal so wide."""
+        with mock.patch('shutil.get_terminal_size',
+                        lambda: os.terminal_size((width, 24))):
+            return str(self.bdm(*arguments, form='table', user=user)[1])
+
+    def assert_results(self, code: int, results: list[str], name: str,
+                       *arguments: str, **options: Any) -> Any:
+        """Run a command, and compare how it ends and what became of each.
+
+        :returns: the rows
+        """
+        found, rows = self.bdm(name, *arguments, **options)
+        self.assertEqual((code, results), (
+            found, [row['Result'] for row in rows]))
+        return rows
+
+    def break_volume(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+
+    def path(self, name: str = 'plan.json') -> str:
+        return os.path.join(self.tempdir(), name)
+
+    def plan(self) -> str:
+        """What an audit of all projects printed, in a file."""
+        path = self.path()
+        self.bdm('audit', '--all-projects')
+        with open(path, 'w') as file:
+            file.write(self.stdout.getvalue())
+        return path

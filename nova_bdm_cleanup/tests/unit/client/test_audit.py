@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``openstack bdm audit``."""
+
+from __future__ import annotations
+
+import errno
+import io
+import re
+from typing import Any
+
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit.client import commandcase
+
+
+class AuditBdmTest(commandcase.CommandCase):
+
+    def test_findings(self) -> None:
+        self.break_volume()
+        code, rows = self.bdm('audit')
+        self.assertEqual(ExitCode.FINDINGS, code)
+        since = self.cloud.volumes[self.disk]['updated_at'][:19] + 'Z'
+        self.assertEqual([{
+            'Server': self.alpha, 'Host': 'compute1', 'Volume': self.disk,
+            'Attachment': loopback.uid('attachment of disk'),
+            'Device': '/dev/vdb', 'Reason': 'volume-available',
+            'Since': since,
+            'Action': 'openstack bdm clean ' + self.alpha,
+            'Remedy': 'clean'}], rows)
+
+    def test_long(self) -> None:
+        self.break_volume()
+        _, (row,) = self.bdm('audit', '--long')
+        self.assertEqual(('alpha', 'own'), (row['Server Name'],
+                                            row['Project']))
+        self.assertIn('available', row['Explanation'])
+        self.assertEqual('move, shelve, unshelve, evacuate, live migration',
+                         row['Breaks'])
+
+    def table(self, *arguments: str, **options: Any) -> str:
+        return super().table('audit', *arguments, **options)
+
+    def reserve_many(self, server: str, count: int) -> None:
+        for number in range(count):
+            volume = self.cloud.volume('stale-%d' % number, 'reserved')
+            self.cloud.attachment('stale-%d' % number, server, volume,
+                                  'reserved', connected=False)
+
+    def test_many_of_one_kind(self) -> None:
+        self.reserve_many(self.alpha, 20)
+        self.break_volume()
+        text = self.table()
+        self.assertEqual(2, text.count('| alpha '))
+        self.assertIn('| 20 volumes', text)
+        action = 'openstack bdm release --server %s --max 20' % self.alpha
+        self.assertIn('. %s\n' % action, text)
+        self.assertIn('20 findings; --long shows each', text)
+        self.assertEqual(21, self.table('--long').count('| ' + self.alpha))
+        _, rows = self.bdm('audit')
+        self.assertEqual(21, len(rows))
+        code, rows = self.bdm('release', *action.split()[3:], '--yes')
+        self.assertEqual((ExitCode.OK, 20), (code, len(rows)))
+
+    def carry_out(self, action: str, *arguments: str) -> int:
+        """Type an action of a table; returns the exit code."""
+        command, *words = action.partition('openstack bdm ')[2].split()
+        return self.bdm(command, *words, *arguments)[0]
+
+    def actions(self, *arguments: str, user: str = 'admin') -> list[str]:
+        return re.findall(r'^\d+[.] (.*openstack bdm .*)$',
+                          self.table(*arguments, user=user), re.MULTILINE)
+
+    def test_many_of_several_kinds(self) -> None:
+        """Connected records have a host, and reserved ones have none."""
+        ghost = self.cloud.server('ghost')
+        for number in range(5):
+            self.cloud.attach(ghost, 'data-%d' % number)
+        self.cloud.lose_server(ghost)
+        self.reserve_many(ghost, 5)
+        action = 'openstack bdm release --server %s --max 10' % ghost
+        self.assertEqual([action] * 2, self.actions('--all-projects'))
+        self.assertEqual(ExitCode.OK, self.carry_out(action, '--yes'))
+        self.assertEqual(ExitCode.BAD_INPUT, self.carry_out(action, '--yes'))
+
+    def test_many_to_look_at(self) -> None:
+        """The printed look finds them, whatever was audited."""
+        self.server.projects['another'] = 'another'
+        for project in ('own', 'another'):
+            ghost = loopback.uid('ghost of ' + project)
+            for number in range(5):
+                volume = self.cloud.volume(
+                    '%s-%d' % (project, number), 'in-use', project)
+                self.cloud.attachment(volume, ghost, volume, connected=False)
+        self.cloud.remember('ghost of another')
+        self.cloud.attachment('released', ghost, self.cloud.volume(
+            'to release', 'in-use', 'another'))
+        for arguments, count in (((), 1), (('--project', 'another'), 2),
+                                 (('--all-projects',), 3)):
+            actions = self.actions(*arguments)
+            self.assertEqual(count, len(actions))
+            looks = [a for a in actions if a.startswith('look: ')]
+            self.assertNotEqual([], looks)
+            for look in looks:
+                self.assertEqual(ExitCode.FINDINGS, self.carry_out(look))
+
+    def last_line(self) -> str:
+        return self.log.output.splitlines()[-1]
+
+    def test_the_last_line(self) -> None:
+        for arguments, user, words in (
+                ((), 'admin',
+                 'Nothing in project own; --all-projects audits all.'),
+                ((), 'member', 'Nothing is inconsistent.'),
+                (('--all-projects',), 'admin', 'Nothing is inconsistent.')):
+            self.bdm('audit', *arguments, user=user)
+            self.assertEqual(words, self.last_line())
+        self.break_volume()
+        self.cloud.volume('nobodys', 'in-use')
+        self.cloud.lose_volume(self.other)
+        self.table()
+        self.assertEqual('3 findings: 2 to clean, 1 to look at.',
+                         self.last_line())
+        self.cloud.silent_hosts = ['compute7']
+        code, rows = self.bdm('audit', '--all-projects')
+        self.assertEqual((ExitCode.PARTLY, 3), (code, len(rows)))
+        self.assertRegex(self.stderr.getvalue(), 'INCOMPLETE: .*compute7')
+        self.bdm('audit', '--all-projects', '--reason', 'cross-wired')
+        self.assertEqual(
+            'Nothing was found, and the audit is incomplete; not shown: '
+            'used-by-nobody 1, volume-available 1, volume-missing 1.',
+            self.last_line())
+
+    def test_projects_by_name(self) -> None:
+        self.cloud.lose_attachment(self.cloud.attach(
+            self.cloud.server('foreign', 'other'), 'foreign'))
+        for name in ('theirs', 'other'):
+            code, rows = self.bdm('audit', '--project', name)
+            self.assertEqual((ExitCode.FINDINGS, 1), (code, len(rows)))
+        self.server.projects.update(empty='nothing', twin='theirs')
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('audit', '--project', 'nothing'))
+        for name, user, code, words in (
+                ('no such', 'admin', ExitCode.BAD_INPUT,
+                 'no project has the name or ID no such'),
+                ('theirs', 'admin', ExitCode.BAD_INPUT,
+                 '2 projects are named theirs; give one of their IDs: other, '
+                 'twin'),
+                ('theirs', 'member', ExitCode.REFUSED,
+                 'Keystone does not tell which project theirs is')):
+            self.assertEqual((code, None), self.bdm(
+                'audit', '--project', name, user=user))
+            self.assertIn(words, self.stderr.getvalue())
+
+    def test_what_others_read(self) -> None:
+        """It is what is; only a spreadsheet must not calculate."""
+        self.break_volume()
+        for name, cell in (('=HYPERLINK("x")', '"\'=HYPERLINK(""x"")"'),
+                           ('\t=1', '"\'\t=1"'), ('a\x1b[2J', '"a\x1b[2J"')):
+            self.cloud.servers[self.alpha]['name'] = name
+            _, (row,) = self.bdm('audit', '--long')
+            self.assertEqual(name, row['Server Name'])
+            _, text = self.bdm('audit', '--long', form='csv')
+            self.assertIn(',%s,' % cell, text)
+        self.assertNotIn('\x1b', self.table())
+        self.assertNotIn('\x1b', self.bdm('audit', form='value')[1])
+
+    def test_a_full_disk_below_the_output(self) -> None:
+        class Full(io.StringIO):
+            def flush(self) -> None:
+                raise OSError(errno.ENOSPC, 'No space left on device')
+
+        self.break_volume()
+        code, _ = self.bdm('audit', stdout=Full())
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('the output could not be written: No space left on '
+                      'device', self.stderr.getvalue())
+
+    def test_a_member_is_sent_to_an_administrator(self) -> None:
+        self.reserve_many(self.alpha, 5)
+        for index in range(5):
+            self.cloud.volumes[loopback.uid('stale-%d' % index)][
+                'status'] = 'in-use'
+        self.assertEqual(
+            ['ask an administrator: openstack bdm show ' + self.alpha],
+            self.actions(user='member'))
+
+    def test_reason_and_fail_on(self) -> None:
+        self.break_volume()
+        for arguments, code, count in (
+                (('--reason', 'stuck'), ExitCode.OK, 0),
+                (('--reason', 'volume-available'), ExitCode.FINDINGS, 1),
+                (('--fail-on', 'stuck'), ExitCode.OK, 1),
+                (('--fail-on', 'volume-available'), ExitCode.FINDINGS, 1),
+                (('--fail-on', 'none'), ExitCode.OK, 1)):
+            found, rows = self.bdm('audit', *arguments)
+            self.assertEqual((code, count), (found, len(rows)))
+
+    def test_what_passes_is_not_shown(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'resizing'
+        self.assertEqual((ExitCode.OK, []), self.bdm('audit'))
+        self.assertEqual(
+            'Nothing in project own; --all-projects audits all; not shown: '
+            'operation-in-flight 1.', self.last_line())
+        code, rows = self.bdm('audit', '--reason', 'operation-in-flight')
+        self.assertEqual((ExitCode.FINDINGS, 1), (code, len(rows)))

@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``openstack bdm clean``."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+from unittest import mock
+
+import testscenarios
+
+from nova_bdm_cleanup.client.cloud import reboot
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import base, loopback
+from nova_bdm_cleanup.tests.unit.client import commandcase
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+
+class CleanCase(commandcase.CommandCase):
+
+    def reboot(self, *, heals: bool = True, status: str = 'ACTIVE') -> None:
+        """Have a hard reboot do what the plugin does."""
+        def reboot() -> None:
+            server = self.cloud.requests[-1].path.split('/')[2]
+            self.cloud.servers[server]['status'] = status
+            if heals:
+                self.cloud.mappings[server] = []
+
+        self.cloud.on('POST .*/action', reboot)
+
+    def mend(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'in-use'
+        self.cloud.attachment('attachment of disk', self.alpha, self.disk)
+
+    def alter(self, **fields: Any) -> None:
+        """Change the server; the host and the task have longer names."""
+        self.cloud.servers[self.alpha].update({
+            {'host': 'OS-EXT-SRV-ATTR:host',
+             'task': 'OS-EXT-STS:task_state'}.get(name, name): value
+            for name, value in fields.items()})
+
+
+class CleanBdmTest(CleanCase):
+
+    def test_yes(self) -> None:
+        self.break_volume()
+        self.reboot()
+        self.alter(status='SHUTOFF')
+        self.assert_results(ExitCode.OK, ['removed'], 'clean', 'alpha',
+                            '--yes')
+        self.assertIn('runs afterwards', self.log.output)
+
+    def test_not_stopped_again(self) -> None:
+        """It was rebooted all the same."""
+        self.alter(status='SHUTOFF')
+        self.break_volume()
+
+        def act() -> Any:
+            if 'os-stop' in self.cloud.requests[-1].body:
+                return 409, {'conflictingRequest': {'message': 'locked'}}
+            self.cloud.mappings[self.alpha].clear()
+            self.alter(status='ACTIVE')
+            return None
+
+        self.cloud.on('POST', act)
+        code, (row,) = self.bdm('clean', 'alpha', '--yes', '--stop-again')
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('is stopped again', self.log.output)
+        self.assertRegex(row['Result'], '^unknown: .*locked.*; see openstack '
+                                        'bdm show ' + self.alpha)
+
+    def test_a_server_that_runs_is_not_stopped(self) -> None:
+        self.break_volume()
+        self.reboot()
+        code, _ = self.bdm('clean', 'alpha', '--yes', '--stop-again')
+        self.assertEqual(ExitCode.OK, code)
+        self.assertEqual([{'reboot': {'type': 'HARD'}}], [
+            r.body for r in self.cloud.requests
+            if r.method == 'POST' and r.path.endswith('action')])
+
+    def test_only_yes_means_yes(self) -> None:
+        self.break_volume()
+        self.reboot()
+        for code, answers in (
+                (ExitCode.REFUSED, ('n\n', 'no\n', '\n', ' \n', '',
+                                    'maybe\n', 'yn\n', 'alpha\n', '1\n')),
+                (ExitCode.OK, ('y\n', 'Y\n', 'yes\n', 'YES', ' yes \n'))):
+            for answer in answers:
+                self.cloud.requests.clear()
+                found, _ = self.bdm('clean', 'alpha',
+                                    stdin=commandcase.Terminal(answer))
+                self.assertEqual(code, found, repr(answer))
+                self.assertIn('[y/N]', self.stderr.getvalue())
+                if self.cloud.asked('POST'):
+                    self.cloud.mapping(self.alpha, self.disk,
+                                       loopback.uid('attachment of disk'))
+                self.assertEqual(code is ExitCode.OK,
+                                 bool(self.cloud.asked('POST')))
+
+    def test_nobody_to_ask(self) -> None:
+        code, _ = self.bdm('clean', 'alpha')
+        self.assertEqual(ExitCode.BAD_INPUT, code)
+        self.assertEqual('No terminal to ask on: give --yes, or --dry-run\n',
+                         self.stderr.getvalue())
+        self.assertEqual([], self.cloud.requests)
+
+    def test_what_is_shown_before_the_question(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha]['status'] = 'SUSPENDED'
+        self.bdm('clean', 'alpha', stdin=commandcase.Terminal('n\n'))
+        shown, _, _ = self.stderr.getvalue().partition(
+            'Hard-reboot 1 server? [y/N] ')
+        for words in ('%s  %s  volume-available\n' % (self.alpha, self.disk),
+                      'WARNING: server %s is SUSPENDED: a hard reboot loses '
+                      'the memory of its guest' % self.alpha):
+            self.assertIn(words, shown)
+
+    def test_refused_by_nova(self) -> None:
+        self.break_volume()
+        for status in (403, 409):
+            self.cloud.calm()
+            self.cloud.on('POST .*/action', lambda s=status: (s, {
+                'conflictingRequest': {'message': 'on purpose'}}))
+            code, (row,) = self.bdm('clean', 'alpha', '--yes')
+            self.assertEqual(ExitCode.PARTLY, code)
+            self.assertIn('failed: ', row['Result'])
+
+    def interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+    def test_interrupted_at_the_question(self) -> None:
+        self.break_volume()
+        code, _ = self.bdm('clean', 'alpha', stdin=commandcase.Terminal(
+            'y\n', self.interrupt))
+        self.assertEqual(ExitCode.INTERRUPTED, code)
+        self.assertTrue(self.stderr.getvalue().endswith(
+            '\ninterrupted; nothing was changed\n'))
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_interrupted_when_it_looks_again(self) -> None:
+        self.break_volume()
+        look, looks = reboot.plan_of, [1]
+
+        def interrupt(*server: Any) -> reboot.RebootPlan:
+            if not looks:
+                raise KeyboardInterrupt
+            looks.clear()
+            return look(*server)
+
+        with mock.patch.object(reboot, 'plan_of', interrupt):
+            self.assert_results(
+                ExitCode.INTERRUPTED, ['skipped: not begun'],
+                'clean', 'alpha', '--yes')
+        self.assertIn('1 skipped; nothing was changed', self.log.output)
+
+    def test_what_is_healthy_afterwards_was_not_removed(self) -> None:
+        self.break_volume()
+        self.cloud.on('POST .*/action', self.mend)
+        self.assert_results(
+            ExitCode.PARTLY, ['failed: it is still there (healthy)'],
+            'clean', 'alpha', '--yes')
+
+    def test_server_that_does_not_run_afterwards(self) -> None:
+        """The next one could end like that, too."""
+        self.cloud.lose_attachment(self.other)
+        self.break_volume()
+        self.reboot(status='ERROR')
+        self.assert_results(
+            ExitCode.PARTLY, ['removed: but the server is ERROR now',
+                              'skipped: not begun'],
+            'clean', 'alpha', 'beta', '--yes')
+        self.assertEqual(1, self.cloud.asked('POST'))
+        self.assertIn('1 removed, 1 skipped; stopped where it failed '
+                      '(--keep-going goes on)', self.log.output)
+
+    def test_keep_going(self) -> None:
+        self.cloud.lose_attachment(self.other)
+        self.break_volume()
+        self.reboot(heals=False)
+        self.assert_results(
+            ExitCode.PARTLY,
+            ['failed: it is still there (volume-available)'] * 2,
+            'clean', 'alpha', 'beta', '--yes', '--keep-going')
+        self.assertEqual(2, self.cloud.asked('POST'))
+
+    def test_max(self) -> None:
+        self.cloud.lose_attachment(self.other)
+        self.break_volume()
+        code, rows = self.bdm('clean', 'alpha', 'beta', '--yes', '--max', '1')
+        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
+        self.assertEqual('2 servers to do, and --max allows 1; nothing was '
+                         'changed\n', self.stderr.getvalue())
+        code, rows = self.bdm('clean', 'alpha', 'beta', '--dry-run', '--max',
+                              '1')
+        self.assertEqual((ExitCode.FINDINGS, 2), (code, len(rows)))
+        self.assertIn('--max 2', self.log.output)
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def leave_too_many(self) -> None:
+        """Leave more stale attachments than the limit, of one volume."""
+        volume = self.cloud.volume('stale', 'in-use')
+        for number in range(9):
+            self.cloud.attachment('stale-%d' % number, self.alpha, volume)
+
+    def test_more_stale_attachments_than_the_limit(self) -> None:
+        """They stay, and the mapping goes."""
+        self.leave_too_many()
+        self.break_volume()
+        self.reboot()
+        self.assert_results(
+            ExitCode.OK, ['removed'], 'clean', 'alpha', '--yes')
+        self.assertEqual(1, self.log.output.count(
+            'does not release volume %s (stale-attachment): look: openstack '
+            'bdm explain over-limit' % loopback.uid('stale')))
+
+    def test_nothing_but_too_many_stale_attachments(self) -> None:
+        """A reboot for nothing would not end it."""
+        self.leave_too_many()
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertEqual(1, row['Result'].count('over-limit of volume'))
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_a_mapping_too_many(self) -> None:
+        """Only the reboot tells whether Nova has ever connected it."""
+        self.cloud.mapping(self.alpha, self.disk, loopback.uid('lost'))
+        _, (row,) = self.bdm('audit', '--server', 'alpha', '--thorough')
+        self.assertEqual(
+            ('duplicate-mapping', 'look: openstack bdm show ' + self.alpha),
+            (row['Reason'], row['Action']))
+        _, rows = self.bdm('show', 'alpha')
+        self.assertIn('removes it if Nova never connected it',
+                      [r['Hard Reboot'] for r in rows])
+        for act, code, result in (
+                (lambda: None, ExitCode.PARTLY,
+                 'failed: it is still there (duplicate-mapping)'),
+                (lambda: self.cloud.mappings[self.alpha].pop() and None,
+                 ExitCode.OK, 'removed')):
+            self.cloud.on('POST .*/action', act)
+            self.assert_results(code, [result], 'clean', 'alpha', '--yes')
+
+    def test_a_person_must_look(self) -> None:
+        self.break_volume()
+        self.cloud.attachment('twin', self.alpha, self.cloud.attach(
+            self.alpha, 'second disk'))
+        _, rows = self.bdm('audit', '--server', 'alpha')
+        self.assertEqual({'look: openstack bdm show ' + self.alpha},
+                         {r['Action'] for r in rows})
+        code, (row,) = self.bdm('clean', 'alpha', 'beta', '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('refused: duplicate-attachment', row['Result'])
+        self.assertIn('1 refused; nothing was changed', self.log.output)
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_one_server_is_refused(self) -> None:
+        """The other one is none the worse."""
+        self.cloud.servers[self.beta]['OS-EXT-STS:task_state'] = 'stopping'
+        self.break_volume()
+        self.reboot()
+        rows = self.assert_results(
+            ExitCode.PARTLY, ['refused: it is changing (stopping)', 'removed'],
+            'clean', 'alpha', 'beta', '--yes')
+        self.assertEqual([(self.beta, None), (self.alpha, self.disk)],
+                         [(r['Server'], r['Volume']) for r in rows])
+
+    def test_what_a_reboot_does_not_free(self) -> None:
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('clean', 'alpha', '--yes'))
+        self.assertIn('openstack bdm release', self.log.output)
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+
+#: What happens before the operator's yes, and what comes of it.
+MEANWHILE: tuple[tuple[str, Callable[[Any], object], str], ...] = (
+    ('healthy', lambda t: t.mend(), 'it is healthy now'),
+    ('another reason', lambda t: t.cloud.lose_volume(t.disk),
+     'volume %(disk)s is volume-missing now'),
+    ('paused', lambda t: t.alter(status='PAUSED'),
+     'the server is PAUSED now, and its memory would be lost'),
+    ('moved', lambda t: t.alter(host='compute2'),
+     'the server is on host compute2 now'),
+    ('changing', lambda t: t.alter(task='deleting'),
+     'it is changing (deleting)'),
+    ('more to remove', lambda t: t.cloud.attachment(
+        'stale', t.alpha, t.cloud.volume('more', 'in-use')),
+     'a reboot would also remove volume %(more)s (stale-attachment)'),
+    ('gone', lambda t: t.cloud.lose_server(t.alpha),
+     'server %(alpha)s does not exist'),
+)
+
+
+class MeanwhileTest(CleanCase):
+
+    scenarios = base.scenarios(MEANWHILE, 'change', 'words')
+
+    def test_skipped(self) -> None:
+        self.break_volume()
+        self.reboot()
+        self.assert_results(
+            ExitCode.OK if 'healthy' in self.words else ExitCode.PARTLY,
+            ['skipped: ' + self.words % {'disk': self.disk,
+                                         'alpha': self.alpha,
+                                         'more': loopback.uid('more')}],
+            'clean', 'alpha', stdin=commandcase.Terminal(
+                'y\n', lambda: self.change(self)))
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+
+class StartedMeanwhileTest(CleanCase):
+
+    def test_its_owner_wants_it_to_run(self) -> None:
+        self.alter(status='SHUTOFF')
+        self.break_volume()
+        self.reboot()
+        self.assert_results(
+            ExitCode.OK, ['removed'], 'clean', 'alpha', '--stop-again',
+            stdin=commandcase.Terminal(
+                'y\n', lambda: self.alter(status='ACTIVE')))
+        self.assertEqual(1, self.cloud.asked('POST'))
+
+
+class PlanTest(CleanCase):
+    """What an audit has written into a file."""
+
+    def test_nothing_of_it_is_for_a_reboot(self) -> None:
+        self.orphan()
+        self.assertEqual((ExitCode.OK, []),
+                         self.bdm('clean', '--plan', self.plan(), '--yes'))
+        self.assertIn('The plan has nothing to clean', self.log.output)
+
+    def again(self, path: str, *expected: str) -> None:
+        """Do the rest of a plan."""
+        self.reboot()
+        self.assert_results(
+            ExitCode.PARTLY if any('audit' in e for e in expected)
+            else ExitCode.OK, list(expected), 'clean', '--plan', path, '--yes')
+
+    def test_after_a_part_of_it(self) -> None:
+        self.break_volume()
+        self.cloud.lose_attachment(self.other)
+        path = self.plan()
+        self.cloud.mappings[self.beta].clear()
+        self.again(path, 'skipped: it is gone already', 'removed')
+        self.again(path, *['skipped: it is gone already'] * 2)
+        self.assertEqual(1, self.cloud.asked('POST'))
+
+    def test_changed_since(self) -> None:
+        """Another server is none the worse."""
+        second = self.cloud.attach(self.alpha, 'second')
+        for volume in (self.disk, second, self.other):
+            self.cloud.lose_attachment(volume)
+        path = self.plan()
+        for volume in (self.disk, second):
+            self.cloud.volumes[volume]['updated_at'] = (
+                '2026-01-02T00:00:00.000000')
+        self.again(path, *['skipped: ' + '; '.join(
+            'volume %s has changed since the audit' % volume
+            for volume in (self.disk, second))] * 2, 'removed')
+
+    def test_what_the_plan_does_not_have(self) -> None:
+        """A reboot removes all there is, so it must all be in the plan."""
+        self.break_volume()
+        path = self.plan()
+        extra = self.cloud.attach(self.alpha, 'extra')
+        self.cloud.lose_attachment(extra)
+        self.assert_results(
+            ExitCode.PARTLY, ['skipped: a reboot would also remove volume %s '
+                              '(volume-available)' % extra],
+            'clean', '--plan', path, '--yes')
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_server_that_is_gone_or_busy(self) -> None:
+        self.break_volume()
+        self.cloud.lose_attachment(self.other)
+        path = self.plan()
+        self.cloud.lose_server(self.alpha)
+        self.cloud.servers[self.beta]['OS-EXT-STS:task_state'] = 'stopping'
+        self.assert_results(ExitCode.PARTLY, [
+            'skipped: server %s does not exist' % self.alpha,
+            'refused: it is changing (stopping)'],
+            'clean', '--plan', path, '--yes')

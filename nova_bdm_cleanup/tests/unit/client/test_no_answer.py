@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a proxy says when it is in trouble never says "gone"."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import loopback, wire
+from nova_bdm_cleanup.tests.unit.client import commandcase
+
+
+class NoAnswerTest(commandcase.CommandCase):
+    """What a proxy says when it is in trouble never says "gone"."""
+
+    def paths(self) -> list[str]:
+        return ['/servers/' + self.alpha, '/volumes/' + self.disk,
+                '/attachments/' + loopback.uid('attachment of disk')]
+
+    def test_release(self) -> None:
+        attachment = loopback.uid('attachment of disk')
+        for path in self.paths():
+            self.cloud.calm()
+            self.cloud.on('GET .*%s$' % path, lambda: wire.page(404))
+            for target in (self.disk, attachment):
+                self.bdm('release', target, '--yes')
+                self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'), path)
+                self.assertEqual([], self.cloud.driver)
+
+    def test_release_of_what_two_servers_have(self) -> None:
+        # The only answer missing is the one on the living server.
+        orphan = self.orphan()
+        self.cloud.mapping(self.alpha, orphan, self.cloud.attachment(
+            'living', self.alpha, orphan))
+        self.cloud.on('GET .*/servers/%s$' % self.alpha,
+                      lambda: wire.page(404))
+        code, rows = self.bdm('release', loopback.uid('living'), '--yes')
+        self.assertEqual((ExitCode.PARTLY, None), (code, rows))
+        self.assertIn('404', self.stderr.getvalue())
+        self.assertEqual([], self.cloud.driver)
+
+    def test_show(self) -> None:
+        # So that each is asked for by its id.
+        self.cloud.on('GET .*/volumes/detail.*%s' % self.disk,
+                      lambda: (200, {'volumes': []}))
+        self.cloud.on('GET .*instance_id', lambda: (
+            200, {'attachments': []}))
+        for path in self.paths():
+            self.cloud.on('GET .*%s$' % path, lambda: wire.page(404))
+            code, rows = self.bdm('show', self.alpha)
+            self.assertEqual((ExitCode.PARTLY, None), (code, rows), path)
+            self.cloud._rules.pop()
+
+    def test_audit_without_an_answer_about_the_role(self) -> None:
+        self.cloud.on('GET .*/volumes.*id=', lambda: (
+            500, {'computeFault': {'message': 'oops'}}))
+        code, rows = self.bdm('audit')
+        self.assertEqual((ExitCode.PARTLY, None), (code, rows))
+        self.assertEqual(1, len(self.cloud.requests))

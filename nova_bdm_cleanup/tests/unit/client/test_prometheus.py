@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics file of ``openstack bdm audit --prometheus``."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+from typing import Any
+
+from prometheus_client import parser
+
+from nova_bdm_cleanup.client.cloud import metrics
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import loopback, promtool
+from nova_bdm_cleanup.tests.unit.client import commandcase
+
+Samples = dict[tuple[str, ...], float]
+
+
+class PrometheusCase(commandcase.CommandCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path_of_metrics = pathlib.Path(self.path('bdm-audit.prom'))
+
+    def audit(self, *arguments: str, **keywords: Any) -> int:
+        return self.bdm('audit', '--prometheus', str(self.path_of_metrics),
+                        *arguments, **keywords)[0]
+
+    def samples(self, name: str) -> Samples:
+        """The values of a metric by those of its labels, sorted by name."""
+        return {tuple(dict(sorted(sample.labels.items())).values()):
+                sample.value
+                for family in parser.text_string_to_metric_families(
+                    self.path_of_metrics.read_text(encoding='utf-8'))
+                for sample in family.samples if sample.name == name}
+
+    def findings(self) -> Samples:
+        """What is not zero."""
+        found = self.samples('nova_bdm_audit_findings')
+        return {labels: count for labels, count in found.items() if count}
+
+
+class MetricsTest(PrometheusCase):
+
+    def test_what_was_found(self) -> None:
+        begun = time.time()
+        self.break_volume()
+        self.cloud.lose_volume(self.other)
+        self.cloud.volume('nobodys', 'in-use')
+        self.assertEqual(ExitCode.FINDINGS, self.audit('--all-projects'))
+        self.assertEqual({('compute1', 'volume-available'): 1,
+                          ('compute1', 'volume-missing'): 1,
+                          ('', 'used-by-nobody'): 1}, self.findings())
+        for name, value in (('servers', 2), ('volumes', 2),
+                            ('attachments', 0)):
+            self.assertEqual({(): value},
+                             self.samples('nova_bdm_audit_' + name))
+        self.assertEqual({(): 1}, self.samples('nova_bdm_audit_complete'))
+        [ended] = self.samples(
+            'nova_bdm_audit_last_success_timestamp_seconds').values()
+        self.assertTrue(begun < ended < time.time())
+
+    def test_what_could_have_been_found_is_zero(self) -> None:
+        self.assertEqual(ExitCode.OK, self.audit())
+        every = self.samples('nova_bdm_audit_findings')
+        self.assertEqual({0.0}, set(every.values()))
+        self.assertIn(('', 'volume-missing'), every)
+        self.assertIn(('', 'server-gone'), every)
+        # As in the table, they are not looked for unless asked for.
+        self.assertNotIn(('', 'operation-in-flight'), every)
+        self.audit('--reason', 'stuck')
+        self.assertEqual({('', 'stuck'): 0.0},
+                         self.samples('nova_bdm_audit_findings'))
+
+    def test_what_is_not_shown_one_by_one_is_counted(self) -> None:
+        volume = self.cloud.volume('flooded', 'reserved')
+        for number in range(60):
+            self.cloud.attachment(
+                'flood-%d' % number, loopback.uid('nobody-%d' % number),
+                volume, 'reserved', connected=False)
+        self.audit('--all-projects')
+        self.assertEqual({('', 'server-gone'): 60}, self.findings())
+
+    def test_of_one_host_there_is_no_size(self) -> None:
+        self.audit('--host', 'compute1')
+        self.assertEqual({}, self.samples('nova_bdm_audit_servers'))
+
+    def test_what_cinder_calls_a_host_is_no_label(self) -> None:
+        """A tenant can write any, and any number of them."""
+        for number, host in enumerate((
+                'compute1', 'no"such\nhost', 'x' * 255, '\ud800',
+                'COMPUTE1')):
+            volume = self.cloud.volume('volume %d' % number, 'in-use')
+            self.cloud.attachment(
+                'attachment %d' % number, loopback.uid('ghost'), volume,
+                'attached')
+            self.cloud.attachments[loopback.uid(
+                'attachment %d' % number)]['host'] = host
+        self.assertEqual(ExitCode.FINDINGS, self.audit('--all-projects'))
+        self.assertEqual({('compute1', 'server-gone'): 2,
+                          ('', 'server-gone'): 3}, self.findings())
+
+    def test_every_metric_is_written(self) -> None:
+        self.audit('--all-projects')
+        for metric in metrics.TABLE.metrics:
+            self.assertTrue(self.samples(metric.name), metric.name)
+
+    @promtool.needs_promtool
+    def test_prometheus_takes_it(self) -> None:
+        self.break_volume()
+        self.audit('--all-projects')
+        self.assertEqual('', promtool.problems_of_metrics(
+            self.path_of_metrics.read_bytes()))
+
+
+class FileTest(PrometheusCase):
+
+    def test_a_failed_audit_only_says_so(self) -> None:
+        """What the last complete one found, and when, is still there."""
+        self.break_volume()
+        self.audit('--all-projects')
+        before = self.path_of_metrics.read_text()
+        self.assertEqual(ExitCode.BAD_INPUT, self.audit('--host', 'nowhere'))
+        self.assertEqual(before, self.path_of_metrics.read_text())
+        failed = sorted(before.replace('_complete 1.0', '_complete 0.0')
+                        .splitlines())
+        self.assertEqual(ExitCode.REFUSED,
+                         self.audit('--all-projects', user='member'))
+        self.assertEqual(failed, sorted(
+            self.path_of_metrics.read_text().splitlines()))
+        for silent, arguments in ((['compute7'], ()),
+                                  ([], ('--max-requests', '3'))):
+            self.cloud.silent_hosts = silent
+            self.path_of_metrics.write_text(before)
+            self.assertEqual(ExitCode.PARTLY,
+                             self.audit('--all-projects', *arguments))
+            self.assertEqual(failed, sorted(
+                self.path_of_metrics.read_text().splitlines()))
+
+    def test_a_first_audit_that_fails(self) -> None:
+        """Or nobody would be told that none ever succeeded."""
+        self.audit('--all-projects', user='member')
+        self.assertEqual({(): 0}, self.samples('nova_bdm_audit_complete'))
+        self.assertEqual({}, self.samples(
+            'nova_bdm_audit_last_success_timestamp_seconds'))
+
+    def test_bad_input(self) -> None:
+        """Nothing is asked, nothing is changed, nothing is left behind."""
+        directory = self.path_of_metrics.parent
+        link = str(directory / 'link.prom')
+        os.symlink(directory / 'target', link)
+        good = {'--prometheus': str(self.path_of_metrics),
+                '--report': str(directory / 'report.html')}
+        for option, path, words in (
+                ('--prometheus', link, 'metrics file %s: it is a symbolic '
+                 'link' % link),
+                ('--prometheus', '', 'metrics file : the name has to end in '
+                 '.prom'),
+                ('--report', link, 'report %s: it is a symbolic link' % link),
+                ('--report', '', 'report : name a file')):
+            code, _ = self.bdm('audit', *(
+                word for pair in {**good, option: path}.items()
+                for word in pair))
+            self.assertEqual(ExitCode.BAD_INPUT, code)
+            self.assertIn(words, self.stderr.getvalue())
+        self.assertEqual(['link.prom'], os.listdir(directory))
+        self.assertEqual([], self.cloud.requests)

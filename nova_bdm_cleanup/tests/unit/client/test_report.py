@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of ``openstack bdm audit --report``."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+from typing import Any
+import unittest
+from unittest import mock
+
+from nova_bdm_cleanup.client.cloud import page
+from nova_bdm_cleanup.client.cloud.findings import Issue
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.tests.unit.client import commandcase
+
+BROWSER = shutil.which('chromium')
+
+#: What a person does with the page; what it shows then is its title.
+_USE = """
+<script>
+const seen = {};
+const look = () => [...document.querySelectorAll('#findings tbody')]
+    .filter(b => !b.hidden).map(b => b.rows[0].cells[0].textContent);
+const look_for = (words) => {
+  const field = document.getElementById('text');
+  field.value = words;
+  field.dispatchEvent(new Event('input'));
+  return look();
+};
+for (const words of ['server-gone', 'compute1', 'bdm  CLEAN', ''])
+  seen[words] = look_for(words);
+const head = document.querySelector('#findings th button');
+head.click(); seen.up = look();
+head.click(); seen.down = look();
+seen.status = document.getElementById('shown').textContent;
+document.title = JSON.stringify(seen);
+</script>
+"""
+
+
+class ReportCase(commandcase.CommandCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path_of_page = pathlib.Path(self.path('report.html'))
+
+    def audit(self, *arguments: str) -> tuple[int, Any]:
+        return self.bdm('audit', '--report', str(self.path_of_page),
+                        *arguments)
+
+    def content(self) -> str:
+        return self.path_of_page.read_text(encoding='utf-8')
+
+
+class PageTest(ReportCase):
+
+    def test_findings(self) -> None:
+        self.break_volume()
+        code, rows = self.audit()
+        self.assertEqual((ExitCode.FINDINGS, 1), (code, len(rows)))
+        page = self.content()
+        for words in ('cloud 127.0.0.1:%d, project own' % self.server.port,
+                      '<strong>1 finding: 1 to clean.</strong>',
+                      'volume-available',
+                      '<td>Cinder offers the volume to everybody.</td>',
+                      'Volume changed',
+                      'openstack bdm clean ' + self.alpha, 'server is ACTIVE',
+                      'volume is available', 'device /dev/vdb'):
+            self.assertIn(words, page)
+        self.assertEqual(0o600, stat.S_IMODE(
+            os.stat(self.path_of_page).st_mode))
+
+    def test_it_needs_nothing_but_itself(self) -> None:
+        self.break_volume()
+        self.audit()
+        self.assertIn("default-src 'none'", self.content())
+        self.assertNotRegex(self.content(),
+                            r'(?i)(src|href|url|import)\s*[=(]')
+
+    def test_what_others_wrote_is_text(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha]['name'] = (
+            '<script>alert("x")</script>\x1b[2J%s')
+        self.audit()
+        self.assertIn('&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;'
+                      '\\x1b[2J%s', self.content())
+        self.assertEqual(1, self.content().count('<script>'))
+
+    def test_incomplete(self) -> None:
+        self.cloud.silent_hosts = ['compute7']
+        self.assertEqual(ExitCode.PARTLY, self.audit('--all-projects')[0])
+        self.assertRegex(self.content(), 'Incomplete:.*compute7')
+
+    def test_it_is_replaced_by_an_audit_that_is_not_refused(self) -> None:
+        self.path_of_page.write_text('of yesterday')
+        code, _ = self.bdm(
+            'audit', '--all-projects', '--report', str(self.path_of_page),
+            user='member')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertEqual('of yesterday', self.content())
+        self.assertEqual(ExitCode.OK, self.audit()[0])
+        self.assertIn('Nothing in project own', self.content())
+
+    def test_a_disk_that_filled_up_meanwhile(self) -> None:
+        """What was found is shown, and the exit code tells."""
+        self.break_volume()
+        with mock.patch('os.replace', autospec=True,
+                        side_effect=OSError(errno.ENOSPC, 'No space left')):
+            code, rows = self.audit()
+        self.assertEqual((ExitCode.PARTLY, 1), (code, len(rows)))
+        self.assertIn('free some space there, or raise the quota; it was not '
+                      'written', self.stderr.getvalue())
+        self.assertEqual([], os.listdir(self.path_of_page.parent))
+        self.path_of_page.write_text('of yesterday')
+        with mock.patch('os.replace', autospec=True,
+                        side_effect=OSError(errno.ENOSPC, 'No space left')):
+            self.audit()
+        self.assertIn('it is left as it was', self.stderr.getvalue())
+        self.assertEqual('of yesterday', self.content())
+
+    def test_more_than_anybody_reads(self) -> None:
+        issue = Issue(Reason.VOLUME_MISSING, 'words', server='s', volume='v')
+        text = page.render([issue] * 100000, '100000 findings', 'a cloud',
+                           'all', (), make.NOW)
+        self.assertEqual(1000, text.count('<tbody'))
+        self.assertIn('The first 1000;', text)
+        self.assertIn('<td>100000</td>', text)
+        self.assertLess(len(text), 1.5e6)
+
+
+@unittest.skipUnless(BROWSER, 'there is no chromium')
+class BrowserTest(ReportCase):
+    """The page in a browser: it is used, and it does not complain."""
+
+    def browse(self, *arguments: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [str(BROWSER), '--headless', '--no-sandbox', '--disable-gpu',
+             '--user-data-dir=' + self.tempdir(), '--enable-logging=stderr',
+             '--virtual-time-budget=2000', *arguments,
+             self.path_of_page.as_uri()],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
+            check=True, encoding='utf-8')
+        return done.stdout, done.stderr
+
+    def test_filter_sort_and_print(self) -> None:
+        self.break_volume()
+        self.orphan()
+        self.cloud.volume('nobodys', 'in-use')
+        self.audit('--all-projects')
+        with open(self.path_of_page, 'a', encoding='utf-8') as file:
+            file.write(_USE)
+        page, log = self.browse('--dump-dom')
+        self.assertNotIn('CONSOLE', log)
+        title = re.search('<title>(.*)</title>', page)
+        assert title is not None
+        seen = json.loads(title.group(1).replace('&quot;', '"'))
+        reasons = ['server-gone', 'used-by-nobody', 'volume-available']
+        for words, found in (
+                ('', reasons), ('server-gone', ['server-gone']),
+                ('compute1', ['server-gone', 'volume-available']),
+                ('bdm  CLEAN', ['volume-available'])):
+            self.assertEqual(found, sorted(seen[words]))
+        self.assertEqual((reasons, reasons[::-1]),
+                         (seen['up'], seen['down']))
+        self.assertEqual('3 of 3 are shown', seen['status'])
+        printed = self.path_of_page.with_suffix('.pdf')
+        _, log = self.browse('--print-to-pdf=%s' % printed)
+        self.assertNotIn('CONSOLE', log)
+        self.assertEqual(b'%PDF', printed.read_bytes()[:4])
+
+    def test_on_a_telephone(self) -> None:
+        """Nobody has to move the page from side to side."""
+        self.break_volume()
+        self.orphan()
+        self.audit('--all-projects')
+        with open(self.path_of_page, 'a', encoding='utf-8') as file:
+            file.write('<script>document.title = innerWidth + ":" + '
+                       'document.documentElement.scrollWidth</script>')
+        page, _ = self.browse('--dump-dom', '--window-size=360,700')
+        found = re.search('<title>(.*):(.*)</title>', page)
+        assert found is not None
+        window, needed = map(int, found.groups())
+        self.assertLess(window, 700)
+        self.assertLessEqual(needed, window)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``openstack bdm show``."""
+
+from __future__ import annotations
+
+import datetime
+
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit.client import commandcase
+
+
+class ShowBdmTest(commandcase.CommandCase):
+
+    def test_healthy(self) -> None:
+        code, rows = self.bdm('show', 'alpha')
+        self.assertEqual(ExitCode.OK, code)
+        attachment = loopback.uid('attachment of disk')
+        self.assertEqual([{
+            'Device': '/dev/vdb', 'Volume': self.disk,
+            'Volume Status': 'in-use', 'Attachment in Nova': attachment,
+            'Attachment in Cinder': attachment + ' (attached)',
+            'Host': 'compute1', 'Verdict': 'healthy',
+            'Hard Reboot': 'keeps it', 'Explanation': 'attached',
+            'Connects': True, 'Action': 'none'}], rows)
+        table = self.bdm('show', 'alpha', form='table')[1]
+        self.assertEqual('+', table.splitlines()[-1][-1])
+
+    def test_dangling_and_stale(self) -> None:
+        """At a server whose name is no pattern."""
+        self.cloud.servers[self.alpha]['name'] = 'db+1 (x)'
+        self.break_volume()
+        volume = self.cloud.volume('stale', 'in-use')
+        self.cloud.attachment('stale', self.alpha, volume)
+        code, rows = self.bdm('show', 'db+1 (x)')
+        self.assertEqual(ExitCode.FINDINGS, code)
+        self.assertEqual(
+            [('volume-available', 'none', 'removes the mapping', False),
+             ('stale-attachment', loopback.uid('stale') + ' (attached)',
+              'deletes the attachment', None)],
+            [(r['Verdict'], r['Attachment in Cinder'], r['Hard Reboot'],
+              r['Connects']) for r in rows])
+
+    def reserve_elsewhere(self) -> None:
+        """Another server is just getting the volume."""
+        self.break_volume()
+        self.cloud.volumes[self.disk].update(
+            status='reserved',
+            updated_at=loopback._stamp(datetime.timedelta()))
+        self.cloud.attachment('of another', self.cloud.server('another'),
+                              self.disk, 'reserved', False)
+
+    def test_what_is_left_out_elsewhere(self) -> None:
+        """The audit and the command that reboots say it, too."""
+        self.reserve_elsewhere()
+        _, (row,) = self.bdm('audit', '--server', 'alpha', '--long',
+                             '--reason', 'operation-in-flight')
+        self.assertIn(facts.WITHOUT_DISK, row['Explanation'])
+        stale = self.cloud.volume('stale', 'in-use')
+        self.cloud.attachment('stale', self.alpha, stale)
+        self.bdm('clean', self.alpha, '--yes')
+        self.assertIn('volume %s (operation-in-flight) stays, and %s'
+                      % (self.disk, facts.WITHOUT_DISK), self.log.output)
+
+    def test_of_a_server_that_is_locked(self) -> None:
+        self.break_volume()
+        self.cloud.servers[self.alpha]['locked'] = True
+        _, (row,) = self.bdm('show', self.alpha)
+        self.assertEqual(
+            ('keeps it (server-locked), and ' + facts.WITHOUT_DISK, False),
+            (row['Hard Reboot'], row['Connects']))
+
+    def test_of_a_server_that_is_changing_nothing_is_said(self) -> None:
+        self.reserve_elsewhere()
+        self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'rebooting'
+        code, (row,) = self.bdm('show', self.alpha)
+        self.assertEqual((ExitCode.OK, 'keeps it', True),
+                         (code, row['Hard Reboot'], row['Connects']))
+
+    def test_of_another_project(self) -> None:
+        foreign = self.cloud.server('foreign', 'other')
+        self.cloud.attach(foreign, 'foreign')
+        self.assertEqual(ExitCode.OK, self.bdm('show', foreign)[0])
+        self.assertEqual(ExitCode.BAD_INPUT, self.bdm('show', 'foreign')[0])
+        self.assertEqual(ExitCode.OK, self.bdm(
+            'show', 'foreign', '--all-projects')[0])
+        self.assertEqual(ExitCode.BAD_INPUT, self.bdm(
+            'show', foreign, user='member')[0])

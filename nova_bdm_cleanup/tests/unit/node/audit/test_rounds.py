@@ -1,0 +1,617 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One round over a host and a Cinder in memory, with a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import logging
+import operator
+import os
+import re
+from typing import Any
+
+import fixtures
+import hypothesis
+import testscenarios
+
+from nova_bdm_cleanup.node.audit import rounds as watch_round
+from nova_bdm_cleanup.node.audit.rounds import Inhabitant
+from nova_bdm_cleanup.node.cleanup import tally
+from nova_bdm_cleanup.node.store.findings import Watch
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.deadline import TimedOut
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.tests.unit import base, make, worlds
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+HOUR = 3600
+MIB = 1024 * 1024
+LINE = re.compile(
+    r'^bdm-cleanup: event=(?P<event>\S+) reason=(?P<reason>\S+) '
+    r'volume=(?P<volume>\S+) attachment=(?P<attachment>\S+) '
+    r'device=(?P<device>\S+) request_id=req-1: (?P<text>.+)$')
+
+
+FIELDS = operator.itemgetter('level', 'event', 'reason', 'server', 'volume',
+                             'attachment', 'device')
+
+
+class Lines(logging.Handler):
+    """The log lines, with their servers."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def emit(self, record):
+        line = LINE.match(record.getMessage()).groupdict()
+        instance = getattr(record, 'instance', None) or {}
+        self.found.append(dict(line, level=record.levelname,
+                               server=instance.get('uuid', '')))
+
+
+class Node:
+    """A host and its Cinder.  Both can be made to fail at any call."""
+
+    def __init__(self) -> None:
+        self.inhabitants: list[Inhabitant] = []
+        self.volumes: dict[str, facts.Volume] = {}
+        self.attachments: dict[str, facts.Attachment] = {}
+        #: Volumes of other servers.
+        self.others: Sequence[str] = ()
+        self.failing: dict[str, Exception] = {}
+        #: Of these Cinder takes too long to tell.
+        self.slow: set[str] = set()
+        #: How many seconds each question for volumes was given, and of how
+        #: many it was.
+        self.asked: list[tuple[int, float]] = []
+        self.patience = 0.0
+        self.calls: list[str] = []
+        self.sent = 0
+
+    def call(self, name: str, requests: int = 0) -> None:
+        self.calls.append(name)
+        self.sent += requests
+        if name in self.failing:
+            raise self.failing[name]
+
+    # NodePort
+
+    def servers(self) -> Iterable[Inhabitant]:
+        self.call('servers')
+        return iter(self.inhabitants)
+
+    def cinder(self, seconds: float) -> Any:
+        self.call('cinder')
+        self.patience = seconds
+        return self
+
+    def witnesses(self, server: str) -> Iterable[str]:
+        self.call('witnesses')
+        return self.others
+
+    def requests(self) -> int:
+        return self.sent
+
+    # SparingCinder
+
+    def known(self, volume_ids: Sequence[str]) -> dict[str, facts.Volume]:
+        self.call('known', 1)
+        assert 0 < len(volume_ids) <= 60
+        self.asked.append((len(volume_ids), self.patience))
+        if not self.slow.isdisjoint(volume_ids):
+            raise TimedOut('asking took long')
+        return {v: self.volumes[v] for v in volume_ids if v in self.volumes}
+
+    def look_sparingly(self, server_id: str, bdms: Sequence[facts.Bdm],
+                       known: Mapping[str, facts.Volume],
+                       project: str | None = None) -> facts.Answers:
+        self.call('look')
+        return facts.Answers(
+            {b.volume_id: known.get(b.volume_id) for b in bdms
+             if b.volume_id},
+            tuple(a for a in self.attachments.values()
+                  if a.server_id == server_id))
+
+    def prove_it_answers(self) -> None:
+        self.call('answers', 1)
+
+    def witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
+        if not volumes:
+            return facts.WitnessAnswer.NONE_EXISTS
+        self.call('knows-any', 1)
+        return (facts.WitnessAnswer.UNKNOWN
+                if set(self.volumes).isdisjoint(volumes)
+                else facts.WitnessAnswer.KNOWN)
+
+    # Making things
+
+    def server(self, number: int, disks: int = 1, is_busy: bool = False,
+               **about_server: Any) -> str:
+        """A server whose disks are in order, or its new state."""
+        uuid = 'server-%d' % number
+        names = ['%d-%d' % (number, disk) for disk in range(disks)]
+        bdms = [make.root(uuid='root-%d' % number)]
+        for name in names:
+            bdms.append(make.bdm(
+                uuid='bdm-' + name, volume_id='volume-' + name,
+                attachment_id='attachment-' + name))
+            self.attach(name, uuid)
+        self.inhabitants.append(Inhabitant(
+            make.server(uuid=uuid, **about_server), tuple(bdms),
+            is_busy=is_busy))
+        return uuid
+
+    def attach(self, name: str, uuid: str) -> None:
+        self.volumes['volume-' + name] = make.volume(
+            id='volume-' + name,
+            attached_to=(make.attached_to(uuid, 'attachment-' + name),))
+        self.attachments['attachment-' + name] = make.attachment(
+            id='attachment-' + name, volume_id='volume-' + name,
+            server_id=uuid)
+
+    def lose_volume(self, name: str) -> None:
+        """Delete a volume behind Nova's back."""
+        del self.volumes['volume-' + name]
+        del self.attachments['attachment-' + name]
+
+    def set(self, name: str, **values: Any) -> None:
+        """Change a volume."""
+        self.volumes['volume-' + name] = dataclasses.replace(
+            self.volumes['volume-' + name], **values)
+
+    def disk(self, **values: Any) -> None:
+        """Change the first disk on a volume of the first server."""
+        first = self.inhabitants[0]
+        root, disk, *others = first.bdms
+        if 'boot_index' in values:
+            root = dataclasses.replace(root, boot_index=None)
+        self.change(first.server.uuid, bdms=(
+            root, dataclasses.replace(disk, **values), *others))
+
+    def about(self, **values: Any) -> None:
+        """Change the first server."""
+        server = self.inhabitants[0].server
+        self.change(server.uuid, server=dataclasses.replace(server, **values))
+
+    def change(self, uuid: str, **values: Any) -> None:
+        self.inhabitants = [
+            dataclasses.replace(i, **values) if i.server.uuid == uuid else i
+            for i in self.inhabitants]
+
+
+class RoundTestCase(base.TestCase):
+
+    policy = Policy()
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(base.NoSyncing())
+        self.logged = Lines()
+        logger = logging.getLogger('nova_bdm_cleanup.audit')
+        logger.addHandler(self.logged)
+        self.addCleanup(logger.removeHandler, self.logged)
+        self.addCleanup(logger.setLevel, logger.level)
+        logger.setLevel(logging.DEBUG)
+        self.path = os.path.join(self.tempdir(), 'a', 'store')
+        self.now = make.NOW.timestamp()
+        self.node = Node()
+        self.tally = tally.Tally()
+        self.failed = 0
+
+    def watch(self):
+        return Watch(self.path, make.HOST)
+
+    def plan(self):
+        return self.now + HOUR
+
+    def round(self, later=HOUR):
+        """One round, as a nova-compute makes it that has just started."""
+        self.now += later
+        self.node.calls = []
+        self.node.sent = 0
+        self.logged.found = []
+        self.failed = watch_round.Audit(
+            self.node, self.watch(), self.policy, HOUR, 'req-1',
+            self.tally, lambda: self.now,
+        ).round(self.failed, self.plan)
+        return self.logged.found
+
+    def events(self, later=HOUR):
+        """Event, reason and server of each line but the sum of the round."""
+        *lines, last = self.round(later)
+        self.assertEqual(('INFO', 'audited', '-', ''), FIELDS(last)[:4])
+        return [(line['event'], line['reason'], line['server'])
+                for line in lines]
+
+
+class HealthyTest(RoundTestCase):
+    """Nothing is wrong."""
+
+    def test_one_line(self):
+        for number in range(100):
+            self.node.server(number, disks=3)
+        for _ in range(2):
+            [line] = self.round()
+            self.assertRegex(
+                line['text'], r'^servers: 100, volumes: 300, '
+                r'seconds: [0-9.]+, requests: 5, open: 0, new: 0, gone: 0, '
+                r'seen once: 0$')
+        last = self.watch().last()
+        self.assertEqual(
+            (self.now, 100, 300, 5, 0, '', self.now + HOUR),
+            (last.succeeded, last.servers, last.volumes, last.requests,
+             last.failed, last.problem, last.next))
+        self.assertEqual(2, self.tally.looks['audit'][0])
+        self.assertEqual(({}, {}), (self.tally.removals,
+                                    self.tally.refusals))
+
+    def test_a_volume_of_two_servers_is_asked_for_once(self):
+        self.node.server(1)
+        [_, bdm] = self.node.inhabitants[0].bdms
+        self.node.inhabitants.append(Inhabitant(
+            make.server(uuid='server-2'), (bdm,)))
+        self.assertIn('volumes: 1, ', self.round()[-1]['text'])
+        self.assertEqual(1, self.node.calls.count('known'))
+
+    def test_without_volumes_cinder_is_not_asked(self):
+        """Nor for servers that are busy."""
+        self.node.server(1, disks=0)
+        self.node.server(2, is_busy=True)
+        for _ in range(2):
+            self.round()
+            self.assertEqual(0, self.watch().last().requests)
+            self.node.inhabitants = []
+
+    def test_other_green_threads_get_their_turn(self):
+        turns = []
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova_bdm_cleanup.node.audit.rounds._let_others',
+            lambda: turns.append(None)))
+        for number in range(70):
+            self.node.server(number)
+        self.round()
+        self.assertEqual(2 + 70, len(turns))
+
+
+class FindingTest(RoundTestCase):
+    """What is told, how loudly, and that it is told once."""
+
+    scenarios = base.scenarios((
+        ('missing', lambda node: node.lose_volume('1-0'),
+         ('WARNING', 'volume-missing')),
+        ('root', lambda node: (node.disk(boot_index=0),
+                               node.lose_volume('1-0')),
+         ('ERROR', 'root-volume-dangling')),
+        ('stuck', lambda node: node.set(
+            '1-0', status='detaching', updated_at=make.ago(7200)),
+         ('WARNING', 'stuck')),
+        ('locked', lambda node: (node.about(is_locked=True),
+                                 node.lose_volume('1-0')),
+         ('WARNING', 'volume-missing'))), 'change', 'expected')
+
+    def test_life_cycle(self):
+        uuid = self.node.server(1)
+        self.node.server(2)
+        level, reason = self.expected
+        before = dict(self.node.volumes), dict(self.node.attachments), list(
+            self.node.inhabitants)
+        self.assertEqual([], self.events())
+        self.change(self.node)
+        lines = self.round()
+        self.assertIn('open: 0, new: 0, gone: 0, seen once: 1',
+                      lines[-1]['text'])
+        self.assertEqual(1, len(lines))
+
+        found, last = self.round()
+        disk = reason, uuid, 'volume-1-0', 'attachment-1-0', '/dev/vdb'
+        self.assertEqual((level, 'found', *disk), FIELDS(found))
+        self.assertIn('open: %s=1, new: 1, gone: 0, seen once: 0' % reason,
+                      last['text'])
+        [last] = self.round()
+        self.assertIn('open: %s=1, new: 0, ' % reason, last['text'])
+
+        (self.node.volumes, self.node.attachments,
+         self.node.inhabitants) = before
+        gone, last = self.round()
+        self.assertEqual(('INFO', 'gone', *disk), FIELDS(gone))
+        self.assertEqual(found['text'], gone['text'])
+        self.assertIn('open: 0, new: 0, gone: 1, ', last['text'])
+        self.assertEqual([], self.events())
+        # Nothing was done, and nothing was to be done.
+        self.assertEqual(({}, {}), (self.tally.removals,
+                                    self.tally.refusals))
+
+
+class NoFindingTest(RoundTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.uuid = self.node.server(1, disks=2)
+        self.assertEqual([], self.events())
+
+    def test_under_way(self):
+        """Operations, and a mapping that was just made."""
+        for status, disk in (
+                *((status, {}) for status in (
+                    'reserved', 'attaching', 'detaching')),
+                ('available', {'has_connection_info': False,
+                               'attachment_id': None})):
+            for _ in range(3):
+                then = make.ago(make.NOW.timestamp() - self.now - HOUR + 5)
+                self.node.disk(**disk, created_at=then)
+                self.node.set('1-0', status=status, updated_at=then)
+                self.assertEqual([], self.events(), status)
+
+    def test_a_stale_attachment_is_left_to_the_cleanups(self):
+        self.node.attachments['attachment-s'] = make.attachment(
+            id='attachment-s', volume_id='volume-s', server_id=self.uuid)
+        self.node.volumes['volume-s'] = make.volume(id='volume-s')
+        for _ in range(3):
+            self.assertEqual([], self.events())
+
+
+class BusyTest(RoundTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.uuid = self.node.server(1, disks=2)
+        self.node.server(2)
+
+    def test_nothing_is_found_at_a_busy_server(self):
+        self.node.lose_volume('1-0')
+        self.node.change(self.uuid, is_busy=True)
+        for _ in range(3):
+            self.assertEqual([], self.events())
+        # Nor is Cinder asked for it.
+        self.assertEqual(1, self.node.calls.count('look'))
+        self.node.change(self.uuid, is_busy=False)
+        self.assertEqual([], self.events())
+        self.assertEqual([('found', 'volume-missing', self.uuid)],
+                         self.events())
+
+    def test_a_server_that_is_gone(self):
+        self.node.lose_volume('1-0')
+        self.events()
+        self.events()
+        del self.node.inhabitants[0]
+        self.assertEqual([('gone', 'volume-missing', self.uuid)],
+                         self.events())
+        self.assertEqual([], self.events())
+
+
+class FailureTest(RoundTestCase):
+    """Whatever does not answer: the round is as if it had not been."""
+
+    scenarios = testscenarios.multiply_scenarios(
+        [(name, {'name': name}) for name in (
+            'servers', 'cinder', 'known', 'look')],
+        [(reason, {'error': error, 'reason': reason})
+         for error, reason in (
+             (errors.Unreachable("auth_password='hush-hush'"),
+              'cinder-unknown'),
+             (errors.ProjectHidden('no admin'), 'cannot-see-project'),
+             (TimedOut('too late'), 'timed-out'),
+             (KeyError('odd'), 'step-failed'))])
+
+    def test_three_rounds_then_recovery(self):
+        uuid = self.node.server(1, disks=2)
+        self.node.lose_volume('1-0')
+        self.events()
+        # What is wrong is wrong with each question.
+        self.node.failing = {self.name: self.error, 'answers': self.error}
+        for number in (1, 2, 3):
+            [line] = self.round()
+            self.assertEqual(
+                ('WARNING' if number == 1 else 'DEBUG', 'not-audited',
+                 self.reason, ''),
+                FIELDS(line)[:4])
+            self.assertIn('the next round comes in %d s' % HOUR,
+                          line['text'])
+            self.assertNotIn('hush-hush', line['text'])
+            self.assertEqual(number, self.failed)
+            last = self.watch().last()
+            self.assertEqual(
+                (number, self.now + HOUR,
+                 make.NOW.timestamp() + HOUR),
+                (last.failed, last.next, last.succeeded))
+            self.assertNotEqual('', last.problem)
+            self.assertNotIn('hush-hush', last.problem)
+            self.assertEqual(1, len(self.watch().known()))
+        self.assertEqual({(self.reason, 'audit'): 3}, self.tally.refusals)
+        self.assertEqual(4, self.tally.looks['audit'][0])
+
+        self.node.failing.clear()
+        found, last = self.round()
+        self.assertEqual(('found', uuid), (found['event'], found['server']))
+        self.assertIn('failed rounds before: 3', last['text'])
+        self.assertEqual(0, self.failed)
+        last = self.watch().last()
+        self.assertEqual((0, '', self.now),
+                         (last.failed, last.problem, last.succeeded))
+        self.assertEqual([], self.events())
+        # The next time it is told again.
+        self.node.failing = {self.name: self.error, 'answers': self.error}
+        self.assertEqual('WARNING', self.round()[0]['level'])
+
+
+class SlowTest(RoundTestCase):
+    """Cinder takes too long for the volumes of one server."""
+
+    def setUp(self):
+        super().setUp()
+        for number in range(100):
+            self.node.server(number)
+        self.node.slow = {'volume-7-0'}
+        self.uuid = 'server-7'
+        self.found = ('found', 'not-looked-at', self.uuid)
+
+    def test_all_others_are_looked_at(self):
+        self.node.lose_volume('8-0')
+        line = self.round()[-1]
+        self.assertEqual(0, self.failed)
+        self.assertEqual(99, self.node.calls.count('look'))
+        self.assertIn('seen once: 2, servers not looked at: 1', line['text'])
+        # It is told once, and so is its end.
+        self.assertEqual({self.found, ('found', 'volume-missing', 'server-8')},
+                         set(self.events()))
+        self.assertEqual([], self.events())
+        self.node.slow = set()
+        self.assertEqual([('gone', 'not-looked-at', self.uuid)],
+                         self.events())
+
+    def test_halves_and_less_and_less_time(self):
+        self.round()
+        self.assertEqual(
+            [60, 40, 30, 30, 15, 15, 7, 8, 4, 4, 2, 2, 1, 1],
+            [number for number, _ in self.node.asked])
+        seconds = [seconds for _, seconds in self.node.asked]
+        self.assertEqual([15, 11.25], seconds[:2])
+        self.assertEqual(sorted(seconds, reverse=True), seconds)
+        self.node.slow = {'volume-%d-0' % number for number in range(20)}
+        self.round()
+        self.assertEqual(2, min(s for _, s in self.node.asked))
+        self.assertEqual(0, self.failed)
+
+    def test_what_is_known_of_it_stays(self):
+        self.node.slow = set()
+        self.node.lose_volume('7-0')
+        self.events()
+        self.events()
+        self.node.slow = {'volume-7-0'}
+        self.events()
+        self.assertEqual([self.found], self.events())
+        self.assertIn('open: not-looked-at=1 volume-missing=1',
+                      self.round()[-1]['text'])
+
+    def test_the_close_look_takes_long(self):
+        self.node.slow = set()
+        for error in (TimedOut('long'), errors.BadAnswer('500')):
+            self.node.failing['look'] = error
+            self.assertIn('servers not looked at: 100',
+                          self.round()[-1]['text'])
+            self.assertEqual(0, self.failed)
+
+    def test_all_volumes_take_long(self):
+        self.node.slow = set(self.node.volumes)
+        self.assertEqual('timed-out', self.round()[-1]['reason'])
+        self.assertEqual(60, self.node.calls.count('known'))
+        self.assertEqual(1, self.failed)
+
+    def test_there_is_no_time_for_halves(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova_bdm_cleanup.node.audit.rounds.time.monotonic',
+            iter(range(0, HOUR * 100, HOUR)).__next__))
+        self.assertIn('servers not looked at: 60', self.round()[-1]['text'])
+        self.assertEqual(2, self.node.calls.count('known'))
+
+
+class StoreTest(RoundTestCase):
+
+    def test_the_store_cannot_be_written(self):
+        uuid = self.node.server(1, disks=2)
+        self.node.lose_volume('1-0')
+        self.events()
+        os.rename(self.path, self.path + '-away')
+        os.mkdir(self.path)
+        for level in ('WARNING', 'DEBUG'):
+            [line] = self.round()
+            self.assertEqual((level, 'not-audited', 'journal-unwritable'),
+                             FIELDS(line)[:3])
+            self.assertIn(self.path, line['text'])
+        os.rmdir(self.path)
+        os.rename(self.path + '-away', self.path)
+        self.assertEqual([('found', 'volume-missing', uuid)], self.events())
+
+    def test_a_reason_of_a_later_release(self):
+        # As the store has it when a release is taken back.
+        uuid = self.node.server(1, disks=2)
+        self.node.lose_volume('1-0')
+        self.events()
+        self.assertEqual(1, len(self.events()))
+        base.sql(self.path, "UPDATE finding SET reason = 'unheard-of'")
+        self.assertEqual([], self.events())
+        self.assertEqual([('found', 'volume-missing', uuid)], self.events())
+
+
+class SuspectCinderTest(RoundTestCase):
+    """Cinder says of every volume of this host that it does not exist."""
+
+    def setUp(self):
+        super().setUp()
+        self.node.server(0, disks=0)
+        self.node.server(1)
+        self.node.server(2)
+        self.node.lose_volume('1-0')
+        self.node.lose_volume('2-0')
+
+    def refused(self):
+        [line] = self.round()
+        self.assertEqual(('WARNING', 'not-audited', 'cinder-suspect'),
+                         FIELDS(line)[:3])
+        self.assertEqual((), self.watch().known())
+
+    def test_another_host_s_volume_proves_it(self):
+        self.node.volumes['volume-x'] = make.volume(id='volume-x')
+        self.node.others = ['volume-y', 'volume-z', 'volume-x']
+        self.events()
+        self.assertEqual(2, len(self.events()))
+        self.assertEqual(1, self.node.calls.count('knows-any'))
+
+    def test_none_of_the_others_is_known(self):
+        for others in ([], ['volume-y']):
+            self.node.others = others
+            self.failed = 0
+            self.refused()
+
+    def test_one_volume_and_there_are_no_others(self):
+        # As in a reboot: one alone may well be deleted.
+        del self.node.inhabitants[2]
+        self.events()
+        self.assertEqual([('found', 'volume-missing', 'server-1')],
+                         self.events())
+
+    def test_nobody_can_tell(self):
+        for name in ('witnesses', 'knows-any'):
+            self.node.others = ['volume-y']
+            self.node.failing = {name: errors.Unreachable('no')}
+            self.failed = 0
+            self.assertEqual('cinder-unknown', self.round()[0]['reason'])
+
+    def test_not_asked_when_a_volume_is_known(self):
+        self.node.attach('1-0', 'server-1')
+        self.node.failing['witnesses'] = AssertionError()
+        self.events()
+
+
+class AnyWorldTest(RoundTestCase):
+
+    def test_every_finding_is_told_once(self):
+        @worlds.profile(share=0.3)
+        @hypothesis.given(worlds.worlds())
+        def rounds(world):
+            self.node = Node()
+            self.node.inhabitants = [Inhabitant(
+                world.server, tuple(world.rows.values()))]
+            self.node.volumes = {
+                v: world.volume(v) for v in world.volumes}
+            self.node.volumes['volume-w'] = make.volume(id='volume-w')
+            self.node.others = ['volume-w']
+            self.node.attachments = dict(world.attachments)
+            self.round()
+            self.node.inhabitants = [*self.node.inhabitants]
+            found = [line for line in self.round()
+                     if line['event'] == 'found']
+            known = self.watch().known()
+            self.assertEqual(
+                sorted(k.reason for k in known if k.announced),
+                sorted(line['reason'] for line in found))
+            self.assertEqual(0, self.failed)
+            self.node.inhabitants = []
+            gone = [line for line in self.round() if line['event'] == 'gone']
+            self.assertEqual(len(found), len(gone))
+
+        rounds()

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova, Cinder and a hypervisor in memory, behind the two interfaces.
+
+The world behaves like the real thing where it matters: Cinder computes a
+volume's status from the attachments that are left, a plain delete of a legacy
+attachment leaves the volume mapped, a guest that starts opens every disk that
+has a mapping.  Every call is in the timeline.  Every call can be made to fail,
+or to let something else happen first.
+
+What must never happen is noted in :attr:`World.violations` at the moment at
+which it happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
+from typing import Any, Callable
+
+from nova_bdm_cleanup.node.cleanup.ports import (
+    Claim,
+    HostPort,
+    RebootLost,
+    Undecided,
+)
+from nova_bdm_cleanup.node.store.database import Database
+from nova_bdm_cleanup.node.store.journal import Journal
+from nova_bdm_cleanup.openstack import cinder, errors
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Answers
+from nova_bdm_cleanup.tests.unit import make
+
+
+class World:
+    """One server, its disks, and what others do with them.
+
+    :param bdms: Nova's rows of the server
+    :param volumes: Cinder's volumes, without their lists of attachments
+    :param attachments: Cinder's attachments, of other servers too
+    :param hosts: what attachments connect another host than this one
+    :param neighbours: volumes that other servers on this host have
+    """
+
+    def __init__(self, bdms: Sequence[facts.Bdm] = (),
+                 volumes: Sequence[facts.Volume] = (),
+                 attachments: Sequence[facts.Attachment] = (),
+                 neighbours: Sequence[str] = (),
+                 hosts: Mapping[str, str] | None = None) -> None:
+        self.server = make.server()
+        self.rebooting = True
+        self.rows = {b.uuid: b for b in bdms}
+        #: Nova's soft-deleted rows of the server.
+        self.deleted: list[facts.Bdm] = []
+        self.volumes = {v.id: v for v in volumes}
+        self.attachments = {a.id: a for a in attachments}
+        self.neighbours = set(neighbours)
+        #: Volumes whose address on this host another volume has by now.
+        self.reused: set[str] = set()
+        #: What Cinder says of those who have the addresses by now.
+        self.neighbour_is_attached: bool | None = True
+        #: Volumes of which nobody can tell who needs them.
+        self.undecided: set[str] = set()
+        #: How Nova's swaps of volumes ended.
+        self.swaps = facts.Ending.SUCCESS
+        #: Volumes whose lock is held.
+        self.guarded: set[str] = set()
+        #: Volumes that Cinder was told to take from the server.
+        self.told: set[str] = set()
+        self.hosts = dict(hosts or {})
+        #: There are more attachments than are shown.
+        self.is_cut = False
+        #: Volumes of other servers on this host that Cinder ought to know.
+        self.witnesses: tuple[str, ...] = ()
+        self.running = True
+        #: The lock of the server is held by the cleanup.
+        self.locked = False
+        #: Volumes that the server has open on this host.
+        self.connected = {b.volume_id for b in bdms if b.has_connection_info}
+        #: Attachments through which the back end maps a volume to a host.
+        self.mapped = {a.id for a in attachments
+                       if a.connected or a.is_legacy}
+
+        self.timeline: list[tuple[str, ...]] = []
+        self.violations: list[str] = []
+        self.reported: list[facts.Finding] = []
+        #: Calls by name, or by name and subject, that raise.
+        self.failing: dict[object, Exception] = {}
+        #: What happens, once, just before a call of that name.
+        self.meanwhile: dict[str, Callable[[], None]] = {}
+
+    def __repr__(self) -> str:
+        return 'World(%s)' % ', '.join(map(repr, (
+            self.server, list(self.rows.values()),
+            list(self.volumes.values()), list(self.attachments.values()),
+            self.neighbours, self.hosts)))
+
+    # Faults
+
+    @contextlib.contextmanager
+    def call(self, *what: str) -> Iterator[None]:
+        """One call."""
+        happens = self.meanwhile.pop(what[0], None)
+        if happens:
+            happens()
+        for key in (what[0], what):
+            if key in self.failing:
+                self.timeline.append((*what, 'failed'))
+                raise self.failing[key]
+        yield
+        self.timeline.append(what)
+
+    @property
+    def calls(self) -> list[str]:
+        """The names in the timeline."""
+        return [what[0] for what in self.timeline]
+
+    @property
+    def changes(self) -> list[tuple[str, ...]]:
+        """The part of the timeline that changed something."""
+        return [what for what in self.timeline if what[0] in (
+            'power-off', 'disconnect', 'destroy',
+            'delete-attachment')]
+
+    def violation(self, text: str, *args: object) -> None:
+        self.violations.append(text % args)
+
+    # What is so
+
+    def volume(self, volume_id: str) -> facts.Volume | None:
+        """A volume with its list, which shows attached records only."""
+        volume = self.volumes.get(volume_id)
+        return volume and dataclasses.replace(volume, attached_to=tuple(
+            facts.AttachedServer(a.server_id, a.id, self.host_of(a))
+            for a in self.attachments.values()
+            if a.volume_id == volume_id and a.status == 'attached'))
+
+    def host_of(self, attachment: facts.Attachment) -> str:
+        return self.hosts.get(attachment.id, self.server.host)
+
+    def ours(self, volume_id: str | None) -> list[facts.Attachment]:
+        """Cinder's attachments of a volume to the server."""
+        return [a for a in self.attachments.values()
+                if a.volume_id == volume_id
+                and a.server_id == self.server.uuid]
+
+    def state(self) -> tuple[object, ...]:
+        """What is left in Nova, in Cinder, in the back end and on the host."""
+        return (frozenset(self.rows.values()),
+                frozenset((v.id, v.status) for v in self.volumes.values()),
+                frozenset(self.attachments.values()),
+                frozenset(self.mapped), frozenset(self.connected))
+
+    def serves(self, row: facts.Bdm) -> bool:
+        """Another mapping has the disk of one that was never connected."""
+        return not row.has_connection_info and any(
+            b.volume_id == row.volume_id and b.has_connection_info
+            and b.attachment_id in self.mapped
+            for b in self.rows.values())
+
+    # What others do
+
+    def drop(self, attachment_id: str) -> None:
+        """Cinder deletes a record and computes the status from the rest."""
+        gone = self.attachments.pop(attachment_id)
+        volume = self.volumes.get(gone.volume_id)
+        if volume is None:
+            return
+        left = [a.status for a in self.attachments.values()
+                if a.volume_id == volume.id]
+        status = next((new for old, new in (
+            ('attached', 'in-use'), ('attaching', 'attaching'),
+            ('reserved', 'reserved')) if old in left), 'available')
+        self.set_status(volume.id, status)
+
+    def set_status(self, volume_id: str, status: str) -> None:
+        self.volumes[volume_id] = dataclasses.replace(
+            self.volumes[volume_id], status=status)
+
+    def reboot(self) -> None:
+        """Nova starts the guest with every disk that has a mapping."""
+        self.running = True
+        self.connected = {b.volume_id for b in self.rows.values()
+                          if b.has_connection_info}
+        for volume_id in self.connected & self.told:
+            if not self.ours(volume_id):
+                self.violation('%s connected again after Cinder was told',
+                               volume_id)
+
+    def restart(self) -> None:
+        """Nothing fails any more, and the user reboots once more."""
+        self.failing = {}
+        self.reboot()
+
+    def journal(self, path: str) -> Journal:
+        """A real journal, of which a write may fail as well."""
+        return _Journal(self, path)
+
+
+class Host(HostPort):
+    """Nova and the hypervisor over a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def server(self) -> facts.Server | None:
+        with self._world.call('server'):
+            return self._world.server if self._world.rebooting else None
+
+    def bdms(self) -> tuple[facts.Bdm, ...]:
+        with self._world.call('bdms'):
+            return tuple(self._world.rows.values())
+
+    def former(self, attachment: facts.Attachment) -> facts.Bdm | None:
+        with self._world.call('former', attachment.id):
+            return next((b for b in self._world.deleted
+                         if b.attachment_id == attachment.id
+                         and b.has_connection_info), None)
+
+    def witnesses(self) -> Iterable[str]:
+        with self._world.call('witnesses'):
+            return self._world.witnesses
+
+    def swaps(self) -> facts.Ending:
+        with self._world.call('swaps'):
+            return self._world.swaps
+
+    def is_off(self) -> bool:
+        with self._world.call('is-off'):
+            return not self._world.running
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        with self._world.call('lock'):
+            pass
+        self._world.locked = True
+        try:
+            yield
+        finally:
+            self._world.locked = False
+
+    def prepare(self) -> None:
+        with self._world.call('prepare'):
+            if not self._world.running:
+                self._world.violation('prepared too late')
+
+    def claim(self) -> None:
+        with self._world.call('claim'):
+            if not self._world.rebooting:
+                raise RebootLost('not in a hard reboot any more')
+
+    def power_off(self) -> None:
+        with self._world.call('power-off'):
+            self._world.running = False
+
+    def used_by_others(self, volume_id: str) -> bool:
+        with self._world.call('used-by-others', volume_id):
+            self._decide(volume_id)
+            return volume_id in self._world.neighbours
+
+    def is_reused(self, bdm: facts.Bdm,
+                  is_attached: Callable[[Claim], bool]) -> bool:
+        with self._world.call('is-reused', bdm.volume_id or ''):
+            self._decide(bdm.volume_id)
+            return bdm.volume_id in self._world.reused and is_attached(
+                Claim('a neighbour', 'its volume', 'its attachment'))
+
+    def _decide(self, volume_id: str | None) -> None:
+        if volume_id in self._world.undecided:
+            raise Undecided('a server is moving')
+
+    @contextlib.contextmanager
+    def guard(self, volume_id: str) -> Iterator[None]:
+        with self._world.call('guard', volume_id):
+            self._world.guarded.add(volume_id)
+        try:
+            yield
+        finally:
+            self._world.guarded.discard(volume_id)
+
+    def disconnect(self, bdm: facts.Bdm) -> bool:
+        with self._world.call('disconnect', bdm.uuid):
+            was_here = bdm.volume_id in self._world.connected
+            self._take_away(bdm.volume_id)
+        return was_here
+
+    def tidy(self, bdm: facts.Bdm) -> None:
+        with self._world.call('tidy', bdm.uuid):
+            if bdm.uuid in self._world.rows:
+                self._world.violation('tidied up before %s was gone', bdm.uuid)
+
+    def destroy(self, bdm: facts.Bdm) -> None:
+        world = self._world
+        with world.call('destroy', bdm.uuid):
+            row = world.rows.get(bdm.uuid)
+            if row is None:
+                return
+            if row.is_root or not row.is_volume:
+                world.violation('removed %s', row)
+            if (row.volume_id in world.connected
+                    and row.volume_id not in world.neighbours
+                    and not world.serves(row)):
+                world.violation('mapping %s went while it was connected',
+                                row.uuid)
+            world.deleted.append(world.rows.pop(bdm.uuid))
+
+    def row(self, bdm: facts.Bdm) -> Mapping[str, Any]:
+        values = dataclasses.asdict(self._world.rows[bdm.uuid])
+        return {**values, 'instance_uuid': self._world.server.uuid,
+                'created_at': str(bdm.created_at)}
+
+    def describe(self) -> Mapping[str, Any]:
+        return {'server': self._world.server.uuid,
+                'host': self._world.server.host}
+
+    def report(self, finding: facts.Finding) -> None:
+        with self._world.call('report'):
+            self._world.reported.append(finding)
+
+    def _take_away(self, volume_id: str | None) -> None:
+        world = self._world
+        if volume_id not in world.guarded:
+            world.violation('%s disconnected without the lock', volume_id)
+        if world.running:
+            world.violation('%s disconnected from a running guest', volume_id)
+        if volume_id in world.neighbours:
+            world.violation('%s disconnected from a neighbour', volume_id)
+        if volume_id in world.reused and world.neighbour_is_attached:
+            world.violation('the volume that took the place of %s was '
+                            'disconnected', volume_id)
+        world.connected.discard(volume_id)
+
+
+class Cinder(cinder.Cinder):
+    """What a cleanup asks of Cinder and tells it, over a world.
+
+    :param service_token: whether deletes are sent with a service token
+    :param sees_all: whether the credentials see every project
+    """
+
+    def __init__(self, world: World, service_token: bool = True,
+                 sees_all: bool = True) -> None:
+        self._world = world
+        self.sees_all = sees_all
+        self._service_token = service_token
+
+    def look(self, server_id: str, bdms: Sequence[facts.Bdm],
+             project: str | None = None,
+             named: Sequence[str] = ()) -> Answers:
+        world = self._world
+        with world.call('look'):
+            carried = {b.attachment_id for b in bdms}
+            attachments = tuple(
+                a for a in world.attachments.values()
+                if a.server_id == server_id or a.id in carried)
+            volumes = {b.volume_id for b in bdms if b.volume_id}
+            volumes.update(a.volume_id for a in attachments)
+            return Answers({v: world.volume(v) for v in sorted(volumes)},
+                           attachments, world.is_cut)
+
+    def knows_any(self, volume_ids: Sequence[str]) -> bool:
+        with self._world.call('knows-any'):
+            return any(v in self._world.volumes for v in volume_ids)
+
+    def attaches(self, server_id: str, volume_id: str,
+                 attachment_id: str | None) -> bool | None:
+        with self._world.call('attaches', volume_id):
+            return self._world.neighbour_is_attached
+
+    def delete_attachment(self, attachment_id: str,
+                          complete: bool = False) -> bool:
+        with self._world.call('delete-attachment', attachment_id):
+            if complete:
+                self._world.attachments[attachment_id] = dataclasses.replace(
+                    self._world.attachments[attachment_id],
+                    status='attached')
+            return self._delete(attachment_id, tell_back_end=False)
+
+    def _delete(self, attachment_id: str, tell_back_end: bool) -> bool:
+        world = self._world
+        attachment = world.attachments.get(attachment_id)
+        if attachment is None:
+            return False
+        # Cinder asks Nova, unless a service token tells it not to.
+        named = any(b.attachment_id == attachment_id
+                    for b in world.rows.values())
+        if attachment.connected and named and not self._service_token:
+            raise errors.ServiceTokenRequired(
+                'Cinder answered 409; set send_service_user_token')
+        self._check(attachment)
+        world.drop(attachment_id)
+        world.told.add(attachment.volume_id)
+        # Cinder takes what is only reserved for never connected.
+        if tell_back_end or (attachment.connected
+                             and attachment.status != 'reserved'):
+            world.mapped.discard(attachment_id)
+        return True
+
+    def _check(self, attachment: facts.Attachment) -> None:
+        world = self._world
+        if attachment.server_id != world.server.uuid:
+            world.violation('attachment %s of another server deleted',
+                            attachment.id)
+        if world.running:
+            world.violation('attachment %s deleted under a running guest',
+                            attachment.id)
+        if any(b.attachment_id == attachment.id
+               or b.volume_id == attachment.volume_id and not b.attachment_id
+               for b in world.rows.values()):
+            world.violation('attachment %s deleted before its mapping',
+                            attachment.id)
+        if (attachment.id in world.mapped
+                and attachment.volume_id in world.connected
+                and attachment.volume_id not in world.neighbours
+                and world.host_of(attachment) == world.server.host):
+            world.violation('attachment %s deleted while connected',
+                            attachment.id)
+
+
+class _Journal(Journal):
+    """Each change is a call."""
+
+    def __init__(self, world: World, path: str) -> None:
+        super().__init__(path, 4 * 1024 * 1024)
+        self._database = _Database(world, path, 4 * 1024 * 1024)
+
+
+class _Database(Database):
+
+    def __init__(self, world: World, path: str, max_bytes: int) -> None:
+        super().__init__(path, max_bytes)
+        self._world = world
+
+    def write(self, *args: Any) -> Any:
+        # An entry keeps itself, and a plan has none to keep yet.
+        with self._world.call('journal-append' if args[2:]
+                              else 'journal-begin'):
+            return super().write(*args)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of one plan, one by one.
+
+What whole plans do, and what failures and crashes leave, is in test_cleaner.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import fixtures
+import testscenarios
+
+from nova_bdm_cleanup.node.cleanup import actions, log_lines, triggers
+from nova_bdm_cleanup.node.cleanup.ports import RebootLost
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.tests.unit import base, make
+from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+
+class ReasonTest(base.TestCase):
+    """The code that the log gives for what went wrong."""
+
+    scenarios = [(type(error).__name__, {'error': error, 'reason': reason})
+                 for error, reason in (
+        (TimedOut(), Reason.TIMED_OUT),
+        (RebootLost(), Reason.REBOOT_LOST),
+        (errors.ProjectHidden(), Reason.CANNOT_SEE_PROJECT),
+        (errors.ServiceTokenRequired(), Reason.SERVICE_TOKEN_REQUIRED),
+        (errors.Unreachable(), Reason.CINDER_UNKNOWN),
+        (errors.Refused(), Reason.CINDER_UNKNOWN),
+        (errors.BadAnswer(), Reason.CINDER_UNKNOWN),
+        (actions.NotBegun(), Reason.STEP_FAILED),
+        (KeyError('a bug'), Reason.STEP_FAILED))]
+
+    def test_reason(self):
+        self.assertIs(self.reason, actions.reason_of(
+            self.error, triggers.HARD_REBOOT))
+
+
+class ActionsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(base.NoSyncing())
+        self.world = fakes.World(
+            [make.root(), make.bdm()], [make.volume(status='available')],
+            [make.attachment()])
+        journal = self.world.journal(os.path.join(self.tempdir(), 'journal'))
+        self.actions = actions.Actions(
+            fakes.Host(self.world), fakes.Cinder(self.world),
+            journal.begin({}, [], server=make.SERVER),
+            log_lines.LogLines(None, 'req-1', triggers.HARD_REBOOT),
+            triggers.HARD_REBOOT, Deadline(60))
+        self.world.timeline.clear()
+        self.finding = facts.Finding(
+            Reason.VOLUME_AVAILABLE, 'a sentence', bdm=make.bdm(),
+            goes=True, disconnect=True, left_over=(make.attachment(),))
+
+    def test_a_failure_is_told_once(self):
+        # To a warning oslo.log adds the error that is being handled.
+        handled = []
+        self.useFixture(fixtures.MockPatchObject(
+            log_lines.LogLines, 'failed',
+            lambda *_: handled.append(sys.exc_info()[0])))
+        self.world.failing['power-off'] = RuntimeError('no libvirt')
+        self.assertRaises(actions.StepFailed, self.actions.power_off)
+        self.assertEqual([None], handled)
+
+    def test_what_was_begun_is_told_before_it_is_done(self):
+        told = []
+        self.world.meanwhile['used-by-others'] = (
+            lambda: told.append('event=removing' in self.log.output))
+        self.actions.power_off()
+        self.actions.carry_out(self.finding)
+        self.assertEqual([True], told)
+
+    def test_a_crash_is_not_a_failure(self):
+        self.actions.power_off()
+        self.world.meanwhile['disconnect'] = sys.exit
+        self.assertRaises(
+            SystemExit, self.actions.carry_out, self.finding)
+        self.assertNotIn('event=failed', self.log.output)

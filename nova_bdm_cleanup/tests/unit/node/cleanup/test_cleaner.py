@@ -1,0 +1,972 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Look, plan, act, look again: whole cleanups of a world in memory.
+
+Every crash, fault and meeting with somebody else is played by the search
+(``tests/simulation``).  Here is what it does not see: how much is asked, what
+is logged, counted and recorded, and which step comes after which.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import os
+from unittest import mock
+
+import hypothesis
+from hypothesis import strategies as st
+import testscenarios
+
+from nova_bdm_cleanup.node.cleanup import (
+    cleaner,
+    foresight,
+    log_lines,
+    move_triggers,
+    triggers,
+)
+from nova_bdm_cleanup.node.cleanup.ports import RebootLost
+from nova_bdm_cleanup.node.store.records import Records
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.tests.unit import base, make, worlds
+from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+RESERVED = {'status': 'reserved', 'connected': False}
+
+
+def disk(number, **values):
+    """The mapping of the volume of that number."""
+    return make.bdm(**{
+        'uuid': 'bdm-%d' % number, 'volume_id': 'volume-%d' % number,
+        'attachment_id': 'attachment-%d' % number, **values})
+
+
+def record(number, **values):
+    """The attachment of the volume of that number."""
+    return make.attachment(**{
+        'id': 'attachment-%d' % number, 'volume_id': 'volume-%d' % number,
+        **values})
+
+
+def volume(number, **values):
+    return make.volume(id='volume-%d' % number, **values)
+
+
+def free(number):
+    return volume(number, status='available')
+
+
+def world_of(mappings=(), volumes=(), attachments=(), neighbours=(),
+             hosts=None, **others):
+    """A server with a root disk of its own, and what else is so."""
+    world = fakes.World([make.root(), *mappings], volumes, attachments,
+                        neighbours, hosts)
+    for name, value in others.items():
+        getattr(world, name)  # A misspelt one would change nothing.
+        setattr(world, name, value)
+    return world
+
+
+#: What dangles in the world below.
+DANGLING = frozenset(('bdm-2', 'bdm-3', 'bdm-4', 'bdm-5', 'bdm-6', 'bdm-9'))
+
+
+def broken(**others):
+    """One server with everything that can be cleaned up."""
+    return world_of(
+        [disk(1), disk(2), disk(3), disk(4), disk(5),
+         disk(6, attachment_id=None), disk(9)],
+        [volume(1), free(3), free(4), volume(5), free(6), volume(7),
+         volume(8, status='reserved'), free(9)],
+        [record(1),                                     # healthy
+         # 2: the volume does not exist
+         # 3: available
+         record(4),                                     # left over
+         record(5, id='attachment-55',                  # attached elsewhere
+                server_id=make.OTHER_SERVER),
+         record(6),                                     # left over
+         record(7),                                     # stale
+         record(8, **RESERVED),
+         # 9: available, and shared on this host
+         ],
+        neighbours=['volume-9'], **others)
+
+
+def stopped(**others):
+    return broken(running=False, **others)
+
+
+def reset(**others):
+    """One disk whose volume somebody set to available, and nothing else."""
+    return world_of([disk(4)], [free(4)], [record(4)], **others)
+
+
+def missing(*numbers, **others):
+    """Disks whose volumes do not exist."""
+    return world_of(map(disk, numbers), **others)
+
+
+def stale(*numbers, **others):
+    return world_of([], map(volume, numbers), map(record, numbers), **others)
+
+
+class CleanerTestCase(base.TestCase):
+
+    TRIGGER = triggers.HARD_REBOOT
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(base.NoSyncing())
+        self.time = 0.0
+        #: The store of the last cleanup, and where its part of the log begins.
+        self.path = ''
+        self.begin = 0
+
+    def cleaner_of(self, world, trigger=None, store=None, service_token=True,
+                   sees_all=True, **options):
+        self.path = store or os.path.join(self.tempdir(), 'journal', 'store')
+        self.begin = len(self.log.output)
+        policy = Policy(**options)
+        trigger = trigger or self.TRIGGER
+        return cleaner.Cleaner(
+            fakes.Host(world), fakes.Cinder(world, service_token, sees_all),
+            world.journal(self.path),
+            log_lines.LogLines(None, 'req-1', trigger), policy, trigger,
+            Deadline(policy.timeout, lambda: self.time), make.server(),
+            lambda: make.NOW)
+
+    def clean(self, world, trigger=None, **arguments):
+        """The cleanup of one reboot, or of something else."""
+        self.cleaning = self.cleaner_of(world, trigger, **arguments)
+        act = (self.cleaning.report if self.cleaning.trigger.only_reports
+               else self.cleaning.clean)
+        try:
+            return act(tuple(world.rows.values()))
+        finally:
+            self.assertEqual([], world.violations)
+
+    def entries(self):
+        return list(Records(self.path).entries())
+
+    @property
+    def told(self):
+        return self.log.output[self.begin:]
+
+    def withheld(self, why):
+        """How often something was withheld for a reason."""
+        return self.told.count('(%s)' % why)
+
+    def lines(self, **fields):
+        """The audit lines that have these fields."""
+        wanted = {'%s=%s' % item for item in fields.items()}
+        return [line for line in self.told.splitlines()
+                if wanted <= set(line.replace(': ', ' ').split())]
+
+    def unusable(self):
+        """The path of a store that can be neither read nor written."""
+        path = os.path.join(self.tempdir(), 'store')
+        os.mkdir(path)
+        return path
+
+    def assert_untouched(self, world):
+        self.assertEqual([], world.changes)
+        self.assertFalse(os.path.exists(self.path))
+
+
+def deeds(world):
+    """What was changed after the guest was off."""
+    return [' '.join(what) for what in world.changes
+            if what != ('power-off',)]
+
+
+class LookTest(CleanerTestCase):
+    """What is asked, and when nothing follows."""
+
+    def test_healthy_server_costs_one_look(self):
+        """And does not wait for a lock."""
+        for trigger in (triggers.HARD_REBOOT, triggers.SOFT_REBOOT,
+                        triggers.START):
+            world = world_of([disk(1), disk(2)], [volume(1), volume(2)],
+                             [record(1), record(2)],
+                             running=trigger.switches_off)
+            self.assertEqual(frozenset(), self.clean(world, trigger))
+            self.assertEqual([('look',)], world.timeline)
+            self.assert_untouched(world)
+        self.assertEqual('', self.log.output)
+
+    def test_no_answer_changes_nothing(self):
+        for call, error, trigger, reason in (
+                ('look', errors.Unreachable('no route'),
+                 triggers.HARD_REBOOT, 'cinder-unknown'),
+                ('look', TimedOut('too late'), triggers.START, 'timed-out'),
+                ('server', RuntimeError('conductor is away'),
+                 triggers.SOFT_REBOOT, 'step-failed')):
+            world = broken(running=trigger.switches_off,
+                           failing={call: error})
+            self.assertEqual(frozenset(), self.clean(world, trigger))
+            self.assert_untouched(world)
+            line, = self.lines(event='skipped', reason=reason)
+            self.assertIn('%s; nothing is changed, %s' % (
+                error, trigger.goes_on), line)
+
+    def test_no_answer_is_remembered(self):
+        world = stopped(failing={'look': errors.Unreachable('no route')})
+        self.clean(world, triggers.HOST_BOOT)
+        self.assertEqual('no route', str(self.cleaning.unanswered))
+        self.clean(stopped(), triggers.HOST_BOOT)
+        self.assertIsNone(self.cleaning.unanswered)
+
+    def test_too_many_attachments_are_said_once(self):
+        world = broken(is_cut=True)
+        self.clean(world)
+        self.assertEqual(2, world.timeline.count(('look',)))
+        self.assertEqual(1, len(self.lines(
+            event='unread', reason='over-limit')))
+        # What was shown of them is acted on.
+        self.assertNotEqual([], world.changes)
+
+    def test_observe_mode_reports_only(self):
+        """And needs no lock."""
+        for trigger, asked in ((triggers.HARD_REBOOT, []),
+                               (triggers.SOFT_REBOOT, []),
+                               (triggers.START, [('is-off',)])):
+            world = broken(running=trigger.switches_off)
+            self.assertEqual(frozenset(), self.clean(
+                world, trigger, observe=True))
+            self.assertEqual([('look',), ('server',), *asked, ('swaps',)],
+                             world.timeline)
+            self.assertEqual(8, self.withheld('observe-mode'))
+            self.assert_untouched(world)
+
+    def test_observe_mode_shows_what_enforcing_would_refuse(self):
+        for world, policy, reason in (
+                (broken(server=make.server(is_locked=True)), {},
+                 'server-locked'),
+                (broken(), {'max_removals': 1}, 'over-limit'),
+                (missing(2, 3), {}, 'cinder-suspect')):
+            self.clean(world, observe=True, **policy)
+            self.assertNotEqual(0, self.withheld(reason))
+
+    def test_a_reboot_that_lost_the_race_changes_nothing(self):
+        for trigger in (triggers.HARD_REBOOT, triggers.START):
+            world = broken(rebooting=False, running=trigger.switches_off)
+            self.assertEqual(DANGLING, self.clean(world, trigger))
+            self.assert_untouched(world)
+            self.assertEqual(8 if trigger.finds_stale else 6,
+                             self.withheld(trigger.lost))
+
+    def test_credentials_of_the_project_prove_less(self):
+        world = broken()
+        self.assertEqual(DANGLING - {'bdm-2'},
+                         self.clean(world, sees_all=False))
+        self.assertIn('bdm-2', world.rows)
+        self.assertIn('attachment-7', world.attachments)
+
+    def test_nothing_goes_while_a_swap_is_unfinished(self):
+        world = broken(swaps=facts.Ending.NONE)
+        self.assertEqual(DANGLING, self.clean(world))
+        self.assert_untouched(world)
+        self.assertEqual(8, self.withheld('swap-interrupted'))
+        # Of a server in order Nova is not asked for its swaps.
+        world = world_of([disk(1)], [volume(1)], [record(1)],
+                         swaps=facts.Ending.NONE)
+        self.clean(world)
+        self.assertNotIn('swaps', world.calls)
+
+
+class SoftRebootTest(CleanerTestCase):
+    """Nothing is removed; what would be is not handed to the driver."""
+
+    TRIGGER = triggers.SOFT_REBOOT
+
+    def test_what_a_cleanup_would_remove(self):
+        world = broken()
+        self.assertEqual(DANGLING, self.clean(world))
+        look = ['look', 'server', 'swaps']
+        self.assertEqual([*look, 'bdms', *look], world.calls)
+        self.assertEqual(8, self.withheld('soft-reboot'))
+        self.assert_untouched(world)
+        self.assertEqual(DANGLING, self.clean(world, triggers.HARD_REBOOT))
+
+    def test_what_a_cleanup_would_leave(self):
+        for world, reason, count in (
+                # Attachments have a limit of their own.
+                (broken(), 'over-limit', 6),
+                (missing(1, 2), 'cinder-suspect', 2)):
+            self.assertEqual(frozenset(), self.clean(world, max_removals=2))
+            self.assertEqual(count, self.withheld(reason))
+
+    def test_a_second_look_without_an_answer(self):
+        world = broken(failing={'bdms': RuntimeError('conductor is away')})
+        # The first look was answered, and not connecting harms nobody.
+        self.assertEqual(DANGLING, self.clean(world))
+
+
+class StartTest(CleanerTestCase):
+    """The guest is off already, and Nova does not hold its lock."""
+
+    TRIGGER = triggers.START
+
+    def test_under_the_lock_everything_is_looked_at_anew(self):
+        world = reset(running=False)
+        self.clean(world)
+        self.assertEqual(
+            [('look',), ('server',), ('is-off',), ('swaps',), ('lock',),
+             ('bdms',), ('look',), ('server',), ('is-off',), ('swaps',),
+             ('journal-begin',), ('claim',), ('guard', 'volume-4'),
+             ('used-by-others', 'volume-4'),
+             ('is-reused', 'volume-4'), ('disconnect', 'bdm-4'),
+             ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
+             ('delete-attachment', 'attachment-4')],
+            [w for w in world.timeline if w != ('journal-append',)])
+        self.assertFalse(world.locked)
+
+    def test_somebody_works_on_the_server_for_too_long(self):
+        for trigger, told in ((triggers.START, 8), (triggers.HOST_BOOT, 6)):
+            world = stopped(
+                failing={'lock': TimedOut('the lock: too long')})
+            self.assertEqual(DANGLING, self.clean(world, trigger))
+            self.assert_untouched(world)
+            self.assertEqual(told, self.told.count(
+                'not acted on (timed-out): the lock: too long'))
+
+    def test_a_guest_that_runs_is_left_alone(self):
+        """Should Nova start it all the same, then without these."""
+        for trigger, begins in itertools.product(
+                (triggers.START, triggers.HOST_BOOT),
+                ('before', 'lock', 'bdms')):
+            world = broken(running=begins == 'before')
+            world.meanwhile[begins] = lambda w=world: setattr(
+                w, 'running', True)
+            self.assertEqual(DANGLING, self.clean(world, trigger))
+            self.assert_untouched(world)
+            self.assertNotEqual(0, self.withheld('guest-running'))
+
+    def test_a_guest_of_which_nobody_knows_whether_it_runs(self):
+        world = stopped(failing={'is-off': RuntimeError('libvirt is away')})
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assert_untouched(world)
+        line, = self.lines(event='skipped', reason='step-failed')
+        self.assertTrue(line.endswith('nothing is changed, the start goes on'))
+
+    def test_a_boot_of_the_host_leaves_stale_attachments(self):
+        world = stopped()
+        self.assertEqual(DANGLING, self.clean(world, triggers.HOST_BOOT))
+        self.assertLess({'attachment-7', 'attachment-8'},
+                        set(world.attachments))
+        self.assertNotIn('volume-7', self.told)
+        self.assertEqual(['host_boot'], [
+            entry.record['trigger'] for entry in self.entries()])
+
+    def test_time_spent_on_asking(self):
+        world = stopped()
+        self.assertEqual(0, self.cleaner_of(world).asking)
+        now = itertools.count()
+        with mock.patch('time.monotonic', lambda: float(next(now))):
+            self.clean(world)
+        # Two looks, and two questions for a witness.
+        self.assertEqual(4, self.cleaning.asking)
+
+    def test_a_start_that_is_no_longer_wanted(self):
+        world = stopped(failing={'claim': RebootLost('too late')})
+        self.clean(world)
+        self.assertEqual([], world.changes)
+        line, = self.lines(event='failed', reason='start-lost')
+        self.assertTrue(line.endswith('the next start tries again'))
+
+
+class MoveTest(CleanerTestCase):
+    """The server leaves its host, or comes to one."""
+
+    TRIGGER = move_triggers.MOVE
+
+    def test_an_evacuation_removes_nothing(self):
+        """The old host comes back, and has to disconnect by the rows."""
+        world = broken()
+        self.assertEqual(DANGLING, self.clean(world, move_triggers.EVACUATE))
+        self.assert_untouched(world)
+        self.assertEqual(6, self.withheld('evacuated'))
+        self.assertEqual(6, len(self.lines(event='not-connected')))
+
+    def foresee(self, world, **options):
+        plan = foresight.foresee(self.cleaner_of(world, **options),
+                                 tuple(world.rows.values()))
+        self.assert_untouched(world)
+        self.assertEqual('', self.log.output)
+        return plan
+
+    def test_what_is_not_going_to_be_removed(self):
+        for options, reason in (
+                ({'observe': True}, 'observe-mode'),
+                ({'max_removals': 1}, 'over-limit'),
+                ({'max_removals_per_hour': 1}, 'over-limit')):
+            self.assertEqual({reason}, {
+                str(f.withheld)
+                for f in self.foresee(broken(), **options).findings
+                if f.goes})
+        plan = foresight.foresee(
+            self.cleaner_of(broken(), store=self.unusable()),
+            tuple(broken().rows.values()))
+        self.assertEqual({'journal-unwritable'}, {
+            str(f.withheld) for f in plan.findings if f.goes})
+
+
+#: id, the world, the mappings that go, and how often Cinder is asked whether
+#: it knows any volume that must exist: once for each look.
+WITNESSES = (
+    ('a volume of the server is witness enough',
+     world_of([disk(1), disk(2)], [volume(1)], [record(1)]), {'bdm-2'}, 0),
+    ('a volume of another server is witness',
+     world_of([disk(1), disk(2)], [volume(8)],
+              witnesses=('volume-7', 'volume-8')), {'bdm-1', 'bdm-2'}, 2),
+    ('a cinder that knows none is suspect',
+     missing(1, 2, witnesses=('volume-7', 'volume-8')), set(), 1),
+    # There is no other server to ask about, and every volume of this one would
+    # have to be gone.
+    ('volumes of a server bear witness for each other', missing(1, 2), set(),
+     0),
+    ('a missing root bears witness against cinder',
+     fakes.World([disk(1, boot_index=0), disk(2)]), set(), 0),
+    ('the only volume far and wide', missing(1), {'bdm-1'}, 0),
+    ('a witness that cannot be asked',
+     missing(1, 2, witnesses=('volume-7',),
+             failing={'knows-any': errors.Unreachable('no route')}), set(),
+     0),
+)
+
+
+class WitnessTest(CleanerTestCase):
+    """A Cinder that says that everything is gone has to prove itself."""
+
+    scenarios = base.scenarios(WITNESSES, 'world', 'removed', 'asked')
+
+    def test_what_goes(self):
+        world = copy.deepcopy(self.world)
+        self.assertEqual(self.removed, self.clean(world))
+        self.assertEqual(self.removed, self.world.rows.keys() - world.rows)
+        self.assertEqual(self.asked, [
+            w for w in world.timeline if w[-1] != 'failed'
+        ].count(('knows-any',)))
+        if not self.removed and not world.failing:
+            self.assertNotEqual(0, self.withheld('cinder-suspect'))
+
+
+#: id, the world, what is done once the guest is off, and why nothing (more) is
+#: disconnected, by the journal.
+ACTS = (
+    ('a mapping too many goes alone', world_of(
+        [disk(4), disk(4, uuid='bdm-5', has_connection_info=False)],
+        [volume(4)], [record(4)]),
+     ['destroy bdm-5'], 'another mapping has the disk'),
+    ('nothing connected, nothing disconnected', world_of(
+        [disk(1, has_connection_info=False)], [volume(8, status='reserved')],
+        [record(8, **RESERVED)]),
+     ['destroy bdm-1', 'tidy bdm-1', 'delete-attachment attachment-8'],
+     'it is not connected'),
+    ('what is not on this host', reset(connected=set()),
+     ['disconnect bdm-4', 'destroy bdm-4', 'tidy bdm-4',
+      'delete-attachment attachment-4'], 'nothing of it is on this host'),
+    ('an address that another volume has is left alone', world_of(
+        [disk(4)], [free(4), volume(7)], [record(4), record(7)],
+        reused={'volume-4', 'volume-7'}, deleted=[disk(7)], connected=set()),
+     ['destroy bdm-4', 'tidy bdm-4', 'delete-attachment attachment-4',
+      'tidy bdm-7', 'delete-attachment attachment-7'], 'another volume'),
+    ('a mapping that dangles itself has no address', reset(
+        reused={'volume-4'}, neighbour_is_attached=False),
+     ['disconnect bdm-4', 'destroy bdm-4', 'tidy bdm-4',
+      'delete-attachment attachment-4'], ''),
+    ('a volume of a neighbour stays connected', world_of(
+        [disk(1)], [volume(1)],
+        [record(1, server_id=make.OTHER_SERVER, id='attachment-2')],
+        neighbours=['volume-1']),
+     ['destroy bdm-1', 'tidy bdm-1'], 'another server'),
+    ('a stale attachment of a neighbour stays connected', world_of(
+        [], [volume(1, multiattach=True)], [record(1)],
+        neighbours=['volume-1'], deleted=[disk(1)]),
+     ['tidy bdm-1', 'delete-attachment attachment-1'], 'another server'),
+    ('a stale attachment of a deleted mapping',
+     # Somebody deleted the row in the database, or a cleanup died.
+     stale(7, deleted=[disk(7)], connected={'volume-7'}),
+     ['disconnect bdm-7', 'tidy bdm-7', 'delete-attachment attachment-7'],
+     ''),
+    # Whoever may make attachments may have them name any device.
+    *(('nothing is disconnected on the word of cinder, ' + name,
+       stale(7, deleted=deleted), ['delete-attachment attachment-7'],
+       'not even a deleted one')
+      for name, deleted in (
+          ('without a row', []),
+          ('by another row', [disk(7, attachment_id='attachment-8')]),
+          ('by a row without an address',
+           [disk(7, has_connection_info=False)]))),
+    *(('a stale attachment of another host, ' + name, world_of(
+        mappings, [volume(1)],
+        [*map(record, [1] * len(mappings)), record(1, id='attachment-9')],
+        hosts={'attachment-9': make.OTHER_HOST}),
+       ['delete-attachment attachment-9'], '')
+      for name, mappings in (('no mapping', []),
+                             ('beside a healthy disk', [disk(1)]))),
+    # Cinder would not tell the back end of what is only reserved.
+    ('a reserved attachment that lets a host in', world_of(
+        [], [volume(6, status='reserved')], [record(6, status='reserved')]),
+     ['delete-attachment attachment-6'], ''),
+    ('two mappings of one volume', world_of(
+        [disk(4, uuid='bdm-5', attachment_id=None, has_connection_info=False),
+         disk(4)], [free(4)], [record(4)]),
+     ['disconnect bdm-4', 'destroy bdm-4', 'tidy bdm-4', 'destroy bdm-5',
+      'tidy bdm-5', 'delete-attachment attachment-4'],
+     'it is not connected'),
+    # Cinder computes the status from what is left; wherever that ends, it
+    # must be a state in which the disk is offered to nobody.
+    ('of several left over the one that the mapping names goes last', world_of(
+        [disk(4)], [free(4)],
+        [record(4), record(4, id='attachment-0'),
+         record(4, id='attachment-9', **RESERVED)]),
+     ['disconnect bdm-4', 'destroy bdm-4', 'tidy bdm-4',
+      *('delete-attachment attachment-%d' % n for n in (9, 0, 4))], ''),
+)
+
+
+class ActTest(CleanerTestCase):
+    """What is done, and in which order."""
+
+    scenarios = base.scenarios(ACTS, 'world', 'expected', 'why')
+
+    def test_what_is_done(self):
+        world = copy.deepcopy(self.world)
+        returned = self.clean(world)
+        self.assertEqual(self.expected, [
+            ' '.join(w) for w in world.timeline
+            if w[0] == 'tidy' or w in world.changes and w != ('power-off',)])
+        # Nova's driver is given what is left.
+        self.assertEqual(self.world.rows.keys() - world.rows, returned)
+        self.assertEqual({a.id for a in world.attachments.values()
+                          if a.connected}, world.mapped)
+        [entry] = self.entries()
+        self.assertEqual('done', entry.outcome)
+        skipped = [s for s in entry.steps if s.outcome == 'skipped']
+        self.assertEqual(bool(self.why), bool(skipped))
+        for step in skipped:
+            self.assertEqual('disconnect', step.name)
+            self.assertIn(self.why, step.subject['detail'])
+            self.assertTrue({'bdm', 'attachment'} & step.subject.keys())
+        # Only where somebody may want to look after that.
+        self.assertEqual(self.why in ('another volume', 'another server',
+                                      'not even a deleted one'),
+                         bool(self.lines(event='left')))
+
+
+class WholeTest(CleanerTestCase):
+    """All that one server can have, and each call in its place."""
+
+    def test_everything_that_is_broken_is_cleaned_up(self):
+        for service_token in (True, False):
+            # By the time that Cinder would want one to protect a mapping,
+            # Nova has none.
+            world = broken()
+            self.assertEqual(DANGLING, self.clean(
+                world, service_token=service_token))
+            self.assertEqual({'bdm-root', 'bdm-1'}, set(world.rows))
+            self.assertEqual({'attachment-1', 'attachment-55'},
+                             set(world.attachments))
+            self.assertEqual({'attachment-1', 'attachment-55'}, world.mapped)
+            self.assertEqual({'volume-1', 'volume-9'}, world.connected)
+            self.assertEqual(
+                {'volume-1', 'volume-5'},
+                {v.id for v in world.volumes.values()
+                 if v.status != 'available'})
+            self.assertEqual(8, len(world.reported))
+        world.reboot()
+        world.timeline.clear()
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([('look',)], world.timeline)
+
+    def test_guest_off_disconnected_row_gone_cinder_told(self):
+        world = reset()
+        self.clean(world)
+        self.assertEqual(
+            [('look',), ('server',), ('swaps',), ('journal-begin',),
+             ('prepare',), ('claim',), ('power-off',), ('bdms',), ('look',),
+             ('server',), ('swaps',), ('guard', 'volume-4'),
+             ('used-by-others', 'volume-4'), ('is-reused', 'volume-4'),
+             ('disconnect', 'bdm-4'),
+             ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
+             ('delete-attachment', 'attachment-4')],
+            [w for w in world.timeline if w != ('journal-append',)])
+
+    def test_a_finding_tells_what_where_and_how_to_undo(self):
+        world = reset()
+        self.clean(world)
+        [entry] = self.entries()
+        subject = {'reason': 'volume-available', 'volume': 'volume-4',
+                   'attachment': 'attachment-4', 'device': '/dev/vdb',
+                   'request_id': 'req-1'}
+        [removing] = self.lines(event='removing', **subject)
+        self.assertIn("Removing stale volume attachment 'attachment-4' from "
+                      "instance for volume 'volume-4'", removing)
+        [removed] = self.lines(event='removed', **subject)
+        self.assertIn('journal undo %s' % entry.id, removed)
+        [finished] = self.lines(event='finished')
+        self.assertRegex(finished, r'1 of 1 actions complete in \d\.\d s')
+        self.assertIn(entry.id, finished)
+
+
+#: id, what happens while the guest goes down, the mappings that are not
+#: connected, those that are removed, and how many findings are withheld why.
+CHANGES = (
+    ('nothing', lambda world: None, '45', '45', 0, 'second-look-differs'),
+    ('a volume is attached again',
+     lambda world: world.set_status('volume-4', 'in-use'),
+     '5', '5', 1, 'second-look-differs'),
+    # It is not removed, and not connected either.
+    ('another mapping dangles',
+     lambda world: world.rows.update({'bdm-2': disk(2)}),
+     '245', '45', 0, 'second-look-differs'),
+    ('the reboot is over',
+     lambda world: setattr(world, 'rebooting', False),
+     '45', '', 3, 'reboot-lost'),
+    ('an administrator locks the server',
+     lambda world: setattr(world, 'server', make.server(is_locked=True)),
+     '45', '', 3, 'server-locked'),
+    ('Cinder does not answer',
+     lambda world: world.failing.update(look=errors.Unreachable('no route')),
+     '45', '', 3, 'cinder-unknown'),
+    ('Nova does not answer',
+     lambda world: world.failing.update(bdms=RuntimeError('no conductor')),
+     '45', '', 3, 'step-failed'),
+)
+
+
+class SecondLookTest(CleanerTestCase):
+    """What changed while the guest went down is left alone."""
+
+    scenarios = base.scenarios(
+        CHANGES, 'change', 'returned', 'removed', 'number', 'why')
+
+    def test_second_look(self):
+        world = world_of([disk(4), disk(5), disk(8)],
+                         [free(4), free(5), volume(7), volume(8)],
+                         [record(4), record(7)])
+        before = set(world.rows)
+        world.meanwhile['bdms'] = lambda: self.change(world)
+        self.assertEqual({'bdm-' + n for n in self.returned},
+                         self.clean(world))
+        self.assertEqual({'bdm-' + n for n in self.removed},
+                         before - world.rows.keys())
+        if not self.removed:
+            self.assertEqual([], deeds(world))
+        self.assertEqual(self.number, len(self.lines(event='withheld')))
+        self.assertEqual(self.number, self.withheld(self.why))
+        [entry] = self.entries()
+        self.assertIn({'agreed': len(self.lines(event='removing'))},
+                      [s.subject for s in entry.steps
+                       if s.name == 'second-look'])
+        # What the first look told is not told again.
+        self.assertEqual(1, len(self.lines(event='kept', volume='volume-8')))
+
+
+#: What fails, the last step that is done of the disk, and the event that is
+#: logged.  The disk is that of :func:`reset`, beside another one.
+FAILURES = (
+    # Neutron does not answer: the guest must stay as stock leaves it.
+    (('prepare',), '', 'failed'),
+    # Nova's own reboot would disconnect it without asking anybody.
+    (('used-by-others', 'volume-4'), '', 'failed'),
+    (('disconnect', 'bdm-4'), '', 'failed'),
+    (('destroy', 'bdm-4'), 'disconnect', 'failed'),
+    (('delete-attachment', 'attachment-4'), 'destroy', 'failed'),
+    (('tidy', 'bdm-4'), 'delete-attachment', 'untidy'),
+    (('report',), 'delete-attachment', 'unreported'),
+)
+
+
+class FailingStepTest(CleanerTestCase):
+    """A failure stops the chain of one disk and never the reboot."""
+
+    scenarios = [(call[0], {'call': call, 'last': last, 'event': event})
+                 for call, last, event in FAILURES]
+
+    def test_the_chain_of_one_disk_stops_where_it_fails(self):
+        world = world_of([disk(4), disk(2)], [free(4)], [record(4)],
+                         failing={self.call: RuntimeError('no luck')})
+        # However far it came, the driver does not connect it again.
+        self.assertEqual({'bdm-2', 'bdm-4'}, self.clean(world))
+        steps = ['disconnect', 'destroy', 'delete-attachment']
+        self.assertEqual(
+            steps[:steps.index(self.last) + 1] if self.last else [],
+            [w[0] for w in world.timeline
+             if w[0] in steps and w[1].endswith('4') and len(w) == 2])
+        # The other disk is cleaned up all the same.
+        is_general = self.call[0] == 'prepare'
+        self.assertEqual(is_general, 'bdm-2' in world.rows)
+        self.assertEqual(is_general, 'power-off' not in world.calls)
+        self.assertIn(
+            '%s: no luck; ' % {'used-by-others': 'neighbours'}.get(
+                self.call[0], self.call[0])
+            if self.event == 'failed' else 'no luck',
+            self.lines(event=self.event)[0])
+        [entry] = self.entries()
+        self.assertEqual(
+            'nothing' if is_general else
+            'partly' if self.event == 'failed' else 'done', entry.outcome)
+        # And the next cleanup does the rest.
+        world.restart()
+        self.clean(world)
+        self.assertEqual({'bdm-root'}, set(world.rows))
+        self.assertEqual(({}, set()), (world.attachments, world.connected))
+
+
+class FailureTest(CleanerTestCase):
+    """What is left undone, and made good by the next cleanup."""
+
+    def test_a_sibling_that_stays_and_cinder_is_not_told(self):
+        def siblings(**others):
+            return world_of([disk(4), disk(4, uuid='bdm-5')], [free(4)],
+                            [record(4)], **others)
+
+        world = siblings(failing={
+            ('disconnect', 'bdm-4'): RuntimeError('no luck')})
+        self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(world))
+        self.assertEqual(['disconnect bdm-4 failed'], deeds(world))
+        # With another attachment it is still the first of the two.
+        for changed in ({'has_connection_info': False},
+                        {'attachment_id': 'other'}):
+            world = siblings()
+            world.meanwhile['bdms'] = lambda w=world, c=changed: (
+                w.rows.update({'bdm-4': disk(4, **c)}))
+            self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(world))
+            self.assertEqual([], deeds(world))
+
+    def test_a_cinder_that_becomes_suspect(self):
+        # It is another one at the second look.
+        world = world_of([disk(1), disk(2)], [volume(8)],
+                         witnesses=('volume-8',))
+        world.meanwhile['bdms'] = world.volumes.clear
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([], deeds(world))
+        self.assertEqual(2, self.withheld('cinder-suspect'))
+
+    def test_who_needs_the_disk_is_undecided(self):
+        """Then nothing is disconnected, nor is anybody told; yet."""
+        for world in (
+                reset(undecided={'volume-4'}),
+                stale(4, deleted=[disk(4)], undecided={'volume-4'}),
+                # Cinder does not tell whose the address is.
+                reset(reused={'volume-4'}, neighbour_is_attached=None)):
+            self.assertEqual({'bdm-4'} & set(world.rows), self.clean(world))
+            self.assertEqual([], deeds(world))
+            self.assertEqual(1, len(self.lines(event='failed')))
+            world.undecided, world.neighbour_is_attached = set(), False
+            world.restart()
+            self.clean(world)
+            self.assertEqual({'bdm-root'}, set(world.rows))
+            self.assertEqual({}, world.attachments)
+
+    def test_what_was_attached_before_queens_stays_in_cinder(self):
+        world = world_of([disk(6, attachment_id=None)], [free(6)],
+                         [record(6, connected=False)])
+        self.assertEqual({'bdm-6'}, self.clean(world))
+        self.assertEqual(['disconnect bdm-6', 'destroy bdm-6'], deeds(world))
+        self.assertIn('attachment-6', world.attachments)
+        self.clean(world)
+        line, = self.lines(event='kept', reason='legacy-attachment')
+
+
+class PropertiesTest(CleanerTestCase):
+    """In every world, however unsound.
+
+    What failed is tried again at each reboot.  By itself nothing fails here.
+    """
+
+    @worlds.profile(share=0.5)
+    @hypothesis.given(worlds.worlds(), worlds.policies, st.booleans())
+    def test_nothing_forbidden_happens(self, world, policy, sees_all):
+        roots = {b.volume_id for b in world.rows.values() if b.is_root}
+        strangers = {a.id for a in world.attachments.values()
+                     if a.server_id != world.server.uuid}
+        options = {**vars(policy), 'sees_all': sees_all}
+        self.clean(world, **options)
+        self.assertLessEqual(roots, {
+            b.volume_id for b in world.rows.values() if b.is_root})
+        self.assertLessEqual(strangers, set(world.attachments))
+        world.reboot()
+        world.timeline.clear()
+        self.clean(world, **options)
+        # A second reboot has nothing to do.
+        self.assertEqual([], world.changes)
+
+
+class LimitTest(CleanerTestCase):
+    """All or nothing."""
+
+    def test_more_than_one_reboot_or_one_hour_may_have(self):
+        for limit in ({'max_removals': 5}, {'max_removals_per_hour': 3}):
+            world = broken()
+            self.assertEqual(frozenset(), self.clean(world, **limit))
+            self.assertEqual(6, self.withheld('over-limit'))
+            # Attachments go all the same.
+            self.assertEqual(
+                ['delete-attachment attachment-7',
+                 'delete-attachment attachment-8'], deeds(world))
+
+    def test_of_many_attachments_none_goes_and_few_are_told(self):
+        world = broken()
+        for number in range(300):
+            one = record(7, id='many-%03d' % number, **RESERVED)
+            world.attachments[one.id] = one
+        self.clean(world)
+        # The left-over ones of two mappings do.
+        self.assertEqual(
+            ['attachment-4', 'attachment-6'],
+            sorted(c[1] for c in world.changes
+                   if c[0] == 'delete-attachment'))
+        self.assertEqual(5, self.withheld('over-limit'))
+        self.assertIn('298 more attachments', self.told)
+        [entry] = self.entries()
+        self.assertEqual(6, len(entry.record['actions']))
+        self.assertEqual(12, len(entry.record['findings']))
+
+    def test_more_than_an_hour_may_have(self):
+        def dangling(*numbers):
+            return world_of(map(disk, numbers), map(free, numbers))
+
+        for kind, gone in ((dangling, lambda w: len(w.rows) == 1),
+                           (stale, lambda w: not w.attachments)):
+            store = os.path.join(self.tempdir(), 'store')
+            for numbers, is_done in (((1, 2), True), ((3, 4), False),
+                                     ((5,), True)):
+                world = kind(*numbers)
+                returned = self.clean(world, store=store,
+                                      max_removals_per_hour=3)
+                self.assertEqual((is_done, 0 if is_done else 2), (
+                    gone(world), self.withheld('over-limit')))
+                self.assertEqual(
+                    {'bdm-%d' % n for n in numbers}
+                    if is_done and kind is dangling else set(), returned)
+                if not is_done:
+                    self.assertEqual([], world.changes)
+
+    def test_the_time_is_over_before_the_first_disk(self):
+        world = broken()
+        world.meanwhile['power-off'] = lambda: setattr(self, 'time', 60.0)
+        self.assertEqual(DANGLING, self.clean(world))
+        self.assertEqual([], deeds(world))
+        self.assertEqual(
+            8, len(self.lines(event='failed', reason='timed-out')))
+
+    def test_the_time_is_over_after_the_first_disk(self):
+        # What has begun is finished; what has not waits for the next time.
+        world = world_of([disk(2), disk(3)], [free(2), free(3)])
+        world.meanwhile['destroy'] = lambda: setattr(self, 'time', 60.0)
+        self.assertEqual({'bdm-2', 'bdm-3'}, self.clean(world))
+        self.assertEqual({'bdm-root', 'bdm-3'}, set(world.rows))
+        self.time = 0.0
+        world.reboot()
+        self.assertEqual({'bdm-3'}, self.clean(world))
+
+
+class JournalTest(CleanerTestCase):
+    """What cannot be recorded is not done."""
+
+    def test_an_unwritable_journal_and_nothing_is_done(self):
+        world, store = broken(), self.unusable()
+        self.assertEqual(DANGLING, self.clean(world, store=store))
+        self.assertEqual([], world.changes)
+        self.assertEqual(8, self.withheld('journal-unwritable'))
+        [line] = self.lines(event='unrecorded', reason='journal-unwritable')
+        self.assertIn(store, line)
+
+    def test_a_row_that_cannot_be_recorded_and_nothing_is_done(self):
+        world = broken()
+        world.meanwhile['server'] = lambda: world.rows.pop('bdm-2')
+        self.assertEqual(DANGLING, self.clean(world))
+        self.assert_untouched(world)
+
+    def test_a_journal_that_fails_half_way_leaves_no_disk_half_way(self):
+        world = broken(failing={'journal-append': OSError('No space left')})
+        self.clean(world)
+        self.assertEqual({'bdm-root', 'bdm-1'}, set(world.rows))
+        # One line is enough.
+        self.assertEqual(1, len(self.lines(event='unrecorded')))
+        [entry] = self.entries()
+        self.assertEqual('interrupted', entry.outcome)
+
+    def test_the_plan_holds_all_that_undoing_needs(self):
+        world = broken()
+        row = world.rows['bdm-4']
+        left_over = world.attachments['attachment-4']
+        self.clean(world)
+        [entry] = self.entries()
+        self.assertEqual(7, entry.removals)
+        self.assertEqual(make.SERVER, entry.record['server'])
+        [action] = [a for a in entry.record['actions']
+                    if a.get('bdm', {}).get('uuid') == 'bdm-4']
+        self.assertEqual('remove-bdm', action['kind'])
+        self.assertEqual('volume-available', action['reason'])
+        self.assertTrue(action['explanation'])
+        self.assertEqual(row.device_name, action['bdm']['device_name'])
+        self.assertEqual(make.SERVER, action['bdm']['instance_uuid'])
+        self.assertEqual([{
+            'id': left_over.id, 'volume_id': 'volume-4',
+            'server_id': make.SERVER, 'status': 'attached',
+            'connected': True}], action['attachments'])
+        self.assertEqual(
+            {'attachment-7', 'attachment-8'},
+            {a['attachment']['id'] for a in entry.record['actions']
+             if a['kind'] == 'delete-attachment'})
+        self.assertEqual(
+            {'reason': 'healthy', 'withheld': None, 'volume': 'volume-1',
+             'attachment': 'attachment-1', 'device': '/dev/vdb',
+             'explanation': 'attached'},
+            [f for f in entry.record['findings']
+             if f['volume'] == 'volume-1'][0])
+
+    def test_every_step_is_recorded(self):
+        world = world_of([disk(4), disk(9)], [free(4), free(9)], [record(4)],
+                         neighbours=['volume-9'])
+        self.clean(world)
+        [entry] = self.entries()
+        self.assertEqual('done', entry.outcome)
+        self.assertEqual(('bdm-4', 'bdm-9'), entry.removed)
+        self.assertEqual(
+            [('power-off', 'done'), ('second-look', 'done'),
+             ('disconnect', 'done'), ('destroy', 'done'),
+             ('delete-attachment', 'done'),
+             ('disconnect', 'skipped'), ('destroy', 'done')],
+            [(s.name, s.outcome) for s in entry.steps])
+
+    def test_no_other_step_is_recorded(self):
+        self.clean(broken())
+        [entry] = self.entries()
+        self.assertEqual(
+            {'power-off', 'second-look', 'disconnect', 'destroy',
+             'delete-attachment'}, {s.name for s in entry.steps})
+
+    def test_a_part_is_done(self):
+        """Of mappings or of attachments."""
+        for world, removed in (
+                (reset(failing={'delete-attachment': RuntimeError('hung')}),
+                 ('bdm-4',)),
+                (world_of([], [volume(7), volume(8)],
+                          [record(7, **RESERVED), record(8)],
+                          failing={'former': RuntimeError('no conductor')}),
+                 ())):
+            self.clean(world)
+            [entry] = self.entries()
+            self.assertEqual(('partly', removed),
+                             (entry.outcome, entry.removed))
+
+    def test_a_failed_step_is_recorded_with_its_error(self):
+        world = missing(2, failing={'disconnect': RuntimeError(
+            "flush failed, {'auth_password': 'hush'}")})
+        self.clean(world)
+        [entry] = self.entries()
+        [step] = [s for s in entry.steps if s.name == 'disconnect']
+        self.assertEqual('failed', step.outcome)
+        self.assertIn('flush failed', step.subject['detail'])
+        self.assertNotIn('hush', json.dumps(step.subject))
+        self.assertNotIn('hush', self.told)

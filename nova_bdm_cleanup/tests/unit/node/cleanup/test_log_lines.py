@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit lines: their level, their form, and what is never in one."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from unittest import mock
+
+import fixtures
+import testscenarios
+
+from nova_bdm_cleanup.node.audit.lines import RoundLines
+from nova_bdm_cleanup.node.cleanup import log_lines, tally, triggers
+from nova_bdm_cleanup.rules import facts, guards
+from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.tests.unit import base, make
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+LINE = re.compile(
+    r'^(?P<level>[A-Z]+) bdm-cleanup: event=(?P<event>[a-z-]+) '
+    r'reason=(?P<reason>[a-z-]+) volume=(?P<volume>\S+) '
+    r'attachment=(?P<attachment>\S+) device=(?P<device>\S+) '
+    r'request_id=(?P<request_id>[^\s:]+): (?P<text>.+)$')
+
+#: In the form of a key of Ceph.
+CEPH_KEY = 'AQBhkfRlAAAAABAAuB0Ys0lYcZGs+XFxR3JXRA=='
+
+#: What back ends have been seen to put into their errors.
+SECRETS = (
+    ("{'data': {'auth_username': 'u', 'auth_password': '%s'}}", 'hush-hush'),
+    ('{"auth_password": "%s"}', 'hush-hush'),
+    ("auth_password='%s'", 'hush-hush'),
+    ('auth_password=%s', 'hush-hush'),
+    ("{'discovery_auth_password': '%s'}", 'hush-hush'),
+    ("{'auth_token': '%s'}", 'hush-hush'),
+    ("{'passphrase': '%s'}", 'hush-hush'),
+    ("{'keyring': '[client.cinder]\\n\\tkey = %s'}", CEPH_KEY),
+    ('[client.cinder]\n\tkey = %s\n', CEPH_KEY),
+    ('rbd --id cinder --key=%s failed', CEPH_KEY),
+)
+
+
+class AuditTestCase(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.logger = self.useFixture(fixtures.FakeLogger(
+            level=logging.DEBUG, format='%(levelname)s %(message)s'))
+        self.tally = tally.Tally()
+        self.audit = RoundLines(None, 'req-1', triggers.HARD_REBOOT,
+                                self.tally)
+
+    def line(self):
+        """The fields of the one line there is."""
+        [line] = self.logger.output.splitlines()
+        match = LINE.match(line)
+        self.assertIsNotNone(match, line)
+        return match.groupdict()
+
+
+def finding(reason, action=True, withheld=None):
+    bdm = make.bdm()
+    return facts.Finding(
+        reason, 'a sentence', bdm=bdm, withheld=withheld,
+        goes=action, disconnect=action)
+
+
+class LevelTest(AuditTestCase):
+    """How loud each finding is."""
+
+    scenarios = [
+        (reason.value, {'reason': reason, 'level': {
+            Reason.HEALTHY: 'DEBUG',
+            Reason.ATTACH_IN_FLIGHT: 'INFO',
+            Reason.OPERATION_IN_FLIGHT: 'INFO',
+            Reason.ROOT_VOLUME_DANGLING: 'ERROR',
+            Reason.SWAP_INTERRUPTED: 'ERROR',
+        }.get(reason, 'WARNING')})
+        for reason in Reason if reason not in (
+            Reason.SERVER_LOCKED, Reason.NOT_SELECTED)]
+
+    def assert_told(self, event):
+        line = self.line()
+        self.assertEqual(
+            (self.level, event, self.reason.value, 'a sentence'),
+            (line['level'], line['event'], line['reason'], line['text']))
+
+    def test_kept(self):
+        self.audit.plan(facts.Plan((finding(self.reason, action=False),)))
+        self.assert_told('kept')
+
+    def test_found(self):
+        self.audit.found(finding(self.reason, action=False))
+        self.assert_told('found')
+
+
+class WithheldTest(AuditTestCase):
+    """Why a removal that the rules ask for does not happen."""
+
+    scenarios = [
+        (why.value, {'why': why, 'level': {
+            Reason.SERVER_LOCKED: 'INFO',
+            Reason.NOT_SELECTED: 'INFO',
+            Reason.SWAP_INTERRUPTED: 'ERROR',
+        }.get(why, 'WARNING')})
+        for why in guards.WORDS]
+
+    def test_withheld(self):
+        self.audit.plan(facts.Plan((
+            finding(Reason.VOLUME_MISSING, withheld=self.why),)))
+        line = self.line()
+        self.assertEqual(
+            (self.level, 'withheld', 'volume-missing'),
+            (line['level'], line['event'], line['reason']))
+        # The code to look up, and words for who cannot look it up now.
+        head, _, words = line['text'].partition('(%s): ' % self.why)
+        self.assertEqual('a sentence; not acted on ', head)
+        self.assertGreater(len(words), len(self.why.value))
+
+
+ATTACHMENT = make.attachment()
+STALE = facts.Finding(
+    Reason.STALE_ATTACHMENT, 'a sentence', attachment=ATTACHMENT,
+    goes=True)
+BESIDE_ANOTHER = facts.Finding(
+    Reason.DUPLICATE_MAPPING, 'a sentence', bdm=make.bdm(), goes=True)
+#: What is shown of a mapping, and where there is none.
+OF_BDM = ('volume-1', 'attachment-1', '/dev/vdb')
+OF_NONE = ('-', '-', '-')
+
+#: event, id, what is told of the audit, level and reason, volume, attachment
+#: and device, what is in the text.
+LINES = (
+    ('removing', 'mapping',
+     lambda audit: audit.removing(finding(Reason.VOLUME_AVAILABLE)),
+     ('INFO', 'volume-available'), OF_BDM,
+     "Removing stale volume attachment 'attachment-1' from instance for "
+     "volume 'volume-1': a sentence"),
+    ('removing', 'row only', lambda audit: audit.removing(BESIDE_ANOTHER),
+     ('INFO', 'duplicate-mapping'), OF_BDM,
+     "Removing block device mapping bdm-1 of volume 'volume-1' from Nova, and "
+     'nothing else: a sentence'),
+    ('removing', 'attachment', lambda audit: audit.removing(STALE),
+     ('INFO', 'stale-attachment'), ('volume-1', 'attachment-1', '-'),
+     "Removing stale volume attachment 'attachment-1' of volume 'volume-1' "
+     'from Cinder: a sentence'),
+    ('removed', 'how to undo', lambda audit: audit.removed(
+        finding(Reason.VOLUME_MISSING), '0mwp6ikx'),
+     ('INFO', 'volume-missing'), OF_BDM,
+     'nova-bdm-cleanup journal undo 0mwp6ikx'),
+    ('removed', 'nothing to undo', lambda audit: audit.removed(
+        finding(Reason.ATTACHED_ELSEWHERE), 'x'),
+     ('INFO', 'attached-elsewhere'), OF_BDM,
+     'attached to another server, so there is nothing to undo'),
+    ('removed', 'row only', lambda audit: audit.removed(BESIDE_ANOTHER, 'x'),
+     ('INFO', 'duplicate-mapping'), OF_BDM,
+     'has the disk by another one, so there is nothing to undo'),
+    ('removed', 'attachment', lambda audit: audit.removed(STALE, 'x'),
+     ('INFO', 'stale-attachment'), ('volume-1', 'attachment-1', '-'),
+     'the attachment is gone from Cinder'),
+    ('failed', 'disk', lambda audit: audit.failed(
+        finding(Reason.VOLUME_MISSING), Reason.SERVICE_TOKEN_REQUIRED,
+        'delete-attachment', RuntimeError('409')),
+     ('WARNING', 'service-token-required'), OF_BDM,
+     'delete-attachment: 409;'),
+    ('failed', 'before any disk', lambda audit: audit.failed(
+        None, Reason.STEP_FAILED, 'power-off', RuntimeError('no libvirt')),
+     ('WARNING', 'step-failed'), OF_NONE, 'power-off: no libvirt'),
+    ('skipped', '', lambda audit: audit.unknown(
+        Reason.CINDER_UNKNOWN, RuntimeError('no route')),
+     ('WARNING', 'cinder-unknown'), OF_NONE,
+     'no route; nothing is changed, the reboot goes on'),
+    ('unread', '', lambda audit: audit.unread(1000),
+     ('WARNING', 'over-limit'), OF_NONE, 'first 1000'),
+    ('unrecorded', '', lambda audit: audit.unrecorded(OSError('disk full')),
+     ('WARNING', 'journal-unwritable'), OF_NONE, 'disk full'),
+    ('unreported', '', lambda audit: audit.unreported(
+        finding(Reason.VOLUME_MISSING), RuntimeError('no conductor')),
+     ('INFO', 'volume-missing'), OF_BDM, 'no conductor'),
+    ('finished', '', lambda audit: audit.finished(2, 1, 1.25, '0mwp6ikx'),
+     ('INFO', '-'), OF_NONE,
+     '2 of 3 actions complete in 1.2 s; journal entry 0mwp6ikx'),
+    ('gone', '', lambda audit: audit.gone(
+        finding(Reason.ROOT_VOLUME_DANGLING, action=False)),
+     ('INFO', 'root-volume-dangling'), OF_BDM, 'a sentence'),
+    ('audited', '', lambda audit: audit.audited('servers: 7'),
+     ('INFO', '-'), OF_NONE, 'servers: 7'),
+    *(('not-audited', level, lambda audit, is_new=is_new: audit.not_audited(
+        Reason.CINDER_UNKNOWN, RuntimeError('no route'),
+        'the next round comes in 60 s', is_new),
+       (level, 'cinder-unknown'), OF_NONE,
+       'no route; the next round comes in 60 s')
+      for is_new, level in ((True, 'WARNING'), (False, 'DEBUG'))))
+
+
+class EventTest(AuditTestCase):
+    """Each line there is."""
+
+    scenarios = [
+        (' '.join((event, name)), {
+            'event': event, 'tell': tell, 'levels': levels,
+            'subject': subject, 'words': words})
+        for event, name, tell, levels, subject, words in LINES]
+
+    def test_line(self):
+        self.tell(self.audit)
+        line = self.line()
+        self.assertEqual(
+            (self.event, self.levels, self.subject, 'req-1'),
+            (line['event'], (line['level'], line['reason']),
+             (line['volume'], line['attachment'], line['device']),
+             line['request_id']))
+        self.assertIn(self.words, line['text'])
+
+
+class LineTest(AuditTestCase):
+    """What may be odd about a line."""
+
+    def test_what_is_due_is_told_when_it_happens(self):
+        self.audit.plan(facts.Plan((finding(Reason.VOLUME_MISSING),)))
+        self.assertEqual('', self.logger.output)
+
+    def test_removing_a_mapping_without_attachment(self):
+        bdm = make.bdm(attachment_id=None)
+        self.audit.removing(facts.Finding(
+            Reason.VOLUME_MISSING, 'a sentence', bdm=bdm,
+            goes=True, disconnect=True))
+        self.assertNotIn('None', self.line()['text'])
+
+    def test_no_request(self):
+        log_lines.LogLines(None, None, triggers.HARD_REBOOT).finished(
+            1, 0, 0.1, 'x')
+        self.assertEqual('-', self.line()['request_id'])
+
+    def test_an_error_is_one_line_and_has_words(self):
+        for error, words in (
+                (KeyError(), 'KeyError'),
+                (RuntimeError('one\ntwo\r\nthree\x0bfour'),
+                 'one two three four')):
+            self.assertEqual(words, log_lines.masked(error))
+
+    def test_the_server_is_told_to_oslo_log(self):
+        instance = object()
+        with mock.patch.object(
+                log_lines.LOG, 'log', autospec=True) as log:
+            log_lines.LogLines(instance, 'req-1', triggers.HARD_REBOOT
+                              ).finished(1, 0, 0.1, 'x')
+        self.assertIs(instance, log.call_args[1]['instance'])
+
+
+class CountTest(AuditTestCase):
+    """What is told is counted, each of many that are told in one line."""
+
+    def assertRefused(self, **numbers):
+        self.assertEqual(
+            {(reason.replace('_', '-'), 'hard_reboot'): number
+             for reason, number in numbers.items()}, self.tally.refusals)
+        self.assertEqual({}, self.tally.removals)
+
+    def test_withheld(self):
+        self.audit.plan(facts.Plan((
+            finding(Reason.VOLUME_MISSING, withheld=Reason.OBSERVE_MODE),
+            finding(Reason.VOLUME_AVAILABLE, withheld=Reason.OBSERVE_MODE),
+            finding(Reason.VOLUME_MISSING, withheld=Reason.SERVER_LOCKED),
+            finding(Reason.STUCK, action=False),
+            finding(Reason.VOLUME_MISSING),
+            *(dataclasses.replace(STALE, withheld=Reason.OVER_LIMIT)
+              for _ in range(300)))))
+        self.assertRefused(observe_mode=2, server_locked=1, over_limit=300)
+        # The rest of the attachments is one line.
+        self.assertEqual(3 + 1 + 5, len(self.logger.output.splitlines()))
+
+    def test_skipped_and_failed(self):
+        self.audit.unknown(Reason.CINDER_UNKNOWN, RuntimeError('no'))
+        for what in (finding(Reason.VOLUME_MISSING), None):
+            self.audit.failed(what, Reason.STEP_FAILED, 'claim',
+                              RuntimeError('no'))
+        self.audit.left_out(Reason.TIMED_OUT, 'no answer', 99)
+        self.audit.not_audited(Reason.CINDER_SUSPECT, 'no', 'later', False)
+        self.assertRefused(cinder_unknown=1, step_failed=2, timed_out=99,
+                           cinder_suspect=1)
+
+    def test_removed(self):
+        self.audit.removed(finding(Reason.VOLUME_MISSING), 'x')
+        self.audit.removed(STALE, 'x')
+        self.assertEqual({('volume-missing', 'hard_reboot'): 1,
+                          ('stale-attachment', 'hard_reboot'): 1},
+                         self.tally.removals)
+
+    def test_what_is_only_told(self):
+        for told in (self.audit.found, self.audit.gone):
+            told(finding(Reason.VOLUME_MISSING, action=False))
+        self.audit.audited('servers: 7')
+        self.audit.finished(1, 0, 0.1, 'x')
+        self.audit.removing(finding(Reason.VOLUME_MISSING))
+        self.assertRefused()
+
+    def test_without_a_tally(self):
+        for _ in range(2):
+            log_lines.LogLines(None, 'req-1', triggers.START).unknown(
+                Reason.CINDER_UNKNOWN, RuntimeError('no'))
+        self.assertRefused()
+
+
+class SecretTest(AuditTestCase):
+    """No line shows what a back end wants to be kept."""
+
+    scenarios = [(text.replace('\n', ' '), {'text': text, 'secret': secret})
+                 for text, secret in SECRETS]
+
+    def test_secret(self):
+        error = RuntimeError(
+            'could not log in: %s' % self.text % self.secret)
+        self.audit.unknown(Reason.STEP_FAILED, error)
+        self.audit.failed(finding(Reason.VOLUME_MISSING),
+                          Reason.STEP_FAILED, 'disconnect', error)
+        self.audit.unrecorded(error)
+        self.audit.unreported(finding(Reason.VOLUME_MISSING), error)
+        self.audit.not_audited(Reason.STEP_FAILED, error, 'later', True)
+        self.assertNotIn(self.secret, self.logger.output)
+        self.assertIn('could not log in', self.logger.output)
+
+
+class MaskingTest(base.TestCase):
+    """What is not a secret stays readable."""
+
+    def test_advice_survives(self):
+        for text in ('set [service_user] send_service_user_token to true',
+                     'volume 5ad6 is in-use', 'no route to host'):
+            self.assertEqual(text, log_lines.masked(RuntimeError(text)))
+
+    def test_tracebacks_do_not(self):
+        # As os-brick's ExceptionChainer writes them.
+        text = ('\nChained Exception #1\n'
+                '\tTraceback (most recent call last):\n'
+                '\t  File "linuxscsi.py", line 396, in remove_connection\n'
+                '\t    self.flush_multipath_device(multipath_name)\n'
+                '\tProcessExecutionError: Unexpected error\n'
+                '\tCommand: multipath -f 3600\n\n'
+                '\nChained Exception #2\n'
+                '\tTraceback (most recent call last):\n'
+                '\t  File "linuxscsi.py", line 417, in remove_connection\n'
+                '\tVolumePathNotRemoved: not removed\n')
+        self.assertEqual(
+            'Chained Exception #1 ProcessExecutionError: Unexpected error '
+            'Command: multipath -f 3600 Chained Exception #2 '
+            'VolumePathNotRemoved: not removed',
+            log_lines.masked(RuntimeError(text)))

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept from round to round, in a real store."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import tempfile
+
+import hypothesis
+from hypothesis import stateful, strategies as st
+
+from nova_bdm_cleanup.node.store.database import StoreError
+from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
+from nova_bdm_cleanup.node.store.journal import Charge, Journal, REMOVALS
+from nova_bdm_cleanup.node.store.records import Records
+from nova_bdm_cleanup.tests.unit import base, worlds
+
+MIB = 1024 * 1024
+HOUR = 3600.0
+NOON = 1_800_014_400.0
+
+
+def sighting(number=1, server='server-1', reason='volume-missing', **values):
+    return Sighting(**{
+        'server': server, 'subject': 'bdm-%d' % number, 'reason': reason,
+        'volume': 'volume-%d' % number,
+        'attachment': 'attachment-%d' % number,
+        'device': '/dev/vd%c' % (97 + number),
+        'explanation': 'because', **values})
+
+
+class WatchTestCase(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(base.NoSyncing())
+        self.path = os.path.join(self.tempdir(), 'a', 'store')
+        self.now = NOON
+
+    def watch(self, host='compute1', max_bytes=4 * MIB):
+        """As a nova-compute that has just started has it."""
+        return Watch(self.path, host, max_bytes)
+
+    def round(self, *seen, busy=(), later=HOUR, host='compute1'):
+        """One round; returns what is told."""
+        self.now += later
+        changes = self.watch(host).succeeded(
+            self.now, HOUR, Round(succeeded=self.now), seen, busy)
+        self.assertEqual(changes.known, self.watch(host).known())
+        return changes.new, changes.gone
+
+
+class LifeCycleTest(WatchTestCase):
+
+    def test_other_words_are_not(self):
+        self.round(sighting(explanation='since an hour'))
+        later = sighting(explanation='since two hours', device='/dev/sdx')
+        self.assertEqual(((later,), ()), self.round(later))
+        latest = sighting(explanation='since three hours')
+        self.assertEqual(((), ()), self.round(latest))
+        self.assertEqual(((), (latest,)), self.round())
+
+
+class RoundTest(WatchTestCase):
+
+    done = Round(succeeded=NOON, servers=7, volumes=21, requests=3,
+                 seconds=0.25, next=NOON + HOUR)
+
+    def test_nothing_is_known_at_first(self):
+        watch = self.watch()
+        self.assertEqual((Round(), ()), (watch.last(), watch.known()))
+        self.assertFalse(os.path.exists(os.path.dirname(self.path)))
+
+    def test_comes_back_as_written(self):
+        self.watch().succeeded(NOON, HOUR, self.done, (), ())
+        self.assertEqual(self.done, self.watch().last())
+        failed = dataclasses.replace(
+            self.done, failed=3, problem='é\nno', next=NOON + 8 * HOUR)
+        self.watch().failed(failed)
+        self.assertEqual(failed, self.watch().last())
+        self.assertEqual(Round(), self.watch('compute2').last())
+        seen = (sighting(volume=None, attachment=None, device=None),
+                sighting(2, explanation='é\n'))
+        self.watch().succeeded(NOON, HOUR, self.done, seen, ())
+        self.assertEqual(seen, self.watch().known())
+
+
+class StoreTest(WatchTestCase):
+    """A store that others use, that is old, full, damaged, or not ours."""
+
+    def journal(self):
+        return Journal(self.path, 4 * MIB, lambda: self.now)
+
+    def fill(self):
+        """Entries until the oldest of them have to go."""
+        for _ in range(60):
+            self.journal().begin(
+                {'padding': 'x' * 100000}, [Charge(REMOVALS, 1, 1000)],
+                server='a-server').finish('done', {REMOVALS: 1})
+        return len(Records(self.path).entries())
+
+    def test_the_oldest_entries_of_the_journal_make_room(self):
+        before = self.fill()
+        self.assertLess(before, 60)
+        newest = Records(self.path).entries()[-1].id
+        # Half a megabyte of findings.
+        many = [sighting(n, explanation='x' * 500) for n in range(1, 1001)]
+        self.round(*many)
+        new, _ = self.round(*many)
+        self.assertEqual(1000, len(new))
+        self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
+        left = Records(self.path).entries()
+        self.assertTrue(0 < len(left) < before)
+        self.assertEqual(newest, left[-1].id)
+        # What was removed within the hour is still counted.
+        self.now = NOON
+        self.assertEqual(60, self.journal().spent(REMOVALS))
+
+    def test_the_journal_leaves_the_findings(self):
+        self.round(sighting())
+        self.fill()
+        self.assertEqual(((sighting(),), ()), self.round(sighting()))
+
+    def test_more_findings_than_there_is_room(self):
+        self.round(sighting())
+        many = [sighting(n, explanation='x' * 1000) for n in range(1, 5000)]
+        text = str(self.assertRaises(StoreError, self.round, *many))
+        self.assertIn('it never has more than 4194304', text)
+        self.assertEqual(1, len(self.watch().known()))
+
+
+class WatchMachine(stateful.RuleBasedStateMachine):
+    """Rounds of two hosts with one store, against a model in memory."""
+
+    keys = st.sampled_from([
+        (server, subject, reason)
+        for server in ('server-1', 'server-2') for subject in ('a', 'b')
+        for reason in ('volume-missing', 'stuck')])
+
+    def __init__(self):
+        super().__init__()
+        self.directory = tempfile.mkdtemp()
+        self.path = os.path.join(self.directory, 'store')
+        self.now = NOON
+        #: By host and key: when it was first seen without a break, and
+        #: whether it has been told.
+        self.open = {'compute1': {}, 'compute2': {}}
+
+    def teardown(self):
+        shutil.rmtree(self.directory)
+
+    @stateful.rule(host=st.sampled_from(['compute1', 'compute2']),
+                   seen=st.sets(keys, max_size=5),
+                   busy=st.sets(st.sampled_from(['server-1', 'server-2'])),
+                   # A clock that is set back only delays what is told.
+                   later=st.sampled_from(
+                       [60, 0.9 * HOUR, 0.96 * HOUR, 5 * HOUR, -10 * HOUR]),
+                   fate=st.sampled_from(['well', 'well', 'well', 'failure']))
+    def round(self, host, seen, busy, later, fate):
+        self.now += later
+        # Whoever is busy is not looked at.
+        seen = {key for key in seen if key[0] not in busy}
+        watch = Watch(self.path, host, 4 * MIB)
+        if fate == 'failure':
+            watch.failed(Round(failed=1, problem='no'))
+            return
+        changes = watch.succeeded(
+            self.now, HOUR, Round(succeeded=self.now),
+            [sighting(server=server, subject=subject, reason=reason)
+             for server, subject, reason in seen], busy)
+        known = self.open[host]
+        gone = {key for key in known
+                if key not in seen and key[0] not in busy}
+        expected_gone = {key for key in gone if known.pop(key)[1]}
+        expected_new = set()
+        for key in seen:
+            first, told = known.get(key, (self.now, False))
+            first = min(first, self.now)
+            if not told and self.now - first >= 0.95 * HOUR:
+                expected_new.add(key)
+                told = True
+            known[key] = first, told
+        assert sorted(expected_new) == sorted(s.key for s in changes.new)
+        assert sorted(expected_gone) == sorted(s.key for s in changes.gone)
+
+    @stateful.invariant()
+    def what_is_open_is_known(self):
+        for host, known in self.open.items():
+            assert known == {
+                k.key: (k.first, k.announced)
+                for k in Watch(self.path, host).known()}
+
+
+class ModelTest(base.TestCase):
+
+    def test_rounds(self):
+        self.useFixture(base.NoSyncing())
+        stateful.run_state_machine_as_test(
+            WatchMachine, settings=hypothesis.settings(
+                worlds.profile(share=0.3), stateful_step_count=25))

@@ -1,0 +1,496 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal in a real store, with real processes that are really killed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any
+from unittest import mock
+
+import hypothesis
+from hypothesis import stateful, strategies as st
+
+import nova_bdm_cleanup
+from nova_bdm_cleanup.node.store.database import StoreError
+from nova_bdm_cleanup.node.store.journal import Charge, Journal, LimitReached
+from nova_bdm_cleanup.node.store.records import INTERRUPTED, Records
+from nova_bdm_cleanup.tests.unit import base, worlds
+
+MIB = 1024 * 1024
+RECORD = {'server': 'a-server', 'actions': [], 'findings': []}
+
+
+def removals(amount, limit=10 ** 6):
+    return [Charge('removals', amount, limit)]
+
+
+def begin(journal, *charges, record=RECORD, server='a-server'):
+    return journal.begin(record, charges or removals(1), server=server)
+
+
+@contextlib.contextmanager
+def commits_end_with(error, after=False):
+    """Nothing is done, or all of it and nobody hears of it."""
+    connect = sqlite3.connect
+
+    def doomed(*args, **kwargs):
+        connection = mock.Mock(wraps=connect(*args, **kwargs))
+        execute = connection.execute
+
+        def commit(statement, *values):
+            if statement != 'COMMIT':
+                return execute(statement, *values)
+            if after:
+                execute(statement)
+            raise error
+
+        connection.execute = commit
+        return connection
+
+    with mock.patch.object(sqlite3, 'connect', doomed):
+        yield
+
+
+class JournalTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(base.NoSyncing())
+        self.path = os.path.join(self.tempdir(), 'a', 'store')
+        self.now = 1_800_000_000.25
+        self.journal = Journal(self.path, 4 * MIB, lambda: self.now)
+        self.records = Records(self.path)
+        self.sql = functools.partial(base.sql, self.path)
+
+
+class EntriesTest(JournalTest):
+
+    def test_comes_back_as_written(self):
+        entry = begin(self.journal, record=dict(RECORD, note='é\n\udc80'))
+        self.now += 1
+        entry.step('power-off', 'done')
+        entry.step('destroy', 'done', bdm='b1', at=self)
+        entry.step('destroy', 'failed', bdm='b2', detail='no')
+        entry.finish('partly', {})
+        entry.finish('nothing', {})
+
+        [found] = self.records.entries()
+        self.assertEqual(found, self.records.find(entry.id))
+        self.assertEqual(
+            (entry.id, self.now - 1, dict(RECORD, note='é\n\udc80'),
+             'partly', ('b1',)),
+            (found.id, found.time, found.record, found.outcome,
+             found.removed))
+        self.assertEqual(
+            [('power-off', 'done', {}),
+             ('destroy', 'done', {'bdm': 'b1', 'at': str(self)}),
+             ('destroy', 'failed', {'bdm': 'b2', 'detail': 'no'})],
+            [(s.name, s.outcome, s.subject) for s in found.steps])
+
+    def test_removals_of_a_record(self):
+        """Attached stale attachments count, and only those on their own."""
+        entry = begin(self.journal, record={'actions': [
+            {'kind': 'delete-attachment',
+             'attachment': {'id': 'a1', 'status': 'attached'}},
+            {'kind': 'delete-attachment',
+             'attachment': {'id': 'a2', 'status': 'reserved'}},
+            {'kind': 'remove-bdm', 'bdm': {'uuid': 'b1'},
+             'attachments': [{'id': 'a3', 'status': 'attached'}]},
+            {'kind': 'remove-bdm', 'bdm': {'uuid': 'b2'}}]})
+        for attachment in ('a1', 'a2', 'a3'):
+            entry.step('delete-attachment', 'done', attachment=attachment)
+        entry.step('destroy', 'done', bdm='b1')
+        [found] = self.records.entries()
+        self.assertEqual((3, 2), (found.removals, found.carried_out))
+        self.assertEqual(INTERRUPTED, found.outcome)
+
+    def test_ids_are_short_unique_and_in_order(self):
+        ids = []
+        for seconds in (0, 0, 1, -7200, 10800, -10800, 0):
+            self.now += seconds
+            ids.append(begin(self.journal).id)
+        # Also after the last one is gone.
+        self.sql('DELETE FROM entry')
+        ids.append(begin(self.journal).id)
+        self.assertEqual(sorted(set(ids)), ids)
+        self.assertEqual({8}, set(map(len, ids)))
+
+    def test_find_what_is_not_there(self):
+        self.assertIsNone(self.records.find('00000000'))
+        begin(self.journal)
+        for identifier in ('0', '', 'é', '-1', '٣', 'z' * 11, 'z' * 99, '*'):
+            self.assertIsNone(self.records.find(identifier))
+
+    def test_entries_of_a_server_and_of_a_time(self):
+        ids = []
+        for server in ('one', 'two', 'one'):
+            ids.append(begin(self.journal, server=server).id)
+            self.now += 60
+        for (server, since), expected in (
+                (('one', 0), [0, 2]), (('two', 0), [1]), (('x', 0), []),
+                ((None, self.now - 120), [1, 2]),
+                (('one', self.now - 120), [2])):
+            self.assertEqual([ids[n] for n in expected], [
+                e.id for e in self.records.entries(server, since)])
+
+    def test_an_answer_that_got_lost(self):
+        """What was written all the same is not written twice."""
+        entry = begin(self.journal)
+        with commits_end_with(sqlite3.OperationalError('disk I/O error'),
+                              after=True):
+            self.assertRaises(StoreError, entry.step, 'a', 'done')
+            self.assertRaises(StoreError, entry.finish, 'done',
+                              {'removals': 1})
+        entry.finish('done', {})
+        [found] = self.records.entries()
+        self.assertEqual(['a'], [s.name for s in found.steps])
+        self.assertEqual(1, self.journal.spent('removals'))
+
+    def test_a_reboot_waits_once_for_a_lock(self):
+        entry = begin(self.journal)
+        waited = []
+        clock = mock.Mock(monotonic=lambda: sum(waited), sleep=waited.append)
+        with contextlib.closing(sqlite3.connect(self.path)) as holder, \
+                mock.patch('nova_bdm_cleanup.node.store.database.time', clock):
+            holder.execute('BEGIN IMMEDIATE')
+            for _ in range(5):
+                self.assertRaises(StoreError, entry.step, 'a', 'done')
+        self.assertLess(sum(waited), 6)
+        entry.finish('done', {})
+        self.assertEqual(5, len(self.records.entries()[0].steps))
+
+    def test_rows_that_no_release_writes(self):
+        begin(self.journal).step('a', 'done')
+        wrong = ('{', '[]', b'\xff', '9' * 5000, '[' * 10 ** 5)
+        intact = self.path + '-intact'
+        shutil.copy(self.path, intact)
+        for statement, values in (
+                ('UPDATE plan SET record = ?', [*wrong, -1]),
+                ('UPDATE entry SET time = ?', wrong),
+                ('UPDATE step SET subject = ?', [*wrong, -1]),
+                ('UPDATE step SET time = ?', wrong)):
+            for value in values:
+                self.sql(statement, value)
+                error = self.assertRaises(StoreError, self.records.entries)
+                self.assertIn('move it away', str(error))
+                shutil.copy(intact, self.path)
+        self.assertEqual(1, len(self.records.entries()))
+        self.sql('UPDATE entry SET serial = -1')
+        self.sql('UPDATE plan SET entry = -1')
+        self.assertRaises(StoreError, self.records.entries)
+
+
+class LimitsTest(JournalTest):
+
+    def test_nothing_was_ever_written(self):
+        self.assertEqual(0, self.journal.spent('removals'))
+        self.assertFalse(self.records.exists())
+
+    def test_an_hour_is_an_hour(self):
+        begin(self.journal, *removals(3))
+        for later, spent in ((3600, 3), (0.001, 0)):
+            self.now += later
+            self.assertEqual(spent, self.journal.spent('removals'))
+        # Who only looks changes nothing.
+        self.assertEqual([(1,)], self.sql('SELECT count(*) FROM charge'))
+        begin(self.journal, *removals(1))
+        self.assertEqual([(1,)], self.sql('SELECT count(*) FROM charge'))
+
+    def test_accounts_are_counted_apart(self):
+        begin(self.journal, Charge('one', 2, 9), Charge('two', 3, 9)).finish(
+            'done', {'two': 1})
+        self.assertRaises(LimitReached, begin, self.journal,
+                          Charge('one', 1, 9), Charge('two', 9, 9))
+        self.assertEqual([0, 1, 0], [self.journal.spent(account)
+                                     for account in ('one', 'two', 'three')])
+
+    def test_a_flood_of_large_plans(self):
+        """The size is bounded, and the hour outlives its entries."""
+        first = begin(self.journal, *removals(7))
+        for _ in range(20):
+            entry = begin(self.journal, record={'padding': 'x' * (MIB // 2)})
+            entry.step('destroy', 'done', detail='x' * 1000)
+            entry.finish('done', {'removals': 1})
+            self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
+        kept = self.records.entries()
+        self.assertEqual([1] * len(kept), [len(e.steps) for e in kept])
+        self.assertGreater(len(kept), 4)
+        self.assertIsNone(self.records.find(first.id))
+        self.assertEqual(27, self.journal.spent('removals'))
+        first.step('destroy', 'done')
+        first.finish('done', {'removals': 2})
+        self.assertEqual(22, self.journal.spent('removals'))
+        self.assertEqual([(0,)], self.sql(
+            'SELECT count(*) FROM step WHERE entry NOT IN '
+            '(SELECT serial FROM entry)'))
+
+    def test_a_plan_that_is_too_large(self):
+        entry = begin(self.journal)
+        error = str(self.assertRaises(StoreError, begin, self.journal,
+                                      record={'padding': 'x' * 4 * MIB}))
+        self.assertIn('it never has more than 4194304', error)
+        self.assertIsNotNone(self.records.find(entry.id))
+        # Neither its end nor its steps push out one that just fits.
+        entry = begin(self.journal, record={'padding': 'x' * (3 * MIB)})
+        for _ in range(100):
+            entry.step('destroy', 'done', detail='x' * 4000)
+        entry.finish('done', {})
+        found = self.records.find(entry.id)
+        self.assertEqual((100, 'done'), (len(found.steps), found.outcome))
+
+    def test_every_query_uses_an_index(self):
+        """So that it takes no longer with ten thousand entries."""
+        statements, connect = [], sqlite3.connect
+
+        def traced(*args, **kwargs):
+            connection = connect(*args, **kwargs)
+            connection.set_trace_callback(statements.append)
+            return connection
+
+        begin(self.journal).finish('done', {'removals': 1})
+        with mock.patch.object(sqlite3, 'connect', traced):
+            entry = begin(self.journal)
+            entry.step('a', 'done')
+            entry.finish('done', {'removals': 1})
+            self.records.entries('a-server', 5.0)
+            self.records.entries(since=5.0)
+            self.records.find(entry.id)
+            # Twice, and the first has to make room.
+            begin(self.journal, record={'padding': 'x' * 3 * MIB})
+        ours = [s for s in statements if any(
+            word in s for word in ('entry', 'plan', 'step', 'charge'))]
+        self.assertGreater(len(set(ours)), 12)
+        for statement in ours:
+            for *_, plan in self.sql('EXPLAIN QUERY PLAN ' + statement):
+                self.assertNotRegex(plan, '^SCAN (TABLE )?(?!sqlite_sequence)',
+                                    statement)
+
+
+WRITER = """
+import sys, time
+if sys.argv[2].startswith('green'):
+    import eventlet
+    eventlet.monkey_patch()
+from nova_bdm_cleanup.node.store import database
+from nova_bdm_cleanup.node.store.journal import Charge, Journal, LimitReached
+# Eight writers without a pause would make one wait too long for a slow disk.
+database.SYNCHRONOUS = 'OFF'
+path, name, entries, limit = sys.argv[1:]
+def write(name):
+    for number in range(int(entries)):
+        journal = Journal(path, 4 << 20)
+        try:
+            entry = journal.begin({'padding': 'x' * 500},
+                                  [Charge('removals', 1, int(limit))],
+                                  server=name)
+        except LimitReached:
+            return
+        print(entry.id, flush=True)
+        entry.step('destroy', 'done', bdm='%s-%d' % (name, number))
+        entry.finish('done', {'removals': 1})
+        time.sleep(0.002)
+if name.startswith('green'):
+    threads = [eventlet.spawn(write, name + str(n)) for n in range(3)]
+    for thread in threads:
+        thread.wait()
+else:
+    write(name)
+"""
+
+
+class SeveralWritersTest(JournalTest):
+
+    def start(self, name, entries, limit=90):
+        root = os.path.dirname(os.path.dirname(nova_bdm_cleanup.__file__))
+        process = subprocess.Popen(
+            [sys.executable, '-W', 'ignore', '-c', WRITER, self.path, name,
+             str(entries), str(limit)], stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ, PYTHONPATH=root))
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_processes_threads_and_green_threads(self):
+        """All is there in the end, and of the limit not one too many."""
+        journal, begun = Journal(self.path, 4 * MIB), []
+
+        def write(name):
+            for number in range(15):
+                with contextlib.suppress(LimitReached):
+                    entry = begin(journal, *removals(1, 90), server=name)
+                    begun.append(entry.id)
+                    entry.step('destroy', 'done', bdm='%s-%d' % (name, number))
+                    entry.finish('done', {'removals': 1})
+
+        processes = [self.start(name, 15) for name in ('one', 'two', 'green')]
+        threads = [threading.Thread(target=write, args=('thread%d' % n,))
+                   for n in range(2)]
+        for thread in threads:
+            thread.start()
+        # A reader never sees half of anything.
+        while any(p.poll() is None for p in processes):
+            for entry in Records(self.path).entries():
+                self.assertEqual(500 if entry.record.get('padding') else 0,
+                                 len(entry.record.get('padding', '')))
+        for thread in threads:
+            thread.join()
+        for process in processes:
+            begun += process.communicate()[0].split()
+            self.assertEqual(0, process.returncode)
+        found = Records(self.path).entries()
+        self.assertEqual(90, len(found))
+        self.assertEqual(sorted(begun), [e.id for e in found])
+        self.assertEqual({('done', 1)},
+                         {(e.outcome, len(e.removed)) for e in found})
+
+    def test_a_writer_that_is_killed(self):
+        for _ in range(3):
+            writer = self.start('one', 10 ** 6, 10 ** 6)
+            begun = [writer.stdout.readline().strip() for _ in range(7)]
+            writer.kill()
+            begun += writer.communicate()[0].split()
+            # A plan that begin() returned from is never lost, and a writer
+            # that is gone holds up nobody.
+            begin(self.journal, *removals(1, 10 ** 6))
+            self.assertLessEqual(
+                set(begun), {e.id for e in self.records.entries()})
+
+    def test_a_forked_process(self):
+        entry = begin(self.journal)
+        child = os.fork()
+        if not child:
+            status = 1
+            with contextlib.suppress(Exception):
+                begin(self.journal).finish('done', {})
+                entry.step('child', 'done')
+                status = 0
+            os._exit(status)
+        self.assertEqual(0, os.waitpid(child, 0)[1])
+        entry.finish('done', {})
+        self.assertEqual(['done', 'done'],
+                         [e.outcome for e in self.records.entries()])
+
+
+FATES: dict[str, Any] = {
+    'well': contextlib.nullcontext,
+    'crash': lambda: commits_end_with(KeyboardInterrupt()),
+    'failure': lambda: commits_end_with(
+        sqlite3.OperationalError('disk I/O error')),
+}
+
+
+class JournalMachine(stateful.RuleBasedStateMachine):
+    """Anything that can happen to a journal, against a model in memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.directory = tempfile.mkdtemp()
+        self.path = os.path.join(self.directory, 'store')
+        self.now = 1_800_000_000.25
+        self.begun, self.live = {}, []
+
+    def teardown(self):
+        shutil.rmtree(self.directory)
+
+    def journal(self):
+        return Journal(self.path, 4 * MIB, lambda: self.now)
+
+    def attempt(self, fate, func, *args):
+        """Whether it was done; after a crash no entry is live any more."""
+        try:
+            with FATES[fate]():
+                func(*args)
+        except StoreError:
+            assert fate == 'failure'
+        except KeyboardInterrupt:
+            self.live = []
+        return fate == 'well'
+
+    fates = st.sampled_from(['well', 'well', 'well', 'failure', 'crash'])
+
+    @stateful.rule(amount=st.integers(0, 4), limit=st.integers(0, 12),
+                   size=st.sampled_from([10, MIB]), fate=fates)
+    def begin(self, amount, limit, size, fate):
+        def write():
+            entry = begin(self.journal(), *removals(amount, limit),
+                          record={'padding': 'x' * size})
+            assert not amount or self.counted() + amount <= limit
+            assert all(entry.id > known for known in self.begun)
+            known = {'time': self.now, 'counted': amount, 'steps': [],
+                     'outcome': INTERRUPTED}
+            self.begun[entry.id] = known
+            self.live.append((entry, known, []))
+
+        try:
+            self.attempt(fate, write)
+        except LimitReached as reached:
+            # Nothing is always allowed.
+            assert amount and reached.done + amount > limit
+            assert (reached.account, reached.done, reached.limit) == (
+                'removals', self.counted(), limit)
+
+    @stateful.precondition(lambda self: self.live)
+    @stateful.rule(data=st.data(), fate=fates)
+    def step(self, data, fate):
+        entry, known, pending = data.draw(st.sampled_from(self.live))
+        name = str(len(known['steps']) + len(pending))
+        pending.append(name)
+        if self.attempt(fate, entry.step, name, 'done'):
+            self.flush(known, pending)
+
+    @stateful.precondition(lambda self: self.live)
+    @stateful.rule(data=st.data(), spent=st.integers(0, 4), fate=fates)
+    def finish(self, data, spent, fate):
+        entry, known, pending = data.draw(st.sampled_from(self.live))
+        known.setdefault('end', spent)
+        if self.attempt(fate, entry.finish, 'done', {'removals': spent}):
+            self.flush(known, pending)
+            self.live = [each for each in self.live if each[0] is not entry]
+
+    def flush(self, known, pending):
+        """All that waited is written."""
+        known['steps'] += pending
+        del pending[:]
+        if 'end' in known:
+            known.update(outcome='done', counted=known['end'])
+
+    @stateful.rule(seconds=st.integers(0, 2500))
+    def wait(self, seconds):
+        self.now += seconds
+
+    def counted(self):
+        return sum(known['counted'] for known in self.begun.values()
+                   if known['time'] >= self.now - 3600)
+
+    @stateful.invariant()
+    def agrees_with_the_model(self):
+        assert self.journal().spent('removals') == self.counted()
+        found = Records(self.path).entries()
+        # Only the oldest go, and only for want of room.
+        assert [e.id for e in found] == list(self.begun)[-len(found):] or (
+            not found and not self.begun)
+        assert len(found) == len(self.begun) or len(found) > 2
+        for entry in found:
+            known = self.begun[entry.id]
+            assert (entry.time, entry.outcome) == (
+                known['time'], known['outcome'])
+            assert [s.name for s in entry.steps] == known['steps']
+        assert not found or os.path.getsize(self.path) <= 4 * MIB
+
+
+class AnySequenceTest(base.TestCase):
+
+    def test_the_store_agrees_with_the_model(self):
+        self.useFixture(base.NoSyncing())
+        stateful.run_state_machine_as_test(
+            JournalMachine, settings=hypothesis.settings(
+                worlds.profile(share=0.125), stateful_step_count=25))

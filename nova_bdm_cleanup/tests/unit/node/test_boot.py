@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the servers of one start of nova-compute share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+from unittest import mock
+
+from nova_bdm_cleanup.node import boot
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.deadline import TimedOut
+from nova_bdm_cleanup.tests.unit import base
+
+
+class BootTest(base.TestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        #: For how many seconds Cinder was asked whether it answers.
+        self.asked: list[float] = []
+
+    def is_left_out(self, why: Exception,
+                    then: Exception | None = None) -> bool:
+        """Whether the next server is.
+
+        :param why: what came of asking for one
+        :param then: what comes of asking for nothing
+        """
+        self.asked = []
+        cinder = mock.Mock()
+        cinder.prove_it_answers.side_effect = then
+
+        def ask(seconds: float) -> mock.Mock:
+            self.asked.append(seconds)
+            return cinder
+
+        shared = boot.Boot(60)
+        shared.asked_in_vain(why, ask)
+        return not shared.allows()
+
+    def test_what_is_about_one_server(self) -> None:
+        for why in (TimedOut(), errors.BadAnswer(), errors.Unanswered()):
+            self.assertFalse(self.is_left_out(why))
+            self.assertEqual([15], self.asked)
+
+    def test_cinder_answers_nobody(self) -> None:
+        for then in (TimedOut(), errors.BadAnswer(), errors.Unreachable()):
+            self.assertTrue(self.is_left_out(TimedOut(), then))
+
+    def test_what_is_the_same_for_all(self) -> None:
+        for why in (errors.Unreachable(), errors.ProjectHidden(),
+                    errors.Refused()):
+            self.assertTrue(self.is_left_out(why))
+            self.assertEqual([], self.asked)
+
+    def test_it_is_over_afterwards(self) -> None:
+        with boot.going_on(60):
+            self.assertIsNotNone(boot.current())
+        self.assertIsNone(boot.current())
+
+    def test_a_sum_that_fails(self) -> None:
+        """nova-compute starts all the same, or fails with its own error."""
+        with mock.patch.object(boot.Boot, 'sum_up', autospec=True,
+                               side_effect=KeyError):
+            with boot.going_on(60):
+                pass
+            self.assertIn('cannot say how many servers', self.log.output)
+            self.assertRaises(ZeroDivisionError, self.start_in_vain)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def failing() -> Iterator[None]:
+        yield
+        raise ZeroDivisionError
+
+    def start_in_vain(self) -> None:
+        with boot.going_on(60), self.failing():
+            pass
+
+
+class TimeTest(base.TestCase):
+    """So many seconds for one server after the other."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.time = 0.0
+        self.boot = boot.Boot(10, lambda: self.time)
+
+    def test_only_what_is_done_with_it_takes_time_from_it(self) -> None:
+        for seconds, left in ((3, 7), (4, 3), (30, 0)):
+            self.time += 100
+            with self.boot.spend():
+                self.time += seconds
+            self.assertEqual(left, self.boot.left)
+
+    def test_no_number_of_servers_uses_all_of_it(self) -> None:
+        shares = []
+        for _ in range(5):
+            shares.append(self.boot.share)
+            with self.boot.spend():
+                self.time += self.boot.share
+        self.assertEqual(2.5, shares[0])
+        self.assertEqual(sorted(shares, reverse=True), shares)
+        self.assertLess(2, self.boot.left)
+
+    def test_what_fails_has_taken_time_too(self) -> None:
+        def fail() -> None:
+            with self.boot.spend():
+                self.time += 3
+                raise RuntimeError('a bug')
+
+        self.assertRaises(RuntimeError, fail)
+        self.assertEqual(7, self.boot.left)

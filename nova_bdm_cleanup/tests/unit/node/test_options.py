@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options: their help, their limits, and the policy they make."""
+
+from __future__ import annotations
+
+import configparser
+import datetime
+import os
+import pathlib
+import pkgutil
+
+from oslo_config import cfg
+import testscenarios
+
+from nova_bdm_cleanup.node import options
+from nova_bdm_cleanup.rules.facts import Policy, Reason
+from nova_bdm_cleanup.tests.unit import base
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+
+class ConfTestCase(base.TestCase):
+
+    def conf(self, *lines):
+        """A nova.conf with these lines in the group."""
+        self.path = os.path.join(self.tempdir(), 'nova.conf')
+        with open(self.path, 'w', encoding='utf-8') as file:
+            file.write('\n'.join(['[bdm_cleanup]', *lines, '']))
+        conf = cfg.ConfigOpts()
+        conf.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
+        conf.register_opt(cfg.BoolOpt('resume_guests_state_on_host_boot',
+                                      default=False))
+        conf.register_opt(cfg.BoolOpt('periodic_enable', default=True))
+        options.register_opts(conf)
+        conf(['--config-file', self.path], project='nova', prog='nova-compute')
+        return conf
+
+
+class OptionTest(base.TestCase):
+    """Each option earns its place."""
+
+    scenarios = [(opt.name, {'opt': opt}) for opt in options.OPTS]
+
+    def test_help_is_sentences(self):
+        text = self.opt.help.strip()
+        self.assertGreater(len(text), 60)
+        self.assertRegex(text, r'^[A-Z]')
+        self.assertNotIn('%', text)
+
+
+class SampleTest(base.TestCase):
+
+    def test_it_is_made_of_all_of_them(self):
+        """As the entry point says that oslo-config-generator loads."""
+        setup = configparser.ConfigParser()
+        setup.read(pathlib.Path(__file__).parents[4] / 'setup.cfg')
+        name, _, value = setup['options.entry_points'][
+            'oslo.config.opts'].partition('=')
+        list_opts = pkgutil.resolve_name(value.strip())
+        self.assertEqual('nova_bdm_cleanup', name.strip())
+        self.assertEqual([('bdm_cleanup', options.OPTS)], list_opts())
+
+
+class SettingsTest(ConfTestCase):
+
+    def settings(self, *lines):
+        return options.settings(self.conf(*lines))
+
+    def test_defaults(self):
+        conf = self.conf()
+        self.assertEqual([], options.without_effect(conf))
+        self.assertEqual('off', conf.bdm_cleanup.mode)
+        self.assertIs(False, conf.bdm_cleanup.required)
+        self.assertEqual(options.Settings(
+            policy=Policy(observe=True), triggers=['hard_reboot'],
+            audit_interval=0, watches=False,
+            # Under the state path of Nova.
+            store='/var/lib/nova/bdm-cleanup/store.sqlite'),
+            options.settings(conf))
+        effective = options.effective(conf)
+        self.assertEqual([opt.name for opt in options.OPTS], list(effective))
+        options.register_opts(conf)
+        self.assertEqual(effective, options.effective(conf))
+
+    def test_every_value_arrives(self):
+        self.assertEqual(options.Settings(
+            policy=Policy(
+                observe=True,
+                remove=frozenset([Reason.VOLUME_MISSING,
+                                  Reason.ATTACHED_ELSEWHERE]),
+                grace_period=datetime.timedelta(0),
+                max_removals=1, max_removals_per_hour=2,
+                timeout=3),
+            triggers=['hard_reboot', 'start'], audit_interval=3600,
+            watches=True, store='/x/s'),
+            self.settings(
+                'mode = observe', 'remove = missing,attached-elsewhere',
+                'grace_period = 0',
+                'max_removals = 1', 'max_removals_per_hour = 2',
+                'timeout = 3', 'triggers = start',
+                'audit_interval = 3600', 'store = /x/s'))
+        self.assertTrue(self.settings('metrics_file = x.prom').watches)
+
+    def test_only_one_mode_acts(self):
+        for mode in ('off', 'observe', 'enforce'):
+            self.assertEqual(
+                mode != 'enforce',
+                self.settings('mode = ' + mode).policy.observe)
+
+    def test_words_of_triggers(self):
+        every = ['start', 'host_boot', 'move', 'delete']
+        for given, words, triggers in (
+                ('', [], []),
+                # Each counts once.
+                ('delete, start,start', ['start', 'delete'],
+                 ['start', 'delete']),
+                ('move', ['move'], ['move', 'shelve', 'unshelve', 'evacuate',
+                                    'live_migration']),
+                ('all,start', every, [
+                    'start', 'host_boot', 'move', 'shelve', 'unshelve',
+                    'evacuate', 'live_migration', 'delete'])):
+            conf = self.conf('triggers = ' + given)
+            self.assertEqual(words, options.words_of(conf))
+            found = options.settings(conf).triggers
+            self.assertEqual(['hard_reboot', *triggers], found)
+            self.assertEqual(words, options.words_for(found))
+        # Not the whole of a word.
+        self.assertEqual([], options.words_for(['move', 'shelve']))
+
+    def test_words_of_remove(self):
+        for word, expected in (
+                ('missing', Reason.VOLUME_MISSING),
+                ('available', Reason.VOLUME_AVAILABLE),
+                ('attached-elsewhere', Reason.ATTACHED_ELSEWHERE),
+                ('duplicate', Reason.DUPLICATE_MAPPING),
+                ('stale', Reason.STALE_ATTACHMENT)):
+            conf = self.conf('remove = ' + word)
+            self.assertEqual(
+                {expected}, options.settings(conf).policy.remove)
+
+
+class WithoutEffectTest(ConfTestCase):
+    """What is valid and does nothing."""
+
+    def told(self, *lines, **nova):
+        conf = self.conf(*lines)
+        for name, value in nova.items():
+            conf.set_override(name, value)
+        return options.without_effect(conf)
+
+    def test_host_boot_where_nova_resumes_nothing(self):
+        found, = self.told('triggers = host_boot')
+        self.assertIn('resume_guests_state_on_host_boot', found)
+        self.assertEqual([], self.told('triggers = host_boot',
+                                       resume_guests_state_on_host_boot=True))
+
+    def test_an_audit_needs_periodic_tasks(self):
+        lines = 'audit_interval = 3600', 'metrics_file = x.prom'
+        self.assertEqual([], self.told(*lines))
+        audit, metrics = self.told(*lines, periodic_enable=False)
+        self.assertIn('audit_interval has no effect: [DEFAULT] '
+                      'periodic_enable is false', audit)
+        self.assertIn('metrics_file is written at the start only', metrics)

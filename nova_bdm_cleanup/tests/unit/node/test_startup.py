@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nova-compute is told at its start of options that are not ours."""
+
+from __future__ import annotations
+
+from oslo_config import cfg
+
+from nova_bdm_cleanup.node import startup
+from nova_bdm_cleanup.tests.unit import base
+from nova_bdm_cleanup.tests.unit.node import test_options
+
+
+class CredentialsTest(base.TestCase):
+    """Without Nova's own credentials much cannot be done."""
+
+    def told(self, auth_type: str | None, sends: bool) -> str:
+        conf = cfg.ConfigOpts()
+        conf.register_opt(cfg.StrOpt('auth_type'), 'cinder')
+        conf.register_opt(
+            cfg.BoolOpt('send_service_user_token'), 'service_user')
+        conf([])
+        conf.set_override('auth_type', auth_type, 'cinder')
+        conf.set_override('send_service_user_token', sends, 'service_user')
+        startup._warn_of_credentials(conf)
+        return self.log.output
+
+    def test_both_are_there(self) -> None:
+        self.assertEqual('', self.told('password', True))
+
+    def test_none_for_cinder(self) -> None:
+        self.assertIn('[cinder] auth_type is not set', self.told(None, True))
+
+    def test_no_service_token(self) -> None:
+        self.assertIn('send_service_user_token is not true',
+                      self.told('password', False))
+
+
+class RequiredTest(test_options.ConfTestCase):
+    """Whether nova-compute starts with a value that is wrong."""
+
+    def start(self, *lines: str) -> None:
+        startup.start(self.conf('mode = enforce', *lines))
+
+    def test_not_required(self) -> None:
+        self.start('timeout = soon')
+        self.assertIn('bdm-cleanup is off', self.log.output)
+
+    def test_required(self) -> None:
+        self.assertRaises(startup.StartRefused, self.start,
+                          'timeout = soon', 'required = true')
+
+    def test_nothing_tells_whether_it_is(self) -> None:
+        """Who wrote the line may have meant yes."""
+        self.assertRaises(startup.StartRefused, self.start,
+                          'required = perhaps')

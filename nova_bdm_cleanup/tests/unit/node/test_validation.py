@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with what is written, and where that is found."""
+
+from __future__ import annotations
+
+import os
+
+import fixtures
+from oslo_config import cfg
+import testscenarios
+
+from nova_bdm_cleanup.node import options, validation
+from nova_bdm_cleanup.tests.unit.node.test_options import ConfTestCase
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+
+class ProblemTest(ConfTestCase):
+    """One sentence names option, value, file, and what is allowed."""
+
+    #: What is written, and what is said of it behind the name of the file.
+    scenarios = [(line, {'line': line, 'words': words}) for line, words in (
+        # What oslo.config does not mind.
+        *(('%s = ""' % opt.name, 'it must be a whole number of %d or more'
+           % opt.type.min) for opt in options.OPTS
+          if isinstance(opt, cfg.IntOpt) and opt.name not in (
+              'audit_interval', 'grace_period')),
+        *(('audit_interval = ' + text, 'it must be 0 for no audit, or a whole '
+           'number of 60 or more') for text in (
+               '""', '1', '59', '-1', '1.5', 'hourly')),
+        *(('store = ' + text, 'it must be the absolute path of a file, in '
+           'which $NAME stands for an option of [DEFAULT]') for text in (
+               '""', 'store.sqlite', '$nowhere/store')),
+        ('remove = ""',
+         'it is empty; set mode = observe to have nothing removed'),
+        # What it does not understand.
+        *(('%s = %s' % (name, text), words) for name, texts, words in (
+            ('mode', ('""', 'yes'),
+             'it must be one of off, observe, enforce'),
+            ('required', ('2', '""'), 'it must be true or false'),
+            ('grace_period', ('""', '-1', '5 min', '86401'),
+             'it must be a whole number from 0 to 86400'),
+            ('max_removals', ('0', '-1', 'all'),
+             'it must be a whole number of 1 or more'),
+            ('timeout', ('0', '-60', '1.5'),
+             'it must be a whole number of 1 or more'))
+          for text in texts),
+        # Lists.
+        ('triggers = delete, strat', 'strat is none of start, host_boot, '
+         'move, delete, all; did you mean start?'),
+        ('triggers = move,,start,', '"" is none of start, host_boot, move, '
+         'delete, all'),
+        ('remove = missing,gone', 'gone is none of missing, available, '
+         'attached-elsewhere, duplicate, stale'))]
+
+    def test_value(self) -> None:
+        # In a file, "" is no text at all.
+        conf = self.conf(self.line.replace('""', ''))
+        self.assertEqual(['[bdm_cleanup] %s in %s: %s' % (
+            self.line, self.path, self.words)], validation.problems(conf))
+        # Every service logs all values at its start.
+        validation.forget_wrong_values(conf)
+        self.assertIsNotNone(options.settings(conf))
+
+
+class SeveralTest(ConfTestCase):
+
+    def test_nothing_is_wrong(self) -> None:
+        for lines in ([], ['triggers =', 'metrics_file ='],
+                      *(['audit_interval = ' + n] for n in ('0', '60'))):
+            self.assertEqual([], validation.problems(self.conf(*lines)))
+
+    def test_each_is_told_once(self) -> None:
+        found = validation.problems(self.conf(
+            'timeout = x', 'timeout = y', 'modes = 1', 'modes = 2',
+            'triggers = stop, shelve', 'max_removals = 3'))
+        self.assertEqual(
+            ['modes', 'triggers', 'triggers', 'timeout'],
+            [text.split()[1] for text in found])
+        self.assertIn('timeout = y', found[-1])
+
+
+class PlaceTest(ConfTestCase):
+    """All that nova-compute reads is looked at."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.home = self.tempdir()
+
+    def write(self, name: str, text: str) -> str:
+        path = os.path.join(self.home, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(text)
+        return path
+
+    def problems(self, *words: str, **defaults: list[str]) -> list[str]:
+        conf = cfg.ConfigOpts()
+        conf.register_opt(cfg.StrOpt('state_path', default='/x'))
+        options.register_opts(conf)
+        conf(list(words), project='nova', prog='nova-compute',
+             default_config_files=defaults.get('files', []),
+             default_config_dirs=defaults.get('dirs', []))
+        return validation.problems(conf)
+
+    def test_files_and_directories(self) -> None:
+        first = self.write('nova.conf', '[bdm_cleanup]\nmode = x\nmods = 1\n')
+        # Group names have no case.
+        second = self.write('a.d/1.conf', '[BDM_Cleanup]\nmode = y\n')
+        third = self.write('b.d/2.conf', '[other]\nmods = 1\n'
+                                         '[bdm_cleanup]\nmodi = 1\n')
+        self.write('b.d/3.txt', '[bdm_cleanup]\nmodus = 1\n')
+        directories = [os.path.dirname(path) for path in (second, third)]
+        for found in (
+                self.problems('--config-file', first,
+                              '--config-dir', directories[0],
+                              '--config-dir', directories[1]),
+                self.problems(files=[first], dirs=directories)):
+            self.assertEqual(
+                [('mods', first), ('modi', third), ('mode = y', second)],
+                [tuple(text.split(': ')[0][len('[bdm_cleanup] '):].split(
+                    ' in ')) for text in found])
+
+    def test_what_is_overridden_does_not_count(self) -> None:
+        first = self.write('1', '[bdm_cleanup]\nmode = x\n')
+        second = self.write('2', '[bdm_cleanup]\nmode = observe\n')
+        self.assertEqual([], self.problems(files=[first, second]))
+        self.assertEqual(1, len(self.problems(files=[second, first])))
+
+    def test_environment(self) -> None:
+        path = self.write('nova.conf', '[bdm_cleanup]\nmode = off\n')
+        for name, value, words in (
+                ('MODE', 'observe', ''),
+                ('MODE', 'no', 'mode = no in the environment variable '
+                 'OS_BDM_CLEANUP__MODE: it must be one of'),
+                ('MODES', 'observe', 'modes in the environment variable '
+                 'OS_BDM_CLEANUP__MODES: there is no such option; did you '
+                 'mean mode?'),
+                # Which oslo.config does not see.
+                ('mode', 'observe', 'MODE in the environment variable '
+                 'OS_BDM_CLEANUP__mode: there is no such option')):
+            with fixtures.EnvironmentVariable('OS_BDM_CLEANUP__' + name,
+                                              value):
+                found = self.problems(files=[path])
+            self.assertEqual(bool(words), bool(found))
+            self.assertIn(words, ''.join(found))
+
+    def test_written_nowhere(self) -> None:
+        """Some other source of oslo.config has it."""
+        conf = self.conf()
+        conf.set_default('audit_interval', 7, group='bdm_cleanup')
+        self.assertEqual(
+            ['[bdm_cleanup] audit_interval: it must be 0 for no audit, or a '
+             'whole number of 60 or more'], validation.problems(conf))
