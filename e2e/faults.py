@@ -35,7 +35,7 @@ POINTS = {
         'nova.virt.libvirt.driver:LibvirtDriver.power_off:after'),
     'host-disconnected': (
         'the host is disconnected',
-        'nova_bdm_cleanup.node.instance:NovaHost.disconnect:after'),
+        'nova_bdm_cleanup.node.instance:NovaInstance.disconnect:after'),
     'row-gone': (
         "Nova's row is gone",
         'nova.objects.block_device:BlockDeviceMapping.destroy:after'),

@@ -15,7 +15,8 @@ MODULE = 'nova_bdm_cleanup'
 #: What must load with nothing but the requirements of the package.
 GROUPS = ('os_vif', 'oslo.config.opts', 'console_scripts')
 #: What a nova-compute may import of ours where the plugin is disabled.
-LOADER = [MODULE, f'{MODULE}.node', f'{MODULE}.node.loader']
+LOADER = [MODULE, f'{MODULE}.node', f'{MODULE}.node.loader',
+          f'{MODULE}.node.option_group']
 
 
 def imports_when_disabled() -> list[str]:

@@ -26,7 +26,7 @@ from nova_bdm_cleanup.admin import configuration
 from nova_bdm_cleanup.admin.status import State, status_of
 from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.node import options, validation
-from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import Database, StoreError
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.api import Api

@@ -13,7 +13,7 @@ from typing import Any
 
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.admin import configuration, undo
-from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.records import objects, Recorded, Records
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
 

@@ -16,7 +16,7 @@ from typing import Any
 from nova_bdm_cleanup import terminal, VERSION
 from nova_bdm_cleanup.admin import configuration
 from nova_bdm_cleanup.node import validation
-from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS

@@ -15,7 +15,7 @@ from nova_bdm_cleanup.node import boot, credentials, options
 from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
 from nova_bdm_cleanup.node.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
-from nova_bdm_cleanup.node.instance import NovaHost
+from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules.facts import Bdm
@@ -95,8 +95,8 @@ class Cleaning:
                  trigger: Trigger) -> None:
         settings = options.settings(CONF)
         limits = [(settings.policy.timeout, 'timeout')]
-        if trigger.longest is not None:
-            limits.append((trigger.longest, 'timeout'))
+        if trigger.max_seconds is not None:
+            limits.append((trigger.max_seconds, 'timeout'))
         self._boot = boot.current()
         if self._boot is not None:
             limits.append((self._boot.share, boot.SHARE))
@@ -105,7 +105,7 @@ class Cleaning:
         self._trigger = trigger
         #: Nothing is to be changed, whatever is found.
         self.observes = settings.policy.observe
-        self.host = NovaHost(manager, context, instance, deadline, trigger)
+        self.host = NovaInstance(manager, context, instance, deadline, trigger)
         self.cinder = credentials.cinder_for(
             context, instance, deadline, trigger.finds_stale)
         self.lines = log_lines.LogLines(
@@ -119,7 +119,7 @@ class Cleaning:
 
         :returns: the uuids of the mappings that the driver must not connect
         """
-        return self.ask(self.cleaner.report if self._trigger.only_reports
+        return self.ask(self.cleaner.report if self._trigger.withheld_for
                         else self.cleaner.clean, bdms)
 
     def ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:

@@ -33,7 +33,7 @@ from nova_bdm_cleanup.node import (
 )
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.ports import Claim, RebootLost
-from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import facts, spelling
@@ -49,7 +49,7 @@ class StillConnected(Exception):
     """A disk was disconnected, and is there all the same."""
 
 
-class NovaHost:
+class NovaInstance:
     """One instance on this compute node: what ``cleanup.ports`` asks for.
 
     :param context: the elevated context of the reboot or start
@@ -72,7 +72,7 @@ class NovaHost:
         return facts.Server(
             uuid=spelling.identifier(self._instance.uuid),
             host=self._manager.host, project=self._instance.project_id,
-            is_offloaded=self._trigger.is_hostless)
+            is_offloaded=self._trigger.instance_host is InstanceHost.NONE)
 
     def adopt(self, bdms: Any) -> tuple[facts.Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
@@ -94,10 +94,10 @@ class NovaHost:
 
     def _is_here(self, instance: Any) -> bool:
         """Whether it is on the host that the trigger expects it on."""
-        if self._trigger.is_hostless:
+        if self._trigger.instance_host is InstanceHost.NONE:
             return (instance.host is None
                     and instance.vm_state == vm_states.SHELVED_OFFLOADED)
-        return (self._trigger.comes_from_elsewhere
+        return (self._trigger.instance_host is InstanceHost.ANY
                 or spelling.host(instance.host)
                 == spelling.host(self._manager.host))
 
@@ -256,10 +256,10 @@ class NovaHost:
             if finding.bdm and finding.reason is facts.Reason.DUPLICATE_MAPPING
             else 'volume %s' % finding.volume_id if finding.bdm
             else 'attachment %s' % finding.attachment_id, finding.reason)
-        self.show(event)
+        self.record_event(event)
 
-    def show(self, event: str) -> None:
-        """Put something among the server's action events."""
+    def record_event(self, event: str) -> None:
+        """Record an event of the instance action that goes on."""
         objects.InstanceActionEvent.event_start(
             self._context, self._instance.uuid, event, want_result=False,
             host=self._manager.host)

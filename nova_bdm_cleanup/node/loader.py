@@ -4,8 +4,9 @@
 Nova has no plug point for a compute plugin.  Its ``main()`` does load every
 entry point of the ``os_vif`` namespace, in no other Nova service, after the
 configuration and logging are ready and before the manager is imported.  This
-module is that entry point: standard library only at import, because an import
-error here would be swallowed, and nothing of ours besides when it is off.
+module is that entry point.  os-vif would swallow an import error, so this
+imports the standard library and the group of the options only, and when the
+plugin is off nothing else of it is imported.
 """
 
 from __future__ import annotations
@@ -14,45 +15,22 @@ import os
 import sys
 from typing import Any
 
-GROUP = 'bdm_cleanup'
-
-#: The beginning of the environment variables that oslo.config reads values of
-#: the options from.
-ENVIRONMENT = 'OS_BDM_CLEANUP__'
-
-
-def mode_option() -> Any:
-    """``[bdm_cleanup] mode``, which is read before all others."""
-    from oslo_config import cfg
-
-    return cfg.StrOpt(
-        'mode',
-        default='off',
-        choices=[
-            ('off', 'Do nothing in nova-compute.'),
-            ('observe', 'Look and log only. Nova does what it does without '
-                        'the plugin.'),
-            ('enforce', 'Remove what is dangling.'),
-        ],
-        help="""
-What the plugin does with dangling block device mappings and stale attachments,
-when a server is rebooted hard and at the other moments that ``triggers``
-names.
-
-Start with ``observe`` to read in the log what would be removed, then change to
-``enforce``. Restart nova-compute after changing it.
-""")
+from nova_bdm_cleanup.node.option_group import (
+    ENVIRONMENT_PREFIX,
+    GROUP,
+    mode_option,
+)
 
 
 class Loader:
-    """Looks like an os-vif plug-in; no VIF ever selects it."""
+    """An os-vif plug-in that no VIF ever selects."""
 
     @classmethod
     def load(cls, name: str) -> Loader:
-        """Install the hook when this is nova-compute and it is not off.
+        """Install the hooks if this is nova-compute and the plugin is on.
 
-        The start also looks whether all that is written for the plugin is
-        valid: a typo in the name of ``mode`` must not go unnoticed.
+        The start also checks whether everything in ``[bdm_cleanup]`` is valid:
+        a typo in the name of ``mode`` must not go unnoticed.
 
         :param name: the name of the entry point, given by os-vif
         :raises startup.StartRefused: when ``[bdm_cleanup] required`` is set
@@ -67,8 +45,9 @@ class Loader:
             try:
                 is_written = (
                     GROUP in map(str.lower, conf.list_all_sections())
-                    or any(name.startswith(ENVIRONMENT) for name in os.environ)
-                    # By whatever else oslo.config reads.
+                    or any(name.startswith(ENVIRONMENT_PREFIX)
+                           for name in os.environ)
+                    # By another source of oslo.config.
                     or conf[GROUP].mode != 'off')
             except cfg.Error:
                 # The start names the value.
@@ -80,7 +59,7 @@ class Loader:
         return cls()
 
     def describe(self) -> Any:
-        """Nothing to plug; ``os_vif.host_info()`` asks every plug-in."""
+        """Return that it plugs nothing, which ``host_info()`` asks for."""
         import os_vif.objects.host_info as host_info
 
         return host_info.HostPluginInfo(plugin_name=GROUP, vif_info=[])

@@ -12,7 +12,7 @@ from oslo_log import log as logging
 from nova_bdm_cleanup import prometheus
 from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.cleanup.tally import SINCE_START
-from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection
 import dataclasses
 import datetime
+import textwrap
 from typing import Any
 
 from oslo_config import cfg, types
 
-from nova_bdm_cleanup.node.loader import GROUP, mode_option
+from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.option_group import GROUP, mode_option
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 
 #: The reason that each word of ``remove`` stands for.
@@ -20,14 +22,6 @@ _REMOVE = {
     'attached-elsewhere': Reason.ATTACHED_ELSEWHERE,
     'duplicate': Reason.DUPLICATE_MAPPING,
     'stale': Reason.STALE_ATTACHMENT,
-}
-
-#: The triggers of each word of ``triggers``, besides the hard reboot.
-TRIGGERS = {
-    'start': ('start',),
-    'host_boot': ('host_boot',),
-    'move': ('move', 'shelve', 'unshelve', 'evacuate', 'live_migration'),
-    'delete': ('delete',),
 }
 
 #: The least number of seconds from one audit to the next, if there are any.
@@ -49,12 +43,28 @@ GONE = {
     'sweep_stopped': 'use "openstack bdm clean --stop-again"',
 }
 
-#: The same of words of ``triggers``.
+#: The words of ``triggers``.
+_CHOICES = {choice.word: choice for choice in triggers.CHOICES}
+
+#: The names of the triggers of each word, besides the hard reboot.
+TRIGGERS = {word: tuple(t.name for t in triggers.selected_by(choice))
+            for word, choice in _CHOICES.items()}
+
+#: What there is instead of words of ``triggers`` that are gone.
 GONE_TRIGGERS = {
     'hard_reboot': 'hard reboots are always cleaned up; take the word out',
-    **dict.fromkeys(TRIGGERS['move'][1:], 'use move'),
+    **{trigger.name: 'use ' + trigger.choice.word
+       for trigger in triggers.TRIGGERS
+       if trigger.choice and trigger.choice.word != trigger.name},
     'sweep': 'use "openstack bdm clean --stop-again"',
 }
+
+
+def _help_of(choice: triggers.Choice) -> str:
+    return textwrap.fill(
+        '* ``%s``: %s' % (choice.word, choice.help), width=79,
+        subsequent_indent='  ', break_on_hyphens=False)
+
 
 OPTS: list[cfg.Opt] = [
     mode_option(),
@@ -72,28 +82,14 @@ compute node without the cleanup must not go into service.
     cfg.ListOpt(
         'triggers',
         default=[],
-        item_type=types.String(choices=(*TRIGGERS, 'all')),
+        item_type=types.String(choices=(*_CHOICES, 'all')),
         help="""
 At which moments a server is cleaned up, besides its hard reboots. A soft
 reboot only reports.
 
-* ``start``: starts of servers that are off, undelete included. The same starts
-  are taken up again by a nova-compute that was interrupted in one. A guest
-  that runs all the same is left alone.
-* ``host_boot``: servers that nova-compute resumes when the host boots, which
-  it does only where ``[DEFAULT] resume_guests_state_on_host_boot`` is set.
-* ``move``: whatever takes a server from its host or brings it to another one.
-  In a resize, a cold migration, their revert and a shelve, what dangles is
-  removed when the guest is off, before Nova makes new attachments; where it
-  may not be removed, the operation is refused. In an unshelve it is
-  removed, and nothing is disconnected. In an evacuation it is not connected,
-  and its mapping stays. A live migration is refused that would attach a volume
-  of another project, or one that is not ``available``: nothing is ever taken
-  from a guest that runs.
-* ``delete``: deletes of servers. A disk that another guest of this host
-  already uses is not disconnected.
+%s
 * ``all``: all of these.
-"""),
+""" % '\n'.join(map(_help_of, _CHOICES.values()))),
     cfg.ListOpt(
         'remove',
         default=list(_REMOVE),
@@ -205,22 +201,22 @@ recorded is not done.
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group; doing it again is harmless."""
+    """Register the options; a second time changes nothing."""
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """For ``oslo-config-generator`` and the configuration reference."""
+    """Return the options, for ``oslo-config-generator``."""
     return [(GROUP, OPTS)]
 
 
 def effective(conf: cfg.ConfigOpts) -> dict[str, Any]:
-    """The value of every option."""
+    """Return the value of every option."""
     return {opt.dest: conf[GROUP][opt.dest] for opt in OPTS}
 
 
 def without_effect(conf: cfg.ConfigOpts) -> list[str]:
-    """One sentence for each word that is valid and does nothing."""
+    """Return a sentence for each valid word that has no effect."""
     found = []
     if ('host_boot' in conf[GROUP].triggers
             and not conf.resume_guests_state_on_host_boot):
@@ -239,21 +235,20 @@ def without_effect(conf: cfg.ConfigOpts) -> list[str]:
 
 
 def words_of(conf: cfg.ConfigOpts) -> list[str]:
-    """The words of ``triggers``, each once."""
+    """Return the words of ``triggers``, each once."""
     given = conf[GROUP].triggers
-    return [word for word in TRIGGERS if word in given or 'all' in given]
+    return [word for word in _CHOICES if word in given or 'all' in given]
 
 
 def triggers_of(words: Collection[str]) -> list[str]:
-    """The names of the triggers that some words ask for."""
+    """Return the names of the triggers that some words select."""
     return ['hard_reboot', *(
         name for word in words for name in TRIGGERS[word])]
 
 
-def words_for(triggers: Collection[str]) -> list[str]:
-    """The words all of whose triggers are there."""
-    return [word for word, names in TRIGGERS.items()
-            if set(names) <= set(triggers)]
+def words_for(names: Collection[str]) -> list[str]:
+    """Return the words all of whose triggers are among some names."""
+    return [word for word, own in TRIGGERS.items() if set(own) <= set(names)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,7 +267,7 @@ class Settings:
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """What the options ask for now."""
+    """Return what the options ask for now."""
     group = conf[GROUP]
     return Settings(
         policy=Policy(

@@ -13,7 +13,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.node import options, validation
-from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store import processes
 from nova_bdm_cleanup.node.store.database import Database, StoreError
 from nova_bdm_cleanup.node.store.processes import Process

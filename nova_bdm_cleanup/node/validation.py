@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from oslo_config import cfg
 
-from nova_bdm_cleanup.node.loader import ENVIRONMENT, GROUP
+from nova_bdm_cleanup.node.option_group import ENVIRONMENT_PREFIX, GROUP
 from nova_bdm_cleanup.node.options import (
     GONE,
     GONE_TRIGGERS,
@@ -82,9 +82,9 @@ def _entries(conf: cfg.ConfigOpts) -> Iterator[_Entry]:
                 for key, values in keys.items():
                     yield _Entry(key, values[-1], path)
     for name, value in os.environ.items():
-        if name.startswith(ENVIRONMENT):
+        if name.startswith(ENVIRONMENT_PREFIX):
             # oslo.config knows it by capitals only.
-            yield _Entry(name[len(ENVIRONMENT):].swapcase(), value,
+            yield _Entry(name[len(ENVIRONMENT_PREFIX):].swapcase(), value,
                          'the environment variable ' + name)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.node.cleanup import log_lines, ports
 from nova_bdm_cleanup.node.cleanup.ports import HostPort
-from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
 from nova_bdm_cleanup.node.store.journal import Entry
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
@@ -77,10 +77,10 @@ class Actions:
 
         :raises StepFailed: and then nothing else may be done
         """
-        if self.trigger.switches_off:
+        if self.trigger.guest_is_on:
             self._step(None, 'prepare', self.host.prepare, quiet=True)
         self._step(None, 'claim', self.host.claim, quiet=True)
-        if self.trigger.switches_off:
+        if self.trigger.guest_is_on:
             self._step(None, 'power-off', self.host.power_off)
 
     def leave(self, finding: facts.Finding) -> None:
@@ -135,7 +135,8 @@ class Actions:
 
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         """Remove a mapping, and then what is left of it in Cinder."""
-        if bdm.has_connection_info and not self.trigger.is_hostless:
+        if (bdm.has_connection_info
+                and self.trigger.instance_host is not InstanceHost.NONE):
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
             # The address of a server on no host is one of its last host.

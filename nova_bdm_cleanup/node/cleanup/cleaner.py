@@ -86,9 +86,9 @@ class Cleaner:
         """
         plan = self.look(bdms)
         with contextlib.ExitStack() as locks:
-            if plan.due and not self.trigger.switches_off:
+            if plan.due and not self.trigger.guest_is_on:
                 try:
-                    if not self.trigger.is_locked:
+                    if not self.trigger.nova_holds_lock:
                         locks.enter_context(self.host.lock())
                 except Exception as exc:
                     plan = plan.withhold(self._reason_of(exc),
@@ -116,8 +116,8 @@ class Cleaner:
         plan = self.look(bdms)
         again = self._look_again(plan) if plan.due else plan
         self.audit.plan(again.withhold(
-            self.trigger.only_reports or Reason.OBSERVE_MODE))
-        if not self.trigger.switches_off:
+            self.trigger.withheld_for or Reason.OBSERVE_MODE))
+        if not self.trigger.guest_is_on:
             self.audit.left_out_of_guest(self._left_out.values())
         return frozenset(self._left_out)
 
@@ -151,7 +151,7 @@ class Cleaner:
         if not plan.due:
             return self._whole(plan)
         current = self.host.server()
-        is_off = (self.trigger.switches_off or self.trigger.only_reports
+        is_off = (self.trigger.guest_is_on or self.trigger.withheld_for
                   or self.host.is_off())
         plan = self._decide(dataclasses.replace(
             snapshot, server=current or server,
@@ -256,7 +256,7 @@ class Cleaner:
         except actions.StepFailed:
             return
         # Where the guest was off, both looks have been taken.
-        again = self._look_again(plan) if self.trigger.switches_off else plan
+        again = self._look_again(plan) if self.trigger.guest_is_on else plan
         acting.record('second-look', 'done', agreed=len(again.due))
         self.audit.plan(plan.stopped_in(again))
         for finding in again.findings:

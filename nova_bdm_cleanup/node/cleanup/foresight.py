@@ -18,7 +18,7 @@ def foresee(cleaner: Cleaner, bdms: Sequence[Bdm]) -> Plan:
     Nothing of it is logged, and nothing is changed.
     """
     # The guest is on, and is going to be off.
-    cleaner.trigger = dataclasses.replace(cleaner.trigger, switches_off=True)
+    cleaner.trigger = dataclasses.replace(cleaner.trigger, guest_is_on=True)
     plan = cleaner.look(bdms)
     try:
         spent = cleaner.journal.spent(REMOVALS) if plan.removals else 0

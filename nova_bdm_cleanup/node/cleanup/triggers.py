@@ -1,43 +1,93 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What brings a cleanup about, and what it may do there."""
+"""The triggers: the operations of Nova in which a server is cleaned up.
+
+A new trigger is a :class:`Trigger` here, in ``TRIGGERS``, and its rows in
+:mod:`nova_bdm_cleanup.node.hooks.table`.  With a :class:`Choice` of its own it
+is a new word of ``[bdm_cleanup] triggers``, and its help is the option's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
+import enum
 
 from nova_bdm_cleanup.rules.facts import Reason
 
 
+class InstanceHost(enum.Enum):
+    """The host that Nova names for an instance while it is cleaned up."""
+
+    #: This compute host.
+    THIS = 'this'
+    #: None: the instance is offloaded, and its volumes are connected nowhere.
+    NONE = 'none'
+    #: Perhaps the one that it comes from, where its volumes are connected.
+    ANY = 'any'
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A word of ``[bdm_cleanup] triggers``."""
+
+    word: str
+    #: What the word stands for, for the help of the option.
+    help: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Trigger:
-    """One of the moments at which a server is cleaned up."""
+    """An operation of Nova in which a server is cleaned up."""
 
-    #: For the journal.
+    #: The name in the journal, in the metrics and in the table of hooks.
     name: str
-    #: Nova's task states in which a server is there.
+    #: The task states that an instance has in it.
     states: frozenset[str | None]
-    #: Why nothing is done when it is in another one.
+    #: The reason for doing nothing when the instance is in another one.
     lost: Reason
-    #: What happens when nothing is done, for the log.
+    #: What Nova does when nothing is cleaned up, for the log.
     goes_on: str
-    #: What does what is left to be done, for the log.
+    #: What cleans up the rest, for the log.
     next_try: str
-    #: The guest is on as a rule and is switched off.  Elsewhere nothing is
-    #: done where it cannot be proved that the guest is off.
-    switches_off: bool = False
-    #: Nova holds its lock of the server meanwhile.  Elsewhere it is taken.
-    is_locked: bool = False
-    #: The server is on no host, and its disks are connected nowhere.
-    is_hostless: bool = False
-    #: It comes from another host, on which its disks are connected.
-    comes_from_elsewhere: bool = False
-    #: Nothing is ever removed, for this reason.
-    only_reports: Reason | None = None
+    #: The word that selects it; None: it is selected whenever the plugin is
+    #: on, or it has no hook.
+    choice: Choice | None = None
+    #: The guest is on as a rule, and a removal powers it off first.  With any
+    #: other trigger nothing is removed unless the guest is provably off.
+    guest_is_on: bool = False
+    #: Nova holds its lock of the instance.  Otherwise the cleanup takes it.
+    nova_holds_lock: bool = False
+    #: Where Nova says that the instance is.
+    instance_host: InstanceHost = InstanceHost.THIS
+    #: The reason for which every removal is withheld; None: it is not.
+    withheld_for: Reason | None = None
     #: Stale attachments are looked for, too.
     finds_stale: bool = False
-    #: So many seconds are waited at most, whatever the options allow.
-    longest: float | None = None
+    #: The most seconds that a cleanup may take, whatever the options allow.
+    max_seconds: float | None = None
 
+
+STARTS = Choice('start', """\
+starts of servers that are off, undelete included. The same starts are taken up
+again by a nova-compute that was interrupted in one. A guest that runs all the
+same is left alone.""")
+
+HOST_BOOTS = Choice('host_boot', """\
+servers that nova-compute resumes when the host boots, which it does only where
+``[DEFAULT] resume_guests_state_on_host_boot`` is set.""")
+
+MOVES = Choice('move', """\
+whatever takes a server from its host or brings it to another one. In a resize,
+a cold migration, their revert and a shelve, what dangles is removed when the
+guest is off, before Nova makes new attachments; where it may not be removed,
+the operation is refused. In an unshelve it is removed, and nothing is
+disconnected. In an evacuation it is not connected, and its mapping stays. A
+live migration is refused that would attach a volume of another project, or one
+that is not ``available``: nothing is ever taken from a guest that runs.""")
+
+DELETES = Choice('delete', """\
+deletes of servers. A disk that another guest of this host already uses is not
+disconnected.""")
 
 HARD_REBOOT = Trigger(
     name='hard_reboot',
@@ -46,8 +96,8 @@ HARD_REBOOT = Trigger(
     lost=Reason.REBOOT_LOST,
     goes_on='the reboot goes on',
     next_try='the next hard reboot tries again',
-    switches_off=True,
-    is_locked=True,
+    guest_is_on=True,
+    nova_holds_lock=True,
     finds_stale=True)
 
 #: It changes nothing, and no release before Nova 28 asks Cinder for anything
@@ -58,11 +108,11 @@ SOFT_REBOOT = Trigger(
     lost=Reason.REBOOT_LOST,
     goes_on='the reboot goes on',
     next_try='a hard reboot tries again',
-    switches_off=True,
-    is_locked=True,
-    only_reports=Reason.SOFT_REBOOT,
+    guest_is_on=True,
+    nova_holds_lock=True,
+    withheld_for=Reason.SOFT_REBOOT,
     finds_stale=True,
-    longest=5.0)
+    max_seconds=5.0)
 
 #: Also undelete, and a start that nova-compute takes up again.
 START = Trigger(
@@ -71,17 +121,87 @@ START = Trigger(
     lost=Reason.START_LOST,
     goes_on='the start goes on',
     next_try='the next start tries again',
+    choice=STARTS,
     finds_stale=True)
 
-#: Nova marks the server in no way while it resumes it.
+#: Nova sets no task state while it resumes a guest.
 HOST_BOOT = Trigger(
     name='host_boot',
     states=frozenset((None,)),
     lost=Reason.START_LOST,
     goes_on='the server is resumed',
-    next_try='the next cleanup of the server tries again')
+    next_try='the next cleanup of the server tries again',
+    choice=HOST_BOOTS)
 
-#: The periodic audit.  It changes nothing.
+# In no move does Nova define the guest again before it asks Cinder for the
+# attachments: a dangling mapping makes the operation end half done, or is
+# attached again.
+
+#: The source's part of a resize or a cold migration, and the destination's
+#: part of a revert.
+MOVE = Trigger(
+    name='move',
+    states=frozenset(('resize_migrating', 'resize_reverting')),
+    lost=Reason.MOVE_LOST,
+    goes_on='the move goes on',
+    next_try='a hard reboot tries again',
+    choice=MOVES)
+
+#: The instance leaves its host.
+SHELVE = Trigger(
+    name='shelve',
+    states=frozenset(('shelving', 'shelving_offloading')),
+    lost=Reason.MOVE_LOST,
+    goes_on='the server is shelved',
+    next_try='an unshelve tries again',
+    choice=MOVES,
+    nova_holds_lock=True)
+
+#: The instance comes back, perhaps on another host.
+UNSHELVE = Trigger(
+    name='unshelve',
+    states=frozenset(('spawning',)),
+    lost=Reason.MOVE_LOST,
+    goes_on='the server is unshelved',
+    next_try='the next unshelve or hard reboot tries again',
+    choice=MOVES,
+    nova_holds_lock=True,
+    instance_host=InstanceHost.NONE)
+
+#: The former host is dead, and may come back and disconnect what the rows of
+#: the instance name.
+EVACUATE = Trigger(
+    name='evacuate',
+    states=frozenset(('rebuilding',)),
+    lost=Reason.MOVE_LOST,
+    goes_on='the evacuation goes on',
+    next_try='the next hard reboot or start removes it',
+    choice=MOVES,
+    instance_host=InstanceHost.ANY,
+    withheld_for=Reason.EVACUATED)
+
+#: The guest runs, and keeps what it has.
+LIVE_MIGRATION = Trigger(
+    name='live_migration',
+    states=frozenset(('migrating',)),
+    lost=Reason.MOVE_LOST,
+    goes_on='the live migration goes on',
+    next_try='a hard reboot removes it',
+    choice=MOVES,
+    guest_is_on=True,
+    withheld_for=Reason.GUEST_RUNNING,
+    max_seconds=10.0)
+
+#: Its volumes are disconnected once more, and then the instance is gone.
+DELETE = Trigger(
+    name='delete',
+    states=frozenset(('deleting',)),
+    lost=Reason.MOVE_LOST,
+    goes_on='the server is deleted',
+    next_try='nothing is left to be done',
+    choice=DELETES)
+
+#: The periodic audit.  It changes nothing, and has no hook.
 AUDIT = Trigger(
     name='audit',
     states=frozenset(),
@@ -89,6 +209,24 @@ AUDIT = Trigger(
     goes_on='nothing was to be changed',
     next_try='the next round looks again')
 
-#: The names of those that bring a server back on its own host.  The others are
-#: in :mod:`move_triggers`.
+#: All that have hooks; the words of the option are in this order.
+TRIGGERS: Sequence[Trigger] = (
+    HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, SHELVE, UNSHELVE,
+    EVACUATE, LIVE_MIGRATION, DELETE)
+
+#: Those that no word selects.
+ALWAYS_ON: Sequence[Trigger] = tuple(
+    trigger for trigger in TRIGGERS if trigger.choice is None)
+
+#: The words of ``[bdm_cleanup] triggers``.
+CHOICES: Sequence[Choice] = tuple(dict.fromkeys(
+    trigger.choice for trigger in TRIGGERS if trigger.choice is not None))
+
+
+#: The names of those that bring an instance back on its own host.
 BRINGS_BACK = (HARD_REBOOT.name, START.name, HOST_BOOT.name)
+
+
+def selected_by(*choices: Choice) -> tuple[Trigger, ...]:
+    """Return the triggers that some words of the option select."""
+    return tuple(trigger for trigger in TRIGGERS if trigger.choice in choices)

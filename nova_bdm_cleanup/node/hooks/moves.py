@@ -29,7 +29,7 @@ from nova_bdm_cleanup.node.cleanup import (
     actions,
     foresight,
     log_lines,
-    move_triggers,
+    triggers,
 )
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks.fit import DISKS, DISKS_TAKEN, Needs
@@ -67,26 +67,26 @@ NEEDS: Mapping[str, Needs] = {
     'move': Needs(
         (DISKS_TAKEN, _TERMINATED),
         [(caller, called) for caller in ('_resize_instance', 'revert_resize')
-         for called in (DISKS, _TERMINATE)], (move_triggers.MOVE,)),
+         for called in (DISKS, _TERMINATE)], (triggers.MOVE,)),
     'shelve': Needs(
         (DISKS_TAKEN, _TERMINATED),
         ((_OFFLOAD, DISKS), (_OFFLOAD, _TERMINATE)),
-        (move_triggers.SHELVE,)),
+        (triggers.SHELVE,)),
     'unshelve': Needs(
         ('ComputeManager._prep_block_device(self, context, instance, bdms)',),
-        (('_unshelve_instance', _PREPARE),), (move_triggers.UNSHELVE,)),
+        (('_unshelve_instance', _PREPARE),), (triggers.UNSHELVE,)),
     # Every release gives it other parameters, all of them by name.
     'evacuate': Needs(
         (DISKS_TAKEN, 'ComputeManager._rebuild_default_impl'),
         ((_EVACUATE, _REBUILD), (_EVACUATE, _PREPARE),
          ('_destroy_evacuated_instances', DISKS)),
-        (move_triggers.EVACUATE,)),
+        (triggers.EVACUATE,)),
     'live_migration': Needs(
         ('ComputeManager.check_can_live_migrate_source(self, ctxt, instance, '
          'dest_check_data)',),
-        (), (move_triggers.LIVE_MIGRATION,)),
+        (), (triggers.LIVE_MIGRATION,)),
     'delete': Needs((DISKS_TAKEN,), (('_shutdown_instance', DISKS),),
-                    (move_triggers.DELETE,)),
+                    (triggers.DELETE,)),
 }
 
 #: What this thread has seen in the way of a server before its disks were
@@ -100,9 +100,9 @@ def wraps(names: Sequence[str]) -> Iterator[
 
     :param names: of the triggers
     """
-    leaving = _by_state(names, move_triggers.MOVE, move_triggers.SHELVE)
-    disconnecting = {**leaving, **_by_state(names, move_triggers.DELETE)}
-    returns = move_triggers.EVACUATE.name in names
+    leaving = _by_state(names, triggers.MOVE, triggers.SHELVE)
+    disconnecting = {**leaving, **_by_state(names, triggers.DELETE)}
+    returns = triggers.EVACUATE.name in names
     if disconnecting or returns:
         yield DISKS, functools.partial(
             _before_the_driver, disconnecting, returns)
@@ -110,9 +110,9 @@ def wraps(names: Sequence[str]) -> Iterator[
         yield _TERMINATE, _preceded_by(functools.partial(
             _after_the_driver, leaving))
     for trigger, method, act in (
-            (move_triggers.UNSHELVE, _PREPARE, _before_an_unshelve),
-            (move_triggers.EVACUATE, _REBUILD, _before_an_evacuation),
-            (move_triggers.LIVE_MIGRATION, _CHECK, _refuse_to_migrate)):
+            (triggers.UNSHELVE, _PREPARE, _before_an_unshelve),
+            (triggers.EVACUATE, _REBUILD, _before_an_evacuation),
+            (triggers.LIVE_MIGRATION, _CHECK, _refuse_to_migrate)):
         if trigger.name in names:
             yield method, _preceded_by(act)
 
@@ -146,7 +146,7 @@ def _preceded_by(act: Callable[[Mapping[str, Any]], None]
 # On the host that the server leaves
 
 
-def _before_the_driver(triggers: Mapping[str | None, Trigger],
+def _before_the_driver(by_state: Mapping[str | None, Trigger],
                        returns: bool, original: _Wrapped) -> _Wrapped:
     """The driver is about to disconnect all disks.
 
@@ -160,11 +160,11 @@ def _before_the_driver(triggers: Mapping[str | None, Trigger],
     def _get_instance_block_device_info(
             self: Any, context: Any, instance: Any,
             refresh_conn_info: bool = False, bdms: Any = None) -> Any:
-        trigger = triggers.get(instance.task_state)
+        trigger = by_state.get(instance.task_state)
         if bdms is None and returns and instance.host != self.host and not (
                 refresh_conn_info
                 or instance.task_state == task_states.MIGRATING):
-            trigger = move_triggers.EVACUATE
+            trigger = triggers.EVACUATE
             bdms = cleaning.mappings(context, instance)
         if trigger is None or refresh_conn_info:
             pass
@@ -232,10 +232,10 @@ def _not_to_disconnect(cleanup: Cleaning, finding: Finding) -> str:
         return log_lines.masked(exc)
 
 
-def _after_the_driver(triggers: Mapping[str | None, Trigger],
+def _after_the_driver(by_state: Mapping[str | None, Trigger],
                       given: Mapping[str, Any]) -> None:
     """The guest is off and its disks are disconnected; Cinder is next."""
-    trigger = triggers.get(given['instance'].task_state)
+    trigger = by_state.get(given['instance'].task_state)
     if trigger is not None:
         _remove(given, trigger)
 
@@ -281,13 +281,13 @@ def _before_an_unshelve(given: Mapping[str, Any]) -> None:
     """The volumes of a server that is on no host are about to be connected."""
     # Builds and rebuilds come here, too.
     if given['instance'].vm_state == vm_states.SHELVED_OFFLOADED:
-        _withhold(given, move_triggers.UNSHELVE)
+        _withhold(given, triggers.UNSHELVE)
 
 
 def _before_an_evacuation(given: Mapping[str, Any]) -> None:
     """A server is about to be made anew, whose host is dead."""
     if given.get('evacuate'):
-        _withhold(given, move_triggers.EVACUATE)
+        _withhold(given, triggers.EVACUATE)
 
 
 def _withhold(given: Mapping[str, Any], trigger: Trigger) -> None:
@@ -307,9 +307,9 @@ def _refuse_to_migrate(given: Mapping[str, Any]) -> None:
     """
     context, instance = given['ctxt'], given['instance']
     obstacles = []
-    with cleaning.harmless(move_triggers.LIVE_MIGRATION, instance):
+    with cleaning.harmless(triggers.LIVE_MIGRATION, instance):
         cleanup = Cleaning(given['self'], context.elevated(), instance,
-                           move_triggers.LIVE_MIGRATION)
+                           triggers.LIVE_MIGRATION)
         bdms = cleaning.mappings(context, instance)
         if cleanup.observes:
             cleanup.run(bdms)
@@ -375,7 +375,7 @@ def _told(cleanup: Cleaning, instance: Any,
         reasons.append('volume %s is in the way (%s: %s)' % (
             finding.volume_id, finding.reason, why))
         try:
-            cleanup.host.show('bdm_cleanup refused: volume %s (%s)' % (
+            cleanup.host.record_event('bdm_cleanup refused: volume %s (%s)' % (
                 finding.volume_id, finding.reason))
         except Exception:
             LOG.debug('no instance action event', exc_info=True)

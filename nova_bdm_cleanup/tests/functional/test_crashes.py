@@ -74,7 +74,7 @@ class CrashTest(_CrashTestCase):
 
     def test_before_the_reboot_is_claimed(self):
         """Nova had not begun it; later releases also clear the state."""
-        with mock.patch.object(instance.NovaHost, 'claim', autospec=True,
+        with mock.patch.object(instance.NovaInstance, 'claim', autospec=True,
                                side_effect=recorder.Crash):
             self.die()
         self.cloud.restart_compute()

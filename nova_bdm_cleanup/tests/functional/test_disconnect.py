@@ -17,7 +17,7 @@ from oslo_concurrency import lockutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from nova_bdm_cleanup.node.cleanup import triggers
-from nova_bdm_cleanup.node.instance import NovaHost
+from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.functional import base, scenario
@@ -127,7 +127,7 @@ class SecretOfOthersTest(base.FunctionalTestCase):
             connection_info=connection_info)
         manager = mock.Mock(host='host', driver=mock.Mock(driver))
         manager.driver._host = mock.Mock()
-        there = NovaHost(manager, None, None, Deadline(60.0),
+        there = NovaInstance(manager, None, None, Deadline(60.0),
                               triggers.HARD_REBOOT)
         bdm, = there.adopt([row])
         if is_disconnected:

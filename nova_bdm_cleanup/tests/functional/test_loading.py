@@ -149,7 +149,7 @@ class ProcessTest(testtools.TestCase):
                 if not name.startswith('nova_bdm_cleanup.tests')]
         for wing in ('watch.round', 'watch.metrics', 'prometheus', 'fleet',
                      'plugin.watching', 'plugin.moves',
-                     'cleanup.move_triggers', 'cleanup.foresight',
+                     'cleanup.foresight',
                      'store.findings', 'store.presence', 'store.records'):
             self.assertNotIn('nova_bdm_cleanup.' + wing, ours)
         lines = 0
@@ -173,7 +173,8 @@ class ProcessTest(testtools.TestCase):
                 # A package brings its namespace along.
                 self.assertEqual(
                     {'nova_bdm_cleanup', 'nova_bdm_cleanup.node',
-                     'nova_bdm_cleanup.node.loader'}, ours)
+                     'nova_bdm_cleanup.node.loader',
+                     'nova_bdm_cleanup.node.option_group'}, ours)
 
     def test_every_trigger(self):
         told, _ = self.check_active(

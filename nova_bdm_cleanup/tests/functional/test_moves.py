@@ -13,7 +13,7 @@ from nova import objects
 from nova.cmd import manage
 from nova.virt.libvirt import driver as libvirt_driver
 
-from nova_bdm_cleanup.node.instance import NovaHost
+from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.tests.cloud import identity, proxy
 from nova_bdm_cleanup.tests.functional import commands, moving
 from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
@@ -55,7 +55,7 @@ class ColdMigrationTest(moving.MoveTestCase):
         def fail(*args):
             raise OSError('no')
 
-        with fixtures.MockPatchObject(NovaHost, 'destroy', fail):
+        with fixtures.MockPatchObject(NovaInstance, 'destroy', fail):
             self.migrate(made)
         self.assertEqual([(lost, 'volume-available')], self.refusals(made))
         view = self.cloud.look(made)

@@ -114,14 +114,14 @@ class RefusalTest(scenario.ThreeDisks):
 
     def test_reboot_that_loses_a_race(self):
         """It is no longer, when all is planned: the guest stays on."""
-        prepare = instance.NovaHost.prepare
+        prepare = instance.NovaInstance.prepare
 
         def lose(asked):
             prepare(asked)
             self.cloud.change(self.made, task_state=None)
 
         self.begin()
-        with fixtures.MockPatchObject(instance.NovaHost, 'prepare', lose):
+        with fixtures.MockPatchObject(instance.NovaInstance, 'prepare', lose):
             self.assertRaises(fixture.APIError, self.cloud.reboot, self.made)
         view = self.cloud.look(self.made)
         self.assertNotIn((recorder.GUEST, 'power off'),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every interleaving, kill and fault within a bound, over a small model.
 
-The hook, the cleaner, the rules, ``NovaHost`` and ``Neighbours`` are the real
-ones.  Cinder, its back end, Nova's rows, task states and locks, the devices of
-the hosts and the guests are a model of a few hundred lines, which the
-functional suite compares with the real things call by call.
+The hooks, the cleaner, the rules, ``NovaInstance`` and ``Neighbours`` are the
+real ones.  Cinder, its back end, Nova's rows, task states and locks, the
+devices of the hosts and the guests are a model of a few hundred lines, which
+the functional suite compares with the real things call by call.
 
 ``scheduler``
     runs actors step by step in a given order

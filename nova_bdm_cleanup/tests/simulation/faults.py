@@ -23,7 +23,7 @@ from nova_bdm_cleanup.node import cleaning
 from nova_bdm_cleanup.node.cleanup.actions import Actions
 from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
 from nova_bdm_cleanup.node.hooks import moves
-from nova_bdm_cleanup.node.instance import NovaHost
+from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.rules.facts import Ending
 from nova_bdm_cleanup.tests.simulation import known, ports, search, story
@@ -107,7 +107,7 @@ def hunt(fault: Fault,
 
 
 def _no_second_look(original: Any, self: Any, first: Any) -> Any:
-    return first if self.trigger.switches_off else original(self, first)
+    return first if self.trigger.guest_is_on else original(self, first)
 
 
 def _forget_first_look(original: Any, self: Any, first: Any) -> Any:
@@ -160,7 +160,7 @@ def _claim_later(original: Any, self: Any) -> None:
 
 def _power_off_first(original: Any, self: Any, *args: Any) -> None:
     """Before the row, and so after the disk."""
-    if self.trigger.switches_off:
+    if self.trigger.guest_is_on:
         self.host.power_off()
     original(self, *args)
 
@@ -242,7 +242,8 @@ def _take_out_all(original: Any, bdms: Any, uuids: Any) -> None:
 
 def _lock_again(original: Any, self: Any, bdms: Any) -> Any:
     """As if Nova did not hold its lock of the server."""
-    trigger = dataclasses.replace(self.trigger, is_locked=False)
+    trigger = dataclasses.replace(
+        self.trigger, nova_holds_lock=False)
     with mock.patch.object(self, 'trigger', trigger):
         return original(self, bdms)
 
@@ -276,11 +277,11 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('running-guest-not-asked',
           'A mapping goes while a guest that should be off has its disk.',
           'no-row-before-its-device', 'migrate-beside',
-          ((NovaHost, 'is_off', _off),)),
+          ((NovaInstance, 'is_off', _off),)),
     Fault('open-swap-not-asked',
           'The attachment goes by which the guest has its disk.',
           'cinder-is-told-last', 'reboot-missing-swap',
-          ((NovaHost, 'swaps', _swapped),)),
+          ((NovaInstance, 'swaps', _swapped),)),
 
     # The order of the steps
     Fault('journal-after-the-act',
@@ -308,31 +309,31 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('failed-disconnect-ignored',
           'Cinder gives a volume away that this host still has.',
           'cinder-is-told-last', 'error-stale',
-          ((NovaHost, 'disconnect', _disconnected),)),
+          ((NovaInstance, 'disconnect', _disconnected),)),
     Fault('disconnect-of-what-is-not-here',
           'os-brick looks for a disk that is gone, and takes that of another '
           'server.',
           'only-what-is-here-goes', 'boot-available',
-          ((NovaHost, 'disconnect', _disconnect_unseen),)),
+          ((NovaInstance, 'disconnect', _disconnect_unseen),)),
     Fault('no-guard',
           'A volume is connected while another one of its target is '
           'disconnected, and goes with it.',
           'healthy-disks-stay', 'shelve-available-neighbour-takes',
-          ((NovaHost, 'guard', _no_guard),)),
+          ((NovaInstance, 'guard', _no_guard),)),
     Fault('guard-kept',
           'No disk of the host can be attached any more.',
           'nothing-waits-for-ever', 'reboot-stale-neighbour-attaches',
-          ((NovaHost, 'guard', _keep_guard),)),
+          ((NovaInstance, 'guard', _keep_guard),)),
 
     # The other servers of the host
     Fault('neighbours-not-asked',
           'A disk goes that another server of the host uses.',
           'healthy-disks-stay', 'reboot-available-neighbour-takes',
-          ((NovaHost, 'used_by_others', _no),)),
+          ((NovaInstance, 'used_by_others', _no),)),
     Fault('address-not-asked',
           'The disk goes that has the address of the old one by now.',
           'healthy-disks-stay', 'reboot-missing-somebody-comes',
-          ((NovaHost, 'is_reused', _no),)),
+          ((NovaInstance, 'is_reused', _no),)),
     Fault('attach-not-seen',
           'The disk goes that is just being connected for another server.',
           'healthy-disks-stay', 'hanging-missing-neighbour-attaches',

@@ -14,7 +14,7 @@ from nova_bdm_cleanup.client.cloud.findings import FleetReason
 from nova_bdm_cleanup.node import options, startup
 from nova_bdm_cleanup.node.audit import lines as watch_lines
 from nova_bdm_cleanup.node.cleanup import log_lines
-from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base
 

@@ -22,7 +22,7 @@ from oslo_upgradecheck.upgradecheck import Code, Result
 
 from nova_bdm_cleanup.admin import check, configuration, main
 from nova_bdm_cleanup.node import options
-from nova_bdm_cleanup.node.loader import GROUP
+from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.tests.unit import base, loopback, running, wire
 
 

@@ -93,7 +93,8 @@ class LoaderTest(base.TestCase):
         self.assertEqual(0, seen['started'])
         self.assertEqual(
             [], [name for name in seen['loaded'] if name not in (
-                'nova_bdm_cleanup.node.loader',)
+                'nova_bdm_cleanup.node.loader',
+                'nova_bdm_cleanup.node.option_group')
                 and name.startswith('nova_bdm_cleanup')])
 
     def test_what_is_looked_at(self):

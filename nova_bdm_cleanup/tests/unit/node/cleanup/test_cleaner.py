@@ -22,7 +22,6 @@ from nova_bdm_cleanup.node.cleanup import (
     cleaner,
     foresight,
     log_lines,
-    move_triggers,
     triggers,
 )
 from nova_bdm_cleanup.node.cleanup.ports import RebootLost
@@ -143,7 +142,7 @@ class CleanerTestCase(base.TestCase):
     def clean(self, world, trigger=None, **arguments):
         """The cleanup of one reboot, or of something else."""
         self.cleaning = self.cleaner_of(world, trigger, **arguments)
-        act = (self.cleaning.report if self.cleaning.trigger.only_reports
+        act = (self.cleaning.report if self.cleaning.trigger.withheld_for
                else self.cleaning.clean)
         try:
             return act(tuple(world.rows.values()))
@@ -193,7 +192,7 @@ class LookTest(CleanerTestCase):
                         triggers.START):
             world = world_of([disk(1), disk(2)], [volume(1), volume(2)],
                              [record(1), record(2)],
-                             running=trigger.switches_off)
+                             running=trigger.guest_is_on)
             self.assertEqual(frozenset(), self.clean(world, trigger))
             self.assertEqual([('look',)], world.timeline)
             self.assert_untouched(world)
@@ -206,7 +205,7 @@ class LookTest(CleanerTestCase):
                 ('look', TimedOut('too late'), triggers.START, 'timed-out'),
                 ('server', RuntimeError('conductor is away'),
                  triggers.SOFT_REBOOT, 'step-failed')):
-            world = broken(running=trigger.switches_off,
+            world = broken(running=trigger.guest_is_on,
                            failing={call: error})
             self.assertEqual(frozenset(), self.clean(world, trigger))
             self.assert_untouched(world)
@@ -235,7 +234,7 @@ class LookTest(CleanerTestCase):
         for trigger, asked in ((triggers.HARD_REBOOT, []),
                                (triggers.SOFT_REBOOT, []),
                                (triggers.START, [('is-off',)])):
-            world = broken(running=trigger.switches_off)
+            world = broken(running=trigger.guest_is_on)
             self.assertEqual(frozenset(), self.clean(
                 world, trigger, observe=True))
             self.assertEqual([('look',), ('server',), *asked, ('swaps',)],
@@ -254,7 +253,7 @@ class LookTest(CleanerTestCase):
 
     def test_a_reboot_that_lost_the_race_changes_nothing(self):
         for trigger in (triggers.HARD_REBOOT, triggers.START):
-            world = broken(rebooting=False, running=trigger.switches_off)
+            world = broken(rebooting=False, running=trigger.guest_is_on)
             self.assertEqual(DANGLING, self.clean(world, trigger))
             self.assert_untouched(world)
             self.assertEqual(8 if trigger.finds_stale else 6,
@@ -383,12 +382,12 @@ class StartTest(CleanerTestCase):
 class MoveTest(CleanerTestCase):
     """The server leaves its host, or comes to one."""
 
-    TRIGGER = move_triggers.MOVE
+    TRIGGER = triggers.MOVE
 
     def test_an_evacuation_removes_nothing(self):
         """The old host comes back, and has to disconnect by the rows."""
         world = broken()
-        self.assertEqual(DANGLING, self.clean(world, move_triggers.EVACUATE))
+        self.assertEqual(DANGLING, self.clean(world, triggers.EVACUATE))
         self.assert_untouched(world)
         self.assertEqual(6, self.withheld('evacuated'))
         self.assertEqual(6, len(self.lines(event='not-connected')))

@@ -3,17 +3,32 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.node.cleanup import move_triggers, triggers
-from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.tests.unit import base
 
 
-class LongestTest(base.TestCase):
-    """How long it takes at most, whatever the options allow."""
+class MaxSecondsTest(base.TestCase):
+    """How long a cleanup takes at most, whatever the options allow."""
 
     def test_as_the_documentation_says(self) -> None:
         self.assertEqual(
             {'soft_reboot': 5.0, 'live_migration': 10.0},
-            {each.name: each.longest for module in (triggers, move_triggers)
-             for each in vars(module).values()
-             if isinstance(each, Trigger) and each.longest is not None})
+            {each.name: each.max_seconds for each in triggers.TRIGGERS
+             if each.max_seconds is not None})
+
+
+class TriggersTest(base.TestCase):
+
+    def test_every_trigger_is_in_the_tuple(self) -> None:
+        self.assertEqual(
+            {each.name for each in vars(triggers).values()
+             if isinstance(each, triggers.Trigger)},
+            {each.name for each in (*triggers.TRIGGERS, triggers.AUDIT)})
+
+    def test_every_choice_selects_something(self) -> None:
+        for choice in triggers.CHOICES:
+            self.assertTrue(triggers.selected_by(choice), choice)
+
+    def test_reboots_need_no_word(self) -> None:
+        self.assertEqual((triggers.HARD_REBOOT, triggers.SOFT_REBOOT),
+                         triggers.ALWAYS_ON)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The group ``[bdm_cleanup]`` and its option ``mode``.
+
+All that the entry point needs of the options.  Like that, it imports only the
+standard library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+GROUP = 'bdm_cleanup'
+
+#: The prefix of the environment variables from which oslo.config reads values
+#: of the options.
+ENVIRONMENT_PREFIX = 'OS_BDM_CLEANUP__'
+
+
+def mode_option() -> Any:
+    """Return ``[bdm_cleanup] mode``, which is read before all others."""
+    from oslo_config import cfg
+
+    return cfg.StrOpt(
+        'mode',
+        default='off',
+        choices=[
+            ('off', 'Do nothing in nova-compute.'),
+            ('observe', 'Look and log only. Nova does what it does without '
+                        'the plugin.'),
+            ('enforce', 'Remove what is dangling.'),
+        ],
+        help="""
+What the plugin does with dangling block device mappings and stale attachments,
+when a server is rebooted hard and at the other moments that ``triggers``
+names.
+
+Start with ``observe`` to read in the log what would be removed, then change to
+``enforce``. Restart nova-compute after changing it.
+""")
