@@ -14,7 +14,7 @@ from typing import Any
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.admin import configuration, undo
 from nova_bdm_cleanup.node.option_group import GROUP
-from nova_bdm_cleanup.node.store.records import objects, Recorded, Records
+from nova_bdm_cleanup.node.store.journal import Journal, objects, RecordedEntry
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
 _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
@@ -46,20 +46,20 @@ def since(word: str) -> float:
             '2026-01-31T13:00' % word) from None
 
 
-def _records(args: argparse.Namespace) -> Records:
+def _journal(args: argparse.Namespace) -> Journal:
     path = args.journal or configuration.load(args)[GROUP].store
-    records = Records(path)
-    if not records.exists():
+    journal = Journal(path)
+    if not journal.exists():
         raise CommandError(
             ExitCode.NOTHING,
             'there is no store at %s. Either nothing was removed on this '
             'host yet, or nova-compute keeps it elsewhere (--config-file, '
             '--journal)' % path)
-    return records
+    return journal
 
 
-def _find(args: argparse.Namespace) -> Recorded:
-    entry = _records(args).find(args.entry)
+def _find(args: argparse.Namespace) -> RecordedEntry:
+    entry = _journal(args).find(args.entry)
     if entry is None:
         raise CommandError(ExitCode.NOTHING, 'the journal has no entry %s'
                            % terminal.clean(args.entry))
@@ -68,7 +68,7 @@ def _find(args: argparse.Namespace) -> Recorded:
 
 def list_entries(args: argparse.Namespace) -> int:
     """``journal list``."""
-    entries = _records(args).entries(args.server, args.since)
+    entries = _journal(args).entries(args.server, args.since)
     if args.json:
         print(json.dumps([_as_dict(e) for e in entries], indent=2))
     elif entries:
@@ -123,7 +123,7 @@ def undo_entry(args: argparse.Namespace) -> int:
     return undo.run(_find(args), args.volume)
 
 
-def _as_dict(entry: Recorded) -> dict[str, Any]:
+def _as_dict(entry: RecordedEntry) -> dict[str, Any]:
     """What scripts read; its fields are documented and stay."""
     return {
         'entry': entry.id,

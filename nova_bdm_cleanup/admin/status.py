@@ -20,8 +20,7 @@ from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS
-from nova_bdm_cleanup.node.store.presence import Processes
-from nova_bdm_cleanup.node.store.processes import Process
+from nova_bdm_cleanup.node.store.processes import Process, Processes
 from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.terminal import ExitCode
 

@@ -13,7 +13,11 @@ import shlex
 from typing import Any
 
 from nova_bdm_cleanup import terminal
-from nova_bdm_cleanup.node.store.records import INTERRUPTED, objects, Recorded
+from nova_bdm_cleanup.node.store.journal import (
+    INTERRUPTED,
+    objects,
+    RecordedEntry,
+)
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
@@ -86,7 +90,7 @@ class Removal:
         return [*words, server, self.volume]
 
 
-def run(entry: Recorded, volumes: Sequence[str] | None) -> int:
+def run(entry: RecordedEntry, volumes: Sequence[str] | None) -> int:
     """Print the commands that attach again what was removed.
 
     :param volumes: only these, if there are any
@@ -123,7 +127,7 @@ def run(entry: Recorded, volumes: Sequence[str] | None) -> int:
     return ExitCode.OK if chosen else ExitCode.NOTHING
 
 
-def examine(entry: Recorded) -> tuple[list[Removal], list[str]]:
+def examine(entry: RecordedEntry) -> tuple[list[Removal], list[str]]:
     """What an entry removed, and sentences about what cannot be undone.
 
     :returns: the removals in the order of their device names, because a
@@ -156,7 +160,7 @@ def examine(entry: Recorded) -> tuple[list[Removal], list[str]]:
     return removals, notes
 
 
-def _doubt(entry: Recorded, reason: str,
+def _doubt(entry: RecordedEntry, reason: str,
            bdm: Mapping[str, Any]) -> str | None:
     """Why a mapping may not be what was removed; None: it was not."""
     outcomes = _outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
@@ -174,7 +178,7 @@ def _doubt(entry: Recorded, reason: str,
     return '' if bdm.get('volume_id') else 'the mapping named no volume'
 
 
-def _outcomes(entry: Recorded, step: str, key: str,
+def _outcomes(entry: RecordedEntry, step: str, key: str,
               value: Any) -> set[str]:
     return {s.outcome for s in entry.steps
             if s.name == step and s.subject.get(key) == value}

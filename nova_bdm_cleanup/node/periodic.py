@@ -20,8 +20,7 @@ from oslo_log import log as logging
 from oslo_service import periodic_task
 
 from nova_bdm_cleanup.node import options
-from nova_bdm_cleanup.node.audit.rounds import Audit
-from nova_bdm_cleanup.node.audit.schedule import is_far, next_round
+from nova_bdm_cleanup.node.audit.rounds import Audit, is_far, next_round
 from nova_bdm_cleanup.node.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.node.compute_node import NovaNode
 from nova_bdm_cleanup.node.metrics_file import MetricsFile

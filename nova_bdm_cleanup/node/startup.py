@@ -126,7 +126,7 @@ def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
     process = Process(host=conf.host, pid=os.getpid(), since=time.time(),
                       problem=problem, facts=facts)
     try:
-        processes.started(process, conf[GROUP].store)
+        processes.record(process, conf[GROUP].store)
     except StoreError as exc:
         LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not know '
                     'of this nova-compute: %s', exc)

@@ -14,12 +14,12 @@ import dataclasses
 import datetime
 import time
 from typing import Callable, Protocol, TypeVar
+import zlib
 
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.node.audit.cinder import SparingCinder
-from nova_bdm_cleanup.node.audit.lines import RoundLines
 from nova_bdm_cleanup.node.cleanup import actions, tally
-from nova_bdm_cleanup.node.cleanup.log_lines import masked
+from nova_bdm_cleanup.node.cleanup.log_lines import LogLines, masked
 from nova_bdm_cleanup.node.cleanup.triggers import AUDIT
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.findings import (
@@ -45,6 +45,10 @@ _SHARE = 1 / 4
 
 #: And no less than so many seconds, however slow Cinder was before.
 _LEAST = 2.0
+
+#: A round that begins this much too early, in seconds, is on time: the clock
+#: may be slowed down while the round is waited for.
+_MAX_EARLY_SECONDS = 1
 
 #: A later release, which was taken back, may have seen what has others.
 _REASONS = frozenset(map(str, Reason))
@@ -268,10 +272,10 @@ class Audit:
             # Which also keeps a round from succeeding: one of the two is told.
             pass
 
-    def _lines(self, server: str | None = None) -> RoundLines:
-        """Those of a server, or of the round."""
-        return RoundLines({'uuid': server} if server else None,
-                          self.request_id, AUDIT, self.counted)
+    def _lines(self, server: str | None = None) -> LogLines:
+        """Return the log lines of a server, or those of the round."""
+        return LogLines({'uuid': server} if server else None,
+                        self.request_id, AUDIT, self.counted)
 
     def _tell(self, changes: Changes, done: Round, failed: int,
               unread: int) -> None:
@@ -320,3 +324,22 @@ def _finding(sighting: Sighting) -> facts.Finding:
                     attachment_id=sighting.attachment,
                     device_name=sighting.device)
     return facts.Finding(Reason(sighting.reason), sighting.explanation, bdm)
+
+
+def next_round(host: str, interval: int, now: float) -> float:
+    """Return when the next round of a host comes.
+
+    Rounds are spread over the interval by the names of the hosts, so that not
+    all hosts ask Cinder in the same second, and a restart of nova-compute does
+    not move them.
+
+    :param interval: seconds from one round to the next
+    """
+    offset = zlib.crc32(host.encode()) % interval
+    begun = (now + _MAX_EARLY_SECONDS - offset) // interval
+    return (begun + 1) * interval + offset
+
+
+def is_far(seconds: float, interval: int) -> bool:
+    """Return whether no round can be so far away: the clock was set back."""
+    return seconds > interval + _MAX_EARLY_SECONDS

@@ -190,6 +190,31 @@ class LogLines:
                    '%d of %d actions complete in %.1f s; journal entry %s'
                    % (completed, completed + left, seconds, entry))
 
+    def found(self, finding: facts.Finding) -> None:
+        """Log a finding of the periodic audit that two rounds have seen."""
+        self._line(level_of(finding.reason), 'found', finding.reason,
+                   finding.explanation, finding)
+
+    def gone(self, finding: facts.Finding) -> None:
+        """Log that a finding of the periodic audit is no longer there."""
+        self._line(levels.INFO, 'gone', finding.reason, finding.explanation,
+                   finding)
+
+    def audited(self, summary: str) -> None:
+        """Log the summary of an audit round."""
+        self._line(levels.INFO, 'audited', None, summary)
+
+    def not_audited(self, reason: Reason, error: object, then: str,
+                    is_new: bool) -> None:
+        """Log that an audit round failed.
+
+        :param then: when the next round comes
+        :param is_new: the round before did not fail
+        """
+        self._count(reason)
+        self._line(levels.WARNING if is_new else levels.DEBUG, 'not-audited',
+                   reason, '%s; %s' % (masked(error), then))
+
     def _count(self, reason: Reason, number: int = 1) -> None:
         self.tally.refused(reason, self.trigger.name, number)
 

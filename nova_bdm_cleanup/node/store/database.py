@@ -24,7 +24,7 @@ import urllib.parse
 T = TypeVar('T')
 
 #: Seconds to wait for another writer, which is done in milliseconds.
-PATIENCE = 5.0
+LOCK_TIMEOUT = 5.0
 
 #: Like FULL, and the name of the rollback journal is gone from the disk, too:
 #: else a power failure takes the change back.
@@ -145,17 +145,17 @@ class Database:
         self._max_bytes = max_bytes
 
     def write(self, work: Callable[[sqlite3.Connection], T], size: int = 0,
-              keep: int = 0, patience: float = PATIENCE) -> T:
+              keep: int = 0, timeout: float = LOCK_TIMEOUT) -> T:
         """Make a change: all of it, or with any exception nothing.
 
         :param work: makes it
         :param size: how many bytes it adds, if many
         :param keep: the entry of the journal that makes no room for it
-        :param patience: seconds to wait for others
+        :param timeout: seconds to wait for others
         :raises StoreError: when it could not be made
         """
-        with self._opened(True, patience) as connection:
-            _run(connection, 'BEGIN IMMEDIATE', patience)
+        with self._opened(True, timeout) as connection:
+            _run(connection, 'BEGIN IMMEDIATE', timeout)
             missing = self._missing(connection)
             if missing == list(SCHEMA):
                 connection.execute('PRAGMA application_id = %d' % _APPLICATION)
@@ -170,7 +170,7 @@ class Database:
                                    (feature, _VERSION))
             self._make_room(connection, size, keep)
             result = work(connection)
-            _run(connection, 'COMMIT', patience)
+            _run(connection, 'COMMIT', timeout)
             return result
 
     def exists(self) -> bool:
@@ -230,7 +230,7 @@ class Database:
         return StoreError('store %s: %s; %s' % (self.path, what, _DAMAGED))
 
     @contextlib.contextmanager
-    def _opened(self, writing: bool, patience: float = PATIENCE
+    def _opened(self, writing: bool, timeout: float = LOCK_TIMEOUT
                 ) -> Iterator[sqlite3.Connection]:
         """A connection on a file that is safe to open."""
         with self._translated(writing):
@@ -255,7 +255,7 @@ class Database:
                         # half way.
                         'cache_spill = OFF',
                         'temp_store = MEMORY') if writing else ():
-                    _run(connection, 'PRAGMA ' + pragma, patience)
+                    _run(connection, 'PRAGMA ' + pragma, timeout)
                 yield connection
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
@@ -337,12 +337,12 @@ class Database:
 
 
 def _run(connection: sqlite3.Connection, statement: str,
-         patience: float = PATIENCE) -> None:
+         timeout: float = LOCK_TIMEOUT) -> None:
     """Execute a statement that may have to wait for others.
 
     Waiting is left to ``time.sleep``, in which green threads take turns.
     """
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while True:
         try:
             connection.execute(statement).fetchall()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of every plan and every step, from which a removal is undone.
+"""The journal: every plan and every step, from which a removal is undone.
 
-What cannot be recorded is not done, so every failure to write is an error
-here and never a warning.
+What cannot be recorded is not done, so a failed write is an error, never a
+warning.
 """
 
 from __future__ import annotations
@@ -14,15 +14,34 @@ import sqlite3
 import time
 from typing import Any, Callable
 
-from nova_bdm_cleanup.node.store.database import Database, MAX_BYTES, PATIENCE
+from nova_bdm_cleanup.node.store.database import (
+    Database,
+    LOCK_TIMEOUT,
+    MAX_BYTES,
+)
 
 #: The account of ``max_removals_per_hour`` that counts the mappings of the
 #: host.
 REMOVALS = 'removals'
 
-_HOUR = 3600.0
+#: How far back an hourly limit counts, in seconds.
+_LIMITED_SECONDS = 3600.0
 
-DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
+#: Digits of the identifier of an entry.
+_DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
+
+#: Outcome of an entry without an end: a crash, or still under way.
+INTERRUPTED = 'interrupted'
+
+#: The first second of the year 10000, which Python cannot show as a date.
+_END_OF_TIME = 253402300800
+
+_SELECT_ENTRIES = ('SELECT serial, time, record, outcome '
+            'FROM entry JOIN plan ON plan.entry = serial ')
+_BY_TIME = _SELECT_ENTRIES + 'WHERE time >= ? ORDER BY time, serial'
+_BY_SERVER = _SELECT_ENTRIES + ('WHERE time >= ? AND server = ? '
+                                'ORDER BY time, serial')
+_BY_SERIAL = _SELECT_ENTRIES + 'WHERE serial = ?'
 
 
 class LimitReached(Exception):
@@ -38,7 +57,7 @@ class LimitReached(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Charge:
-    """What a plan takes out of an hourly limit."""
+    """The share of an hourly limit that a plan takes."""
 
     #: The name of what is limited, such as ``removals``.
     account: str
@@ -47,19 +66,19 @@ class Charge:
 
 
 class Entry:
-    """One entry that is being written.  Made by :meth:`Journal.begin`."""
+    """An entry that is being written, made by :meth:`Journal.begin`."""
 
     def __init__(self, database: Database, serial: int, begun: float,
                  clock: Callable[[], float]) -> None:
-        self.id = identifier_of(serial)
+        self.id = _identifier_of(serial)
         self._database = database
         self._serial = serial
         self._begun = begun
         self._now = clock
         self._steps = 0
         self._ended = False
-        # What could not be written goes out with what comes next, so that an
-        # entry with an end always has all its steps.
+        # A step that could not be written is written with the next one, so
+        # that an entry with an end has all its steps.
         self._pending: list[tuple[str, Sequence[Any]]] = []
 
     def step(self, name: str, outcome: str, **subject: Any) -> None:
@@ -69,17 +88,17 @@ class Entry:
         :raises StoreError: when it could not be written; it is kept and
             written together with what comes next
         """
-        # The steps of a reboot wait once for a store that stays locked.
-        patience = 0.0 if self._pending else PATIENCE
+        # If the store stays locked, only the first step waits for it.
+        timeout = 0.0 if self._pending else LOCK_TIMEOUT
         self._steps += 1
         self._pending.append((
-            # Not once the entry is gone, nor a second time when only the
-            # answer of the first was lost.
+            # Not when the entry is gone, nor a second time when only the
+            # answer to the first attempt was lost.
             'INSERT OR IGNORE INTO step SELECT serial, ?, ?, ?, ?, ? '
             'FROM entry WHERE serial = ?',
             (self._steps, self._now(), name, outcome,
              json.dumps(subject, default=str), self._serial)))
-        self._write(patience)
+        self._write(timeout)
 
     def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
         """Record the end; doing it again only writes what is still pending.
@@ -99,9 +118,9 @@ class Entry:
                 ('INSERT INTO charge VALUES (?, ?, ?, ?)',
                  (self._serial, account, self._begun, amount))
                 for account, amount in spent.items() if amount]
-        self._write(PATIENCE)
+        self._write(LOCK_TIMEOUT)
 
-    def _write(self, patience: float) -> None:
+    def _write(self, timeout: float) -> None:
         def execute(connection: sqlite3.Connection) -> None:
             for statement, values in self._pending:
                 connection.execute(statement, values)
@@ -109,12 +128,64 @@ class Entry:
         if self._pending:
             self._database.write(
                 execute, sum(len(str(values)) for _, values in self._pending),
-                self._serial, patience)
+                self._serial, timeout)
             self._pending.clear()
 
 
+@dataclasses.dataclass(frozen=True)
+class RecordedStep:
+    """A step as it was read: done, failed, or skipped."""
+
+    time: float
+    name: str
+    outcome: str
+    subject: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedEntry:
+    """An entry as it was read."""
+
+    id: str
+    time: float
+    #: The plan.
+    record: Mapping[str, Any]
+    steps: tuple[RecordedStep, ...]
+    outcome: str
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Return the uuids of the mappings that were removed."""
+        return self._done('destroy', 'bdm')
+
+    @property
+    def removals(self) -> int:
+        """Return how many mappings and attached attachments were planned."""
+        return len(self._attached()) + len([
+            action for action in objects(self.record, 'actions')
+            if action.get('kind') == 'remove-bdm'])
+
+    @property
+    def carried_out(self) -> int:
+        """Return how many of the removals are done."""
+        return len(self.removed) + len(self._attached().intersection(
+            self._done('delete-attachment', 'attachment')))
+
+    def _done(self, name: str, key: str) -> tuple[str, ...]:
+        return tuple(str(s.subject.get(key)) for s in self.steps
+                     if s.name == name and s.outcome == 'done')
+
+    def _attached(self) -> set[str]:
+        """Return the ids of the planned attachments that count as removals."""
+        return {str(attachment.get('id'))
+                for action in objects(self.record, 'actions')
+                if action.get('kind') == 'delete-attachment'
+                for attachment in objects(action, 'attachment')
+                if attachment.get('status') == 'attached'}
+
+
 class Journal:
-    """The journal.  Threads may share one.
+    """The journal.  Threads may share one, and its methods raise StoreError.
 
     :param max_bytes: the size that it may have; the oldest entries go first
     """
@@ -125,6 +196,8 @@ class Journal:
         # For the steps of an entry that has just found room.
         self._reserve = max_bytes // 8
         self._now = clock
+        #: Whether there is a store yet.
+        self.exists = self._database.exists
 
     def begin(self, record: Mapping[str, Any], charges: Sequence[Charge], *,
               server: str) -> Entry:
@@ -143,7 +216,7 @@ class Journal:
         def insert(connection: sqlite3.Connection) -> Entry:
             now = self._now()
             connection.execute('DELETE FROM charge WHERE time < ?',
-                               (now - _HOUR,))
+                               (now - _LIMITED_SECONDS,))
             due = [c for c in charges if c.amount]
             for charge in due:
                 done = _spent(connection, charge.account, now)
@@ -165,23 +238,84 @@ class Journal:
         return self._database.write(insert, len(text) + self._reserve)
 
     def spent(self, account: str) -> int:
-        """How much of an hourly limit the last hour had."""
+        """Return how much of an hourly limit the last hour took."""
         return self._database.read(lambda connection: _spent(
             connection, account, self._now())) or 0
+
+    def entries(self, server: str | None = None,
+                since: float = float('-inf')) -> tuple[RecordedEntry, ...]:
+        """Return the entries that are still there, the oldest first."""
+        if server is None:
+            return self._read(_BY_TIME, since)
+        return self._read(_BY_SERVER, since, server)
+
+    def find(self, identifier: str) -> RecordedEntry | None:
+        """Return one entry, if it is still there."""
+        if not (identifier.isascii() and identifier.isalnum()
+                and len(identifier) < 12):
+            return None
+        found = self._read(_BY_SERIAL, int(identifier, len(_DIGITS)))
+        return found[0] if found else None
+
+    def _read(self, query: str, *values: Any) -> tuple[RecordedEntry, ...]:
+        def select(connection: sqlite3.Connection
+                   ) -> tuple[RecordedEntry, ...]:
+            # An unfinished cursor would keep others from writing.
+            return tuple(self._recorded(row, connection.execute(
+                'SELECT time, name, outcome, subject FROM step '
+                'WHERE entry = ? ORDER BY number', row[:1]).fetchall())
+                for row in connection.execute(query, values).fetchall())
+
+        return self._database.read(select) or ()
+
+    def _recorded(self, row: Sequence[Any],
+                  steps: Sequence[Sequence[Any]]) -> RecordedEntry:
+        serial, begun, record, outcome = row
+        try:
+            return RecordedEntry(
+                _identifier_of(serial), _moment(begun), _object(record),
+                tuple(RecordedStep(_moment(at), str(name), str(outcome),
+                                   _object(subject))
+                      for at, name, outcome, subject in steps),
+                str(outcome or INTERRUPTED))
+        except (ValueError, TypeError, RecursionError) as exc:
+            raise self._database.damaged(
+                'entry %d: %s' % (serial, exc)) from exc
 
 
 def _spent(connection: sqlite3.Connection, account: str, now: float) -> int:
     return int(connection.execute(
         'SELECT total(amount) FROM charge WHERE account = ? AND time >= ?',
-        (account, now - _HOUR)).fetchone()[0])
+        (account, now - _LIMITED_SECONDS)).fetchone()[0])
 
 
-def identifier_of(serial: int) -> str:
-    """Short, and as text in the order of the entries."""
+def _identifier_of(serial: int) -> str:
+    """Return a short text that sorts in the order of the entries."""
     if serial < 0:
         raise ValueError('no serial number')
     digits = ''
     while serial:
-        serial, digit = divmod(serial, len(DIGITS))
-        digits = DIGITS[digit] + digits
+        serial, digit = divmod(serial, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
     return digits.rjust(8, '0')
+
+
+def objects(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the JSON objects under a key, whether one or a list."""
+    value = record.get(key)
+    values = value if isinstance(value, list) else [value]
+    return [v for v in values if isinstance(v, dict)]
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise TypeError('not an object')
+    return value
+
+
+def _moment(value: Any) -> float:
+    moment = float(value)
+    if not 0 <= moment < _END_OF_TIME:
+        raise ValueError('no time')
+    return moment

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nova-computes have, or were to have, the plugin in them.
+"""The nova-computes that have the plugin, or were refused it.
 
-Several may share one store, each of them under the name that Nova knows it
-by: ``[DEFAULT] host``.  One that runs holds the lock of a file next to the
-store, which the kernel frees when it ends, however that comes about.
+Several may share one store, each under its name in Nova: ``[DEFAULT] host``.
+While one runs it holds the lock of a file next to the store, which the kernel
+frees when the process ends, even by a signal.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ import time
 from typing import Any
 import urllib.parse
 
-from nova_bdm_cleanup.node.store.database import Database, PATIENCE, StoreError
+from nova_bdm_cleanup.node.store.database import (
+    Database,
+    LOCK_TIMEOUT,
+    StoreError,
+)
 
-#: Seconds between two attempts to take the lock.
-_PAUSE = 0.01
+#: Seconds between two attempts to take the lock of a process.
+_LOCK_RETRY_SECONDS = 0.01
 
-#: The files of which this process holds the locks, to its end.
-_held: dict[str, int] = {}
+#: Locks that this process holds until it ends: descriptors by path.
+_held_locks: dict[str, int] = {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Process:
-    """A nova-compute that has, or was to have, the plugin in it."""
+    """A nova-compute that has the plugin, or was refused it."""
 
     host: str
     pid: int
@@ -40,10 +44,53 @@ class Process:
     facts: Mapping[str, Any]
 
 
-def started(process: Process, path: str) -> None:
-    """From now on the nova-compute of that name is this process.
+class Processes:
+    """The records of the nova-compute of one host.
 
-    :param path: of the store
+    Each method raises StoreError when the store cannot be used.
+    """
+
+    def __init__(self, path: str, host: str) -> None:
+        self._database = Database(path)
+        self._host = host
+        self._lock = _lock_of(self._database, host)
+
+    def is_running(self) -> bool:
+        """Return whether the nova-compute of this host runs."""
+        try:
+            lock = _lock_file(self._lock, os.O_RDONLY, fcntl.LOCK_EX)
+        except FileNotFoundError:
+            return False
+        if lock is not None:
+            os.close(lock)
+        return lock is None
+
+    def last(self) -> Process | None:
+        """Return the process that was recorded last for this host."""
+        row = self._database.read(lambda connection: connection.execute(
+            'SELECT host, since, identity, problem, facts FROM process '
+            'WHERE host = ?', (self._host,)).fetchone())
+        if not row:
+            return None
+        host, since, identity, problem, facts = row
+        try:
+            return Process(host, int(dict(json.loads(identity))['pid']),
+                           since, problem, dict(json.loads(facts)))
+        except (ValueError, TypeError, KeyError) as exc:
+            raise self._database.damaged(
+                'process of host %s: %s' % (host, exc)) from exc
+
+    def hosts(self) -> tuple[str, ...]:
+        """Return the names of all hosts for which a process was recorded."""
+        return self._database.read(lambda connection: tuple(
+            row[0] for row in connection.execute(
+                'SELECT host FROM process ORDER BY host').fetchall())) or ()
+
+
+def record(process: Process, path: str) -> None:
+    """Record that the nova-compute of a host is this process.
+
+    :param path: the path of the store
     :raises StoreError: when the store, or the file beside it, cannot be used
     """
     database = Database(path)
@@ -52,33 +99,36 @@ def started(process: Process, path: str) -> None:
             'INSERT OR REPLACE INTO process VALUES (?, ?, ?, ?, ?)',
             (process.host, process.since, json.dumps({'pid': process.pid}),
              process.problem, json.dumps(process.facts))))
-    lock = lock_of(database, process.host)
-    if lock not in _held:
-        _held[lock] = _hold(lock)
+    lock = _lock_of(database, process.host)
+    if lock not in _held_locks:
+        _held_locks[lock] = _hold(lock)
 
 
-def lock_of(database: Database, host: str) -> str:
-    """The path of the file that the nova-compute of one name locks."""
+def _lock_of(database: Database, host: str) -> str:
+    """Return the path of the file that the nova-compute of a host locks."""
     return '%s-%s.lock' % (database.path, urllib.parse.quote(host, safe=''))
 
 
 def _hold(path: str) -> int:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + LOCK_TIMEOUT
     while True:
-        # Shared: the one before may still be about to end.
-        lock = locked(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_SH)
+        # Shared: the previous nova-compute may still be about to end.
+        lock = _lock_file(path, os.O_RDWR | os.O_CREAT, fcntl.LOCK_SH)
         if lock is not None:
             return lock
         if time.monotonic() >= end:
             raise StoreError(
                 'lock %s: another process holds it for too long; find out '
                 'which (fuser) and why' % path)
-        # Somebody just looks whether it is held.
-        time.sleep(_PAUSE)
+        # Perhaps ``status`` tests the lock at this moment.
+        time.sleep(_LOCK_RETRY_SECONDS)
 
 
-def locked(path: str, flags: int, operation: int) -> int | None:
-    """The file, open and locked; None: others keep it from being so."""
+def _lock_file(path: str, flags: int, operation: int) -> int | None:
+    """Open a file and lock it.
+
+    :returns: its descriptor; None when another process holds the lock
+    """
     try:
         lock = os.open(path, flags | os.O_NOFOLLOW, 0o600)
         try:

@@ -19,7 +19,7 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 from testtools import content
 
-from nova_bdm_cleanup.node.store.records import Recorded, Records
+from nova_bdm_cleanup.node.store.journal import Journal, RecordedEntry
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.tests.cloud import (
     fixture,
@@ -251,9 +251,9 @@ class ScenarioTestCase(base.FunctionalTestCase):
         return [line for line in self.lines(event)
                 if line.server == server.id and reason in ('', line.reason)]
 
-    def journal(self) -> list[Recorded]:
+    def journal(self) -> list[RecordedEntry]:
         """The entries that this test brought about."""
-        return list(Records(str(self.store_path)).entries())
+        return list(Journal(str(self.store_path)).entries())
 
     def requests(self, method: str = '') -> list[str]:
         """Method and path, without project, of the requests to Cinder."""
@@ -416,7 +416,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         return lines
 
     def _journalled(self, bdm: str) -> tuple[
-            Recorded, dict[str, Any]]:
+            RecordedEntry, dict[str, Any]]:
         found = [(entry, action) for entry in self.journal()
                  for action in entry.record['actions']
                  if action['kind'] == 'remove-bdm'

@@ -16,7 +16,7 @@ from oslo_service import periodic_task
 
 from nova_bdm_cleanup.node import periodic, startup
 from nova_bdm_cleanup.node.store.findings import Watch
-from nova_bdm_cleanup.node.store.presence import Processes
+from nova_bdm_cleanup.node.store.processes import Processes
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import base, scenario

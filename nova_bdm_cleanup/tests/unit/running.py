@@ -19,10 +19,10 @@ def start(path: str, host: str = 'compute1', since: float | None = None,
     """
     process = Process(host, os.getpid(), time.time() if since is None
                       else since, problem, facts)
-    processes.started(process, path)
+    processes.record(process, path)
     return process
 
 
 def end(path: str, host: str = 'compute1') -> None:
     """And ends: the kernel closes its files."""
-    os.close(processes._held.pop('%s-%s.lock' % (path, host)))
+    os.close(processes._held_locks.pop('%s-%s.lock' % (path, host)))

@@ -12,7 +12,6 @@ from oslo_config import cfg
 
 from nova_bdm_cleanup.client.cloud.findings import FleetReason
 from nova_bdm_cleanup.node import options, startup
-from nova_bdm_cleanup.node.audit import lines as watch_lines
 from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.rules import facts
@@ -54,8 +53,7 @@ def sections(page: pathlib.Path) -> dict[str, str]:
 def events() -> set[str]:
     """Every event name that a call for a log line writes."""
     names = set()
-    source = inspect.getsource(log_lines) + inspect.getsource(watch_lines)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(inspect.getsource(log_lines))):
         if (isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and node.func.attr == '_line'):

@@ -12,7 +12,7 @@ from unittest import mock
 
 import nova_bdm_cleanup
 from nova_bdm_cleanup.admin import main
-from nova_bdm_cleanup.node.store.records import Records
+from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.tests.unit.admin import base
 
 
@@ -38,19 +38,19 @@ class MainTest(base.CommandTest):
 
     def test_the_tool_breaks(self):
         self.record(base.removal(1))
-        with mock.patch.object(Records, 'entries', autospec=True,
+        with mock.patch.object(Journal, 'entries', autospec=True,
                                side_effect=KeyError('odd')):
             code, out, err = self.journal('list')
         self.assertEqual((255, ''), (code, out))
         self.assertIn("KeyError: 'odd'", err)
-        with mock.patch.object(Records, 'entries', autospec=True,
+        with mock.patch.object(Journal, 'entries', autospec=True,
                                side_effect=KeyboardInterrupt):
             self.assertEqual(255, self.journal('list')[0])
 
     def test_debug_shows_where(self):
         self.record(base.removal(1))
         err = io.StringIO()
-        with mock.patch.object(Records, 'entries', autospec=True,
+        with mock.patch.object(Journal, 'entries', autospec=True,
                                side_effect=KeyError), \
                 mock.patch('sys.stderr', err):
             main.main(['--debug', 'journal', 'list', '--journal',

@@ -25,7 +25,7 @@ from nova_bdm_cleanup.node.cleanup import (
     triggers,
 )
 from nova_bdm_cleanup.node.cleanup.ports import RebootLost
-from nova_bdm_cleanup.node.store.records import Records
+from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
@@ -150,7 +150,7 @@ class CleanerTestCase(base.TestCase):
             self.assertEqual([], world.violations)
 
     def entries(self):
-        return list(Records(self.path).entries())
+        return list(Journal(self.path).entries())
 
     @property
     def told(self):

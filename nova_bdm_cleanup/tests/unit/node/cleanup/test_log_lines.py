@@ -11,7 +11,6 @@ from unittest import mock
 import fixtures
 import testscenarios
 
-from nova_bdm_cleanup.node.audit.lines import RoundLines
 from nova_bdm_cleanup.node.cleanup import log_lines, tally, triggers
 from nova_bdm_cleanup.rules import facts, guards
 from nova_bdm_cleanup.rules.facts import Reason
@@ -50,8 +49,8 @@ class AuditTestCase(base.TestCase):
         self.logger = self.useFixture(fixtures.FakeLogger(
             level=logging.DEBUG, format='%(levelname)s %(message)s'))
         self.tally = tally.Tally()
-        self.audit = RoundLines(None, 'req-1', triggers.HARD_REBOOT,
-                                self.tally)
+        self.audit = log_lines.LogLines(
+            None, 'req-1', triggers.HARD_REBOOT, self.tally)
 
     def line(self):
         """The fields of the one line there is."""

@@ -15,7 +15,11 @@ from unittest import mock
 
 import fixtures
 
-from nova_bdm_cleanup.node.store.database import Database, PATIENCE, StoreError
+from nova_bdm_cleanup.node.store.database import (
+    Database,
+    LOCK_TIMEOUT,
+    StoreError,
+)
 from nova_bdm_cleanup.tests.unit import base
 
 SOMEBODY = 65534
@@ -348,7 +352,7 @@ class ChangesTest(StoreTest):
                                        wraps=sqlite3.connect) as connect:
                     self.assertRefused('another process holds it', func=func)
                 self.assertEqual(0, connect.call_args[1]['timeout'])
-            self.assertAlmostEqual(PATIENCE, sum(waited), 1)
+            self.assertAlmostEqual(LOCK_TIMEOUT, sum(waited), 1)
             self.assertLess(max(waited), 0.005)
         # A reader holds up only the last moment of a change.
         with contextlib.closing(sqlite3.connect(self.path)) as reader:

@@ -14,7 +14,6 @@ from hypothesis import stateful, strategies as st
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.node.store.journal import Charge, Journal, REMOVALS
-from nova_bdm_cleanup.node.store.records import Records
 from nova_bdm_cleanup.tests.unit import base, worlds
 
 MIB = 1024 * 1024
@@ -99,19 +98,19 @@ class StoreTest(WatchTestCase):
             self.journal().begin(
                 {'padding': 'x' * 100000}, [Charge(REMOVALS, 1, 1000)],
                 server='a-server').finish('done', {REMOVALS: 1})
-        return len(Records(self.path).entries())
+        return len(Journal(self.path).entries())
 
     def test_the_oldest_entries_of_the_journal_make_room(self):
         before = self.fill()
         self.assertLess(before, 60)
-        newest = Records(self.path).entries()[-1].id
+        newest = Journal(self.path).entries()[-1].id
         # Half a megabyte of findings.
         many = [sighting(n, explanation='x' * 500) for n in range(1, 1001)]
         self.round(*many)
         new, _ = self.round(*many)
         self.assertEqual(1000, len(new))
         self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
-        left = Records(self.path).entries()
+        left = Journal(self.path).entries()
         self.assertTrue(0 < len(left) < before)
         self.assertEqual(newest, left[-1].id)
         # What was removed within the hour is still counted.

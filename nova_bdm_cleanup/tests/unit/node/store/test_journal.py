@@ -20,8 +20,12 @@ from hypothesis import stateful, strategies as st
 
 import nova_bdm_cleanup
 from nova_bdm_cleanup.node.store.database import StoreError
-from nova_bdm_cleanup.node.store.journal import Charge, Journal, LimitReached
-from nova_bdm_cleanup.node.store.records import INTERRUPTED, Records
+from nova_bdm_cleanup.node.store.journal import (
+    Charge,
+    INTERRUPTED,
+    Journal,
+    LimitReached,
+)
 from nova_bdm_cleanup.tests.unit import base, worlds
 
 MIB = 1024 * 1024
@@ -67,7 +71,7 @@ class JournalTest(base.TestCase):
         self.path = os.path.join(self.tempdir(), 'a', 'store')
         self.now = 1_800_000_000.25
         self.journal = Journal(self.path, 4 * MIB, lambda: self.now)
-        self.records = Records(self.path)
+        self.records = Journal(self.path)
         self.sql = functools.partial(base.sql, self.path)
 
 
@@ -338,7 +342,7 @@ class SeveralWritersTest(JournalTest):
             thread.start()
         # A reader never sees half of anything.
         while any(p.poll() is None for p in processes):
-            for entry in Records(self.path).entries():
+            for entry in Journal(self.path).entries():
                 self.assertEqual(500 if entry.record.get('padding') else 0,
                                  len(entry.record.get('padding', '')))
         for thread in threads:
@@ -346,7 +350,7 @@ class SeveralWritersTest(JournalTest):
         for process in processes:
             begun += process.communicate()[0].split()
             self.assertEqual(0, process.returncode)
-        found = Records(self.path).entries()
+        found = Journal(self.path).entries()
         self.assertEqual(90, len(found))
         self.assertEqual(sorted(begun), [e.id for e in found])
         self.assertEqual({('done', 1)},
@@ -474,7 +478,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
     @stateful.invariant()
     def agrees_with_the_model(self):
         assert self.journal().spent('removals') == self.counted()
-        found = Records(self.path).entries()
+        found = Journal(self.path).entries()
         # Only the oldest go, and only for want of room.
         assert [e.id for e in found] == list(self.begun)[-len(found):] or (
             not found and not self.begun)

@@ -14,7 +14,7 @@ from unittest import mock
 
 from nova_bdm_cleanup.node.store import processes
 from nova_bdm_cleanup.node.store.database import StoreError
-from nova_bdm_cleanup.node.store.presence import Processes
+from nova_bdm_cleanup.node.store.processes import Processes
 from nova_bdm_cleanup.tests.unit import base, running
 
 #: Is a nova-compute, has a child of its own, and waits.
@@ -123,7 +123,7 @@ class ProcessesTest(base.TestCase):
         running.end(self.path)
         with open(self.path + '-compute1.lock') as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            with mock.patch.object(processes, 'PATIENCE', 0.01):
+            with mock.patch.object(processes, 'LOCK_TIMEOUT', 0.01):
                 error = self.assertRaises(
                     StoreError, running.start, self.path)
             self.assertIn('another process holds it', str(error))
