@@ -22,7 +22,7 @@ GUIDE = ROOT / 'doc' / 'source' / 'guide'
 RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
 
 #: With whole log lines.
-LINES = (GUIDE / 'audit-lines.rst', GUIDE / 'get-started.rst')
+LINES = (GUIDE / 'log-lines.rst', GUIDE / 'get-started.rst')
 
 #: A log line, with ids shortened.
 LINE = re.compile(
@@ -84,7 +84,7 @@ class DocumentationTest(base.TestCase):
     def test_every_audit_event_has_a_section(self) -> None:
         entries = dict(re.findall(
             r'^   ([a-z-]+)\n((?:      .*\n|\n)+)',
-            (GUIDE / 'audit-lines.rst').read_text(encoding='utf-8'), re.M))
+            (GUIDE / 'log-lines.rst').read_text(encoding='utf-8'), re.M))
         self.assertEqual(events(), set(entries))
         for entry in entries.values():
             self.assertIn('**What to do:** ', ' '.join(entry.split()))
