@@ -17,10 +17,10 @@ from keystoneauth1 import exceptions
 from nova_bdm_cleanup import files, prometheus, terminal
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import page
-from nova_bdm_cleanup.client.cloud.audit import FleetAudit, Scope
+from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
 from nova_bdm_cleanup.client.cloud.findings import (
     AnyReason,
-    Issue,
+    CloudFinding,
     QUIET,
     REMEDIES,
     Remedy,
@@ -138,7 +138,7 @@ class AuditBdm(output.BdmCommand):
             servers=tuple(args.server), host=args.host,
             project=args.project and self._project(args.project),
             all_projects=args.all_projects, thorough=args.thorough)
-        self.auditor = auditor = FleetAudit(self.cloud, self.scope)
+        self.auditor = auditor = CloudAudit(self.cloud, self.scope)
         found = self._find(args)
         shown = [i for i in found if _is_shown(i, args.reason)]
         hidden = Counter(str(i.reason) for i in found
@@ -163,17 +163,17 @@ class AuditBdm(output.BdmCommand):
                     self.cloud.now()))))
         return self._rows(args, found, shown)
 
-    def _find(self, args: argparse.Namespace) -> list[Issue]:
+    def _find(self, args: argparse.Namespace) -> list[CloudFinding]:
         try:
-            return list(self.auditor.issues())
+            return list(self.auditor.findings())
         except errors.BadInput:
             raise
         except errors.ApiError:
             self._note_incomplete(args.prometheus)
             raise
 
-    def _rows(self, args: argparse.Namespace, found: Sequence[Issue],
-              shown: Sequence[Issue]) -> output.Rows:
+    def _rows(self, args: argparse.Namespace, found: Sequence[CloudFinding],
+              shown: Sequence[CloudFinding]) -> output.Rows:
         columns = LONG_COLUMNS
         if not self.is_for_people(args):
             # Its last column makes it a plan for the other commands.
@@ -264,7 +264,7 @@ class AuditBdm(output.BdmCommand):
             self.budget.made['Cinder']))
         self.note('Audited: %s', '; '.join(notes))
 
-    def _last_line(self, shown: Sequence[Issue],
+    def _last_line(self, shown: Sequence[CloudFinding],
                    hidden: Counter[str]) -> str:
         """What was found, in one line."""
         words = [total(shown)]
@@ -280,13 +280,13 @@ class AuditBdm(output.BdmCommand):
         return '; '.join(words) + '.'
 
 
-def _is_shown(issue: Issue, reasons: Sequence[str]) -> bool:
+def _is_shown(finding: CloudFinding, reasons: Sequence[str]) -> bool:
     if reasons:
-        return str(issue.reason) in reasons
-    return issue.reason not in QUIET
+        return str(finding.reason) in reasons
+    return finding.reason not in QUIET
 
 
-def _summed_up(issues: Sequence[Issue], found: Iterable[Issue],
+def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],
                needs_admin: bool) -> list[dict[str, Any]]:
     """A row for each, and one only for many of one kind at one server.
 
@@ -294,13 +294,13 @@ def _summed_up(issues: Sequence[Issue], found: Iterable[Issue],
     :param needs_admin: more than the project of the credentials was audited
     """
     releases = Counter(i.server for i in found if i.remedy is Remedy.RELEASE)
-    kinds: dict[Any, list[Issue]] = {}
-    for issue in issues:
+    kinds: dict[Any, list[CloudFinding]] = {}
+    for finding in findings:
         kinds.setdefault((
-            issue.server, issue.host, issue.reason, issue.remedy,
-            issue.needs_look, issue.is_for_member,
-            issue.remedy is Remedy.PERSON and issue.withheld),
-            []).append(issue)
+            finding.server, finding.host, finding.reason, finding.remedy,
+            finding.needs_look, finding.is_for_member,
+            finding.remedy is Remedy.PERSON and finding.withheld),
+            []).append(finding)
     rows: list[dict[str, Any]] = []
     for alike in kinds.values():
         if len(alike) <= _EACH or not alike[0].server:
@@ -328,16 +328,16 @@ def _summed_up(issues: Sequence[Issue], found: Iterable[Issue],
     return rows
 
 
-def _row(issue: Issue, since: str) -> dict[str, Any]:
+def _row(finding: CloudFinding, since: str) -> dict[str, Any]:
     """A finding, by column.
 
     :param since: how to write when the volume was changed
     """
     return {
-        'Server': issue.server, 'Host': issue.host, 'Volume': issue.volume,
-        'Attachment': issue.attachment, 'Device': issue.device,
-        'Reason': str(issue.reason),
-        'Since': issue.since and issue.since.strftime(since),
-        'Action': issue.what_to_do, 'Server Name': issue.server_name,
-        'Project': issue.project, 'Breaks': _BREAKS.get(issue.reason),
-        'Explanation': issue.explanation, 'Remedy': str(issue.remedy)}
+        'Server': finding.server, 'Host': finding.host,
+        'Volume': finding.volume, 'Attachment': finding.attachment,
+        'Device': finding.device, 'Reason': str(finding.reason),
+        'Since': finding.since and finding.since.strftime(since),
+        'Action': finding.what_to_do, 'Server Name': finding.server_name,
+        'Project': finding.project, 'Breaks': _BREAKS.get(finding.reason),
+        'Explanation': finding.explanation, 'Remedy': str(finding.remedy)}

@@ -10,7 +10,7 @@ from typing import Any
 from nova_bdm_cleanup.client import acting, output
 from nova_bdm_cleanup.client.cloud import plan_file, reboot
 from nova_bdm_cleanup.client.cloud.acts import Result
-from nova_bdm_cleanup.client.cloud.findings import Issue, Remedy
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding, Remedy
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.facts import WITHOUT_DISK
@@ -79,53 +79,54 @@ class CleanBdm(acting.ActingCommand):
                    for p in todo], known)
 
     def row(self, result: Result) -> tuple[Any, ...]:
-        issue = result.subject
-        if not isinstance(issue, Issue):
-            return (issue.id, issue.host, *[None] * 4, result.text)
-        return (issue.server, issue.host, issue.volume, issue.attachment,
-                issue.device, str(issue.reason), result.text)
+        finding = result.subject
+        if not isinstance(finding, CloudFinding):
+            return (finding.id, finding.host, *[None] * 4, result.text)
+        return (finding.server, finding.host, finding.volume,
+                finding.attachment, finding.device, str(finding.reason),
+                result.text)
 
     def _named(self, cloud: Cloud, servers: Sequence[str]
-               ) -> tuple[list[reboot.RebootPlan], list[Result]]:
+               ) -> tuple[list[reboot.RebootPreview], list[Result]]:
         """What there is to do at the servers of the command line."""
-        todo: list[reboot.RebootPlan] = []
+        todo: list[reboot.RebootPreview] = []
         known: list[Result] = []
         for server in dict.fromkeys(servers):
-            now = reboot.plan_of(cloud, server)
+            now = reboot.preview(cloud, server)
             if now.refusals:
-                known += _refused(now, now.issues or (now.server,))
-            elif now.issues:
+                known += _refused(now, now.findings or (now.server,))
+            elif now.findings:
                 todo.append(now)
             else:
                 self._announce(now, False)
                 self.note('Server %s: there is nothing to clean', server)
         return todo, known
 
-    def _planned(self, cloud: Cloud, plan: Sequence[Issue]
-                 ) -> tuple[list[reboot.RebootPlan], list[Result]]:
+    def _planned(self, cloud: Cloud, plan: Sequence[CloudFinding]
+                 ) -> tuple[list[reboot.RebootPreview], list[Result]]:
         """What is left to do of a plan."""
-        todo: list[reboot.RebootPlan] = []
+        todo: list[reboot.RebootPreview] = []
         known: list[Result] = []
-        wanted: dict[str, list[Issue]] = {}
-        for issue in plan:
-            if issue.remedy is Remedy.CLEAN and issue.server:
-                wanted.setdefault(issue.server, []).append(issue)
+        wanted: dict[str, list[CloudFinding]] = {}
+        for finding in plan:
+            if finding.remedy is Remedy.CLEAN and finding.server:
+                wanted.setdefault(finding.server, []).append(finding)
         if not wanted:
             self.note('The plan has nothing to clean')
         looks = {}
-        for server, issues in wanted.items():
+        for server, findings in wanted.items():
             try:
-                looks[server] = reboot.plan_of(cloud, server)
-                known += looks[server].over(issues)
+                looks[server] = reboot.preview(cloud, server)
+                known += looks[server].over(findings)
             except errors.BadInput as exc:
-                known += [Result(i, 'skipped: %s' % exc) for i in issues]
+                known += [Result(i, 'skipped: %s' % exc) for i in findings]
         done = {r.subject.volume for r in known if r.is_well}
         for server, now in looks.items():
             left = [i for i in wanted[server] if not now.settled(i)]
             if now.refusals:
                 known += _refused(now, left)
                 continue
-            since = {i.key: i.since for i in now.issues}
+            since = {i.key: i.since for i in now.findings}
             why = now.objection(left, plan) or '; '.join(
                 'volume %s has changed since the audit' % i.volume
                 for i in left if i.volume not in done
@@ -136,24 +137,25 @@ class CleanBdm(acting.ActingCommand):
                 todo.append(now)
         return todo, known
 
-    def _announce(self, plan: reboot.RebootPlan, stop_again: bool) -> None:
+    def _announce(self, plan: reboot.RebootPreview, stop_again: bool) -> None:
         """What is to be known before a server is rebooted."""
         server = plan.server
         words = list(dict.fromkeys(
             'a reboot does not release volume %s (%s): %s' % (
                 i.volume, i.reason, i.what_to_do) for i in plan.others))
-        for issue in plan.issues:
+        for finding in plan.findings:
             words.append('volume %s, attachment %s: %s' % (
-                issue.volume, issue.attachment or '-', issue.explanation))
-            if issue.remedy is Remedy.RELEASE:
+                finding.volume, finding.attachment or '-',
+                finding.explanation))
+            if finding.remedy is Remedy.RELEASE:
                 words.append('no reboot is needed for that: '
-                             + issue.what_to_do)
-        if plan.issues:
+                             + finding.what_to_do)
+        if plan.findings:
             words += ['volume %s (%s) stays, and %s' % (
                 f.volume_id, f.reason, WITHOUT_DISK) for f in plan.left_out]
         for text in words:
             self.note('Server %s: %s', server.id, text)
-        if not plan.issues:
+        if not plan.findings:
             return
         self.note('Server %s (%s) is hard-rebooted on host %s, whose '
                   'nova-compute must have bdm-cleanup in mode enforce%s',
@@ -168,6 +170,7 @@ class CleanBdm(acting.ActingCommand):
                      'memory of its guest' % (server.id, server.status))
 
 
-def _refused(now: reboot.RebootPlan, subjects: Iterable[Any]) -> list[Result]:
+def _refused(now: reboot.RebootPreview,
+             subjects: Iterable[Any]) -> list[Result]:
     return [Result(subject, 'refused: ' + '; '.join(now.refusals))
             for subject in subjects]

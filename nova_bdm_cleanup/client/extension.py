@@ -13,7 +13,7 @@ import urllib.parse
 
 from keystoneauth1 import adapter
 
-from nova_bdm_cleanup.client.cloud.cinder import FleetCinder
+from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.nova import MICROVERSION, Nova
 from nova_bdm_cleanup.openstack import cinder
 from nova_bdm_cleanup.openstack.api import Advice, Api, Budget
@@ -47,9 +47,9 @@ class Client:
         return Nova(self._api(
             'Nova', 'compute', MICROVERSION, budget, rate))
 
-    def cinder(self, budget: Budget, rate: int = 0) -> FleetCinder:
+    def cinder(self, budget: Budget, rate: int = 0) -> CloudCinder:
         """Cinder; with the same parameters."""
-        return FleetCinder(self._api(
+        return CloudCinder(self._api(
             'Cinder', 'block-storage', cinder.MICROVERSION, budget, rate))
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 from nova_bdm_cleanup.client import acting, output
 from nova_bdm_cleanup.client.cloud import audit, plan_file, release
 from nova_bdm_cleanup.client.cloud.acts import Result
-from nova_bdm_cleanup.client.cloud.findings import Issue, Remedy
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding, Remedy
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.client.cloud.release import Target
 from nova_bdm_cleanup.client.cloud.release_facts import Connector, ReleaseStep
@@ -113,11 +113,11 @@ class ReleaseBdm(acting.ActingCommand):
         return (step.volume, step.attachment_id, step.server, step.host,
                 step.call and str(step.call), result.text, step.explanation)
 
-    def _find(self, cloud: Cloud, server: str | None) -> list[Issue]:
+    def _find(self, cloud: Cloud, server: str | None) -> list[CloudFinding]:
         """What there is to release, as an audit finds it."""
-        auditor = audit.FleetAudit(cloud, audit.Scope(
+        auditor = audit.CloudAudit(cloud, audit.Scope(
             servers=(server,) if server else (), all_projects=True))
-        found = [i for i in auditor.issues() if i.remedy is Remedy.RELEASE]
+        found = [i for i in auditor.findings() if i.remedy is Remedy.RELEASE]
         for gap in auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)
         if auditor.gaps:
@@ -139,19 +139,19 @@ class ReleaseBdm(acting.ActingCommand):
         return tuple(s for s in steps if not s.needs_look)
 
 
-def _differences(plan: Iterable[Issue],
+def _differences(plan: Iterable[CloudFinding],
                  steps: Sequence[ReleaseStep]) -> list[Result]:
     """What of a plan is not to be done, and why."""
     planned = {(i.volume, i.attachment): i for i in plan}
     done = {s.volume for s in steps if s.is_settled}
     found = []
     for step in steps:
-        issue = planned.get((step.volume, step.attachment_id))
+        finding = planned.get((step.volume, step.attachment_id))
         if step.is_settled:
             found.append(Result(step, 'skipped: nothing is left to do', True))
-        elif (issue is None or step.server not in (issue.server, None)
+        elif (finding is None or step.server not in (finding.server, None)
                 or step.volume not in done
-                and plan_file.has_changed(issue, step.since)):
+                and plan_file.has_changed(finding, step.since)):
             found.append(Result(
                 step, 'skipped: it has changed since the audit'))
         elif step.needs_look:

@@ -57,8 +57,8 @@ class ShowBdm(output.BdmCommand):
         if seen.left_out or any(
                 f.reason not in findings.QUIET for f in seen.findings):
             self.exit_code = ExitCode.FINDINGS
-        actions = (_action(findings.advised(issue, cloud))
-                   for issue in findings.issues_of(seen))
+        actions = (_action(findings.advised(found, cloud))
+                   for found in findings.findings_of(seen))
         return _COLUMNS, [
             _row(f, seen, 'none' if f.reason is facts.Reason.HEALTHY
                  else next(actions)) for f in seen.plan.findings]
@@ -71,12 +71,12 @@ class ShowBdm(output.BdmCommand):
                 row['Hard Reboot'], row['Attachment in Cinder'])
 
 
-def _action(issue: findings.Issue) -> str:
+def _action(found: findings.CloudFinding) -> str:
     """What to do; a person has looked already."""
-    if issue.remedy is findings.Remedy.PERSON and issue.what_to_do.startswith(
+    if found.remedy is findings.Remedy.PERSON and found.what_to_do.startswith(
             'look: openstack bdm show'):
-        return 'look: openstack bdm explain %s' % issue.reason
-    return issue.what_to_do
+        return 'look: openstack bdm explain %s' % found.reason
+    return found.what_to_do
 
 
 def _row(finding: facts.Finding, seen: inspection.Inspection,

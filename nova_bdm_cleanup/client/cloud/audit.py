@@ -21,9 +21,9 @@ from nova_bdm_cleanup.client.cloud import crosscheck, inspection, release_rules
 from nova_bdm_cleanup.client.cloud.findings import (
     advised,
     AnyReason,
+    CloudFinding,
+    findings_of,
     FleetReason,
-    Issue,
-    issues_of,
     Remedy,
     sides_of,
 )
@@ -64,7 +64,7 @@ class Scope:
         return bool(self.all_projects or self.host or self.project)
 
 
-class FleetAudit:
+class CloudAudit:
     """One audit."""
 
     def __init__(self, cloud: inspection.Cloud, scope: Scope) -> None:
@@ -88,7 +88,7 @@ class FleetAudit:
         #: Servers, volumes claimed by them, and attachments listed.
         self.size = (0, 0, 0)
 
-    def issues(self) -> Iterator[Issue]:
+    def findings(self) -> Iterator[CloudFinding]:
         """What is inconsistent; :attr:`gaps` is complete at the end.
 
         Once all lists are read, nothing that goes wrong is raised.
@@ -100,11 +100,11 @@ class FleetAudit:
         self._cinder.prove_admin(scope.needs_admin)
         try:
             self._note_silent_hosts()
-            for issue in (
+            for finding in (
                     self._these(scope.servers) if scope.servers
                     else self._host(scope.host) if scope.host
                     else self._books(crosscheck.CrossCheck())):
-                yield advised(issue, self._cloud)
+                yield advised(finding, self._cloud)
         except (errors.OverBudget, _Over) as exc:
             self.gaps.append(str(exc))
         if self._unknown:
@@ -113,9 +113,9 @@ class FleetAudit:
 
     # Some servers
 
-    def _these(self, names: tuple[str, ...]) -> Iterator[Issue]:
+    def _these(self, names: tuple[str, ...]) -> Iterator[CloudFinding]:
         found: list[str] = []
-        gone: list[Issue] = []
+        gone: list[CloudFinding] = []
         for name in names:
             try:
                 found.append(
@@ -134,7 +134,7 @@ class FleetAudit:
         yield from self._look_at_servers({server: () for server in found})
         yield from gone
 
-    def _host(self, host: str) -> Iterator[Issue]:
+    def _host(self, host: str) -> Iterator[CloudFinding]:
         servers: list[ComputeServer] = []
         is_whole = self._read(
             'servers', self._nova.servers(host=host), servers.extend)
@@ -153,7 +153,7 @@ class FleetAudit:
 
     # The books
 
-    def _books(self, books: crosscheck.CrossCheck) -> Iterator[Issue]:
+    def _books(self, books: crosscheck.CrossCheck) -> Iterator[CloudFinding]:
         has_servers = self._read(
             'servers', self._nova.servers(self._scope.all_projects,
                                           self._scope.project),
@@ -207,7 +207,8 @@ class FleetAudit:
     # Judging
 
     def _each(self, what: str, kind: str, ids: Iterable[str],
-              look: Callable[[str], Iterable[Issue]]) -> Iterator[Issue]:
+              look: Callable[[str], Iterable[CloudFinding]]
+              ) -> Iterator[CloudFinding]:
         """Look at suspects one by one; what does not answer is a gap."""
         for number, suspect in enumerate(ids, 1):
             self._cloud.progress(what, number)
@@ -221,22 +222,22 @@ class FleetAudit:
                             % (kind, suspect, exc)) from exc
 
     def _look_at_servers(self, suspects: Mapping[str, Sequence[str]]
-                         ) -> Iterator[Issue]:
+                         ) -> Iterator[CloudFinding]:
         """Look at servers, each with the attachments that name it."""
-        def look(server_id: str) -> Iterable[Issue]:
+        def look(server_id: str) -> Iterable[CloudFinding]:
             seen = self._cloud.inspect(server_id, suspects[server_id])
-            return self._gone(server_id) if seen is None else issues_of(seen)
+            return self._gone(server_id) if seen is None else findings_of(seen)
 
         return self._each('second looks at servers', 'server', suspects, look)
 
     def _look_at_strangers(self, strangers: Mapping[str, Mapping[str, str]]
-                           ) -> Iterator[Issue]:
+                           ) -> Iterator[CloudFinding]:
         """Look at volumes whose attachments name servers that Nova did not
         list.
         """
         every = {s for named in strangers.values() for s in named.values()}
 
-        def look(volume_id: str) -> Iterator[Issue]:
+        def look(volume_id: str) -> Iterator[CloudFinding]:
             named = strangers[volume_id]
             some = dict(itertools.islice(named.items(), EACH))
             yield from self._each(
@@ -244,7 +245,7 @@ class FleetAudit:
                 dict.fromkeys(some.values()), self._stranger)
             # Only now: what ended meanwhile took its attachments along.
             gone = [a for a, s in some.items() if self._known.get(s) is False]
-            last: Issue | None = None
+            last: CloudFinding | None = None
             if gone:
                 for last in self._gone_of(
                         volume_id, self._cinder.volume(volume_id), gone,
@@ -268,7 +269,7 @@ class FleetAudit:
         return self._each('volumes of servers that Nova did not list',
                           'volume', sorted(strangers), look)
 
-    def _stranger(self, server_id: str) -> Iterable[Issue]:
+    def _stranger(self, server_id: str) -> Iterable[CloudFinding]:
         """A server that Cinder names, asked for once.
 
         It may have been created since, or wait for its reclaim.
@@ -277,9 +278,9 @@ class FleetAudit:
             return ()
         seen = self._cloud.inspect(server_id)
         self._known[server_id] = seen is not None
-        return () if seen is None else issues_of(seen)
+        return () if seen is None else findings_of(seen)
 
-    def _gone(self, server_id: str) -> Iterator[Issue]:
+    def _gone(self, server_id: str) -> Iterator[CloudFinding]:
         """The attachments of a server that Nova does not know."""
         volumes, attachments, _ = self._cinder.look(server_id, ())
         wanted: dict[str, list[str]] = {}
@@ -292,7 +293,7 @@ class FleetAudit:
 
     def _gone_of(self, volume_id: str, volume: Volume | None,
                  wanted: Collection[str],
-                 gone: Collection[str]) -> Iterator[Issue]:
+                 gone: Collection[str]) -> Iterator[CloudFinding]:
         """Some attachments of a volume, if they are still there.
 
         :param wanted: their ids; Nova knows none of their servers
@@ -312,7 +313,7 @@ class FleetAudit:
             self._held(volume, (*left, *others), holders))
             if s.call and not s.needs_look} if volume else ()
         for attachment in left:
-            yield self._gone_issue(
+            yield self._gone_finding(
                 attachment, volume,
                 holders[attachment.server_id or ''].is_deleted,
                 attachment.id not in freed)
@@ -336,8 +337,8 @@ class FleetAudit:
         return HeldVolume(volume, attachments, holders, (), Connector(),
                           self._cloud.policy, self._cloud.now())
 
-    def _gone_issue(self, attachment: Attachment, volume: Volume | None,
-                    is_deleted: bool, needs_look: bool) -> Issue:
+    def _gone_finding(self, attachment: Attachment, volume: Volume | None,
+                    is_deleted: bool, needs_look: bool) -> CloudFinding:
         """One attachment of a server that Nova does not know.
 
         :param is_deleted: Nova says that it has deleted the server
@@ -364,7 +365,7 @@ class FleetAudit:
             explanation = ('attachment %s is too new; its server may still '
                            'be building' % attachment.id)
             wait = self._cloud.policy.grace_period
-        return Issue(
+        return CloudFinding(
             reason=reason, explanation=explanation,
             server=attachment.server_id, volume=attachment.volume_id,
             attachment=attachment.id,
@@ -373,7 +374,7 @@ class FleetAudit:
             sides=sides_of(['the server does not exist, or is not visible'],
                            volume, [attachment]))
 
-    def _nobodys(self, volume_id: str) -> Iterable[Issue]:
+    def _nobodys(self, volume_id: str) -> Iterable[CloudFinding]:
         """A volume that is taken, if nobody has it."""
         volume = self._cinder.volume(volume_id)
         if volume is None or volume.status not in facts.TAKEN:
@@ -387,7 +388,7 @@ class FleetAudit:
             reason = Reason.STUCK if self._cloud.policy.is_stuck(
                 volume.updated_at, self._cloud.now()
             ) else Reason.OPERATION_IN_FLIGHT
-        yield Issue(
+        yield CloudFinding(
             reason=reason,
             explanation=self._held(volume, attachments, {}).why_unused,
             volume=volume_id, since=volume.updated_at,

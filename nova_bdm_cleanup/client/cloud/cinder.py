@@ -14,7 +14,7 @@ from nova_bdm_cleanup.rules.facts import Attachment, WitnessAnswer
 _WITNESSES = 60
 
 
-class FleetCinder(Cinder):
+class CloudCinder(Cinder):
     """Cinder, of which everything is read."""
 
     def attachments(self, project: str | None = None,

@@ -68,7 +68,7 @@ QUIET = frozenset(r for r in REMEDIES if REMEDIES[r] is Remedy.WAIT)
 
 
 @dataclasses.dataclass(frozen=True)
-class Issue:
+class CloudFinding:
     """One inconsistency, as a row of a report."""
 
     reason: AnyReason
@@ -165,20 +165,20 @@ class Issue:
 
     @property
     def key(self) -> tuple[str | None, ...]:
-        """What makes it the same issue in another look."""
+        """What makes it the same finding in another look."""
         return (str(self.reason), self.server, self.volume, self.attachment)
 
 
-def issues_of(seen: Inspection) -> tuple[Issue, ...]:
+def findings_of(seen: Inspection) -> tuple[CloudFinding, ...]:
     """All that is found at one server."""
-    found = [_issue(f, seen) for f in seen.findings]
+    found = [_cloud_finding(f, seen) for f in seen.findings]
     if any(i.stops_a_reboot for i in found):
         found = [dataclasses.replace(i, instead=Remedy.PERSON)
                  if i.remedy is Remedy.CLEAN else i for i in found]
     return tuple(found)
 
 
-def _issue(finding: Finding, seen: Inspection) -> Issue:
+def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     server = seen.server
     volume = seen.volumes.get(finding.volume_id or '')
     explanation = finding.explanation
@@ -191,7 +191,7 @@ def _issue(finding: Finding, seen: Inspection) -> Issue:
         'mapping %s' % finding.bdm.uuid,
         'device %s' % (finding.bdm.device_name or 'not shown'),
         'attachment %s' % (finding.bdm.attachment_id or 'none')]
-    return Issue(
+    return CloudFinding(
         reason=finding.reason, explanation=explanation,
         server=server.id, server_name=server.name, project=server.project,
         host=server.host, volume=finding.volume_id,
@@ -275,30 +275,30 @@ def _on(host: str | None) -> str:
     return ' on host %s' % host if host else ''
 
 
-def advised(issue: Issue, cloud: Cloud) -> Issue:
+def advised(found: CloudFinding, cloud: Cloud) -> CloudFinding:
     """The same for the one who asks, and now."""
     policy, usual = cloud.policy, facts.Policy()
-    issue = dataclasses.replace(
-        issue, is_for_member=not cloud.cinder.sees_all, options=''.join(
+    found = dataclasses.replace(
+        found, is_for_member=not cloud.cinder.sees_all, options=''.join(
             ' %s %d' % (name, period.total_seconds())
             for name, period, default in (
                 ('--grace-period', policy.grace_period, usual.grace_period),
                 ('--stuck-after', policy.stuck_after, usual.stuck_after))
             if period != default))
-    if (issue.reason is Reason.STALE_ATTACHMENT
-            and issue.remedy is Remedy.RELEASE
-            and policy.is_young(issue.since, cloud.now())):
+    if (found.reason is Reason.STALE_ATTACHMENT
+            and found.remedy is Remedy.RELEASE
+            and policy.is_young(found.since, cloud.now())):
         return dataclasses.replace(
-            issue, instead=Remedy.WAIT, wait=policy.grace_period)
-    return issue
+            found, instead=Remedy.WAIT, wait=policy.grace_period)
+    return found
 
 
-def total(issues: Sequence[Issue]) -> str:
+def total(findings: Sequence[CloudFinding]) -> str:
     """How many there are, and what is to be done about them."""
     counts: Counter[Remedy] = Counter()
-    for issue in issues:
-        counts[issue.remedy if issue.what_to_do.startswith(
-            ('openstack', 'wait')) else Remedy.PERSON] += issue.count
+    for found in findings:
+        counts[found.remedy if found.what_to_do.startswith(
+            ('openstack', 'wait')) else Remedy.PERSON] += found.count
     number = sum(counts.values())
     if not number:
         return 'Nothing is inconsistent'

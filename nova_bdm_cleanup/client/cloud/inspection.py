@@ -17,7 +17,7 @@ import functools
 from typing import Callable
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.client.cloud.cinder import FleetCinder
+from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.context import ContextFacts, in_context
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, mappings_of, Nova
 from nova_bdm_cleanup.openstack import errors
@@ -53,7 +53,7 @@ class Cloud:
     """Both APIs, as the credentials of a command show them."""
 
     nova: Nova
-    cinder: FleetCinder
+    cinder: CloudCinder
     #: What the rules take for young, for stuck, and for too much.
     policy: facts.Policy
     #: Whose credentials these are.

@@ -10,7 +10,7 @@ import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from nova_bdm_cleanup.client.cloud.findings import Issue
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.prometheus import Metric, Metrics, text
 from nova_bdm_cleanup.rules import spelling
 
@@ -54,7 +54,7 @@ class AuditMetrics:
     """One complete audit; a collector."""
 
     #: What was found and is shown.
-    issues: Sequence[Issue]
+    findings: Sequence[CloudFinding]
     #: What would have been shown.
     reasons: Collection[str]
     #: The compute hosts of this Nova.  Only these become labels: what Cinder
@@ -72,9 +72,9 @@ class AuditMetrics:
                                       for reason in self.reasons})
         # As Nova spells them, whatever wrote the name elsewhere.
         hosts = {spelling.host(host): host for host in self.hosts}
-        for issue in self.issues:
-            counts[str(issue.reason), hosts.get(
-                spelling.host(issue.host), '')] += issue.count
+        for finding in self.findings:
+            counts[str(finding.reason), hosts.get(
+                spelling.host(finding.host), '')] += finding.count
         yield _FINDINGS.labelled(counts)
         yield _COMPLETE.plain(1)
         yield _LAST_SUCCESS.plain(self.ended.timestamp())

@@ -16,7 +16,7 @@ from typing import Callable
 
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.client import runbook
-from nova_bdm_cleanup.client.cloud.findings import Issue
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -127,25 +127,25 @@ _HEADINGS = ('Reason', 'Server', 'Host', 'Volume', 'Device',
 MOST = 1000
 
 
-def render(issues: Sequence[Issue], total: str, cloud: str, scope: str,
-           gaps: Sequence[str], created: datetime.datetime) -> str:
+def render(findings: Sequence[CloudFinding], total: str, cloud: str,
+           scope: str, gaps: Sequence[str], created: datetime.datetime) -> str:
     """The whole page.
 
     :param total: all of it in one line
     :param gaps: why it is not the whole truth
     """
-    shown = issues[:MOST]
+    shown = findings[:MOST]
     reasons: Counter[str] = Counter()
     hosts: Counter[str] = Counter()
-    for issue in issues:
-        reasons[str(issue.reason)] += issue.count
-        hosts[issue.host or 'none'] += issue.count
+    for finding in findings:
+        reasons[str(finding.reason)] += finding.count
+        hosts[finding.host or 'none'] += finding.count
     return _PAGE % {
         'when': created.strftime('%Y-%m-%d %H:%M'), 'scope': _text(scope),
         'cloud': _text(cloud), 'total': _text(total),
-        'cut': '' if shown == issues else
+        'cut': '' if shown == findings else
         '<p>The first %d; "openstack bdm audit -f csv" has all %d.</p>' % (
-            MOST, len(issues)),
+            MOST, len(findings)),
         'gaps': ''.join('<p class="gap"><strong>Incomplete:</strong> %s</p>'
                         % _text(g) for g in gaps),
         'reasons': _sums(reasons, runbook.meaning),
@@ -170,13 +170,13 @@ def _sums(counts: Counter[str],
         for name, count in counts.most_common())
 
 
-def _row(issue: Issue) -> str:
+def _row(finding: CloudFinding) -> str:
     cells = (
-        _text(str(issue.reason)),
+        _text(str(finding.reason)),
         '<br>'.join(map(_text, filter(
-            None, (issue.server_name, issue.server)))) or '-',
-        _text(issue.host), _text(issue.volume), _text(issue.device),
-        _text(issue.since.strftime('%Y-%m-%d %H:%M') if issue.since
+            None, (finding.server_name, finding.server)))) or '-',
+        _text(finding.host), _text(finding.volume), _text(finding.device),
+        _text(finding.since.strftime('%Y-%m-%d %H:%M') if finding.since
               else None))
     return (
         '<tbody><tr>%s</tr>'
@@ -184,8 +184,8 @@ def _row(issue: Issue) -> str:
         '<div class="sides">%s</div></td></tr></tbody>' % (
             ''.join('<td data-name="%s">%s</td>' % cell
                     for cell in zip(_HEADINGS, cells)),
-            len(_HEADINGS), _text(issue.explanation),
-            _text(issue.what_to_do), ''.join(
+            len(_HEADINGS), _text(finding.explanation),
+            _text(finding.what_to_do), ''.join(
                 '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(
                     '<li>%s</li>' % _text(w) for w in words or ('none',)))
-                for title, words in issue.sides.items())))
+                for title, words in finding.sides.items())))

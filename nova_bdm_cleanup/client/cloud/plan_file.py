@@ -8,7 +8,11 @@ import json
 import sys
 from typing import Any
 
-from nova_bdm_cleanup.client.cloud.findings import Issue, REMEDIES, Remedy
+from nova_bdm_cleanup.client.cloud.findings import (
+    CloudFinding,
+    REMEDIES,
+    Remedy,
+)
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
 
@@ -22,7 +26,7 @@ _FIELDS = ('Server', 'Host', 'Volume', 'Attachment', 'Reason', 'Since',
            'Remedy')
 
 
-def read_plan(path: str) -> tuple[Issue, ...]:
+def read_plan(path: str) -> tuple[CloudFinding, ...]:
     """All that an audit found.
 
     :param path: of a file; ``-``: standard input
@@ -36,7 +40,7 @@ def read_plan(path: str) -> tuple[Issue, ...]:
                 rows = json.load(file)
         if not isinstance(rows, list):
             raise ValueError('it is no list of findings')
-        return tuple(map(_issue, rows))
+        return tuple(map(_finding, rows))
     except (OSError, ValueError) as exc:
         raise errors.BadInput(
             '%s: %s; a plan is what "openstack bdm audit -f json" prints' % (
@@ -44,7 +48,8 @@ def read_plan(path: str) -> tuple[Issue, ...]:
                 'plan file ' + path, getattr(exc, 'strerror', exc))) from exc
 
 
-def has_changed(planned: Issue, since: datetime.datetime | None) -> bool:
+def has_changed(planned: CloudFinding,
+                since: datetime.datetime | None) -> bool:
     """Whether the volume was changed after the audit.
 
     :param since: when it was changed last; a plan has whole seconds
@@ -52,7 +57,7 @@ def has_changed(planned: Issue, since: datetime.datetime | None) -> bool:
     return planned.since != (since and since.replace(microsecond=0))
 
 
-def _issue(row: Any) -> Issue:
+def _finding(row: Any) -> CloudFinding:
     for name in _FIELDS:
         if not isinstance(row, dict) or name not in row:
             raise ValueError('a finding has no "%s"' % name)
@@ -61,7 +66,7 @@ def _issue(row: Any) -> Issue:
     since = row['Since']
     if row['Reason'] not in _REASONS:
         raise ValueError('unknown reason %s' % row['Reason'])
-    return Issue(
+    return CloudFinding(
         reason=_REASONS[row['Reason']], explanation='', host=row['Host'],
         server=spelling.optional(row['Server']),
         volume=spelling.optional(row['Volume']),

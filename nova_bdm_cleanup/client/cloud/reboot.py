@@ -8,7 +8,11 @@ import time
 
 from nova_bdm_cleanup.client.cloud import inspection
 from nova_bdm_cleanup.client.cloud.acts import Act, Result
-from nova_bdm_cleanup.client.cloud.findings import Issue, issues_of, Remedy
+from nova_bdm_cleanup.client.cloud.findings import (
+    CloudFinding,
+    findings_of,
+    Remedy,
+)
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
@@ -20,16 +24,16 @@ _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
 _POLL = 2.0
 
 
-class RebootPlan:
+class RebootPreview:
     """What a hard reboot would do at a server, and whether it may."""
 
     def __init__(self, seen: inspection.Inspection) -> None:
         self.server = server = seen.server
-        issues = issues_of(seen)
+        findings = findings_of(seen)
         #: What it removes.
-        self.issues = [i for i in issues if i.is_for_reboot]
+        self.findings = [i for i in findings if i.is_for_reboot]
         #: What it leaves, and something else ends.
-        self.others = [i for i in issues if not i.is_for_reboot and (
+        self.others = [i for i in findings if not i.is_for_reboot and (
             i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY
             or i.is_attachment_over_limit)]
         #: The disks that it leaves out of the guest, with their mappings kept.
@@ -55,47 +59,47 @@ class RebootPlan:
         self.refusals += dict.fromkeys(
             '%s of volume %s: %s; a person must look at it first' % (
                 i.withheld or i.reason, i.volume, i.explanation)
-            for i in issues if i.stops_a_reboot
+            for i in findings if i.stops_a_reboot
             # A reboot for nothing would not end it.
-            or i.remedy is Remedy.PERSON and not self.issues)
+            or i.remedy is Remedy.PERSON and not self.findings)
 
     @property
     def loses_memory(self) -> bool:
         """The guest has not ended, and goes on from nothing."""
         return self.server.status in ('PAUSED', 'SUSPENDED')
 
-    def verdict(self, issue: Issue) -> Reason | None:
-        """What is said now of what an issue is about; None: it is gone."""
-        return self._verdicts.get((issue.volume, issue.attachment))
+    def verdict(self, finding: CloudFinding) -> Reason | None:
+        """What is said now of what a finding is about; None: it is gone."""
+        return self._verdicts.get((finding.volume, finding.attachment))
 
-    def settled(self, issue: Issue) -> str:
-        """Why nothing is left to do about an issue; empty: something is."""
-        verdict = self.verdict(issue)
+    def settled(self, finding: CloudFinding) -> str:
+        """Why nothing is left to do about a finding; empty: something is."""
+        verdict = self.verdict(finding)
         if verdict is None:
             return 'it is gone already'
         return 'it is healthy now' if verdict is Reason.HEALTHY else ''
 
-    def over(self, issues: Iterable[Issue]) -> list[Result]:
+    def over(self, findings: Iterable[CloudFinding]) -> list[Result]:
         """The results of those about which nothing is left to do."""
         return [Result(i, 'skipped: ' + self.settled(i), True)
-                for i in issues if self.settled(i)]
+                for i in findings if self.settled(i)]
 
-    def objection(self, issues: Iterable[Issue],
-                  known: Iterable[Issue]) -> str:
+    def objection(self, findings: Iterable[CloudFinding],
+                  known: Iterable[CloudFinding]) -> str:
         """Why a server is no longer as it was; empty: it is.
 
-        :param issues: what is to be removed
+        :param findings: what is to be removed
         :param known: all that was known of then
         """
-        today = {i.key: i for i in self.issues}
-        for issue in issues:
-            if self.settled(issue):
+        today = {i.key: i for i in self.findings}
+        for finding in findings:
+            if self.settled(finding):
                 continue
-            found = today.get(issue.key)
+            found = today.get(finding.key)
             if found is None:
                 return 'volume %s is %s now' % (
-                    issue.volume, self.verdict(issue))
-            if spelling.host(found.host) != spelling.host(issue.host):
+                    finding.volume, self.verdict(finding))
+            if spelling.host(found.host) != spelling.host(finding.host):
                 return 'the server is on host %s now' % found.host
         keys = {i.key for i in known}
         for key, found in today.items():
@@ -105,7 +109,7 @@ class RebootPlan:
         return ''
 
 
-def plan_of(cloud: inspection.Cloud, server_id: str) -> RebootPlan:
+def preview(cloud: inspection.Cloud, server_id: str) -> RebootPreview:
     """What there is to do at a server.
 
     :raises BadInput: when there is no such server
@@ -114,7 +118,7 @@ def plan_of(cloud: inspection.Cloud, server_id: str) -> RebootPlan:
     seen = cloud.inspect(server_id)
     if seen is None:
         raise errors.BadInput('server %s does not exist' % server_id)
-    return RebootPlan(seen)
+    return RebootPreview(seen)
 
 
 class Reboot(Act):
@@ -126,8 +130,8 @@ class Reboot(Act):
     """
 
     def __init__(self, cloud: inspection.Cloud, timeout: float,
-                 shown: RebootPlan, stop_again: bool) -> None:
-        self.subjects = shown.issues
+                 shown: RebootPreview, stop_again: bool) -> None:
+        self.subjects = shown.findings
         self.doubt = '; see openstack bdm show %s' % shown.server.id
         self._cloud = cloud
         self._timeout = timeout
@@ -138,7 +142,7 @@ class Reboot(Act):
 
     def look(self) -> list[Result]:
         try:
-            self._now = now = plan_of(self._cloud, self._shown.server.id)
+            self._now = now = preview(self._cloud, self._shown.server.id)
         except errors.BadInput as exc:
             return self.all('skipped: %s' % exc)
         self._over = now.over(self.subjects)
@@ -160,7 +164,7 @@ class Reboot(Act):
             if stops and status == 'ACTIVE':
                 nova.stop(server.id)
                 status = self._wait(server, 'stop')
-            after = plan_of(self._cloud, server.id)
+            after = preview(self._cloud, server.id)
         except (errors.Refused, errors.Conflict, errors.NotFound,
                 errors.BadInput) as exc:
             # They would say that nothing was changed.

@@ -10,7 +10,7 @@ from typing import Callable
 
 from nova_bdm_cleanup.client.cloud import inspection, release_rules
 from nova_bdm_cleanup.client.cloud.acts import Act, Result
-from nova_bdm_cleanup.client.cloud.cinder import FleetCinder
+from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.release_facts import (
     Call,
     Connector,
@@ -263,12 +263,12 @@ class Release(Act):
 # How each call is made
 
 
-def _delete(cinder: FleetCinder, step: ReleaseStep) -> None:
+def _delete(cinder: CloudCinder, step: ReleaseStep) -> None:
     if not cinder.delete_attachment(step.attachment_id or ''):
         raise errors.NotFound('the attachment is gone already')
 
 
-def _complete_and_delete(cinder: FleetCinder, step: ReleaseStep) -> None:
+def _complete_and_delete(cinder: CloudCinder, step: ReleaseStep) -> None:
     cinder.complete_attachment(step.attachment_id or '')
     try:
         _delete(cinder, step)
@@ -279,7 +279,7 @@ def _complete_and_delete(cinder: FleetCinder, step: ReleaseStep) -> None:
             exc.status) from exc
 
 
-def _terminate(cinder: FleetCinder, step: ReleaseStep) -> None:
+def _terminate(cinder: CloudCinder, step: ReleaseStep) -> None:
     """Have the back end unmap what Cinder has no record of.
 
     Nobody else may have the volume before it is known to be done: the back
@@ -306,7 +306,7 @@ def _terminate(cinder: FleetCinder, step: ReleaseStep) -> None:
         raise
 
 
-_MAKE: dict[Call, Callable[[FleetCinder, ReleaseStep], object]] = {
+_MAKE: dict[Call, Callable[[CloudCinder, ReleaseStep], object]] = {
     Call.DELETE: _delete,
     Call.COMPLETE_AND_DELETE: _complete_and_delete,
     Call.FORCE_DETACH: lambda cinder, step: cinder.act(

@@ -156,7 +156,7 @@ class Commands(scenario.ScenarioTestCase):
         self.assertEqual(list(calls), self.calls(volume))
 
 
-class FleetCase(Commands):
+class CloudCase(Commands):
 
     def setUp(self) -> None:
         super().setUp()

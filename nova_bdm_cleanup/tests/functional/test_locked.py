@@ -8,7 +8,7 @@ from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands
 
 
-class LockedTest(commands.FleetCase):
+class LockedTest(commands.CloudCase):
 
     def setUp(self):
         super().setUp()

@@ -23,7 +23,7 @@ from nova_bdm_cleanup.tests.functional import commands, scenario
 from nova_bdm_cleanup.tests.functional.commands import LONG_AGO
 
 
-class StuckCase(commands.FleetCase):
+class StuckCase(commands.CloudCase):
 
     def release(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         code, (row,) = self.bdm('release', *arguments, *LONG_AGO, '--yes')

@@ -43,7 +43,7 @@ class Terminal(io.StringIO):
         return super().readline(*limit)
 
 
-class CommandCase(base.FleetCase):
+class CommandCase(base.CloudCase):
 
     def bdm(self, name: str, *arguments: str, user: str = 'admin',
             stdin: Any = None, form: str = 'json',

@@ -139,15 +139,15 @@ class CleanBdmTest(CleanCase):
 
     def test_interrupted_when_it_looks_again(self) -> None:
         self.break_volume()
-        look, looks = reboot.plan_of, [1]
+        look, looks = reboot.preview, [1]
 
-        def interrupt(*server: Any) -> reboot.RebootPlan:
+        def interrupt(*server: Any) -> reboot.RebootPreview:
             if not looks:
                 raise KeyboardInterrupt
             looks.clear()
             return look(*server)
 
-        with mock.patch.object(reboot, 'plan_of', interrupt):
+        with mock.patch.object(reboot, 'preview', interrupt):
             self.assert_results(
                 ExitCode.INTERRUPTED, ['skipped: not begun'],
                 'clean', 'alpha', '--yes')

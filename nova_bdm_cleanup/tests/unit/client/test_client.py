@@ -14,7 +14,7 @@ from nova_bdm_cleanup.openstack.api import Budget
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 
 
-class ClientCase(base.FleetCase):
+class ClientCase(base.CloudCase):
 
     def configured(self, **values: Any) -> Client:
         """With what the command line says of both services."""

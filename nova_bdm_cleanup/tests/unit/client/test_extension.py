@@ -62,7 +62,7 @@ for line in sys.stdin:
 """
 
 
-class EntryCase(base.FleetCase):
+class EntryCase(base.CloudCase):
 
     directory: ClassVar[pathlib.Path]
     child: ClassVar[Any]

@@ -16,7 +16,7 @@ import unittest
 from unittest import mock
 
 from nova_bdm_cleanup.client.cloud import page
-from nova_bdm_cleanup.client.cloud.findings import Issue
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import make
@@ -128,8 +128,9 @@ class PageTest(ReportCase):
         self.assertEqual('of yesterday', self.content())
 
     def test_more_than_anybody_reads(self) -> None:
-        issue = Issue(Reason.VOLUME_MISSING, 'words', server='s', volume='v')
-        text = page.render([issue] * 100000, '100000 findings', 'a cloud',
+        finding = CloudFinding(Reason.VOLUME_MISSING, 'words', server='s',
+                               volume='v')
+        text = page.render([finding] * 100000, '100000 findings', 'a cloud',
                            'all', (), make.NOW)
         self.assertEqual(1000, text.count('<tbody'))
         self.assertIn('The first 1000;', text)

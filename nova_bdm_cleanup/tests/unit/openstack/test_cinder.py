@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import testscenarios
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.client.cloud.cinder import FleetCinder
+from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.node import cleanup
 from nova_bdm_cleanup.node.audit.cinder import SparingCinder
 from nova_bdm_cleanup.node.cleanup import log_lines
@@ -694,7 +694,7 @@ class ChangeTest(CinderTestCase):
 class WholeCloudTest(CinderTestCase):
     """What only the operators' commands ask."""
 
-    kind = FleetCinder
+    kind = CloudCinder
 
     def setUp(self):
         super().setUp()

@@ -17,7 +17,7 @@ from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud
 from nova_bdm_cleanup.tests.unit.wire import LoopbackServer
 
 
-class FleetCase(base.TestCase):
+class CloudCase(base.TestCase):
     """A cloud of two healthy servers, and clients that log in to it."""
 
     page = 1000

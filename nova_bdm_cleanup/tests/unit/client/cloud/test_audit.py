@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud import audit
 from nova_bdm_cleanup.client.cloud.audit import Scope
-from nova_bdm_cleanup.client.cloud.findings import FleetReason, Issue
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding, FleetReason
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
 from nova_bdm_cleanup.rules.facts import Reason
@@ -20,14 +20,14 @@ MINUTE = datetime.timedelta(minutes=1)
 FORBIDDEN = 403, {'forbidden': {'message': 'Policy'}}
 
 
-class AuditCase(base.FleetCase):
+class AuditCase(base.CloudCase):
 
     def audit(self, scope: Scope = ALL, user: str = 'admin',
-              budget: Budget | None = None) -> list[Issue]:
+              budget: Budget | None = None) -> list[CloudFinding]:
         """Audit, and return what is inconsistent."""
         self.budget = budget or self.budget
-        self.auditor = audit.FleetAudit(self.seen_by(user), scope)
-        return list(self.auditor.issues())
+        self.auditor = audit.CloudAudit(self.seen_by(user), scope)
+        return list(self.auditor.findings())
 
     def reasons(self, scope: Scope = ALL,
                 **options: Any) -> list[tuple[Any, str | None]]:
@@ -47,18 +47,19 @@ class SpellingTest(AuditCase):
 
     def test_it_is_found_all_the_same(self) -> None:
         for scope in (ALL, Scope(all_projects=True, thorough=True)):
-            issue, = self.audit(scope)
+            finding, = self.audit(scope)
             self.assertEqual(
                 (Reason.STALE_ATTACHMENT, self.alpha, self.written,
                  'openstack bdm release ' + self.attachment),
-                (issue.reason, issue.server, issue.volume, issue.what_to_do))
+                (finding.reason, finding.server, finding.volume,
+                 finding.what_to_do))
 
     def test_beside_a_disk_in_order(self) -> None:
         self.cloud.attachments[self.attachment]['volume_id'] = self.disk
         del self.cloud.volumes[self.written]
-        issue, = self.audit()
+        finding, = self.audit()
         self.assertEqual((Reason.STALE_ATTACHMENT, self.attachment),
-                         (issue.reason, issue.attachment))
+                         (finding.reason, finding.attachment))
 
     def test_not_of_another_project_nor_gone_meanwhile(self) -> None:
         volume = self.cloud.volumes[self.written]
@@ -83,11 +84,11 @@ class FindingsTest(AuditCase):
     def test_stuck_detaching_without_a_mapping(self) -> None:
         self.cloud.volumes[self.disk]['status'] = 'detaching'
         self.cloud.mappings[self.alpha].clear()
-        issue, = self.audit()
+        finding, = self.audit()
         self.assertEqual(
             (Reason.STUCK, 'openstack bdm release '
              + loopback.uid('attachment of disk')),
-            (issue.reason, issue.what_to_do))
+            (finding.reason, finding.what_to_do))
         self.cloud.servers[self.alpha]['locked'] = True
         self.assertEqual([('operation-in-flight', self.disk)],
                          self.reasons())
@@ -133,9 +134,9 @@ class FindingsTest(AuditCase):
     def test_locked(self) -> None:
         self.cloud.servers[self.alpha]['locked'] = True
         self.cloud.lose_attachment(self.disk)
-        issue, = self.audit()
+        finding, = self.audit()
         self.assertEqual('look: openstack bdm explain server-locked',
-                         issue.what_to_do)
+                         finding.what_to_do)
 
 
 class MeanwhileTest(AuditCase):
@@ -277,8 +278,8 @@ class GapsTest(AuditCase):
         first, second = sorted((self.alpha, self.beta))
         self.cloud.on('GET .*/servers/%s$' % second, lambda: setattr(
             self.cloud, 'token_is_valid', False))
-        issue, = self.audit()
-        self.assertEqual(first, issue.server)
+        finding, = self.audit()
+        self.assertEqual(first, finding.server)
         [gap] = self.auditor.gaps
         self.assertIn('server %s, and what was still to be looked at'
                       % second, gap)
@@ -368,8 +369,8 @@ class AdviceTest(AuditCase):
     """The command that is printed is one that does something now."""
 
     def advice(self) -> str:
-        issue, = self.audit()
-        return issue.what_to_do
+        finding, = self.audit()
+        return finding.what_to_do
 
     def at(self, age: datetime.timedelta, period: int) -> str:
         then = (datetime.datetime.now(datetime.timezone.utc)
@@ -449,10 +450,10 @@ class FloodTest(AuditCase):
         volume = self.flood(5000)
         found = self.audit()
         self.assertEqual(51, len(found))
-        for issue in found[:-1]:
+        for finding in found[:-1]:
             self.assertEqual(
-                'look: openstack bdm release %s' % issue.attachment,
-                issue.what_to_do)
+                'look: openstack bdm release %s' % finding.attachment,
+                finding.what_to_do)
         last = found[-1]
         self.assertEqual(
             (FleetReason.SERVER_GONE, volume, None, None, 4950,

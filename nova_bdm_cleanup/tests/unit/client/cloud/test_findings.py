@@ -8,14 +8,18 @@ import datetime
 from unittest import mock
 
 from nova_bdm_cleanup.client.cloud import findings
-from nova_bdm_cleanup.client.cloud.findings import FleetReason, Issue, Remedy
+from nova_bdm_cleanup.client.cloud.findings import (
+    CloudFinding,
+    FleetReason,
+    Remedy,
+)
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Finding, Reason
 from nova_bdm_cleanup.tests.unit import base, make
 
-ISSUE = Issue(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
+FINDING = CloudFinding(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
               volume='volume-1', attachment='attachment-1')
 
 
@@ -38,10 +42,11 @@ class RemedyTest(base.TestCase):
                 ({'withheld': Reason.SERVER_LOCKED},
                  'look: openstack bdm explain server-locked'),
                 ({'reason': Reason.VOLUME_BUSY}, 'wait')):
-            issue = dataclasses.replace(ISSUE, **fields)
-            self.assertEqual(words, issue.what_to_do)
-            self.assertEqual(words.startswith('look') and not issue.needs_look,
-                             issue.remedy is Remedy.PERSON)
+            finding = dataclasses.replace(FINDING, **fields)
+            self.assertEqual(words, finding.what_to_do)
+            self.assertEqual(words.startswith('look')
+                             and not finding.needs_look,
+                             finding.remedy is Remedy.PERSON)
 
 
 class LightestTest(base.TestCase):
@@ -64,14 +69,14 @@ class LightestTest(base.TestCase):
                 (Reason.STUCK, 'attaching', False, None, Remedy.RELEASE),
                 (Reason.STUCK, 'attached', False, None, Remedy.RELEASE)):
             attachment = make.attachment(status=status, connected=connected)
-            [issue] = findings.issues_of(Inspection(
+            [finding] = findings.findings_of(Inspection(
                 ComputeServer(attachment.server_id, 'web', 'ACTIVE'),
                 facts.Plan((Finding(reason, '', attachment=attachment,
                                     withheld=withheld),)),
                 {}, {attachment.id: attachment}))
-            self.assertIs(remedy, issue.remedy, (reason, status, withheld))
+            self.assertIs(remedy, finding.remedy, (reason, status, withheld))
             if reason is Reason.STALE_ATTACHMENT:
-                self.assertEqual(withheld is None, issue.is_for_reboot)
+                self.assertEqual(withheld is None, finding.is_for_reboot)
 
     def test_what_is_stuck_without_a_record_needs_a_person(self) -> None:
         for status in ('attaching', 'reserved'):
@@ -80,13 +85,14 @@ class LightestTest(base.TestCase):
                 ComputeServer('server-1', 'web', 'ACTIVE'),
                 facts.Plan((Finding(Reason.STUCK, '', bdm=bdm),)),
                 {'volume-1': make.volume(status=status)}, {})
-            [issue] = findings.issues_of(seen)
-            self.assertEqual('look', str(issue.remedy))
+            [finding] = findings.findings_of(seen)
+            self.assertEqual('look', str(finding.remedy))
 
-class IssuesOfTest(base.TestCase):
+
+class FindingsOfTest(base.TestCase):
 
     def test_what_is_in_order_is_none(self) -> None:
-        issue, = findings.issues_of(Inspection(
+        finding, = findings.findings_of(Inspection(
             ComputeServer('server-1', 'web', 'ACTIVE', project='own',
                           host='compute-1'),
             facts.Plan((
@@ -95,19 +101,19 @@ class IssuesOfTest(base.TestCase):
                 Finding(Reason.HEALTHY, 'attached',
                         bdm=make.bdm(volume_id='volume-2')))),
             {'volume-1': make.volume()}, {}))
-        self.assertEqual(Issue(
+        self.assertEqual(CloudFinding(
             Reason.VOLUME_AVAILABLE, 'available', server='server-1',
             server_name='web', project='own', host='compute-1',
             volume='volume-1', attachment='attachment-1', device='/dev/vdb',
             since=make.ago(60), withheld=Reason.SERVER_LOCKED),
-            issue)
+            finding)
 
 
 class AdvisedTest(base.TestCase):
 
     def test_periods_that_are_not_the_usual_ones(self) -> None:
         """The command that is printed judges by the same."""
-        issue = dataclasses.replace(ISSUE, reason=Reason.STUCK)
+        finding = dataclasses.replace(FINDING, reason=Reason.STUCK)
         for policy, options in (
                 (facts.Policy(), ''),
                 (facts.Policy(stuck_after=datetime.timedelta()),
@@ -116,7 +122,7 @@ class AdvisedTest(base.TestCase):
                  ' --grace-period 60')):
             self.assertEqual(
                 'openstack bdm release attachment-1' + options,
-                findings.advised(issue, Cloud(
+                findings.advised(finding, Cloud(
                     mock.Mock(), mock.Mock(), policy, None, mock.Mock())
                     ).what_to_do)
 
@@ -127,6 +133,6 @@ class AdvisedTest(base.TestCase):
                                        Reason.VOLUME_MISSING],
                  '4 findings: 2 to release, 1 to clean, 1 to look at')):
             self.assertEqual(words, findings.total([
-                dataclasses.replace(ISSUE, reason=r) for r in reasons]))
+                dataclasses.replace(FINDING, reason=r) for r in reasons]))
         self.assertEqual('7 findings: 7 to clean', findings.total([
-            dataclasses.replace(ISSUE, count=7)]))
+            dataclasses.replace(FINDING, count=7)]))

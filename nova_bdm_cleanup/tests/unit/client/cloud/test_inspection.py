@@ -16,7 +16,7 @@ from nova_bdm_cleanup.tests.unit.client.cloud import base
 MINUTE = datetime.timedelta(minutes=1)
 
 
-class InspectionCase(base.FleetCase):
+class InspectionCase(base.CloudCase):
 
     def proved(self, user: str = 'admin',
                project: str | None = 'own') -> inspection.Cloud:
@@ -57,7 +57,7 @@ class InspectionTest(InspectionCase):
         self.assertIn('which the API does not show',
                       seen.findings[0].explanation)
         self.assertEqual({'look'}, {
-            str(i.remedy) for i in findings.issues_of(seen)})
+            str(i.remedy) for i in findings.findings_of(seen)})
 
     def test_server_that_is_deleted_meanwhile(self) -> None:
         """Between two questions to Nova, and while Cinder is asked."""

@@ -12,7 +12,7 @@ from nova_bdm_cleanup.tests.unit import wire
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 
 
-class ServersTest(base.FleetCase):
+class ServersTest(base.CloudCase):
 
     def test_a_server(self) -> None:
         self.cloud.servers[self.alpha].update({
@@ -112,7 +112,7 @@ class ServersTest(base.FleetCase):
         self.assertRaises(errors.Forbidden, self.nova('member').hosts)
 
 
-class FindTest(base.FleetCase):
+class FindTest(base.CloudCase):
 
     def test_by_id_or_name(self) -> None:
         # Nova takes a name for a regular expression.
@@ -132,7 +132,7 @@ class FindTest(base.FleetCase):
             self.assertIn(words, str(error))
 
 
-class DisksTest(base.FleetCase):
+class DisksTest(base.CloudCase):
 
     def disks(self) -> Any:
         nova = self.nova()
@@ -215,7 +215,7 @@ class BdmsTest(base.base.TestCase):
         self.assertEqual([True, True], [b.is_root for b in found])
 
 
-class RebootTest(base.FleetCase):
+class RebootTest(base.CloudCase):
 
     def test_hard(self) -> None:
         self.nova().reboot_hard(self.alpha)

@@ -12,7 +12,11 @@ from typing import Any
 from unittest import mock
 
 from nova_bdm_cleanup.client.cloud import plan_file
-from nova_bdm_cleanup.client.cloud.findings import FleetReason, Issue, Remedy
+from nova_bdm_cleanup.client.cloud.findings import (
+    CloudFinding,
+    FleetReason,
+    Remedy,
+)
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import base, make
@@ -22,7 +26,7 @@ ROW = {'Server': 'server-1', 'Host': 'compute-1', 'Volume': 'volume-1',
        'Attachment': 'attachment-1', 'Device': '/dev/vdb',
        'Reason': 'volume-available', 'Since': '2026-03-14T02:00:00Z',
        'Action': 'openstack bdm clean server-1', 'Remedy': 'clean'}
-ISSUE = Issue(
+FINDING = CloudFinding(
     Reason.VOLUME_AVAILABLE, '', server='server-1', host='compute-1',
     volume='volume-1', attachment='attachment-1', since=make.ago(3600),
     instead=Remedy.CLEAN)
@@ -34,35 +38,35 @@ class ReaderTest(base.TestCase):
         super().setUp()
         self.path = os.path.join(self.tempdir(), 'plan.json')
 
-    def read(self, content: Any) -> tuple[Issue, ...]:
+    def read(self, content: Any) -> tuple[CloudFinding, ...]:
         with open(self.path, 'w', encoding='utf-8') as file:
             file.write(content if isinstance(content, str)
                        else json.dumps(content))
         return plan_file.read_plan(self.path)
 
     def test_findings(self) -> None:
-        look, issue = self.read([
+        look, finding = self.read([
             {**ROW, 'Remedy': 'look'},
             {**ROW, 'Reason': 'used-by-nobody', 'Remedy': 'release',
              'Server': None, 'Attachment': None, 'Since': None}])
-        self.assertEqual(dataclasses.replace(ISSUE, instead=Remedy.PERSON),
+        self.assertEqual(dataclasses.replace(FINDING, instead=Remedy.PERSON),
                          look)
         self.assertEqual(
             (FleetReason.USED_BY_NOBODY, None, None, None, Remedy.RELEASE),
-            (issue.reason, issue.server, issue.attachment, issue.since,
-             issue.remedy))
+            (finding.reason, finding.server, finding.attachment, finding.since,
+             finding.remedy))
 
     def test_ids_are_read_in_one_form(self) -> None:
         uuid = '6f1c7d2e-9b3a-4c58-a0de-5b7f1e2c3d4a'
-        [issue] = self.read([{**ROW, 'Server': uuid.upper(),
+        [finding] = self.read([{**ROW, 'Server': uuid.upper(),
                               'Volume': '{%s}' % uuid,
                               'Attachment': uuid.replace('-', '')}])
         self.assertEqual((uuid, uuid, uuid),
-                         (issue.server, issue.volume, issue.attachment))
+                         (finding.server, finding.volume, finding.attachment))
 
     def test_standard_input(self) -> None:
         with mock.patch('sys.stdin', io.StringIO(json.dumps([ROW]))):
-            self.assertEqual((ISSUE,), plan_file.read_plan('-'))
+            self.assertEqual((FINDING,), plan_file.read_plan('-'))
         with mock.patch('sys.stdin', io.StringIO('')):
             exc = self.assertRaises(errors.BadInput, plan_file.read_plan, '-')
         self.assertIn('plan of standard input: Expecting value', str(exc))
@@ -96,6 +100,6 @@ class ChangesTest(base.TestCase):
     def test_whole_seconds(self) -> None:
         since = make.ago(3600)
         self.assertFalse(plan_file.has_changed(
-            ISSUE, since.replace(microsecond=7)))
+            FINDING, since.replace(microsecond=7)))
         for other in (since + datetime.timedelta(seconds=1), None):
-            self.assertTrue(plan_file.has_changed(ISSUE, other))
+            self.assertTrue(plan_file.has_changed(FINDING, other))

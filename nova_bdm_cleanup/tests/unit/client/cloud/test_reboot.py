@@ -17,7 +17,7 @@ from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 
 
-class RebootCase(base.FleetCase):
+class RebootCase(base.CloudCase):
 
     def setUp(self) -> None:
         super().setUp()
@@ -35,9 +35,9 @@ class RebootCase(base.FleetCase):
     def sleep(self, seconds: float) -> None:
         self.time += seconds
 
-    def look(self, **fields: Any) -> reboot.RebootPlan:
+    def look(self, **fields: Any) -> reboot.RebootPreview:
         self.cloud.servers[self.alpha].update(fields)
-        return reboot.plan_of(self.seen(), self.alpha)
+        return reboot.preview(self.seen(), self.alpha)
 
 
 class LookTest(RebootCase):
@@ -46,7 +46,7 @@ class LookTest(RebootCase):
         for status in ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR'):
             plan = self.look(status=status)
             self.assertEqual(([self.disk], [], []), (
-                [i.volume for i in plan.issues], plan.others, plan.refusals))
+                [i.volume for i in plan.findings], plan.others, plan.refusals))
         for status in ('RESCUE', 'SOFT_DELETED', 'SHELVED', 'odd'):
             why, = self.look(status=status).refusals
             self.assertIn('is %s cannot be hard-rebooted' % status, why)
@@ -59,7 +59,7 @@ class LookTest(RebootCase):
     def test_server_that_is_changing(self) -> None:
         plan = self.look(**{'OS-EXT-STS:task_state': 'rebooting_hard'})
         self.assertEqual(['it is changing (rebooting_hard)'], plan.refusals)
-        self.assertEqual([], plan.issues)
+        self.assertEqual([], plan.findings)
 
     def test_what_another_command_frees(self) -> None:
         second = self.cloud.attach(self.alpha, 'second')
@@ -81,7 +81,7 @@ class LookTest(RebootCase):
         plan = self.look()
         self.assertEqual(
             ([self.disk], [(second, Reason.RESERVED_ONLY)], []),
-            ([i.volume for i in plan.issues],
+            ([i.volume for i in plan.findings],
              [(i.volume, i.reason) for i in plan.others], plan.refusals))
 
     def test_what_only_reserves_is_no_reason_to_reboot(self) -> None:
@@ -97,7 +97,7 @@ class LookTest(RebootCase):
         self.assertEqual(
             {(self.disk, Reason.VOLUME_AVAILABLE, Remedy.CLEAN),
              (second, Reason.DUPLICATE_MAPPING, Remedy.PERSON)},
-            {(i.volume, i.reason, i.remedy) for i in plan.issues})
+            {(i.volume, i.reason, i.remedy) for i in plan.findings})
         self.assertEqual([], plan.refusals)
 
 class RunTest(RebootCase):
@@ -105,7 +105,7 @@ class RunTest(RebootCase):
     def run_reboot(self, *states: str | None, timeout: float = 600) -> Any:
         """Reboot; these are the task states that are seen meanwhile."""
         cloud = self.seen()
-        plan = reboot.plan_of(cloud, self.alpha)
+        plan = reboot.preview(cloud, self.alpha)
         left: list[str | None] = list(states)
 
         def begin() -> None:

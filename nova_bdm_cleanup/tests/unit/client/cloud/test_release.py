@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud import acts, release
-from nova_bdm_cleanup.client.cloud.audit import FleetAudit, Scope
+from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
 from nova_bdm_cleanup.client.cloud.release import Target
 from nova_bdm_cleanup.client.cloud.release_facts import (
     Call,
@@ -26,7 +26,7 @@ NOT_GIVEN = Connector()
 FORBIDDEN = 403, {'forbidden': {'message': 'Policy'}}
 
 
-class ReleaserCase(base.FleetCase):
+class ReleaserCase(base.CloudCase):
 
     def releaser(self, user: str = 'admin',
                  connector: Connector = NOT_GIVEN) -> release.Releaser:
@@ -78,8 +78,8 @@ class CheckTest(ReleaserCase):
     def test_another_region_since_the_audit(self) -> None:
         """What an audit has found out is no proof when something goes."""
         seen = self.seen_by()
-        self.assertEqual([], list(FleetAudit(
-            seen, Scope(all_projects=True)).issues()))
+        self.assertEqual([], list(CloudAudit(
+            seen, Scope(all_projects=True)).findings()))
         for volume in (self.disk, self.other):
             self.cloud.lose_volume(volume)
         exc = self.assertRaises(

@@ -21,7 +21,7 @@ from nova_bdm_cleanup.tests.functional import commands
 THEIRS = 'compute-of-region-two'
 
 
-class AuditTest(commands.FleetCase):
+class AuditTest(commands.CloudCase):
 
     def reasons(self, *arguments: str) -> dict[str, str]:
         return {volume: reason for volume, (reason, _) in self.audited(
@@ -52,7 +52,7 @@ class AuditTest(commands.FleetCase):
                          (code, [row['Reason'] for row in rows]))
 
 
-class ShowAndCleanTest(commands.FleetCase):
+class ShowAndCleanTest(commands.CloudCase):
 
     def test_clean(self):
         server = self.server(*[fixture.Disk()] * 3)
@@ -153,7 +153,7 @@ class ShowAndCleanTest(commands.FleetCase):
         self.clean_in_state('ERROR', {'os-resetState': {'state': 'error'}})
 
 
-class ReleaseTest(commands.FleetCase):
+class ReleaseTest(commands.CloudCase):
     """What is not among the use cases: see ``test_use_cases``."""
 
     def test_in_use_by_nobody(self):
@@ -168,7 +168,7 @@ class ReleaseTest(commands.FleetCase):
         self.assert_released(volume, 'terminate_connection')
 
 
-class SecondNovaTest(commands.FleetCase):
+class SecondNovaTest(commands.CloudCase):
     """``bdm release`` beside a second Nova that uses the same Cinder.
 
     To this Nova every healthy attachment of the other one names a server that
