@@ -71,7 +71,7 @@ class PageTest(ReportCase):
         for words in ('cloud 127.0.0.1:%d, project own' % self.server.port,
                       '<strong>1 finding: 1 to clean.</strong>',
                       'volume-available',
-                      '<td>Cinder offers the volume to everybody.</td>',
+                      '<td>In Cinder the volume is free for any server.</td>',
                       'Volume changed',
                       'openstack bdm clean ' + self.alpha, 'server is ACTIVE',
                       'volume is available', 'device /dev/vdb'):
