@@ -101,7 +101,7 @@ class ArchitectureTest(base.TestCase):
         for page in CONTRIBUTOR.glob('*.rst'):
             text = page.read_text(encoding='utf-8')
             for name in filter(PATH.fullmatch,
-                               re.findall('``([^`\n]+)``', text)):
+                               re.findall('``([^`]+)``', text)):
                 ending = '/' + name.rstrip('/')
                 self.assertTrue(any(path.endswith(ending)
                                     for path in existing),
