@@ -18,19 +18,12 @@ from nova_bdm_cleanup import files, prometheus, terminal
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import page
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
-from nova_bdm_cleanup.client.cloud.findings import (
-    AnyReason,
-    CloudFinding,
-    QUIET,
-    REMEDIES,
-    Remedy,
-    total,
-)
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding, total
 from nova_bdm_cleanup.client.cloud.metrics import AuditMetrics, incomplete
 from nova_bdm_cleanup.client.cloud.plan_file import MOMENT
 from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import DANGLING, Reason
+from nova_bdm_cleanup.rules.reasons import DANGLING, Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 
 COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
@@ -42,7 +35,7 @@ _FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
 
 #: What Nova alone does not do with such a disk, or only half, or by attaching
 #: the disk again: each was tried.
-_BREAKS: dict[AnyReason, str] = dict.fromkeys(
+_BREAKS: dict[Reason, str] = dict.fromkeys(
     (*DANGLING, Reason.ROOT_VOLUME_DANGLING),
     'move, shelve, unshelve, evacuate, live migration')
 
@@ -53,8 +46,8 @@ _OTHERS = 72
 #: As many findings of one kind at one server have a row each in a table.
 _EACH = 4
 
-_REASONS = sorted(str(r) for r in REMEDIES)
-_QUIET = sorted(str(r) for r in QUIET)
+_REASONS = sorted(str(r) for r in Reason if r.remedy)
+_QUIET = sorted(str(r) for r in Reason if r.passes)
 
 #: What may be written into files, and how.
 _FILES = {'report': files.Kind(0o600), 'metrics file': prometheus.FILE}
@@ -283,7 +276,7 @@ class AuditBdm(output.BdmCommand):
 def _is_shown(finding: CloudFinding, reasons: Sequence[str]) -> bool:
     if reasons:
         return str(finding.reason) in reasons
-    return finding.reason not in QUIET
+    return not finding.reason.passes
 
 
 def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],

@@ -10,10 +10,11 @@ from typing import Any
 from nova_bdm_cleanup.client import acting, output
 from nova_bdm_cleanup.client.cloud import plan_file, reboot
 from nova_bdm_cleanup.client.cloud.acts import Result
-from nova_bdm_cleanup.client.cloud.findings import CloudFinding, Remedy
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.facts import WITHOUT_DISK
+from nova_bdm_cleanup.rules.reasons import Remedy
 
 
 class CleanBdm(acting.ActingCommand):

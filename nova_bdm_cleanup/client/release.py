@@ -10,11 +10,12 @@ from typing import Any
 from nova_bdm_cleanup.client import acting, output
 from nova_bdm_cleanup.client.cloud import audit, plan_file, release
 from nova_bdm_cleanup.client.cloud.acts import Result
-from nova_bdm_cleanup.client.cloud.findings import CloudFinding, Remedy
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.client.cloud.release import Target
 from nova_bdm_cleanup.client.cloud.release_facts import Connector, ReleaseStep
 from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules.reasons import Remedy
 
 
 class ReleaseBdm(acting.ActingCommand):

@@ -11,6 +11,7 @@ from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import findings, inspection
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.reasons import Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 
 _COLUMNS = ('Device', 'Volume', 'Volume Status', 'Attachment in Nova',
@@ -55,7 +56,7 @@ class ShowBdm(output.BdmCommand):
                   seen.server.name, seen.server.status,
                   seen.server.host or '-', seen.server.project or '-')
         if seen.left_out or any(
-                f.reason not in findings.QUIET for f in seen.findings):
+                not f.reason.passes for f in seen.findings):
             self.exit_code = ExitCode.FINDINGS
         actions = (_action(findings.advised(found, cloud))
                    for found in findings.findings_of(seen))
@@ -73,7 +74,7 @@ class ShowBdm(output.BdmCommand):
 
 def _action(found: findings.CloudFinding) -> str:
     """What to do; a person has looked already."""
-    if found.remedy is findings.Remedy.PERSON and found.what_to_do.startswith(
+    if found.remedy is Remedy.PERSON and found.what_to_do.startswith(
             'look: openstack bdm show'):
         return 'look: openstack bdm explain %s' % found.reason
     return found.what_to_do

@@ -13,80 +13,12 @@ import datetime
 import enum
 from typing import NamedTuple
 
-
-class Code(str, enum.Enum):
-    """Words that are an interface, and are printed as they are."""
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-class Reason(Code):
-    """Every reason code.  The values are stable: operators grep for them."""
-
-    # A block device mapping that is as it should be.
-    HEALTHY = 'healthy'
-
-    # A dangling block device mapping: the rules ask for its removal.
-    VOLUME_MISSING = 'volume-missing'
-    VOLUME_AVAILABLE = 'volume-available'
-    ATTACHED_ELSEWHERE = 'attached-elsewhere'
-
-    # A mapping too many of a disk that is in order.
-    DUPLICATE_MAPPING = 'duplicate-mapping'
-
-    # A Cinder attachment of this server that nothing in Nova accounts for.
-    STALE_ATTACHMENT = 'stale-attachment'
-
-    # Something legitimate is (or may be) under way: wait.
-    ATTACH_IN_FLIGHT = 'attach-in-flight'
-    OPERATION_IN_FLIGHT = 'operation-in-flight'
-
-    # A person has to look: the software cannot know which side is right.
-    ROOT_VOLUME_DANGLING = 'root-volume-dangling'
-    ATTACHMENT_MISMATCH = 'attachment-mismatch'
-    STATUS_CONTRADICTION = 'status-contradiction'
-    DUPLICATE_ATTACHMENT = 'duplicate-attachment'
-    LEGACY_ATTACHMENT = 'legacy-attachment'
-    CROSS_WIRED = 'cross-wired'
-    RESERVED_ONLY = 'reserved-only'
-    VOLUME_BUSY = 'volume-busy'
-    STUCK = 'stuck'
-
-    # Why an action that the rules ask for is withheld.
-    OBSERVE_MODE = 'observe-mode'
-    SOFT_REBOOT = 'soft-reboot'
-    SERVER_LOCKED = 'server-locked'
-    SWAP_INTERRUPTED = 'swap-interrupted'
-    NOT_SELECTED = 'not-selected'
-    OVER_LIMIT = 'over-limit'
-    CINDER_SUSPECT = 'cinder-suspect'
-    SECOND_LOOK_DIFFERS = 'second-look-differs'
-    TIMED_OUT = 'timed-out'
-    REBOOT_LOST = 'reboot-lost'
-    START_LOST = 'start-lost'
-    MOVE_LOST = 'move-lost'
-    EVACUATED = 'evacuated'
-    GUEST_RUNNING = 'guest-running'
-    JOURNAL_UNWRITABLE = 'journal-unwritable'
-
-    # Why nothing could be decided, or a decided step could not be done.
-    NOT_LOOKED_AT = 'not-looked-at'
-    CANNOT_SEE_PROJECT = 'cannot-see-project'
-    CINDER_UNKNOWN = 'cinder-unknown'
-    SERVICE_TOKEN_REQUIRED = 'service-token-required'
-    STEP_FAILED = 'step-failed'
-
-
-#: The reasons for which a block device mapping is removed.
-DANGLING = frozenset((
-    Reason.VOLUME_MISSING,
-    Reason.VOLUME_AVAILABLE,
-    Reason.ATTACHED_ELSEWHERE,
-))
-
-#: The reasons for which one is removed, dangling or not.
-REMOVED = DANGLING | {Reason.DUPLICATE_MAPPING}
+from nova_bdm_cleanup.rules.reasons import (
+    Code as Code,
+    DANGLING as DANGLING,
+    Reason as Reason,
+    REMOVED as REMOVED,
+)
 
 
 @dataclasses.dataclass(frozen=True)

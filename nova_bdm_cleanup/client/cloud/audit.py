@@ -20,11 +20,8 @@ from typing import Callable, TypeVar
 from nova_bdm_cleanup.client.cloud import crosscheck, inspection, release_rules
 from nova_bdm_cleanup.client.cloud.findings import (
     advised,
-    AnyReason,
     CloudFinding,
     findings_of,
-    FleetReason,
-    Remedy,
     sides_of,
 )
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
@@ -35,7 +32,8 @@ from nova_bdm_cleanup.client.cloud.release_facts import (
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import Attachment, Reason, Volume
+from nova_bdm_cleanup.rules.facts import Attachment, Volume
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
 #: Of one volume as many attachments that name servers which Nova did not list
 #: are looked at: whoever owns a volume can make thousands.
@@ -355,7 +353,7 @@ class CloudAudit:
         if attachment.is_half_connected:
             explanation += ('; a host was let in, although the attachment is '
                             'only reserved')
-        reason: AnyReason = FleetReason.SERVER_GONE
+        reason = Reason.SERVER_GONE
         since = volume.updated_at if volume else None
         wait = None
         if attachment.status != 'attached' and volume \
@@ -383,7 +381,7 @@ class CloudAudit:
         if any(a.server_id for a in attachments) or (
                 attachments and volume.status == 'in-use'):
             return
-        reason: AnyReason = FleetReason.USED_BY_NOBODY
+        reason = Reason.USED_BY_NOBODY
         if volume.status != 'in-use':
             reason = Reason.STUCK if self._cloud.policy.is_stuck(
                 volume.updated_at, self._cloud.now()

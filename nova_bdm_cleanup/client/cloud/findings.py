@@ -7,71 +7,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import datetime
-from typing import Union
 
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Code, Finding, Reason, Volume
-
-
-class FleetReason(Code):
-    """What nobody can see who looks at one server: stable codes as well."""
-
-    # An attachment of a server that Nova does not know.
-    SERVER_GONE = 'server-gone'
-
-    # The volume is taken, and neither Nova nor an attachment says by whom.
-    USED_BY_NOBODY = 'used-by-nobody'
-
-
-AnyReason = Union[Reason, FleetReason]
-
-
-class Remedy(Code):
-    """What there is to be done."""
-
-    CLEAN = 'clean'
-    RELEASE = 'release'
-    PERSON = 'look'
-    WAIT = 'wait'
-
-
-#: What to do, by reason; the runbook says more.
-REMEDIES: dict[AnyReason, Remedy] = {
-    Reason.VOLUME_MISSING: Remedy.CLEAN,
-    Reason.VOLUME_AVAILABLE: Remedy.CLEAN,
-    Reason.ATTACHED_ELSEWHERE: Remedy.CLEAN,
-    Reason.STALE_ATTACHMENT: Remedy.CLEAN,
-    Reason.DUPLICATE_MAPPING: Remedy.CLEAN,
-    Reason.ATTACH_IN_FLIGHT: Remedy.WAIT,
-    Reason.OPERATION_IN_FLIGHT: Remedy.WAIT,
-    Reason.VOLUME_BUSY: Remedy.WAIT,
-    Reason.ROOT_VOLUME_DANGLING: Remedy.PERSON,
-    Reason.ATTACHMENT_MISMATCH: Remedy.PERSON,
-    Reason.STATUS_CONTRADICTION: Remedy.PERSON,
-    Reason.DUPLICATE_ATTACHMENT: Remedy.PERSON,
-    Reason.LEGACY_ATTACHMENT: Remedy.RELEASE,
-    Reason.CROSS_WIRED: Remedy.PERSON,
-    Reason.CANNOT_SEE_PROJECT: Remedy.PERSON,
-    Reason.RESERVED_ONLY: Remedy.PERSON,
-    Reason.STUCK: Remedy.RELEASE,
-    FleetReason.SERVER_GONE: Remedy.RELEASE,
-    FleetReason.USED_BY_NOBODY: Remedy.RELEASE,
-}
+from nova_bdm_cleanup.rules.facts import Finding, Volume
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
 #: The remedies as a total says them.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
           Remedy.PERSON: 'to look at', Remedy.WAIT: 'to wait for'}
-
-#: What is not shown unless it is asked for: it passes.
-QUIET = frozenset(r for r in REMEDIES if REMEDIES[r] is Remedy.WAIT)
 
 
 @dataclasses.dataclass(frozen=True)
 class CloudFinding:
     """One inconsistency, as a row of a report."""
 
-    reason: AnyReason
+    reason: Reason
     explanation: str
     server: str | None = None
     server_name: str | None = None
@@ -108,13 +59,14 @@ class CloudFinding:
             return self.instead
         if self.withheld is not None:
             return Remedy.PERSON
-        return REMEDIES[self.reason]
+        # Only a healthy disk has none, of which there is no finding here.
+        return self.reason.remedy or Remedy.PERSON
 
     @property
     def is_for_reboot(self) -> bool:
         """A hard reboot does it, also where something lighter would do."""
         return (self.withheld is None
-                and REMEDIES[self.reason] is Remedy.CLEAN)
+                and self.reason.remedy is Remedy.CLEAN)
 
     @property
     def is_attachment_over_limit(self) -> bool:
@@ -149,7 +101,7 @@ class CloudFinding:
 
     @property
     def _command(self) -> str:
-        if self.is_for_member and self.reason is FleetReason.SERVER_GONE \
+        if self.is_for_member and self.reason is Reason.SERVER_GONE \
                 and self.server:
             # Only who sees every project knows whether it is gone.
             return ('openstack bdm audit --all-projects --server %s'

@@ -8,18 +8,15 @@ import json
 import sys
 from typing import Any
 
-from nova_bdm_cleanup.client.cloud.findings import (
-    CloudFinding,
-    REMEDIES,
-    Remedy,
-)
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
 #: How an audit writes when a volume was changed.
 MOMENT = '%Y-%m-%dT%H:%M:%SZ'
 
-_REASONS = {str(reason): reason for reason in REMEDIES}
+_REASONS = {str(reason): reason for reason in Reason if reason.remedy}
 
 #: What a finding has to have.
 _FIELDS = ('Server', 'Host', 'Volume', 'Attachment', 'Reason', 'Since',

@@ -8,15 +8,12 @@ import time
 
 from nova_bdm_cleanup.client.cloud import inspection
 from nova_bdm_cleanup.client.cloud.acts import Act, Result
-from nova_bdm_cleanup.client.cloud.findings import (
-    CloudFinding,
-    findings_of,
-    Remedy,
-)
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding, findings_of
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Remedy
 
 #: The states in which Nova accepts a hard reboot.
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')

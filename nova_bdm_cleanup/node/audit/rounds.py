@@ -36,10 +36,6 @@ from nova_bdm_cleanup.rules.facts import Plan, Reason, WitnessAnswer
 
 T = TypeVar('T')
 
-#: As it should be, or soon to be.
-_WELL = frozenset((
-    Reason.HEALTHY, Reason.ATTACH_IN_FLIGHT, Reason.OPERATION_IN_FLIGHT))
-
 #: One question may take this share of ``timeout``.
 _SHARE = 1 / 4
 
@@ -165,7 +161,7 @@ class Audit:
                         raise slow[bdm.volume_id]
                 found = self._judge(inhabitant, known).findings
                 seen += [_sighting(uuid, finding) for finding in found
-                         if finding.reason not in _WELL]
+                         if finding.reason.is_in_round]
                 looked_at.add(uuid)
             except (_Slow, errors.BadAnswer, errors.BadRequest) as exc:
                 if not isinstance(exc, _Slow):

@@ -26,20 +26,6 @@ from nova_bdm_cleanup.rules.facts import Reason
 #: Log filters of operators name it, wherever this module is moved.
 LOG = logging.getLogger('nova_bdm_cleanup.audit')
 
-#: What is kept without anybody having to look, and what the operator chose.
-_CALM = frozenset((
-    Reason.ATTACH_IN_FLIGHT,
-    Reason.OPERATION_IN_FLIGHT,
-    Reason.SERVER_LOCKED,
-    Reason.NOT_SELECTED,
-))
-
-#: What may go wrong at any moment, until somebody looks.
-_ALARMING = frozenset((
-    Reason.ROOT_VOLUME_DANGLING,
-    Reason.SWAP_INTERRUPTED,
-))
-
 #: Ceph's connection information has the key of the client in it.
 _CEPH_KEY = re.compile(r'\bAQ[A-Za-z0-9+/]{30,}={0,2}')
 
@@ -73,13 +59,13 @@ class LogLines:
             why = finding.withheld
             if why is not None:
                 self._line(
-                    level_of(why), 'withheld', finding.reason,
+                    why.level, 'withheld', finding.reason,
                     '%s; not acted on (%s): %s' % (
                         finding.explanation, why,
                         finding.obstacle or guards.WORDS.get(why, why)),
                     finding)
             elif not finding.is_due:
-                self._line(level_of(finding.reason), 'kept', finding.reason,
+                self._line(finding.reason.level, 'kept', finding.reason,
                            finding.explanation, finding)
 
     def removing(self, finding: facts.Finding) -> None:
@@ -192,7 +178,7 @@ class LogLines:
 
     def found(self, finding: facts.Finding) -> None:
         """Log a finding of the periodic audit that two rounds have seen."""
-        self._line(level_of(finding.reason), 'found', finding.reason,
+        self._line(finding.reason.level, 'found', finding.reason,
                    finding.explanation, finding)
 
     def gone(self, finding: facts.Finding) -> None:
@@ -233,17 +219,6 @@ class LogLines:
              'request_id': self.request_id or '-',
              'text': text},
             instance=self.instance)
-
-
-def level_of(reason: Reason) -> int:
-    """How loudly something is told that is only looked at."""
-    if reason is Reason.HEALTHY:
-        return levels.DEBUG
-    if reason in _CALM:
-        return levels.INFO
-    if reason in _ALARMING:
-        return levels.ERROR
-    return levels.WARNING
 
 
 def masked(error: object) -> str:

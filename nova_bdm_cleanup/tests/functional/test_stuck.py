@@ -16,7 +16,7 @@ from typing import Any
 import fixtures
 from oslo_utils import uuidutils
 
-from nova_bdm_cleanup.client.cloud.findings import REMEDIES
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands, scenario
@@ -293,7 +293,7 @@ class PrintedActionsTest(StuckCase):
             self.built: dict[str, str] = {}
             build()
             tried.update(self.built)
-        self.assertEqual({str(r) for r in REMEDIES}, tried)
+        self.assertEqual({str(r) for r in Reason if r.remedy}, tried)
 
     def actions(self, *arguments: str) -> dict[str, str]:
         """The action for what was built, by its reason."""

@@ -24,7 +24,6 @@ from oslo_upgradecheck import upgradecheck
 from nova_bdm_cleanup.admin import main, status
 from nova_bdm_cleanup.client import audit, clean, explain, release, show
 from nova_bdm_cleanup.client.cloud import metrics as audit_metrics
-from nova_bdm_cleanup.client.cloud.findings import FleetReason
 from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.store.database import SCHEMA
@@ -64,7 +63,7 @@ def interfaces() -> Iterator[str]:
     for opt in options.OPTS:
         yield 'option %s: %s' % (opt.name, ' '.join(str(value) for value in (
             type(opt).__name__, repr(opt.default), *_bounds(opt))))
-    for reason in sorted([*map(str, Reason), *map(str, FleetReason)]):
+    for reason in sorted(map(str, Reason)):
         yield 'reason %s' % reason
     for event in sorted(test_docs.events()):
         yield 'event %s' % event

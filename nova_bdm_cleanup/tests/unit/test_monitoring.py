@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from nova_bdm_cleanup.client.cloud import metrics
-from nova_bdm_cleanup.client.cloud.findings import FleetReason
 from nova_bdm_cleanup.node.audit import metrics as node_metrics
 from nova_bdm_cleanup.rules.facts import DANGLING, Reason
 from nova_bdm_cleanup.tests.unit import base, promtool
@@ -97,7 +96,7 @@ class NamesTest(base.TestCase):
 
     def test_reasons_exist(self) -> None:
         """A disk dangles for one of the reasons for which one is removed."""
-        known = {str(r) for r in (*Reason, *FleetReason)}
+        known = {str(r) for r in Reason}
         for rule in rules():
             self.assertEqual(set(), reasons(rule) - known, rule['alert'])
         self.assertEqual(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from nova_bdm_cleanup.client import runbook
-from nova_bdm_cleanup.client.cloud.findings import FleetReason
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import base
 
@@ -12,7 +11,7 @@ from nova_bdm_cleanup.tests.unit import base
 class RunbookTest(base.TestCase):
 
     def test_every_reason(self) -> None:
-        self.assertEqual(sorted(map(str, (*Reason, *FleetReason))),
+        self.assertEqual(sorted(map(str, Reason)),
                          runbook.reasons())
         for reason in runbook.reasons():
             text = runbook.section(reason)

@@ -12,6 +12,7 @@ import hypothesis
 from nova_bdm_cleanup.client.cloud import context, release_rules
 from nova_bdm_cleanup.rules import attachments, guards, mappings, table
 from nova_bdm_cleanup.rules.facts import Policy, Reason
+from nova_bdm_cleanup.rules.reasons import ONLY_IN_CLOUD
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make, worlds
 
@@ -73,7 +74,7 @@ class DocumentedTest(base.TestCase):
     def test_every_reason_is_in_a_table(self):
         shown = ' '.join(line[-1] for decisions in TABLES.values()
                          for line in decisions.lines())
-        for reason in Reason:
+        for reason in set(Reason) - ONLY_IN_CLOUD:
             self.assertIn('``%s``' % reason, shown)
 
 

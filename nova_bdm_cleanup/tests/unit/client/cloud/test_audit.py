@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud import audit
 from nova_bdm_cleanup.client.cloud.audit import Scope
-from nova_bdm_cleanup.client.cloud.findings import CloudFinding, FleetReason
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
 from nova_bdm_cleanup.rules.facts import Reason
@@ -456,7 +456,7 @@ class FloodTest(AuditCase):
                 finding.what_to_do)
         last = found[-1]
         self.assertEqual(
-            (FleetReason.SERVER_GONE, volume, None, None, 4950,
+            (Reason.SERVER_GONE, volume, None, None, 4950,
              'look: openstack bdm release %s --max 5000' % volume),
             (last.reason, last.volume, last.server, last.attachment,
              last.count, last.what_to_do))

@@ -8,15 +8,12 @@ import datetime
 from unittest import mock
 
 from nova_bdm_cleanup.client.cloud import findings
-from nova_bdm_cleanup.client.cloud.findings import (
-    CloudFinding,
-    FleetReason,
-    Remedy,
-)
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Finding, Reason
+from nova_bdm_cleanup.rules.reasons import Remedy
 from nova_bdm_cleanup.tests.unit import base, make
 
 FINDING = CloudFinding(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
@@ -25,17 +22,14 @@ FINDING = CloudFinding(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
 
 class RemedyTest(base.TestCase):
 
-    def test_every_fleet_reason_has_one(self) -> None:
-        self.assertLessEqual(set(FleetReason), set(findings.REMEDIES))
-
     def test_what_to_do(self) -> None:
         release = 'openstack bdm release attachment-1'
         for fields, words in (
                 ({}, 'openstack bdm clean server-1'),
                 ({'reason': Reason.STUCK}, release),
-                ({'reason': FleetReason.SERVER_GONE, 'needs_look': True},
+                ({'reason': Reason.SERVER_GONE, 'needs_look': True},
                  'look: ' + release),
-                ({'reason': FleetReason.USED_BY_NOBODY, 'attachment': None},
+                ({'reason': Reason.USED_BY_NOBODY, 'attachment': None},
                  'openstack bdm release volume-1'),
                 ({'reason': Reason.CROSS_WIRED},
                  'look: openstack bdm show server-1'),

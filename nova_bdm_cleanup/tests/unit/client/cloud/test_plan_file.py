@@ -12,13 +12,10 @@ from typing import Any
 from unittest import mock
 
 from nova_bdm_cleanup.client.cloud import plan_file
-from nova_bdm_cleanup.client.cloud.findings import (
-    CloudFinding,
-    FleetReason,
-    Remedy,
-)
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Remedy
 from nova_bdm_cleanup.tests.unit import base, make
 
 #: As an audit prints it.
@@ -52,7 +49,7 @@ class ReaderTest(base.TestCase):
         self.assertEqual(dataclasses.replace(FINDING, instead=Remedy.PERSON),
                          look)
         self.assertEqual(
-            (FleetReason.USED_BY_NOBODY, None, None, None, Remedy.RELEASE),
+            (Reason.USED_BY_NOBODY, None, None, None, Remedy.RELEASE),
             (finding.reason, finding.server, finding.attachment, finding.since,
              finding.remedy))
 

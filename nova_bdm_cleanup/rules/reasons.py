@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every reason code, and what the node and the commands make of it.
+
+A new code is one entry of :class:`Reason`, the row of a decision table that
+gives it, and a section of the runbook.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging as levels
+
+
+class Code(str, enum.Enum):
+    """Words that are an interface, and are printed as they are."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Remedy(Code):
+    """The command, or the person, that ends a finding."""
+
+    CLEAN = 'clean'
+    RELEASE = 'release'
+    PERSON = 'look'
+    WAIT = 'wait'
+
+
+class Reason(Code):
+    """Every reason code.  The values are stable: operators grep for them.
+
+    Each has
+
+    * its value,
+    * the level of a log line about a disk that is kept for this reason, or
+      about a removal that is withheld for it: INFO is for what passes by
+      itself or was chosen by the operator, ERROR for what may lose data,
+    * its remedy; None: the commands have no finding with this reason, or, of
+      a healthy disk, nothing is to be done,
+    * whether a round of the periodic audit reports it.
+    """
+
+    level: int
+    remedy: Remedy | None
+    is_in_round: bool
+
+    # The defaults are for a look-up by value only.
+    def __new__(cls, value: str, level: int = levels.NOTSET,
+                remedy: Remedy | None = None,
+                is_in_round: bool = True) -> Reason:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.level = level
+        member.remedy = remedy
+        member.is_in_round = is_in_round
+        return member
+
+    # A block device mapping that is as it should be.
+    HEALTHY = 'healthy', levels.DEBUG, None, False
+
+    # A dangling block device mapping: the rules ask for its removal.
+    VOLUME_MISSING = (
+        'volume-missing', levels.WARNING, Remedy.CLEAN, True)
+    VOLUME_AVAILABLE = (
+        'volume-available', levels.WARNING, Remedy.CLEAN, True)
+    ATTACHED_ELSEWHERE = (
+        'attached-elsewhere', levels.WARNING, Remedy.CLEAN, True)
+
+    # A second mapping of a disk that is in order.
+    DUPLICATE_MAPPING = (
+        'duplicate-mapping', levels.WARNING, Remedy.CLEAN, True)
+
+    # A Cinder attachment of this server that nothing in Nova accounts for.
+    STALE_ATTACHMENT = (
+        'stale-attachment', levels.WARNING, Remedy.CLEAN, True)
+
+    # Something legitimate is (or may be) under way: wait.
+    ATTACH_IN_FLIGHT = 'attach-in-flight', levels.INFO, Remedy.WAIT, False
+    OPERATION_IN_FLIGHT = (
+        'operation-in-flight', levels.INFO, Remedy.WAIT, False)
+    # It passes as a rule, but Cinder may have lost control of the volume.
+    VOLUME_BUSY = 'volume-busy', levels.WARNING, Remedy.WAIT, True
+
+    # A person has to look: the software cannot know which side is right.
+    ROOT_VOLUME_DANGLING = (
+        'root-volume-dangling', levels.ERROR, Remedy.PERSON, True)
+    ATTACHMENT_MISMATCH = (
+        'attachment-mismatch', levels.WARNING, Remedy.PERSON, True)
+    STATUS_CONTRADICTION = (
+        'status-contradiction', levels.WARNING, Remedy.PERSON, True)
+    DUPLICATE_ATTACHMENT = (
+        'duplicate-attachment', levels.WARNING, Remedy.PERSON, True)
+    LEGACY_ATTACHMENT = (
+        'legacy-attachment', levels.WARNING, Remedy.RELEASE, True)
+    CROSS_WIRED = 'cross-wired', levels.WARNING, Remedy.PERSON, True
+    RESERVED_ONLY = 'reserved-only', levels.WARNING, Remedy.PERSON, True
+    STUCK = 'stuck', levels.WARNING, Remedy.RELEASE, True
+
+    # Only a look at the whole cloud finds these.
+    # An attachment of a server that Nova does not know.
+    SERVER_GONE = 'server-gone', levels.WARNING, Remedy.RELEASE, True
+    # The volume is taken, and neither Nova nor an attachment says by whom.
+    USED_BY_NOBODY = 'used-by-nobody', levels.WARNING, Remedy.RELEASE, True
+
+    # Why an action that the rules ask for is withheld.
+    OBSERVE_MODE = 'observe-mode', levels.WARNING, None, True
+    SOFT_REBOOT = 'soft-reboot', levels.WARNING, None, True
+    SERVER_LOCKED = 'server-locked', levels.INFO, None, True
+    SWAP_INTERRUPTED = 'swap-interrupted', levels.ERROR, None, True
+    NOT_SELECTED = 'not-selected', levels.INFO, None, True
+    OVER_LIMIT = 'over-limit', levels.WARNING, None, True
+    CINDER_SUSPECT = 'cinder-suspect', levels.WARNING, None, True
+    SECOND_LOOK_DIFFERS = 'second-look-differs', levels.WARNING, None, True
+    TIMED_OUT = 'timed-out', levels.WARNING, None, True
+    REBOOT_LOST = 'reboot-lost', levels.WARNING, None, True
+    START_LOST = 'start-lost', levels.WARNING, None, True
+    MOVE_LOST = 'move-lost', levels.WARNING, None, True
+    EVACUATED = 'evacuated', levels.WARNING, None, True
+    GUEST_RUNNING = 'guest-running', levels.WARNING, None, True
+    JOURNAL_UNWRITABLE = 'journal-unwritable', levels.WARNING, None, True
+
+    # Why nothing could be decided, or a decided step could not be done.
+    NOT_LOOKED_AT = 'not-looked-at', levels.WARNING, None, True
+    CANNOT_SEE_PROJECT = (
+        'cannot-see-project', levels.WARNING, Remedy.PERSON, True)
+    CINDER_UNKNOWN = 'cinder-unknown', levels.WARNING, None, True
+    SERVICE_TOKEN_REQUIRED = (
+        'service-token-required', levels.WARNING, None, True)
+    STEP_FAILED = 'step-failed', levels.WARNING, None, True
+
+    @property
+    def passes(self) -> bool:
+        """Tell whether it passes by itself, as a rule.
+
+        The commands show it only when they are asked for it.
+        """
+        return self.remedy is Remedy.WAIT
+
+
+#: The reasons that only ``openstack bdm audit`` finds; no log line has them.
+ONLY_IN_CLOUD = frozenset((Reason.SERVER_GONE, Reason.USED_BY_NOBODY))
+
+#: The reasons for which a block device mapping dangles, and is removed.
+DANGLING = frozenset((
+    Reason.VOLUME_MISSING,
+    Reason.VOLUME_AVAILABLE,
+    Reason.ATTACHED_ELSEWHERE,
+))
+
+#: The reasons for which a mapping is removed, dangling or not.
+REMOVED = DANGLING | {Reason.DUPLICATE_MAPPING}
