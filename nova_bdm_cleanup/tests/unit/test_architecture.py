@@ -107,13 +107,20 @@ class ArchitectureTest(base.TestCase):
                                     for path in existing),
                                 f'{page.name}: {name}')
 
-    def test_classes_that_the_page_names_exist(self) -> None:
-        text = ARCHITECTURE.read_text(encoding='utf-8')
-        names = re.findall(r'``([a-z_.]+)\.([A-Z]\w+)``', text)
-        self.assertGreater(len(names), 5)
-        for module, name in names:
+    def test_modules_and_names_that_the_guide_names_exist(self) -> None:
+        packages = '|'.join(sorted(
+            {folder.partition('/')[0] for folder in folders()}))
+        found = [
+            each for page in CONTRIBUTOR.glob('*.rst') for each in re.findall(
+                rf'``((?:{packages})(?:\.[a-z_]+)+)(?:\.([A-Z]\w+))?``',
+                page.read_text(encoding='utf-8'))]
+        self.assertGreater(len(found), 5)
+        for module, name in found:
             file = module_file(f'{PACKAGE.name}.{module}')
             assert file is not None, module
             tree = ast.parse((PACKAGE / file).read_text('utf-8'))
-            self.assertIn(name, {node.name for node in tree.body
-                                 if isinstance(node, ast.ClassDef)})
+            self.assertIn(name or None, {None, *(
+                node.name for node in tree.body
+                if isinstance(node, ast.ClassDef)), *(
+                ast.unparse(target) for node in tree.body
+                if isinstance(node, ast.Assign) for target in node.targets)})
