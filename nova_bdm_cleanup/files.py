@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that others read at any time: the old one or the new one, whole."""
+"""Files that are replaced as a whole, so that no reader sees half of one."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import errno
 import os
 import stat
 import tempfile
-from typing import Any
 
-_UNWRITABLE = 'make its directory writable to the user that this runs as'
-_NO_SPACE = 'free some space there, or raise the quota'
+_FIX_PERMISSIONS = 'make its directory writable to the user that this runs as'
+_FREE_SPACE = 'free some space there, or raise the quota'
 
-_REMEDIES = {
-    errno.EACCES: _UNWRITABLE,
-    errno.EPERM: _UNWRITABLE,
-    errno.EROFS: _UNWRITABLE,
+_REMEDIES_BY_ERRNO = {
+    errno.EACCES: _FIX_PERMISSIONS,
+    errno.EPERM: _FIX_PERMISSIONS,
+    errno.EROFS: _FIX_PERMISSIONS,
     errno.ENOENT: 'make the directory that it is to be in',
     errno.ENOTDIR: 'name a file in a directory',
-    errno.ENOSPC: _NO_SPACE,
-    errno.EDQUOT: _NO_SPACE,
-    errno.EFBIG: _NO_SPACE,
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.EFBIG: _FREE_SPACE,
 }
 
 
@@ -32,88 +31,91 @@ class FileError(OSError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
-    """What files are alike in.
+class FileKind:
+    """A kind of file.
 
-    :param mode: who may read them, whatever the umask says
-    :param suffix: what their names have to end in
-    :param reader: who reads no others
+    :param mode: its permissions, whatever the umask is
+    :param suffix: how its name must end
     """
 
     mode: int
     suffix: str = ''
-    reader: str = ''
 
     def check(self, path: str) -> None:
-        """Whether the file could be written now; what is there stays.
+        """Check that the file could be written now, and leave it as it is.
 
         :raises FileError: when it could not
         """
-        with _beside(path, self):
+        with self._directory_beside(path):
             pass
 
-    def write(self, path: str, data: bytes) -> None:
-        """Put a new file in place of what is there, if anything.
+    @contextlib.contextmanager
+    def replacing(self, path: str) -> Iterator[str]:
+        """Have a new file take the place of another, if there is one.
 
-        :raises FileError: when it cannot; what was there is still there
+        :returns: a context that gives the path at which to write the new file
+        :raises FileError: when it cannot be written; the old one is still
+            there
         """
-        with _beside(path, self) as file:
-            os.fchmod(file.fileno(), self.mode)
-            file.write(data)
-            # Only then a full disk has said so.
-            file.close()
-            os.replace(file.name, path)
+        with self._directory_beside(path) as directory:
+            new = os.path.join(directory, os.path.basename(path))
+            yield new
+            os.chmod(new, self.mode)
+            os.replace(new, path)
+
+    @contextlib.contextmanager
+    def _directory_beside(self, path: str) -> Iterator[str]:
+        """Make a temporary directory next to a file, for its successor.
+
+        Others may be allowed to write where the file is; into this directory
+        they cannot put a link.
+        """
+        try:
+            self._check_path(path)
+            with tempfile.TemporaryDirectory(
+                    prefix='.bdm-cleanup-', dir=_parent(path)) as directory:
+                yield directory
+        except FileError:
+            raise
+        except OSError as exc:
+            raise FileError('%s: %s; %s' % (
+                path, exc.strerror, _REMEDIES_BY_ERRNO.get(
+                    exc.errno or 0, 'look at its file system'))) from exc
+
+    def _check_path(self, path: str) -> None:
+        """Refuse a path at which no file may be written or replaced."""
+        if not path.endswith(self.suffix):
+            raise FileError(
+                '%s: the name has to end in %s, or node_exporter does not '
+                'read the file' % (path, self.suffix))
+        if not os.path.basename(path):
+            raise FileError('%s: name a file' % path)
+        try:
+            there = os.lstat(path)
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(there.st_mode):
+            # Replacing the link would leave the file that it points to stale.
+            raise FileError('%s: it is a symbolic link; name the file itself'
+                            % path)
+        if not stat.S_ISREG(there.st_mode):
+            raise FileError('%s: there is something else than a file; name a '
+                            'file' % path)
+        parent = os.stat(_parent(path))
+        if parent.st_mode & stat.S_ISVTX and os.geteuid() not in (
+                0, there.st_uid, parent.st_uid):
+            raise FileError('%s: it is of another user, and so is its '
+                            'directory, which is sticky; delete the file'
+                            % path)
 
 
-@contextlib.contextmanager
-def _beside(path: str, kind: Kind) -> Iterator[Any]:
-    """A file next to the other, whose name no collector reads.
-
-    It is deleted in the end, unless it has the other's place by then.
-    """
-    try:
-        _refuse(path, kind)
-        with tempfile.NamedTemporaryFile(
-                prefix='.bdm-cleanup-', suffix='.tmp', dir=_directory(path),
-                delete=False) as file:
-            try:
-                yield file
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(file.name)
-    except FileError:
-        raise
-    except OSError as exc:
-        raise FileError('%s: %s; %s' % (
-            path, exc.strerror,
-            _REMEDIES.get(exc.errno or 0, 'look at its file system'))) from exc
-
-
-def _refuse(path: str, kind: Kind) -> None:
-    """What is never replaced."""
-    if not path.endswith(kind.suffix):
-        raise FileError(
-            '%s: the name has to end in %s, or %s does not read the file'
-            % (path, kind.suffix, kind.reader))
-    if not os.path.basename(path):
-        raise FileError('%s: name a file' % path)
-    try:
-        there = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if stat.S_ISLNK(there.st_mode):
-        # To replace it would leave what it leads to as it is, for ever.
-        raise FileError('%s: it is a symbolic link; name the file itself'
-                        % path)
-    if not stat.S_ISREG(there.st_mode):
-        raise FileError('%s: there is something else than a file; name a '
-                        'file' % path)
-    directory = os.stat(_directory(path))
-    if directory.st_mode & stat.S_ISVTX and os.geteuid() not in (
-            0, there.st_uid, directory.st_uid):
-        raise FileError('%s: it is of another user, and so is its '
-                        'directory, which is sticky; delete the file' % path)
-
-
-def _directory(path: str) -> str:
+def _parent(path: str) -> str:
     return os.path.dirname(os.path.abspath(path))
+
+
+#: A page about servers and volumes, for the user who asked for it.
+REPORT = FileKind(0o600)
+
+#: Metrics for the textfile collector of node_exporter, which runs as another
+#: user and reads no file with another suffix.
+METRICS = FileKind(0o644, '.prom')

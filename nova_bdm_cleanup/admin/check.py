@@ -21,10 +21,9 @@ from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
-from nova_bdm_cleanup import prometheus, terminal
+from nova_bdm_cleanup import files, terminal
 from nova_bdm_cleanup.admin import configuration
 from nova_bdm_cleanup.admin.status import State, status_of
-from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.node import options, validation
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import Database, StoreError
@@ -58,7 +57,7 @@ def _guarded(check: Callable[[Checks], _Found]
     def guarded(checks: Checks) -> Result:
         try:
             code, details = check(checks) or (Code.SUCCESS, None)
-        except (errors.ApiError, FileError, StoreError) as exc:
+        except (errors.ApiError, files.FileError, StoreError) as exc:
             code, details = Code.FAILURE, str(exc)
         except Exception as exc:
             code, details = Code.FAILURE, '%s: %s' % (type(exc).__name__, exc)
@@ -141,7 +140,7 @@ class Checks(upgradecheck.UpgradeCommands):
         """Whether the metrics can be written."""
         path = self._conf[GROUP].metrics_file
         if path:
-            prometheus.FILE.check(path)
+            files.METRICS.check(path)
         return None
 
     def credentials(self) -> _Found:

@@ -9,19 +9,20 @@ from collections.abc import Iterable, Sequence
 import contextlib
 import dataclasses
 import os
+import pathlib
 import shutil
 from typing import Any, Callable
 
 from keystoneauth1 import exceptions
+import prometheus_client
 
-from nova_bdm_cleanup import files, prometheus, terminal
+from nova_bdm_cleanup import files, terminal
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import page
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding, total
-from nova_bdm_cleanup.client.cloud.metrics import AuditMetrics, incomplete
+from nova_bdm_cleanup.client.cloud.metrics import AuditResult, mark_incomplete
 from nova_bdm_cleanup.client.cloud.plan_file import MOMENT
-from nova_bdm_cleanup.files import FileError
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.reasons import DANGLING, Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
@@ -50,7 +51,7 @@ _REASONS = sorted(str(r) for r in Reason if r.remedy)
 _QUIET = sorted(str(r) for r in Reason if r.passes)
 
 #: What may be written into files, and how.
-_FILES = {'report': files.Kind(0o600), 'metrics file': prometheus.FILE}
+_FILES = {'report': files.REPORT, 'metrics file': files.METRICS}
 
 
 class AuditBdm(output.BdmCommand):
@@ -143,17 +144,19 @@ class AuditBdm(output.BdmCommand):
         elif any(not args.fail_on or str(i.reason) in args.fail_on
                  for i in shown):
             self.exit_code = ExitCode.FINDINGS
-        self._keep('report', args.report, lambda: page.render(
-            shown, self.last_line, self.app.client_manager.bdm_cleanup.place,
-            self._scope(), auditor.gaps, self.cloud.now()).encode())
+        self._write('report', args.report, lambda path: path.write_bytes(
+            page.render(
+                shown, self.last_line,
+                self.app.client_manager.bdm_cleanup.place, self._scope(),
+                auditor.gaps, self.cloud.now()).encode()))
         if auditor.gaps:
             self._note_incomplete(args.prometheus)
         else:
             reasons = args.reason or [r for r in _REASONS if r not in _QUIET]
-            self._keep('metrics file', args.prometheus, lambda: (
-                prometheus.text(AuditMetrics(
+            self._write('metrics file', args.prometheus, lambda path: (
+                prometheus_client.write_to_textfile(str(path), AuditResult(
                     shown, reasons, auditor.hosts, auditor.size,
-                    self.cloud.now()))))
+                    self.cloud.now()).registry())))
         return self._rows(args, found, shown)
 
     def _find(self, args: argparse.Namespace) -> list[CloudFinding]:
@@ -207,16 +210,20 @@ class AuditBdm(output.BdmCommand):
         try:
             if path is not None:
                 _FILES[kind].check(path)
-        except FileError as exc:
+        except files.FileError as exc:
             raise errors.BadInput('%s %s' % (kind, exc)) from exc
 
-    def _keep(self, kind: str, path: str | None,
-              content: Callable[[], bytes]) -> None:
-        """Write a file if it is wanted; the rows are shown in any case."""
+    def _write(self, kind: str, path: str | None,
+               write: Callable[[pathlib.Path], object]) -> None:
+        """Replace a file if it is wanted; the rows are shown in any case.
+
+        :param write: writes the new file
+        """
         try:
             if path is not None:
-                _FILES[kind].write(path, content())
-        except FileError as exc:
+                with _FILES[kind].replacing(path) as new:
+                    write(pathlib.Path(new))
+        except files.FileError as exc:
             self.say('%s %s; it %s' % (
                 kind, exc, 'is left as it was' if os.path.exists(path or '')
                 else 'was not written'))
@@ -228,7 +235,8 @@ class AuditBdm(output.BdmCommand):
         with contextlib.suppress(FileNotFoundError), \
                 open(path or '', 'rb') as file:
             before = file.read()
-        self._keep('metrics file', path, lambda: incomplete(before))
+        self._write('metrics file', path,
+                    lambda new: new.write_bytes(mark_incomplete(before)))
 
     def _scope(self) -> str:
         scope = self.scope

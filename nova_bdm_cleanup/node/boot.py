@@ -18,7 +18,7 @@ from typing import Callable
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.node.cleanup import actions, log_lines, triggers
-from nova_bdm_cleanup.node.cleanup.tally import SINCE_START
+from nova_bdm_cleanup.node.cleanup.log_lines import Counters
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import TimedOut
@@ -90,8 +90,8 @@ class Boot:
                 pass
         self._obstacle = why
 
-    def sum_up(self) -> None:
-        """Say how many servers were not looked at, if any."""
+    def sum_up(self, counters: Counters) -> None:
+        """Log and count the servers that were not looked at, if any."""
         if not self._left_out:
             return
         reason = Reason.TIMED_OUT
@@ -101,20 +101,25 @@ class Boot:
             reason = actions.reason_of(self._obstacle, triggers.HOST_BOOT)
             why = log_lines.masked(self._obstacle)
         log_lines.LogLines(
-            None, None, triggers.HOST_BOOT, SINCE_START).left_out(
+            None, None, triggers.HOST_BOOT, counters).left_out(
             reason, why, self._left_out)
 
 
 @contextlib.contextmanager
-def going_on(seconds: float) -> Iterator[None]:
-    """nova-compute starts, in this thread."""
+def going_on(seconds: float, counters: Callable[[], Counters] = Counters
+             ) -> Iterator[None]:
+    """Have this thread carry out the start of nova-compute.
+
+    :param seconds: how many all cleanups of this start have together
+    :param counters: gives what counts the servers that are left out
+    """
     boot = _this_thread.boot = Boot(seconds)
     try:
         yield
     finally:
         _this_thread.boot = None
         try:
-            boot.sum_up()
+            boot.sum_up(counters())
         except Exception:
             # Else nova-compute would not start.
             LOG.exception('bdm-cleanup cannot say how many servers were '

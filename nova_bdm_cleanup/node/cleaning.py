@@ -13,7 +13,6 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import boot, credentials, options
 from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
-from nova_bdm_cleanup.node.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.store.journal import Journal
@@ -108,8 +107,9 @@ class Cleaning:
         self.host = NovaInstance(manager, context, instance, deadline, trigger)
         self.cinder = credentials.cinder_for(
             context, instance, deadline, trigger.finds_stale)
+        self._counters = options.counters(CONF)
         self.lines = log_lines.LogLines(
-            instance, context.request_id, trigger, SINCE_START)
+            instance, context.request_id, trigger, self._counters)
         self.cleaner = cleaner.Cleaner(
             self.host, self.cinder, Journal(settings.store), self.lines,
             settings.policy, trigger, deadline, self.host.known_server())
@@ -126,5 +126,6 @@ class Cleaning:
         """Have the cleaner act on the mappings, in the time that there is."""
         with self._boot.spend() if self._boot else contextlib.nullcontext():
             result = act(self.host.adopt(bdms))
-        SINCE_START.looked(self._trigger.name, self.cleaner.asking)
+        self._counters.add_cinder_seconds(self._trigger.name,
+                                          self.cleaner.asking)
         return result

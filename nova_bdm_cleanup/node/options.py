@@ -12,6 +12,7 @@ from typing import Any
 from oslo_config import cfg, types
 
 from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.cleanup.log_lines import Counters
 from nova_bdm_cleanup.node.option_group import GROUP, mode_option
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 
@@ -264,6 +265,19 @@ class Settings:
     watches: bool
     #: The path of the store.
     store: str
+
+
+def counters(conf: cfg.ConfigOpts) -> Counters:
+    """Return the counters of this nova-compute.
+
+    They count only where ``metrics_file`` is set, and only there
+    prometheus_client is imported.
+    """
+    if not conf[GROUP].metrics_file:
+        return Counters()
+    from nova_bdm_cleanup.node.audit import metrics
+
+    return metrics.HostCounters(conf.host)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:

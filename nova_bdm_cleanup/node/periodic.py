@@ -21,9 +21,8 @@ from oslo_service import periodic_task
 
 from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.node.audit.rounds import Audit, is_far, next_round
-from nova_bdm_cleanup.node.cleanup.tally import SINCE_START
 from nova_bdm_cleanup.node.compute_node import NovaNode
-from nova_bdm_cleanup.node.metrics_file import MetricsFile
+from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.findings import Watch
 from nova_bdm_cleanup.node.store.processes import Process
@@ -48,8 +47,11 @@ class Watcher:
                  clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._manager = manager
-        #: For Prometheus, if it is to be told.
-        self.metrics = MetricsFile(CONF, process)
+        self._metrics: metrics.MetricsFile | None = None
+        if CONF[GROUP].metrics_file:
+            from nova_bdm_cleanup.node.audit import metrics
+
+            self._metrics = metrics.MetricsFile(CONF, process)
         self._watch = Watch(options.settings(CONF).store, CONF.host)
         self._waiting: threading.Thread | None = None
         self._failed = self._failed_before()
@@ -58,7 +60,12 @@ class Watcher:
     def tick(self) -> None:
         """Another minute has gone by."""
         self._look_at_the_clock()
-        self.metrics.write()
+        self.write_metrics()
+
+    def write_metrics(self) -> None:
+        """Write ``metrics_file``, if it is set."""
+        if self._metrics is not None:
+            self._metrics.write()
 
     def _failed_before(self) -> int:
         """How many rounds had failed when the last nova-compute ended."""
@@ -91,14 +98,14 @@ class Watcher:
             self._failed = Audit(
                 NovaNode(self._manager, context), self._watch,
                 settings.policy, settings.audit_interval, context.request_id,
-                SINCE_START, self._clock,
+                options.counters(CONF), self._clock,
             ).round(self._failed, self._plan)
         except Exception:
             # Nobody waits for this thread who could tell.
             LOG.exception('bdm-cleanup failed in a round of the audit')
             self._failed += 1
             self._plan()
-        self.metrics.write()
+        self.write_metrics()
 
     def _plan(self) -> float:
         """Fix when the next round comes."""
@@ -118,7 +125,7 @@ def begin(manager: Any, process: Process) -> None:
     """
     known = manager in _watchers
     watcher = _watchers[manager] = Watcher(manager, process)
-    watcher.metrics.write()
+    watcher.write_metrics()
     if not known:
         manager.add_periodic_task(_PERIODIC_TASK)
 

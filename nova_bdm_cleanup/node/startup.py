@@ -95,9 +95,9 @@ def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
     try:
         process = record(conf, (), problem)
         if conf[GROUP].metrics_file:
-            from nova_bdm_cleanup.node import metrics_file
+            from nova_bdm_cleanup.node.audit import metrics
 
-            metrics_file.MetricsFile(conf, process).write()
+            metrics.MetricsFile(conf, process).write()
     except Exception:
         # Perhaps the very options that are needed for it are wrong.
         LOG.debug('bdm-cleanup: the refusal is not recorded', exc_info=True)

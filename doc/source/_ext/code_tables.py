@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``.. decision-table:: module.NAME`` shows a table of the rules, and
-``.. metric-table:: module.NAME`` one of what Prometheus is told.
+``.. metric-table:: module.NAME`` one of metrics of prometheus_client.
 ``.. property-table:: FILE`` shows the properties of the search, of a file that
 only Nova's own environment could import.
 
@@ -60,6 +60,24 @@ class CodeTable(_Table):
                          (table.header, *table.lines()))
 
 
+class MetricTable(_Table):
+    """Of metrics that the code declares."""
+
+    def run(self) -> list[Any]:
+        [name] = self.arguments
+        module, _, variable = name.rpartition('.')
+        rows = [('Metric', 'Type', 'What it says')]
+        for metric in getattr(importlib.import_module(module), variable):
+            [family] = metric.describe()
+            labels = ','.join(metric._labelnames)
+            rows.append((
+                '``%s%s%s``' % (
+                    family.name, '_total' * (family.type == 'counter'),
+                    labels and '{%s}' % labels),
+                family.type, family.documentation))
+        return self.show(name, _WIDTHS[3], rows)
+
+
 class PropertyTable(_Table):
     """Of ``PROPERTIES``, read and not imported."""
 
@@ -78,7 +96,7 @@ class PropertyTable(_Table):
 
 
 def setup(app: Any) -> dict[str, Any]:
-    for name in ('decision-table', 'metric-table'):
-        app.add_directive(name, CodeTable)
+    app.add_directive('decision-table', CodeTable)
+    app.add_directive('metric-table', MetricTable)
     app.add_directive('property-table', PropertyTable)
     return {'parallel_read_safe': True, 'parallel_write_safe': True}

@@ -1,82 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An audit as Prometheus reads it."""
+"""The metrics of ``openstack bdm audit --prometheus``."""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 import dataclasses
 import datetime
-from types import SimpleNamespace
 from typing import Any
 
+import prometheus_client
+
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
-from nova_bdm_cleanup.prometheus import Metric, Metrics, text
 from nova_bdm_cleanup.rules import spelling
 
-_FINDINGS = Metric(
-    'nova_bdm_audit_findings', 'gauge',
+
+def _gauge(name: str, text: str, *labels: str) -> Any:
+    return prometheus_client.Gauge(name, text, labels, registry=None)
+
+
+_FINDINGS_GAUGE = _gauge(
+    'nova_bdm_audit_findings',
     'What the last complete audit found, by compute host; empty: none that '
-    'Nova knows.', ('reason', 'host'))
-_LAST_SUCCESS = Metric(
-    'nova_bdm_audit_last_success_timestamp_seconds', 'gauge',
-    'When the last complete audit ended.')
-_COMPLETE = Metric(
-    'nova_bdm_audit_complete', 'gauge',
+    'Nova knows.', 'reason', 'host')
+_COMPLETE = _gauge(
+    'nova_bdm_audit_complete',
     '1: the last audit was complete; 0: it was not, and all else is of the '
     'last one that was.')
+_LAST_COMPLETE_TIME = _gauge(
+    'nova_bdm_audit_last_success_timestamp_seconds',
+    'When the last complete audit ended.')
 _SIZES = (
-    Metric('nova_bdm_audit_servers', 'gauge',
+    _gauge('nova_bdm_audit_servers',
            'Servers that the last complete audit of whole lists read.'),
-    Metric('nova_bdm_audit_volumes', 'gauge',
-           'Volumes that these servers claim.'),
-    Metric('nova_bdm_audit_attachments', 'gauge',
+    _gauge('nova_bdm_audit_volumes', 'Volumes that these servers claim.'),
+    _gauge('nova_bdm_audit_attachments',
            'Attachments of Cinder that it read.'))
 
-TABLE = Metrics((_FINDINGS, _COMPLETE, _LAST_SUCCESS, *_SIZES))
+#: All of them, for the documentation.
+METRICS = (_FINDINGS_GAUGE, _COMPLETE, _LAST_COMPLETE_TIME, *_SIZES)
 
 
-def incomplete(before: bytes) -> bytes:
-    """What was written before, but of an audit that was not complete.
+def mark_incomplete(before: bytes) -> bytes:
+    """Return the content of a metrics file after an incomplete audit.
 
-    Less would be found than there is, and an alert would end.
+    Its findings stay: an incomplete audit finds less than there is, and an
+    alert would end.
 
-    :param before: empty where there is nothing
+    :param before: the content that the file has; empty where there is none
     """
-    name = _COMPLETE.name.encode()
+    registry = prometheus_client.CollectorRegistry()
+    _COMPLETE.set(0)
+    registry.register(_COMPLETE)
+    name = b'nova_bdm_audit_complete'
+    text: bytes = prometheus_client.generate_latest(registry)
     return b''.join(line for line in before.splitlines(keepends=True)
-                    if name not in line) + text(
-        SimpleNamespace(collect=lambda: [_COMPLETE.plain(0)]))
+                    if name not in line) + text
 
 
 @dataclasses.dataclass(frozen=True)
-class AuditMetrics:
-    """One complete audit; a collector."""
+class AuditResult:
+    """A complete audit."""
 
     #: What was found and is shown.
     findings: Sequence[CloudFinding]
     #: What would have been shown.
     reasons: Collection[str]
     #: The compute hosts of this Nova.  Only these become labels: what Cinder
-    #: calls a host is free text, which a tenant may choose, and every new one
-    #: would be a series that Prometheus keeps for ever.
+    #: calls a host is free text that a tenant may choose, and each new one
+    #: would be a series that Prometheus keeps.
     hosts: frozenset[str]
-    #: Servers, volumes and attachments; of no use where it is 0.
+    #: Servers, volumes and attachments; all 0 where no whole lists were read.
     size: tuple[int, int, int]
     ended: datetime.datetime
 
-    def collect(self) -> Iterator[Any]:
-        # A query finds nothing about what was never there: so 0 for what
-        # could have been found.
+    def registry(self) -> Any:
+        """Set the gauges and return the registry to write."""
+        registry = prometheus_client.CollectorRegistry()
+        # With 0 for what was not found: a query for a series that does not
+        # exist has no result.
         counts = collections.Counter({(reason, ''): 0
                                       for reason in self.reasons})
-        # As Nova spells them, whatever wrote the name elsewhere.
+        # Host labels are spelled as Nova spells them.
         hosts = {spelling.host(host): host for host in self.hosts}
         for finding in self.findings:
             counts[str(finding.reason), hosts.get(
                 spelling.host(finding.host), '')] += finding.count
-        yield _FINDINGS.labelled(counts)
-        yield _COMPLETE.plain(1)
-        yield _LAST_SUCCESS.plain(self.ended.timestamp())
+        _FINDINGS_GAUGE.clear()
+        for labels, count in sorted(counts.items()):
+            _FINDINGS_GAUGE.labels(*labels).set(count)
+        _COMPLETE.set(1)
+        _LAST_COMPLETE_TIME.set(self.ended.timestamp())
+        for gauge in (_FINDINGS_GAUGE, _COMPLETE, _LAST_COMPLETE_TIME):
+            registry.register(gauge)
         if any(self.size):
-            yield from map(Metric.plain, _SIZES, self.size)
+            for gauge, number in zip(_SIZES, self.size):
+                gauge.set(number)
+                registry.register(gauge)
+        return registry

@@ -1,130 +1,219 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this nova-compute tells Prometheus.
+"""The metrics of this nova-compute, and the file that Prometheus gets.
 
-The names are an interface: alerts and dashboards use them.
+Their names are an interface: alerts and dashboards use them.  All have Nova's
+name of the host as a label, since one machine may run two nova-computes.
+
+This module is imported only where ``[bdm_cleanup] metrics_file`` is set.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
-import dataclasses
+from collections.abc import Iterator, Sequence
+import threading
+import time
 from typing import Any
 
-from nova_bdm_cleanup.node.cleanup.tally import Tally
-from nova_bdm_cleanup.node.store.findings import Round, Sighting
+from oslo_config import cfg
+from oslo_log import log as logging
+import prometheus_client
+
+from nova_bdm_cleanup import files
+from nova_bdm_cleanup.node.cleanup import log_lines
+from nova_bdm_cleanup.node.option_group import GROUP
+from nova_bdm_cleanup.node.store.database import StoreError
+from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
+from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.node.store.processes import Process
-from nova_bdm_cleanup.prometheus import Metric, Metrics, Value
+
+LOG = logging.getLogger(__name__)
 
 
-def _metric(name: str, kind: str, text: str, *labels: str) -> Metric:
-    """All have Nova's name of the host, of which a machine may have two."""
-    return Metric(name, kind, text, ('host', *labels))
+def _gauge(name: str, text: str, *labels: str) -> Any:
+    return prometheus_client.Gauge(
+        name, text, ('host', *labels), registry=None)
 
 
-_INFO = _metric(
-    'nova_bdm_cleanup_info', 'gauge',
-    'The plugin in the nova-compute of this host; always 1.',
-    'version', 'nova_version', 'mode', 'triggers')
-_ACTIVE = _metric(
-    'nova_bdm_cleanup_active', 'gauge',
+def _counter(name: str, text: str, *labels: str) -> Any:
+    return prometheus_client.Counter(
+        name, text, ('host', *labels), registry=None)
+
+
+_PROCESS_FACTS = ('version', 'nova_version', 'mode', 'triggers')
+
+_INFO = _gauge(
+    'nova_bdm_cleanup_info',
+    'The plugin in the nova-compute of this host; always 1.', *_PROCESS_FACTS)
+_ACTIVE = _gauge(
+    'nova_bdm_cleanup_active',
     'Whether it is installed there (1), or was refused (0).')
-_START = _metric(
-    'nova_bdm_cleanup_start_timestamp_seconds', 'gauge',
-    'When it was started.')
-_HEARTBEAT = _metric(
-    'nova_bdm_cleanup_heartbeat_timestamp_seconds', 'gauge',
+_START_TIME = _gauge(
+    'nova_bdm_cleanup_start_timestamp_seconds', 'When it was started.')
+_HEARTBEAT = _gauge(
+    'nova_bdm_cleanup_heartbeat_timestamp_seconds',
     'When these metrics were written, which is every minute.')
-_FINDINGS = _metric(
-    'nova_bdm_cleanup_findings', 'gauge',
+_FINDINGS_BY_REASON = _gauge(
+    'nova_bdm_cleanup_findings',
     'What the audit has found at servers of this host and is still so.',
     'reason')
-_OLDEST = _metric(
-    'nova_bdm_cleanup_findings_oldest_timestamp_seconds', 'gauge',
+_OLDEST_FINDING = _gauge(
+    'nova_bdm_cleanup_findings_oldest_timestamp_seconds',
     'When the oldest of these findings was first seen.', 'reason')
-_REMOVALS = _metric(
-    'nova_bdm_cleanup_removals_total', 'counter',
+_REMOVALS_SINCE_START = _counter(
+    'nova_bdm_cleanup_removals_total',
     'Mappings and attachments that were removed since the start.',
     'reason', 'trigger')
-_REFUSALS = _metric(
-    'nova_bdm_cleanup_refusals_total', 'counter',
+_REFUSALS_SINCE_START = _counter(
+    'nova_bdm_cleanup_refusals_total',
     'What was withheld, was skipped or failed since the start, by the reason '
     'for that.', 'reason', 'trigger')
-_LOOKS = _metric(
-    'nova_bdm_cleanup_look_duration_seconds', 'summary',
+_CINDER_SECONDS = prometheus_client.Summary(
+    'nova_bdm_cleanup_look_duration_seconds',
     'Time spent on asking Cinder, for each cleanup and each round of the '
-    'audit.', 'trigger')
-_LAST_HOUR = _metric(
-    'nova_bdm_cleanup_removals_last_hour', 'gauge',
+    'audit.', ('host', 'trigger'), registry=None)
+_REMOVALS_LAST_HOUR = _gauge(
+    'nova_bdm_cleanup_removals_last_hour',
     'Mappings that were removed on this host within the last hour.')
-_LIMIT = _metric(
-    'nova_bdm_cleanup_removals_per_hour_limit', 'gauge',
+_REMOVALS_LIMIT = _gauge(
+    'nova_bdm_cleanup_removals_per_hour_limit',
     'How many of them there may be: max_removals_per_hour.')
-_INTERVAL = _metric(
-    'nova_bdm_cleanup_audit_interval_seconds', 'gauge',
+_AUDIT_INTERVAL = _gauge(
+    'nova_bdm_cleanup_audit_interval_seconds',
     'Time from one round of the audit to the next; 0: there is none.')
-_LAST_SUCCESS = _metric(
-    'nova_bdm_cleanup_audit_last_success_timestamp_seconds', 'gauge',
+_LAST_ROUND_TIME = _gauge(
+    'nova_bdm_cleanup_audit_last_success_timestamp_seconds',
     'When the last round began that succeeded.')
-_DURATION = _metric(
-    'nova_bdm_cleanup_audit_duration_seconds', 'gauge',
-    'How long that round took.')
-_SERVERS = _metric(
-    'nova_bdm_cleanup_audit_servers', 'gauge',
-    'How many servers this host had in it.')
+_LAST_ROUND_SECONDS = _gauge(
+    'nova_bdm_cleanup_audit_duration_seconds', 'How long that round took.')
+_LAST_ROUND_SERVERS = _gauge(
+    'nova_bdm_cleanup_audit_servers', 'How many servers this host had in it.')
 
-TABLE = Metrics((
-    _INFO, _ACTIVE, _START, _HEARTBEAT, _FINDINGS, _OLDEST, _REMOVALS,
-    _REFUSALS, _LOOKS, _LAST_HOUR, _LIMIT, _INTERVAL, _LAST_SUCCESS, _DURATION,
-    _SERVERS))
+#: All of them, for the documentation.
+METRICS = (
+    _INFO, _ACTIVE, _START_TIME, _HEARTBEAT, _FINDINGS_BY_REASON,
+    _OLDEST_FINDING, _REMOVALS_SINCE_START, _REFUSALS_SINCE_START,
+    _CINDER_SECONDS, _REMOVALS_LAST_HOUR, _REMOVALS_LIMIT, _AUDIT_INTERVAL,
+    _LAST_ROUND_TIME, _LAST_ROUND_SECONDS, _LAST_ROUND_SERVERS)
+
+#: Held while the gauges are set and written: the periodic task and an audit
+#: round write at the same time.
+_gauges_lock = threading.Lock()
 
 
-@dataclasses.dataclass(frozen=True)
-class Told:
-    """All that is told, as it is at one moment; a collector."""
+class Registry(prometheus_client.CollectorRegistry):
+    """A registry without the time at which each counter was made.
 
-    #: When that is.
-    moment: float
-    process: Process
-    known: Sequence[Sighting]
-    last: Round
-    removals_last_hour: int
-    counted: Tally
+    prometheus_client always writes these ``_created`` series, or can be told
+    not to for the whole process only, which is not ours.
+    """
 
     def collect(self) -> Iterator[Any]:
-        process, last, counted = self.process, self.last, self.counted
-        yield self._by(_INFO, {tuple(str(process.facts.get(name, ''))
-                                     for name in _INFO.labels[1:]): 1})
-        yield self._one(_ACTIVE, not process.problem)
-        yield self._one(_START, process.since)
-        yield self._one(_HEARTBEAT, self.moment)
-        if process.problem:
-            return
-        number: dict[tuple[str], int] = collections.Counter()
-        oldest: dict[tuple[str], float] = {}
-        for known in self.known:
-            if known.announced:
-                reason = (known.reason,)
-                number[reason] += 1
-                oldest[reason] = min(known.first,
-                                     oldest.get(reason, known.first))
-        yield self._by(_FINDINGS, number)
-        yield self._by(_OLDEST, oldest)
-        yield self._by(_REMOVALS, counted.removals)
-        yield self._by(_REFUSALS, counted.refusals)
-        yield self._by(_LOOKS, {
-            (trigger,): look for trigger, look in counted.looks.items()})
-        yield self._one(_LAST_HOUR, self.removals_last_hour)
-        yield self._one(_LIMIT, process.facts['max_removals_per_hour'])
-        yield self._one(_INTERVAL, process.facts['audit_interval'])
-        if last.succeeded is not None:
-            yield self._one(_LAST_SUCCESS, last.succeeded)
-            yield self._one(_DURATION, last.seconds)
-            yield self._one(_SERVERS, last.servers)
+        """Yield the metrics."""
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples
+                              if not sample.name.endswith('_created')]
+            yield metric
 
-    def _by(self, metric: Metric, values: Mapping[Any, Value]) -> Any:
-        return metric.labelled({(self.process.host, *labels): value
-                          for labels, value in values.items()})
 
-    def _one(self, metric: Metric, value: Value) -> Any:
-        return self._by(metric, {(): value})
+class HostCounters(log_lines.Counters):
+    """The counters of the nova-compute of one host."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def count_removal(self, reason: str, trigger: str) -> None:
+        _REMOVALS_SINCE_START.labels(self._host, reason, trigger).inc()
+
+    def count_refusals(self, reason: str, trigger: str,
+                       number: int = 1) -> None:
+        _REFUSALS_SINCE_START.labels(self._host, reason, trigger).inc(number)
+
+    def add_cinder_seconds(self, trigger: str, seconds: float) -> None:
+        _CINDER_SECONDS.labels(self._host, trigger).observe(seconds)
+
+
+class MetricsFile:
+    """The file ``[bdm_cleanup] metrics_file``.
+
+    :param process: what was recorded of this nova-compute
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, process: Process) -> None:
+        self._conf = conf
+        self._process = process
+        self._is_written = True
+
+    def write(self) -> None:
+        """Write the metrics.  A problem is logged once, until it is solved."""
+        path: str = self._conf[GROUP].metrics_file
+        try:
+            with _gauges_lock, files.METRICS.replacing(path) as new:
+                prometheus_client.write_to_textfile(new, self._registry())
+        except OSError as exc:
+            if self._is_written:
+                LOG.error('bdm-cleanup: [bdm_cleanup] metrics_file: %s', exc)
+            self._is_written = False
+        else:
+            self._is_written = True
+
+    def _registry(self) -> Registry:
+        findings: Sequence[Sighting] = ()
+        last_round, removals = Round(), 0
+        store = self._conf[GROUP].store
+        watch = Watch(store, self._conf.host)
+        try:
+            findings, last_round = watch.known(), watch.last()
+            removals = Journal(store).spent(REMOVALS)
+        except StoreError:
+            # The start, the rounds and the cleanups say it.
+            pass
+        return registry_of(self._process, findings, last_round, removals,
+                           time.time())
+
+
+def registry_of(process: Process, findings: Sequence[Sighting],
+                last_round: Round, removals: int, now: float) -> Registry:
+    """Set the gauges.
+
+    :param removals: how many there were within the last hour
+    :returns: a registry of all metrics that have a meaning: nothing is
+        counted where the plugin was refused, and nothing is known of a round
+        before the first
+    """
+    registry = Registry()
+
+    def add(metric: Any, value: float) -> None:
+        metric.labels(process.host).set(value)
+        registry.register(metric)
+
+    _INFO.clear()
+    _INFO.labels(process.host, *(process.facts.get(name, '')
+                                 for name in _PROCESS_FACTS)).set(1)
+    registry.register(_INFO)
+    add(_ACTIVE, not process.problem)
+    add(_START_TIME, process.since)
+    add(_HEARTBEAT, now)
+    if process.problem:
+        return registry
+    by_reason: dict[str, list[float]] = collections.defaultdict(list)
+    for finding in findings:
+        if finding.announced:
+            by_reason[finding.reason].append(finding.first)
+    for gauge, value_of in ((_FINDINGS_BY_REASON, len),
+                            (_OLDEST_FINDING, min)):
+        gauge.clear()
+        for reason, times in sorted(by_reason.items()):
+            gauge.labels(process.host, reason).set(value_of(times))
+        registry.register(gauge)
+    for counter in (_REMOVALS_SINCE_START, _REFUSALS_SINCE_START,
+                    _CINDER_SECONDS):
+        registry.register(counter)
+    add(_REMOVALS_LAST_HOUR, removals)
+    add(_REMOVALS_LIMIT, process.facts['max_removals_per_hour'])
+    add(_AUDIT_INTERVAL, process.facts['audit_interval'])
+    if last_round.succeeded is not None:
+        add(_LAST_ROUND_TIME, last_round.succeeded)
+        add(_LAST_ROUND_SECONDS, last_round.seconds)
+        add(_LAST_ROUND_SERVERS, last_round.servers)
+    return registry

@@ -18,8 +18,8 @@ import zlib
 
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.node.audit.cinder import SparingCinder
-from nova_bdm_cleanup.node.cleanup import actions, tally
-from nova_bdm_cleanup.node.cleanup.log_lines import LogLines, masked
+from nova_bdm_cleanup.node.cleanup import actions
+from nova_bdm_cleanup.node.cleanup.log_lines import Counters, LogLines, masked
 from nova_bdm_cleanup.node.cleanup.triggers import AUDIT
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.findings import (
@@ -96,7 +96,7 @@ class Audit:
     interval: int
     #: Of what brought the round about.
     request_id: str
-    counted: tally.Tally
+    counters: Counters
     #: Gives the time since the epoch.
     now: Callable[[], float] = time.time
     #: Of each round: how many seconds the next question may take.
@@ -132,7 +132,7 @@ class Audit:
             self._fail(exc, failed + 1, next_one())
             return failed + 1
         finally:
-            self.counted.looked(
+            self.counters.add_cinder_seconds(
                 AUDIT.name, time.monotonic() - begun)
         self._tell(changes, done, failed,
                    sum(s.reason == Reason.NOT_LOOKED_AT for s in seen))
@@ -271,7 +271,7 @@ class Audit:
     def _lines(self, server: str | None = None) -> LogLines:
         """Return the log lines of a server, or those of the round."""
         return LogLines({'uuid': server} if server else None,
-                        self.request_id, AUDIT, self.counted)
+                        self.request_id, AUDIT, self.counters)
 
     def _tell(self, changes: Changes, done: Round, failed: int,
               unread: int) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 from oslo_log import log as logging
 from oslo_utils import strutils
 
-from nova_bdm_cleanup.node.cleanup.tally import Tally
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.rules import facts, guards
 from nova_bdm_cleanup.rules.facts import Reason
@@ -34,6 +33,23 @@ _TRACEBACK = re.compile(r'^([ \t]*)Traceback \(most recent call last\):\n'
                         r'(?:\1 .*\n)*', re.MULTILINE)
 
 
+class Counters:
+    """Counters for Prometheus; these count nothing.
+
+    Those that count are used only where ``metrics_file`` is set.
+    """
+
+    def count_removal(self, reason: str, trigger: str) -> None:
+        """Count a mapping or an attachment that was removed."""
+
+    def count_refusals(self, reason: str, trigger: str,
+                       number: int = 1) -> None:
+        """Count what was withheld, was skipped, or failed."""
+
+    def add_cinder_seconds(self, trigger: str, seconds: float) -> None:
+        """Add the time in which a cleanup or an audit round asked Cinder."""
+
+
 @dataclasses.dataclass
 class LogLines:
     """The log lines about one server in one request."""
@@ -44,8 +60,8 @@ class LogLines:
     request_id: str | None
     #: What the request is for.
     trigger: Trigger
-    #: Where it is counted what is logged.
-    tally: Tally = dataclasses.field(default_factory=Tally)
+    #: What is logged is counted here.
+    counters: Counters = dataclasses.field(default_factory=Counters)
 
     def plan(self, plan: facts.Plan) -> None:
         """Every finding that is not acted on; healthy disks at DEBUG.
@@ -103,7 +119,7 @@ class LogLines:
         else:
             text = ('the block device mapping is gone; to undo: '
                     'nova-bdm-cleanup journal undo %s' % entry)
-        self.tally.removed(finding.reason, self.trigger.name)
+        self.counters.count_removal(finding.reason, self.trigger.name)
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
 
     def left_out_of_guest(self, findings: Iterable[facts.Finding]) -> None:
@@ -202,7 +218,7 @@ class LogLines:
                    reason, '%s; %s' % (masked(error), then))
 
     def _count(self, reason: Reason, number: int = 1) -> None:
-        self.tally.refused(reason, self.trigger.name, number)
+        self.counters.count_refusals(reason, self.trigger.name, number)
 
     def _line(self, level: int, event: str, reason: Reason | None,
               text: str, finding: facts.Finding | None = None) -> None:

@@ -121,7 +121,8 @@ def _booting(names: Sequence[str],
 
     @functools.wraps(original)
     def init_host(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with boot.going_on(_begin(self, names)):
+        with boot.going_on(_begin(self, names),
+                           functools.partial(options.counters, CONF)):
             return original(self, *args, **kwargs)
 
     return init_host

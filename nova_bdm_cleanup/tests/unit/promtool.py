@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import Any
+from typing import Any, NamedTuple
 import unittest
-
-from nova_bdm_cleanup.prometheus import Metric
 
 PROMTOOL = shutil.which('promtool')
 
@@ -30,7 +28,23 @@ def problems_of_metrics(text: bytes) -> str:
     return promtool('check', 'metrics', given=text)
 
 
-def series(metric: Metric) -> list[str]:
-    """The names by which a query finds it."""
-    return [metric.name + end for end in (
-        ('_count', '_sum') if metric.kind == 'summary' else ('',))]
+class Declared(NamedTuple):
+    """A metric as it is declared."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+
+    @property
+    def series(self) -> list[str]:
+        """Return the names by which a query finds it."""
+        return [self.name + end for end in (
+            ('_count', '_sum') if self.kind == 'summary' else ('',))]
+
+
+def declared(metric: Any) -> Declared:
+    """Return what a metric of prometheus_client is declared as."""
+    [family] = metric.describe()
+    return Declared(
+        family.name + '_total' * (family.type == 'counter'), family.type,
+        metric._labelnames)

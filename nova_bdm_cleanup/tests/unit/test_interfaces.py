@@ -29,7 +29,7 @@ from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.store.database import SCHEMA
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.terminal import ExitCode
-from nova_bdm_cleanup.tests.unit import base, test_docs
+from nova_bdm_cleanup.tests.unit import base, promtool, test_docs
 
 FILE = pathlib.Path(__file__).with_name('interfaces.txt')
 
@@ -70,10 +70,10 @@ def interfaces() -> Iterator[str]:
     for code in ExitCode:
         yield 'exit code %d: %s' % (code, code.name.lower())
     yield from _codes_of_the_node()
-    for table in (metrics.TABLE, audit_metrics.TABLE):
-        for metric in table.metrics:
-            yield 'metric %s %s{%s}' % (
-                metric.kind, metric.name, ','.join(metric.labels))
+    for metric in map(promtool.declared, (
+            *metrics.METRICS, *audit_metrics.METRICS)):
+        yield 'metric %s %s{%s}' % (
+            metric.kind, metric.name, ','.join(metric.labels))
     for feature, statements in SCHEMA.items():
         for statement in statements:
             yield 'store %s 1: %s' % (feature, ' '.join(statement.split()))

@@ -24,7 +24,8 @@ DASHBOARD = ROOT / 'etc' / 'grafana' / 'bdm-cleanup.json'
 GUIDE = ROOT / 'doc' / 'source' / 'guide'
 RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
 
-METRICS = (*node_metrics.TABLE.metrics, *metrics.TABLE.metrics)
+METRICS = list(map(promtool.declared, (
+    *node_metrics.METRICS, *metrics.METRICS)))
 
 #: The labels that Prometheus adds.
 SCRAPED = {'instance', 'job'}
@@ -64,7 +65,7 @@ class NamesTest(base.TestCase):
 
     def assertExist(self, where: str, query: str) -> None:
         known = {name: set(metric.labels)
-                 for metric in METRICS for name in promtool.series(metric)}
+                 for metric in METRICS for name in metric.series}
         found = re.findall(r'\b((?:node|nova)_\w+)(?:\{(.*?)\})?', query)
         self.assertTrue(found, where)
         for name, selection in found:
@@ -91,7 +92,7 @@ class NamesTest(base.TestCase):
         asked = ' '.join([*(rule['expr'] for rule in rules()),
                           *(query for _, query in queries())])
         for metric in METRICS:
-            for name in promtool.series(metric):
+            for name in metric.series:
                 self.assertRegex(asked, r'\b%s\b' % name)
 
     def test_reasons_exist(self) -> None:

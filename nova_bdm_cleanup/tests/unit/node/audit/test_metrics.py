@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus reads, by its own parser and its own linter."""
+"""What Prometheus reads: whole files, its own parser and its own linter."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import pathlib
+import threading
+from unittest import mock
 
+import fixtures
+import prometheus_client
 from prometheus_client import parser
 
-from nova_bdm_cleanup import prometheus
+from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.node.audit import metrics
-from nova_bdm_cleanup.node.cleanup import triggers
-from nova_bdm_cleanup.node.cleanup.tally import Tally
-from nova_bdm_cleanup.node.store.findings import Round, Sighting
+from nova_bdm_cleanup.node.cleanup import log_lines, triggers
+from nova_bdm_cleanup.node.option_group import GROUP
+from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
 from nova_bdm_cleanup.node.store.processes import Process
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import base, promtool
@@ -20,135 +26,184 @@ NOON = 1_800_014_400.0
 
 PREFIX = 'nova_bdm_cleanup_'
 
-#: Each series with its type, and its labels beside the host.
-NAMES = {
-    name[len(PREFIX):]: (metric.kind, {*metric.labels} - {'host'})
-    for metric in metrics.TABLE.metrics
-    for name in promtool.series(metric)}
+PROCESS = Process(
+    'compute1', 7, NOON - 7200, '',
+    {'version': '1.0', 'nova_version': '34.0.0-1', 'mode': 'enforce',
+     'triggers': 'start', 'audit_interval': 3600,
+     'max_removals_per_hour': 32})
+
+REFUSED = dataclasses.replace(
+    PROCESS, problem='not this Nova', facts={
+        'version': '1.0', 'nova_version': '34.0.0-1', 'triggers': ''})
+
+LAST_ROUND = Round(
+    succeeded=NOON - 900, servers=7, volumes=21, requests=3, seconds=0.25,
+    failed=2, problem='no', next=NOON)
 
 
-def known(reason, first, announced=True):
+def finding(reason, first, announced=True):
     return Sighting('server-1', 'bdm-1', reason, None, None, None, 'because',
                     first, announced)
 
 
-class MetricsTest(base.TestCase):
+FINDINGS = (
+    finding('stuck', NOON - 60), finding('stuck', NOON - 3600.5),
+    finding('volume-missing', NOON - 5),
+    finding('cross-wired', NOON - 9999, announced=False))
+
+
+class MetricsTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.tally = Tally()
-        self.state = metrics.Told(
-            moment=NOON, process=Process(
-                'compute1', 7, NOON - 7200, '',
-                {'version': '1.0', 'nova_version': '34.0.0-1',
-                 'mode': 'enforce', 'triggers': 'start',
-                 'audit_interval': 3600, 'max_removals_per_hour': 32}),
-            known=(known('stuck', NOON - 60), known('stuck', NOON - 3600.5),
-                   known('volume-missing', NOON - 5),
-                   known('cross-wired', NOON - 9999, announced=False)),
-            last=Round(succeeded=NOON - 900, servers=7, volumes=21,
-                       requests=3, seconds=0.25, failed=2, problem='no',
-                       next=NOON),
-            removals_last_hour=5, counted=self.tally)
+        for metric in metrics.METRICS:
+            metric.clear()
+            self.addCleanup(metric.clear)
+        self.counters = metrics.HostCounters('compute1')
 
     def count(self):
-        """Something of everything."""
-        for trigger in (triggers.HARD_REBOOT, triggers.START):
-            self.tally.removed(Reason.VOLUME_MISSING, trigger.name)
-            self.tally.refused(Reason.OVER_LIMIT, trigger.name, 3)
-            self.tally.looked(trigger.name, 0.5)
-        self.tally.looked('start', 0.25)
+        """Count something of everything."""
+        for trigger in (triggers.HARD_REBOOT.name, triggers.START.name):
+            self.counters.count_removal(Reason.VOLUME_MISSING, trigger)
+            self.counters.count_refusals(Reason.OVER_LIMIT, trigger, 3)
+            self.counters.add_cinder_seconds(trigger, 0.5)
+        self.counters.add_cinder_seconds('start', 0.25)
 
-    def samples(self, **changes):
-        """By name without its prefix: labels and value of each sample."""
-        text = prometheus.text(
-            dataclasses.replace(self.state, **changes)).decode()
-        found = {}
-        for family in parser.text_string_to_metric_families(text):
-            for sample in family.samples:
-                name = sample.name[len(PREFIX):]
-                self.assertEqual(PREFIX + name, sample.name)
-                labels = dict(sample.labels)
-                self.assertEqual('compute1', labels.pop('host'))
-                found.setdefault(name, []).append(
-                    (family.type, labels, sample.value))
-        return found
+    def text(self, process=PROCESS, findings=(), last_round=None, removals=0):
+        return prometheus_client.generate_latest(metrics.registry_of(
+            process, findings, last_round or Round(), removals, NOON))
 
-    def value(self, name, **changes):
-        [(_, labels, value)] = self.samples(**changes)[name]
-        self.assertEqual({}, labels)
-        return value
+    def samples(self, name):
+        """Return labels and value of each sample of a metric."""
+        return [(sample.labels, sample.value)
+                for family in parser.text_string_to_metric_families(
+                    self.text().decode())
+                for sample in family.samples if sample.name == PREFIX + name]
 
-    def test_all_is_told_and_nothing_else(self):
+
+class TextTest(MetricsTestCase):
+    """Whole files, as they have been since the first release."""
+
+    def assert_same(self, name, text):
+        path = pathlib.Path(__file__).with_name(name)
+        self.assertEqual(path.read_text(encoding='utf-8'), text.decode())
+
+    def test_a_nova_compute_that_has_just_started(self):
+        self.assert_same('started.prom', self.text())
+
+    def test_everything(self):
         self.count()
-        found = self.samples()
-        self.assertEqual(
-            NAMES, {name: (samples[0][0], set(samples[0][1]))
-                    for name, samples in found.items()})
+        self.assert_same('enforce.prom', self.text(
+            findings=FINDINGS, last_round=LAST_ROUND, removals=5))
 
-    def test_every_family_has_help(self):
-        text = prometheus.text(self.state).decode()
+    def test_refused(self):
+        self.count()
+        self.assert_same('refused.prom', self.text(process=REFUSED))
+
+    def test_what_is_over_is_no_longer_there(self):
+        before = self.text()
+        self.text(findings=FINDINGS, last_round=LAST_ROUND)
+        self.text(process=dataclasses.replace(
+            PROCESS, facts={**PROCESS.facts, 'mode': 'observe'}))
+        self.assertEqual(before, self.text())
+
+    def test_every_metric_is_there(self):
+        self.count()
+        text = self.text(findings=FINDINGS, last_round=LAST_ROUND).decode()
+        declared = [promtool.declared(metric) for metric in metrics.METRICS]
+        self.assertEqual(
+            {each.name: each.kind for each in declared},
+            dict(line.split()[2:] for line in text.splitlines()
+                 if line.startswith('# TYPE ')))
         for family in parser.text_string_to_metric_families(text):
             self.assertRegex(family.documentation, r'^[A-Z].{15,}\.$')
 
-    def test_values(self):
-        self.count()
-        found = self.samples()
-        self.assertEqual({
-            'active': 1, 'start_timestamp_seconds': NOON - 7200,
-            'heartbeat_timestamp_seconds': NOON, 'removals_last_hour': 5,
-            'removals_per_hour_limit': 32, 'audit_interval_seconds': 3600,
-            'audit_last_success_timestamp_seconds': NOON - 900,
-            'audit_duration_seconds': 0.25, 'audit_servers': 7},
-            {name: samples[0][2] for name, samples in found.items()
-             if not NAMES[name][1]})
-        self.assertEqual(
-            [({'version': '1.0', 'nova_version': '34.0.0-1',
-               'mode': 'enforce', 'triggers': 'start'}, 1)],
-            [sample[1:] for sample in found['info']])
-        for name, value in (('removals_total', 1), ('refusals_total', 3)):
-            self.assertEqual(
-                [('hard_reboot', value), ('start', value)],
-                [(s[1]['trigger'], s[2]) for s in found[name]])
-        self.assertEqual(
-            [('over-limit', 'hard_reboot'), ('over-limit', 'start')],
-            [(s[1]['reason'], s[1]['trigger'])
-             for s in found['refusals_total']])
-        self.assertEqual(
-            [({'trigger': 'hard_reboot'}, 1), ({'trigger': 'start'}, 2)],
-            [s[1:] for s in found['look_duration_seconds_count']])
-        self.assertEqual(
-            [0.5, 0.75], [s[2] for s in found['look_duration_seconds_sum']])
-
-    def test_findings_that_were_told(self):
-        found = self.samples()
-        self.assertEqual(
-            [({'reason': 'stuck'}, 2), ({'reason': 'volume-missing'}, 1)],
-            [s[1:] for s in found['findings']])
-        self.assertEqual(
-            [({'reason': 'stuck'}, NOON - 3600.5),
-             ({'reason': 'volume-missing'}, NOON - 5)],
-            [s[1:] for s in found['findings_oldest_timestamp_seconds']])
-
-    def test_refused(self):
-        refused = dataclasses.replace(
-            self.state.process, problem='not this Nova', facts={
-                'version': '1.0', 'nova_version': '34.0.0-1', 'triggers': ''})
-        found = self.samples(process=refused)
-        self.assertEqual(0, found['active'][0][2])
-        self.assertEqual({'info', 'active', 'start_timestamp_seconds',
-                          'heartbeat_timestamp_seconds'}, set(found))
-
-    def test_before_the_first_round(self):
-        found = self.samples(last=Round(), known=())
-        for name in ('audit_last_success_timestamp_seconds',
-                     'audit_duration_seconds', 'audit_servers', 'findings'):
-            self.assertNotIn(name, found)
-
     @promtool.needs_promtool
     def test_promtool(self):
+        self.assertEqual('', promtool.problems_of_metrics(self.text()))
         self.count()
-        for state in (self.state, dataclasses.replace(
-                self.state, known=(), last=Round(), counted=Tally())):
-            self.assertEqual('', promtool.problems_of_metrics(
-                prometheus.text(state)))
+        text = self.text(findings=FINDINGS, last_round=LAST_ROUND)
+        self.assertEqual('', promtool.problems_of_metrics(text))
+        self.assertIn('counter metrics should have', (
+            promtool.problems_of_metrics(text.replace(b'_total', b''))))
+
+
+class CountersTest(MetricsTestCase):
+
+    def conf(self, metrics_file):
+        return mock.MagicMock(host='compute1', **{
+            '__getitem__.side_effect': {
+                GROUP: mock.Mock(metrics_file=metrics_file)}.__getitem__})
+
+    def test_they_count_where_there_is_a_metrics_file(self):
+        self.assertIs(log_lines.Counters,
+                      type(options.counters(self.conf(''))))
+        counters = options.counters(self.conf('x.prom'))
+        counters.count_removal(Reason.STUCK, 'start')
+        self.assertEqual(
+            [({'host': 'compute1', 'reason': 'stuck', 'trigger': 'start'},
+              1.0)], self.samples('removals_total'))
+
+    def test_threads(self):
+        def count():
+            for _ in range(2000):
+                self.counters.count_removal(Reason.STUCK, 'start')
+                self.counters.add_cinder_seconds('start', 1.0)
+
+        threads = [threading.Thread(target=count) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        [(_, removals)] = self.samples('removals_total')
+        [(_, seconds)] = self.samples('look_duration_seconds_sum')
+        self.assertEqual((8000, 8000), (removals, seconds))
+
+
+class FileTest(MetricsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.path = os.path.join(self.tempdir(), 'bdm.prom')
+        group = mock.Mock(
+            metrics_file=self.path,
+            store=os.path.join(os.path.dirname(self.path), 'none', 'store'))
+        conf = mock.MagicMock(host='compute1', **{
+            '__getitem__.side_effect': {GROUP: group}.__getitem__})
+        self.file = metrics.MetricsFile(conf, PROCESS)
+
+    def test_two_threads_write_at_the_same_time(self):
+        """The periodic task and a round do."""
+        stop = threading.Event()
+        reason = [finding('stuck', NOON)]
+        self.useFixture(fixtures.MockPatchObject(
+            Watch, 'known', lambda watch: reason))
+
+        def write():
+            while not stop.is_set():
+                self.file.write()
+
+        self.file.write()
+        threads = [threading.Thread(target=write) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(200):
+            with open(self.path, encoding='utf-8') as file:
+                self.assertIn('_findings{host="compute1",reason="stuck"} 1.0',
+                              file.read())
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(['bdm.prom'],
+                         os.listdir(os.path.dirname(self.path)))
+
+    def test_a_problem_is_logged_once(self):
+        os.mkdir(self.path)
+        for _ in range(3):
+            self.file.write()
+        self.assertEqual(1, self.log.output.count(
+            '[bdm_cleanup] metrics_file: %s: there is something else'
+            % self.path))
+        os.rmdir(self.path)
+        self.file.write()
+        self.assertTrue(os.path.isfile(self.path))

@@ -20,13 +20,13 @@ import testscenarios
 
 from nova_bdm_cleanup.node.audit import rounds as watch_round
 from nova_bdm_cleanup.node.audit.rounds import Inhabitant, is_far, next_round
-from nova_bdm_cleanup.node.cleanup import tally
 from nova_bdm_cleanup.node.store.findings import Watch
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.tests.unit import base, make, worlds
+from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -202,7 +202,7 @@ class RoundTestCase(base.TestCase):
         self.path = os.path.join(self.tempdir(), 'a', 'store')
         self.now = make.NOW.timestamp()
         self.node = Node()
-        self.tally = tally.Tally()
+        self.counters = fakes.Counters()
         self.failed = 0
 
     def watch(self):
@@ -219,7 +219,7 @@ class RoundTestCase(base.TestCase):
         self.logged.found = []
         self.failed = watch_round.Audit(
             self.node, self.watch(), self.policy, HOUR, 'req-1',
-            self.tally, lambda: self.now,
+            self.counters, lambda: self.now,
         ).round(self.failed, self.plan)
         return self.logged.found
 
@@ -248,9 +248,9 @@ class HealthyTest(RoundTestCase):
             (self.now, 100, 300, 5, 0, '', self.now + HOUR),
             (last.succeeded, last.servers, last.volumes, last.requests,
              last.failed, last.problem, last.next))
-        self.assertEqual(2, self.tally.looks['audit'][0])
-        self.assertEqual(({}, {}), (self.tally.removals,
-                                    self.tally.refusals))
+        self.assertEqual(2, len(self.counters.cinder_seconds['audit']))
+        self.assertEqual(({}, {}), (self.counters.removals,
+                                    self.counters.refusals))
 
     def test_a_volume_of_two_servers_is_asked_for_once(self):
         self.node.server(1)
@@ -325,8 +325,8 @@ class FindingTest(RoundTestCase):
         self.assertIn('open: 0, new: 0, gone: 1, ', last['text'])
         self.assertEqual([], self.events())
         # Nothing was done, and nothing was to be done.
-        self.assertEqual(({}, {}), (self.tally.removals,
-                                    self.tally.refusals))
+        self.assertEqual(({}, {}), (self.counters.removals,
+                                    self.counters.refusals))
 
 
 class NoFindingTest(RoundTestCase):
@@ -424,8 +424,8 @@ class FailureTest(RoundTestCase):
             self.assertNotEqual('', last.problem)
             self.assertNotIn('hush-hush', last.problem)
             self.assertEqual(1, len(self.watch().known()))
-        self.assertEqual({(self.reason, 'audit'): 3}, self.tally.refusals)
-        self.assertEqual(4, self.tally.looks['audit'][0])
+        self.assertEqual({(self.reason, 'audit'): 3}, self.counters.refusals)
+        self.assertEqual(4, len(self.counters.cinder_seconds['audit']))
 
         self.node.failing.clear()
         found, last = self.round()

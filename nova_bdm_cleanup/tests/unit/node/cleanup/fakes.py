@@ -13,11 +13,13 @@ which it happens.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 from typing import Any, Callable
 
+from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.node.cleanup.ports import (
     Claim,
     HostPort,
@@ -415,6 +417,28 @@ class Cinder(cinder.Cinder):
                 and world.host_of(attachment) == world.server.host):
             world.violation('attachment %s deleted while connected',
                             attachment.id)
+
+
+class Counters(log_lines.Counters):
+    """What was counted, by reason code and trigger."""
+
+    def __init__(self) -> None:
+        self.removals: collections.Counter[tuple[str, str]] = (
+            collections.Counter())
+        self.refusals: collections.Counter[tuple[str, str]] = (
+            collections.Counter())
+        self.cinder_seconds: dict[str, list[float]] = (
+            collections.defaultdict(list))
+
+    def count_removal(self, reason: str, trigger: str) -> None:
+        self.removals[str(reason), trigger] += 1
+
+    def count_refusals(self, reason: str, trigger: str,
+                       number: int = 1) -> None:
+        self.refusals[str(reason), trigger] += number
+
+    def add_cinder_seconds(self, trigger: str, seconds: float) -> None:
+        self.cinder_seconds[trigger].append(seconds)
 
 
 class _Journal(Journal):

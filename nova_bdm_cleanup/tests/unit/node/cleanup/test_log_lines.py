@@ -11,10 +11,11 @@ from unittest import mock
 import fixtures
 import testscenarios
 
-from nova_bdm_cleanup.node.cleanup import log_lines, tally, triggers
+from nova_bdm_cleanup.node.cleanup import log_lines, triggers
 from nova_bdm_cleanup.rules import facts, guards
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import base, make
+from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -48,9 +49,9 @@ class AuditTestCase(base.TestCase):
         super().setUp()
         self.logger = self.useFixture(fixtures.FakeLogger(
             level=logging.DEBUG, format='%(levelname)s %(message)s'))
-        self.tally = tally.Tally()
+        self.counters = fakes.Counters()
         self.audit = log_lines.LogLines(
-            None, 'req-1', triggers.HARD_REBOOT, self.tally)
+            None, 'req-1', triggers.HARD_REBOOT, self.counters)
 
     def line(self):
         """The fields of the one line there is."""
@@ -256,8 +257,8 @@ class CountTest(AuditTestCase):
     def assertRefused(self, **numbers):
         self.assertEqual(
             {(reason.replace('_', '-'), 'hard_reboot'): number
-             for reason, number in numbers.items()}, self.tally.refusals)
-        self.assertEqual({}, self.tally.removals)
+             for reason, number in numbers.items()}, self.counters.refusals)
+        self.assertEqual({}, self.counters.removals)
 
     def test_withheld(self):
         self.audit.plan(facts.Plan((
@@ -287,7 +288,7 @@ class CountTest(AuditTestCase):
         self.audit.removed(STALE, 'x')
         self.assertEqual({('volume-missing', 'hard_reboot'): 1,
                           ('stale-attachment', 'hard_reboot'): 1},
-                         self.tally.removals)
+                         self.counters.removals)
 
     def test_what_is_only_told(self):
         for told in (self.audit.found, self.audit.gone):
@@ -297,11 +298,12 @@ class CountTest(AuditTestCase):
         self.audit.removing(finding(Reason.VOLUME_MISSING))
         self.assertRefused()
 
-    def test_without_a_tally(self):
-        for _ in range(2):
-            log_lines.LogLines(None, 'req-1', triggers.START).unknown(
-                Reason.CINDER_UNKNOWN, RuntimeError('no'))
-        self.assertRefused()
+    def test_nothing_is_counted_unless_it_is_wanted(self):
+        lines = log_lines.LogLines(None, 'req-1', triggers.START)
+        lines.unknown(Reason.CINDER_UNKNOWN, RuntimeError('no'))
+        lines.removed(finding(Reason.VOLUME_MISSING), 'x')
+        lines.counters.add_cinder_seconds('start', 1.0)
+        self.assertEqual({}, vars(lines.counters))
 
 
 class SecretTest(AuditTestCase):

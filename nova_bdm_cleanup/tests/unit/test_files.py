@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file that another program reads while it is replaced."""
+"""Files that are replaced while others read them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import resource
 import stat
 import threading
 from unittest import mock
 
-from nova_bdm_cleanup import prometheus
-from nova_bdm_cleanup.files import FileError
+from nova_bdm_cleanup import files
 from nova_bdm_cleanup.tests.unit import base
 
 SOMEBODY = 65534
 
 
-class TextfileTest(base.TestCase):
+def write(path: str, data: bytes) -> None:
+    with files.METRICS.replacing(path) as new:
+        pathlib.Path(new).write_bytes(data)
+
+
+class FileTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -34,9 +39,9 @@ class TextfileTest(base.TestCase):
         path = self.path if path is None else path
         before = sorted(os.listdir(self.directory))
         for act in [func] if func else [
-                prometheus.FILE.check,
-                lambda path: prometheus.FILE.write(path, b'new\n')]:
-            error = self.assertRaises(FileError, act, path)
+                files.METRICS.check,
+                lambda path: write(path, b'new\n')]:
+            error = self.assertRaises(files.FileError, act, path)
             for word in (path, *words):
                 self.assertIn(word, str(error))
         self.assertEqual(before, sorted(os.listdir(self.directory)))
@@ -55,39 +60,39 @@ class TextfileTest(base.TestCase):
             os.seteuid(0)
 
 
-class WriteTest(TextfileTest):
+class WriteTest(FileTestCase):
 
     def test_new_then_replaced(self):
         for data in (b'old\n', b'new\n', b''):
-            prometheus.FILE.check(self.path)
-            prometheus.FILE.write(self.path, data)
+            files.METRICS.check(self.path)
+            write(self.path, data)
             self.assertEqual(data, self.content())
             self.assertEqual(['bdm.prom'], os.listdir(self.directory))
 
     def test_anybody_may_read_it_whatever_the_umask(self):
         for umask in (0o077, 0o000):
             self.addCleanup(os.umask, os.umask(umask))
-            prometheus.FILE.write(self.path, b'data\n')
+            write(self.path, b'data\n')
             self.assertEqual('0o644', oct(stat.S_IMODE(
                 os.stat(self.path).st_mode)))
 
     def test_in_the_directory_of_the_process(self):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.directory)
-        prometheus.FILE.write('bdm.prom', b'data\n')
+        write('bdm.prom', b'data\n')
         self.assertEqual(b'data\n', self.content())
 
     def test_a_reader_never_sees_half_of_it(self):
         both = [letter * 1000000 for letter in (b'a', b'b')]
-        prometheus.FILE.write(self.path, both[0])
+        write(self.path, both[0])
         done = threading.Event()
 
-        def write():
+        def write_often():
             for number in range(100):
-                prometheus.FILE.write(self.path, both[number % 2])
+                write(self.path, both[number % 2])
             done.set()
 
-        writer = threading.Thread(target=write)
+        writer = threading.Thread(target=write_often)
         writer.start()
         self.addCleanup(writer.join)
         seen = 0
@@ -97,15 +102,15 @@ class WriteTest(TextfileTest):
         self.assertGreater(seen, 5)
 
     def test_checking_leaves_what_is_there(self):
-        prometheus.FILE.check(self.path)
+        files.METRICS.check(self.path)
         self.assertEqual([], os.listdir(self.directory))
-        prometheus.FILE.write(self.path, b'old\n')
+        write(self.path, b'old\n')
         before = os.stat(self.path)
-        prometheus.FILE.check(self.path)
+        files.METRICS.check(self.path)
         self.assertEqual(before, os.stat(self.path))
 
 
-class RefusalTest(TextfileTest):
+class RefusalTest(FileTestCase):
 
     def test_symbolic_links_wherever_they_lead(self):
         target = os.path.join(self.directory, 'target')
@@ -132,7 +137,7 @@ class RefusalTest(TextfileTest):
             self.assertRefused('.prom', path=path)
 
     def test_missing_directory(self):
-        prometheus.FILE.write(self.path, b'old\n')
+        write(self.path, b'old\n')
         self.assertRefused(
             'No such file', 'make the directory',
             path=os.path.join(self.directory, 'none', 'bdm.prom'))
@@ -140,13 +145,13 @@ class RefusalTest(TextfileTest):
                            path=os.path.join(self.path, 'bdm.prom'))
 
     def test_unwritable_directory(self):
-        prometheus.FILE.write(self.path, b'old\n')
+        write(self.path, b'old\n')
         with self.as_somebody(0o755):
             self.assertRefused('make its directory writable')
         self.assertEqual(b'old\n', self.content())
 
     def test_the_file_of_another_user_in_a_sticky_directory(self):
-        prometheus.FILE.write(self.path, b'old\n')
+        write(self.path, b'old\n')
         with self.as_somebody(0o1777):
             self.assertRefused('of another user', 'sticky')
             # The kernel agrees.
@@ -154,17 +159,17 @@ class RefusalTest(TextfileTest):
                               self.path + '.old')
         os.chown(self.path, SOMEBODY, -1)
         with self.as_somebody(0o1777):
-            prometheus.FILE.check(self.path)
-            prometheus.FILE.write(self.path, b'new\n')
+            files.METRICS.check(self.path)
+            write(self.path, b'new\n')
         self.assertEqual(b'new\n', self.content())
 
     def test_full_disk(self):
-        prometheus.FILE.write(self.path, b'old\n')
+        write(self.path, b'old\n')
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
         try:
             self.assertRefused('free some space', func=lambda path:
-                               prometheus.FILE.write(path, b'much more\n'))
+                               write(path, b'much more\n'))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         self.assertEqual(b'old\n', self.content())
@@ -174,12 +179,12 @@ class RefusalTest(TextfileTest):
                         side_effect=OSError(5, 'Input/output error')):
             self.assertRefused(
                 'Input/output error', 'file system',
-                func=lambda path: prometheus.FILE.write(path, b''))
+                func=lambda path: write(path, b''))
         self.assertEqual([], os.listdir(self.directory))
 
     def test_stopped_half_way(self):
         with mock.patch('os.replace', autospec=True,
                         side_effect=KeyboardInterrupt):
-            self.assertRaises(KeyboardInterrupt, prometheus.FILE.write,
+            self.assertRaises(KeyboardInterrupt, write,
                               self.path, b'')
         self.assertEqual([], os.listdir(self.directory))
