@@ -7,9 +7,9 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nova_bdm_cleanup.client import acting, output
+from nova_bdm_cleanup.client import change_command, output
 from nova_bdm_cleanup.client.cloud import plan_file, reboot
-from nova_bdm_cleanup.client.cloud.acts import Result
+from nova_bdm_cleanup.client.cloud.changes import Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
@@ -17,7 +17,7 @@ from nova_bdm_cleanup.rules.facts import WITHOUT_DISK
 from nova_bdm_cleanup.rules.reasons import Remedy
 
 
-class CleanBdm(acting.ActingCommand):
+class CleanBdm(change_command.ChangeCommand):
     """Hard-reboot servers so that the plugin cleans them.
 
     Shows what is to be removed, asks, reboots one server after the other,
@@ -120,7 +120,8 @@ class CleanBdm(acting.ActingCommand):
                 looks[server] = reboot.preview(cloud, server)
                 known += looks[server].over(findings)
             except errors.BadInput as exc:
-                known += [Result(i, 'skipped: %s' % exc) for i in findings]
+                known += [Result(i, Status.SKIPPED, str(exc))
+                          for i in findings]
         done = {r.subject.volume for r in known if r.is_well}
         for server, now in looks.items():
             left = [i for i in wanted[server] if not now.settled(i)]
@@ -133,7 +134,7 @@ class CleanBdm(acting.ActingCommand):
                 for i in left if i.volume not in done
                 and plan_file.has_changed(i, since[i.key]))
             if why:
-                known += [Result(i, 'skipped: ' + why) for i in left]
+                known += [Result(i, Status.SKIPPED, why) for i in left]
             elif left:
                 todo.append(now)
         return todo, known
@@ -173,5 +174,5 @@ class CleanBdm(acting.ActingCommand):
 
 def _refused(now: reboot.RebootPreview,
              subjects: Iterable[Any]) -> list[Result]:
-    return [Result(subject, 'refused: ' + '; '.join(now.refusals))
+    return [Result(subject, Status.REFUSED, '; '.join(now.refusals))
             for subject in subjects]

@@ -7,9 +7,9 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nova_bdm_cleanup.client import acting, output
+from nova_bdm_cleanup.client import change_command, output
 from nova_bdm_cleanup.client.cloud import audit, plan_file, release
-from nova_bdm_cleanup.client.cloud.acts import Result
+from nova_bdm_cleanup.client.cloud.changes import Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.client.cloud.release import Target
@@ -18,7 +18,7 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.reasons import Remedy
 
 
-class ReleaseBdm(acting.ActingCommand):
+class ReleaseBdm(change_command.ChangeCommand):
     """Release volumes held for servers that are gone or never attached them.
 
     Shows what is to be done, asks, and does one after the other. For
@@ -100,7 +100,7 @@ class ReleaseBdm(acting.ActingCommand):
             steps = self._without_strangers(steps)
         known = _differences(plan, steps) if args.plan else []
         todo = [s for s in steps if s not in [r.subject for r in known]]
-        known += [Result(s, 'refused') for s in todo if s.call is None]
+        known += [Result(s, Status.REFUSED) for s in todo if s.call is None]
         todo = [s for s in todo if s.call is not None]
         for step in todo:
             self.note('%s %s: %s', *(
@@ -149,14 +149,15 @@ def _differences(plan: Iterable[CloudFinding],
     for step in steps:
         finding = planned.get((step.volume, step.attachment_id))
         if step.is_settled:
-            found.append(Result(step, 'skipped: nothing is left to do', True))
+            found.append(Result(
+                step, Status.SKIPPED, 'nothing is left to do', True))
         elif (finding is None or step.server not in (finding.server, None)
                 or step.volume not in done
                 and plan_file.has_changed(finding, step.since)):
             found.append(Result(
-                step, 'skipped: it has changed since the audit'))
+                step, Status.SKIPPED, 'it has changed since the audit'))
         elif step.needs_look:
             found.append(Result(
-                step, 'refused: another Nova may have the server; look, and '
-                      'name what is to be released'))
+                step, Status.REFUSED, 'another Nova may have the server; '
+                'look, and name what is to be released'))
     return found

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import time
 
 from nova_bdm_cleanup.client.cloud import inspection
-from nova_bdm_cleanup.client.cloud.acts import Act, Result
+from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding, findings_of
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.openstack import errors
@@ -78,7 +78,7 @@ class RebootPreview:
 
     def over(self, findings: Iterable[CloudFinding]) -> list[Result]:
         """The results of those about which nothing is left to do."""
-        return [Result(i, 'skipped: ' + self.settled(i), True)
+        return [Result(i, Status.SKIPPED, self.settled(i), True)
                 for i in findings if self.settled(i)]
 
     def objection(self, findings: Iterable[CloudFinding],
@@ -118,7 +118,7 @@ def preview(cloud: inspection.Cloud, server_id: str) -> RebootPreview:
     return RebootPreview(seen)
 
 
-class Reboot(Act):
+class Reboot(Change):
     """One reboot.
 
     :param timeout: seconds to wait for it
@@ -129,7 +129,7 @@ class Reboot(Act):
     def __init__(self, cloud: inspection.Cloud, timeout: float,
                  shown: RebootPreview, stop_again: bool) -> None:
         self.subjects = shown.findings
-        self.doubt = '; see openstack bdm show %s' % shown.server.id
+        self.advice = '; see openstack bdm show %s' % shown.server.id
         self._cloud = cloud
         self._timeout = timeout
         self._shown = shown
@@ -137,11 +137,11 @@ class Reboot(Act):
         self._over: list[Result] = []
         self._stop_again = stop_again
 
-    def look(self) -> list[Result]:
+    def check(self) -> list[Result]:
         try:
             self._now = now = preview(self._cloud, self._shown.server.id)
         except errors.BadInput as exc:
-            return self.all('skipped: %s' % exc)
+            return self.for_all(Status.SKIPPED, str(exc))
         self._over = now.over(self.subjects)
         if len(self._over) == len(self.subjects):
             return self._over
@@ -150,9 +150,9 @@ class Reboot(Act):
         if not why and now.loses_memory and not self._shown.loses_memory:
             why = ('the server is %s now, and its memory would be lost'
                    % now.server.status)
-        return self.all('skipped: ' + why) if why else []
+        return self.for_all(Status.SKIPPED, why) if why else []
 
-    def do(self) -> list[Result]:
+    def make(self) -> list[Result]:
         server, nova = self._now.server, self._cloud.nova
         stops = self._stop_again and server.status == 'SHUTOFF'
         nova.reboot_hard(server.id)
@@ -167,11 +167,11 @@ class Reboot(Act):
             # They would say that nothing was changed.
             raise errors.Unanswered(str(exc)) from exc
         is_well = status == ('SHUTOFF' if stops else 'ACTIVE')
-        removed = 'removed' if is_well else (
-            'removed: but the server is %s now' % status)
+        why = '' if is_well else 'but the server is %s now' % status
         return self._over + [
-            Result(i, 'failed: it is still there (%s)' % after.verdict(i))
-            if after.verdict(i) else Result(i, removed, is_well)
+            Result(i, Status.FAILED,
+                   'it is still there (%s)' % after.verdict(i))
+            if after.verdict(i) else Result(i, Status.REMOVED, why, is_well)
             for i in self.subjects if not self._now.settled(i)]
 
     def _wait(self, server: ComputeServer, what: str) -> str:

@@ -9,7 +9,7 @@ import json
 from typing import Callable
 
 from nova_bdm_cleanup.client.cloud import inspection, release_rules
-from nova_bdm_cleanup.client.cloud.acts import Act, Result
+from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.release_facts import (
     Call,
@@ -186,7 +186,7 @@ class Releaser:
             and f.withheld in (None, facts.Reason.OVER_LIMIT))
 
 
-class Release(Act):
+class Release(Change):
     """One step, as the operator was shown it."""
 
     def __init__(self, releaser: Releaser, step: ReleaseStep) -> None:
@@ -196,18 +196,18 @@ class Release(Act):
         self._step = step
         #: What the call must not change.
         self._neighbours: set[facts.Attachment] = set()
-        self.doubt = '; see openstack bdm release --dry-run %s' % (
+        self.advice = '; see openstack bdm release --dry-run %s' % (
             step.attachment_id or step.volume)
         if step.call is Call.TERMINATE:
             # It stays so, that nobody gets it while a host may have it.
-            self.doubt = ('; if the volume is attaching now: openstack bdm '
-                          'release --stuck-after 0 --connector FILE %s'
-                          % step.volume)
+            self.advice = ('; if the volume is attaching now: openstack bdm '
+                           'release --stuck-after 0 --connector FILE %s'
+                           % step.volume)
 
-    def look(self) -> list[Result]:
+    def check(self) -> list[Result]:
         step, again = self._step, self._releaser.again(self._step)
         if again is None:
-            return [Result(step, 'skipped: it is gone already', True)]
+            return [Result(step, Status.SKIPPED, 'it is gone already', True)]
         if (again.call, again.needs_look) == (step.call, step.needs_look):
             self._neighbours = self._others()
             return []
@@ -215,44 +215,48 @@ class Release(Act):
             volume = self._cinder.volume(step.volume)
             if volume is not None and volume.status == step.expected:
                 # With another attachment of the same volume, for example.
-                return [Result(step, 'done: the volume is %s'
+                return [Result(step, Status.DONE, 'the volume is %s'
                                % volume.status, True)]
-        return [Result(step, 'skipped: ' + again.explanation,
+        return [Result(step, Status.SKIPPED, again.explanation,
                        again.is_settled)]
 
-    def do(self) -> list[Result]:
+    def make(self) -> list[Result]:
         if self._step.call is not None:
             _MAKE[self._step.call](self._cinder, self._step)
         try:
-            text = self._problem()
-            return [Result(self._step, text or '%s: the volume is %s' % (
-                'done' if self._step.call is Call.COMPLETE else 'released',
-                self._step.expected), not text)]
+            return [self._result()]
         except errors.ApiError as exc:
             raise errors.Unanswered(
                 'Cinder has accepted it; what came of it was not read back: '
                 '%s' % exc, exc.status) from exc
 
-    def _problem(self) -> str:
-        """What is not as it was to be, read back; empty: nothing."""
+    def _result(self) -> Result:
+        """Read back what came of the call."""
         step = self._step
+
+        def failed(why: str) -> Result:
+            return Result(step, Status.FAILED, why)
+
         volume = self._cinder.volume(step.volume)
         if volume is None:
-            return 'failed: the volume is gone'
+            return failed('the volume is gone')
         left = step.attachment_id and self._cinder.attachment(
             step.attachment_id)
         if step.call is Call.COMPLETE:
             if not left or left.status != 'attached':
-                return 'failed: the attachment is not attached'
+                return failed('the attachment is not attached')
         elif left and step.call is not Call.ROLL_DETACHING:
-            return 'failed: the attachment is still there'
+            return failed('the attachment is still there')
         if self._others() != self._neighbours:
-            return ('unknown: another attachment of the volume has changed: '
-                    'look at it')
+            return Result(step, Status.UNKNOWN, 'another attachment of the '
+                          'volume has changed: look at it')
         if volume.status != step.expected:
-            return 'failed: the volume is %s, not %s' % (
-                volume.status, step.expected)
-        return ''
+            return failed('the volume is %s, not %s' % (
+                volume.status, step.expected))
+        return Result(
+            step, Status.DONE if step.call is Call.COMPLETE
+            else Status.RELEASED,
+            'the volume is %s' % step.expected, is_well=True)
 
     def _others(self) -> set[facts.Attachment]:
         """The other attachments of the volume."""

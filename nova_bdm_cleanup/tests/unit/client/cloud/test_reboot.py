@@ -119,7 +119,7 @@ class RunTest(RebootCase):
 
         self.cloud.on('POST .*/action', begin)
         return [r.text for r in reboot.Reboot(
-            cloud, timeout, plan, False).do()]
+            cloud, timeout, plan, False).make()]
 
     def test_waits_until_it_is_over(self) -> None:
         self.assertEqual(['removed'], self.run_reboot(
@@ -162,9 +162,9 @@ class RunTest(RebootCase):
             self.cloud.calm()
             self.cloud.on('POST .*/action', answer)
             exc = self.assertRaises(errors.Unanswered, reboot.Reboot(
-                cloud, 600, plan, True).do)
+                cloud, 600, plan, True).make)
             self.assertIn(words, str(exc))
         self.cloud.calm()
         # Certainly not done.
         self.assertRaises(errors.NotFound, reboot.Reboot(
-            cloud, 600, plan, True).do)
+            cloud, 600, plan, True).make)

@@ -9,7 +9,7 @@ import json
 import os
 from typing import Any, Callable
 
-from nova_bdm_cleanup.client.cloud import acts, release
+from nova_bdm_cleanup.client.cloud import changes, release
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
 from nova_bdm_cleanup.client.cloud.release import Target
 from nova_bdm_cleanup.client.cloud.release_facts import (
@@ -43,10 +43,10 @@ class ReleaserCase(base.CloudCase):
         releaser.check()
         steps = releaser.plan(targets)
         meanwhile()
-        results, _ = acts.carry_out(
+        results = changes.make_all(
             [release.Release(releaser, s) for s in steps if s.call], True,
             lambda what, count: None)
-        return [(r.is_well, r.text) for r in results]
+        return [(r.is_well, r.text) for r in results.each]
 
 
 class CheckTest(ReleaserCase):
@@ -451,7 +451,7 @@ class TerminateTest(ReleaserCase):
             Connector({'host': 'compute1'}))
         releaser.check()
         [step] = releaser.plan([Target(self.volume)])
-        [result] = release.Release(releaser, step).do()
+        [result] = release.Release(releaser, step).make()
         self.assertEqual((True, ['os-force_detach'], 'available'),
                          (result.is_well, self.calls, self.status()))
 

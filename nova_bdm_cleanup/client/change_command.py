@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands that change something have in common."""
+"""The base of the commands that change something."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from typing import Any
 
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.client import output
-from nova_bdm_cleanup.client.cloud import acts
-from nova_bdm_cleanup.client.cloud.acts import Act, Result
+from nova_bdm_cleanup.client.cloud import changes
+from nova_bdm_cleanup.client.cloud.changes import (
+    Change,
+    Result,
+    Results,
+    Status,
+)
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.terminal import ExitCode
 
 
-class ActingCommand(output.BdmCommand):
-    """Shows what is to be done, asks, does it, and tells what came of it."""
+class ChangeCommand(output.BdmCommand):
+    """A command that shows changes, asks, makes them and shows the results."""
 
     #: What it does with what.
     verb = ''
     thing = ''
 
-    #: Of what came of it, and of the question.
+    #: The columns of the results, and those of the question.
     columns: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
 
     def row(self, result: Result) -> tuple[Any, ...]:
-        """The cells of these columns."""
+        """Return the cells of the columns."""
         raise NotImplementedError
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -52,21 +57,23 @@ class ActingCommand(output.BdmCommand):
         return parser
 
     def need_terminal(self, args: argparse.Namespace) -> None:
-        """Make sure that somebody can be asked, before anything is."""
+        """Require a terminal to ask on, before anything else is done."""
         if not (args.yes or args.dry_run) and (
                 args.plan == '-' or not sys.stdin.isatty()):
             raise errors.BadInput(
                 'No terminal to ask on: give --yes, or --dry-run')
 
-    def carry_out(self, args: argparse.Namespace, todo: Sequence[Act],
+    def carry_out(self, args: argparse.Namespace, todo: Sequence[Change],
                   known: Iterable[Result]) -> output.Rows:
-        """Show, ask, and do it; the columns and the rows of what came of it.
+        """Show the changes, ask, and make them.
 
         :param known: results of what is not to be done
+        :returns: the columns and the rows of the results
         """
         results = list(known)
-        planned = [r for act in todo for r in act.all('planned')]
-        interrupted = False
+        planned = [r for change in todo
+                   for r in change.for_all(Status.PLANNED)]
+        made = Results([])
         count = output.several(len(todo), self.thing)
         if args.dry_run:
             results += planned
@@ -83,15 +90,15 @@ class ActingCommand(output.BdmCommand):
                              for r in planned]))
             if not args.yes:
                 self._ask('%s %s? [y/N] ' % (self.verb, count))
-            done, interrupted = acts.carry_out(
-                todo, args.keep_going, self.progress)
-            results += done
-        self._sum_up(results, interrupted)
+            made = changes.make_all(todo, args.keep_going, self.progress)
+            results += made.each
+        self._sum_up(results, made)
         self.exit_code = (
-            ExitCode.INTERRUPTED if interrupted
+            ExitCode.INTERRUPTED if made.is_interrupted
             else ExitCode.FINDINGS if args.dry_run and todo
             else ExitCode.OK if all(r.is_well for r in results)
-            else ExitCode.REFUSED if all(r.word == 'refused' for r in results)
+            else ExitCode.REFUSED if all(
+                r.status is Status.REFUSED for r in results)
             else ExitCode.PARTLY)
         return self.columns, [self.row(r) for r in results]
 
@@ -106,14 +113,14 @@ class ActingCommand(output.BdmCommand):
         if answer.strip().lower() not in ('y', 'yes'):
             raise errors.Refused('nothing was changed')
 
-    def _sum_up(self, results: Sequence[Result], interrupted: bool) -> None:
-        words = collections.Counter(r.word for r in results)
-        totals = ', '.join('%d %s' % (words[w], w) for w in words)
-        if not set(words) - {'planned', 'refused', 'skipped'}:
+    def _sum_up(self, results: Sequence[Result], made: Results) -> None:
+        counts = collections.Counter(r.status for r in results)
+        totals = ', '.join('%d %s' % (counts[s], s) for s in counts)
+        if all(status.is_untried for status in counts):
             totals += '; nothing was changed'
-        elif interrupted:
+        elif made.is_interrupted:
             totals = 'interrupted: ' + totals
-        elif any(r.text == acts.NOT_BEGUN for r in results):
+        elif made.is_stopped:
             totals += '; stopped where it failed (--keep-going goes on)'
         if results:
             self.interrupted = self.last_line = totals
