@@ -98,7 +98,7 @@ def _row(finding: facts.Finding, seen: inspection.Inspection,
                   for a in attachments) or 'none',
         next(filter(None, hosts), None), str(finding.reason),
         _would(finding, seen), finding.explanation,
-        finding.bdm and finding.bdm.uuid not in seen.plan.left_out, action)
+        finding.bdm and finding.decision.connect, action)
 
 
 def _would(finding: facts.Finding, seen: inspection.Inspection) -> str:
@@ -106,7 +106,7 @@ def _would(finding: facts.Finding, seen: inspection.Inspection) -> str:
     without = ', and ' + facts.WITHOUT_DISK if finding in seen.left_out else ''
     if finding.withheld is not None:
         return 'keeps it (%s)%s' % (finding.withheld, without)
-    if finding.goes:
+    if finding.is_removal:
         return ('removes the mapping' if finding.bdm
                 else 'deletes the attachment')
     if finding.reason is facts.Reason.DUPLICATE_MAPPING:

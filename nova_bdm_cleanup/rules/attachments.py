@@ -6,116 +6,110 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.facts import Action, Decision
 from nova_bdm_cleanup.rules.mappings import MappingFacts
-from nova_bdm_cleanup.rules.table import first, Keep, Outcome, Row, Table
-from nova_bdm_cleanup.rules.world import KNOWN, World
+from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.rules.table import first, Outcome, Row, Table
+from nova_bdm_cleanup.rules.world import KNOWN_STATES, World
 
-
-class Delete(Outcome):
-    """Nothing in Nova accounts for it."""
-
-    words = '**deleted**: ``%s``'
-
-
-#: What is only told in words is no finding of its own.
-ATTACHMENTS: Table[Row[AttachmentFacts, Keep | Delete | str]] = Table(
+#: An outcome without a reason is no finding of its own.
+ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
     ('The attachment', 'what follows'), (
 
     Row('is of another server',
         lambda a: a.attachment.server_id != a.world.server.uuid,
-        Keep(Reason.CROSS_WIRED),
+        Outcome(Reason.CROSS_WIRED),
         'the attachment belongs to server {it.attachment.server_id}'),
 
-    # Whoever owns a volume can have its attachments name any server.
+    # The owner of a volume can have its attachments name any server.
     Row('is of a volume of another project than the server',
         lambda a: a.attachment.id in a.world.foreign,
-        'left alone, and counts for nothing',
+        Outcome(None, Action.IGNORE),
         ''),
 
     Row('is of a volume whose mapping is not ``healthy``',
         lambda a: any(m.reason is not Reason.HEALTHY for m in a.mappings),
-        'goes or stays with that mapping',
+        Outcome(None, Action.LEAVE_TO_MAPPING),
         ''),
 
     Row('is of a volume whose mapping names no attachment (before Queens)',
         lambda a: any(not m.bdm.attachment_id for m in a.mappings),
-        'goes or stays with that mapping',
+        Outcome(None, Action.LEAVE_TO_MAPPING),
         ''),
 
     Row('was seen with credentials that see one project only, and are not '
          'shown migrations',
         lambda a: not a.world.snapshot.sees_all,
-        Keep(Reason.CANNOT_SEE_PROJECT),
+        Outcome(Reason.CANNOT_SEE_PROJECT),
         'no mapping accounts for it, but only the credentials in [cinder] '
         'can tell whether a volume is migrating'),
 
     Row('is of a volume, or a server, whose project is not known',
         lambda a: a.volume is not facts.ABSENT and None in (
             a.volume.project, a.world.server.project),
-        Keep(Reason.CANNOT_SEE_PROJECT),
+        Outcome(Reason.CANNOT_SEE_PROJECT),
         'no mapping accounts for it, and whether its volume is of the '
         'server\'s project is not known'),
 
     Row('is of a server without a root disk: Nova\'s list of its mappings '
          'cannot be whole',
         lambda a: not a.world.has_root,
-        Keep(Reason.STATUS_CONTRADICTION),
+        Outcome(Reason.STATUS_CONTRADICTION),
         'Nova lists no root disk of the server: its list of mappings cannot '
         'be whole'),
 
     Row('is of a server of which any volume is being detached, migrated or '
          'swapped',
         lambda a: a.world.is_moving,
-        Keep(Reason.OPERATION_IN_FLIGHT),
+        Outcome(Reason.OPERATION_IN_FLIGHT),
         'a volume of the server is being moved'),
 
     Row('is of a volume that does not exist',
         lambda a: a.volume is facts.ABSENT,
-        Keep(Reason.STATUS_CONTRADICTION),
+        Outcome(Reason.STATUS_CONTRADICTION),
         'Cinder does not know the volume of the attachment'),
 
     Row('is of a volume in another state than ``available``, ``in-use``, '
          '``reserved``, ``attaching``',
-        lambda a: a.volume.status not in KNOWN,
-        Keep(Reason.VOLUME_BUSY),
+        lambda a: a.volume.status not in KNOWN_STATES,
+        Outcome(Reason.VOLUME_BUSY),
         'the volume is {it.volume.state}'),
 
     Row('only reserves the volume',
         lambda a: a.attachment.only_reserves,
-        Delete(Reason.STALE_ATTACHMENT),
+        Outcome(Reason.STALE_ATTACHMENT, Action.DELETE),
         'it only reserves the volume, and no mapping of the server accounts '
         'for it'),
 
     Row('is ``attached``, and Cinder has no connection of it (before Queens)',
         lambda a: a.attachment.is_legacy,
-        Keep(Reason.LEGACY_ATTACHMENT),
+        Outcome(Reason.LEGACY_ATTACHMENT),
         'the attachment is from before Queens: deleting it would not tell '
         'the back end'),
 
-    # An attach or a move that has got that far.
+    # An attach or a move that is half done.
     Row('is neither connected nor ``attached``',
         lambda a: not a.attachment.connected,
-        Keep(Reason.OPERATION_IN_FLIGHT),
+        Outcome(Reason.OPERATION_IN_FLIGHT),
         'the attachment is {it.attachment.status}'),
 
     Row('connects a volume of which the server has no mapping',
         lambda a: not a.mappings,
-        Delete(Reason.STALE_ATTACHMENT),
+        Outcome(Reason.STALE_ATTACHMENT, Action.DELETE),
         'no mapping of the server has its volume'),
 
     Row('connects a host with another name (whatever the domain) and, where '
          'the back end tells them, other initiators, while that of the '
          'mapping connects this host',
         lambda a: all(a.is_of_another_host_than(m) for m in a.mappings),
-        Delete(Reason.STALE_ATTACHMENT),
+        Outcome(Reason.STALE_ATTACHMENT, Action.DELETE),
         'it connects another host, while the mapping on this host is in '
         'order'),
 
     # To delete it could take the device from the one in order.
     Row('is a second one beside one that is in order',
         lambda a: True,
-        Keep(Reason.DUPLICATE_ATTACHMENT),
+        Outcome(Reason.DUPLICATE_ATTACHMENT),
         'a second attachment of a volume that is in order; deleting it could '
         'disconnect the first'),
 ))
@@ -125,12 +119,12 @@ class AttachmentFacts:
     """What the table may ask about one attachment."""
 
     def __init__(self, attachment: facts.Attachment,
-                 found: Mapping[str, MappingFacts], world: World) -> None:
+                 mappings: Mapping[str, MappingFacts], world: World) -> None:
         self.attachment: facts.Attachment = attachment
         self.world: World = world
         #: The mappings of its volume.
         self.mappings: Sequence[MappingFacts] = [
-            found[b.uuid]
+            mappings[b.uuid]
             for b in world.bdms_of.get(attachment.volume_id, ())]
         self.volume: facts.Volume = world.volume(attachment.volume_id)
         #: The host that it connects, where Cinder tells it.
@@ -138,15 +132,16 @@ class AttachmentFacts:
 
     @property
     def may_be_connected_here(self) -> bool:
-        """It may have left something on this host that is its own."""
+        """Tell whether it may have left a device of its own on this host."""
         return (self.attachment.connected and not self.mappings
                 and spelling.host(self.host)
                 == spelling.host(self.world.server.host))
 
     def is_of_another_host_than(self, mapping: MappingFacts) -> bool:
-        """Certain only when Cinder names both hosts and ours is the good.
+        """Tell whether it certainly connects another host than a mapping's.
 
-        A host may have got another name since; the back end knows it by its
+        Cinder has to name both hosts, and the mapping's has to be this one.
+        This host may have had another name; the back end knows it by its
         initiators.
         """
         here, own = self.world.server.host, mapping.own
@@ -159,18 +154,25 @@ class AttachmentFacts:
 
 
 def _short(host: str) -> str:
-    """A host's name without its domain."""
+    """Return a host's name without its domain."""
     return host.partition('.')[0].lower()
 
 
-def judge(attachment: facts.Attachment, found: Mapping[str, MappingFacts],
-          world: World) -> facts.Finding | None:
-    """Put the table to one attachment; None: it belongs to a mapping."""
-    judged = AttachmentFacts(attachment, found, world)
-    row = first(ATTACHMENTS.rows, judged)
-    if isinstance(row.outcome, str):
+def finding_of(attachment: facts.Attachment,
+               mappings: Mapping[str, MappingFacts],
+               world: World) -> facts.Finding | None:
+    """Return what is found about one attachment, and what follows.
+
+    :param mappings: those of the server, by their uuid
+    :returns: None: it belongs to a mapping, or to another project
+    """
+    asked = AttachmentFacts(attachment, mappings, world)
+    row = first(ATTACHMENTS.rows, asked)
+    action = row.outcome.action
+    if row.outcome.reason is None:
         return None
-    goes = isinstance(row.outcome, Delete)
+    if action is Action.DELETE and asked.may_be_connected_here:
+        action = Action.DISCONNECT_AND_DELETE
     return facts.Finding(
-        row.outcome.reason, row.explain(judged), attachment=attachment,
-        goes=goes, disconnect=goes and judged.may_be_connected_here)
+        row.outcome.reason_for(asked), row.explain(asked),
+        attachment=attachment, decision=Decision(action))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 
 from nova_bdm_cleanup.rules import (
@@ -13,12 +12,13 @@ from nova_bdm_cleanup.rules import (
     mappings,
     spelling,
 )
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.world import World
 
 
 def decide(snapshot: facts.Snapshot, policy: facts.Policy,
            now: datetime.datetime) -> facts.Plan:
-    """What is found at one server and what follows from it.
+    """Return what is found at one server, and what follows from it.
 
     :param snapshot: one complete look at Nova and Cinder
     :param policy: what the operator allows
@@ -26,38 +26,37 @@ def decide(snapshot: facts.Snapshot, policy: facts.Policy,
     :returns: the findings; those that are due are to be acted on
     """
     world = World(snapshot, policy, now)
-    found = mappings.judge(world)
-    findings = [mappings.conclude(m)
-                for m in found.values() if m.bdm.is_in_cinder]
+    by_uuid = mappings.mappings_of(world)
+    findings = [mappings.finding_of(m)
+                for m in by_uuid.values() if m.bdm.is_in_cinder]
     for attachment in world.unaccounted:
-        finding = attachments.judge(attachment, found, world)
+        finding = attachments.finding_of(attachment, by_uuid, world)
         if finding is not None:
             findings.append(finding)
     return guards.withhold(findings, world)
 
 
 def confirm(first: facts.Plan, second: facts.Plan) -> facts.Plan:
-    """The first plan, less every removal that a second look does not repeat.
+    """Withhold every removal that a second look does not repeat.
 
     :param first: the plan that was made before the guest was powered off
     :param second: the plan that the facts give now
     :returns: the first plan's findings; due only where both agree
     """
     again = {_identity(f): (f.withheld, f.obstacle)
-             for f in second.findings if f.goes}
+             for f in second.findings if f.is_removal}
 
     def agreed(finding: facts.Finding) -> facts.Finding:
         withheld, obstacle = again.get(
-            _identity(finding), (facts.Reason.SECOND_LOOK_DIFFERS, ''))
-        return dataclasses.replace(
-            finding, withheld=withheld, obstacle=obstacle)
+            _identity(finding), (Reason.SECOND_LOOK_DIFFERS, ''))
+        return finding.withhold(withheld, obstacle) if withheld else finding
 
     return facts.Plan(tuple(
         agreed(f) if f.is_due else f for f in first.findings))
 
 
 def needs_witness(snapshot: facts.Snapshot) -> bool:
-    """Whether Cinder has yet to prove that it is the right Cinder.
+    """Return whether Cinder has yet to prove that it is the right Cinder.
 
     A volume of this server that it does know is proof enough.  One of another
     project is not, unless a mapping names it.
@@ -73,7 +72,7 @@ def needs_witness(snapshot: facts.Snapshot) -> bool:
 
 
 def _identity(finding: facts.Finding) -> tuple[object, ...]:
-    """What must be the same in both looks for a removal to be the same."""
+    """Return what makes a removal of both looks the same one."""
     bdm = finding.bdm
     return (
         finding.reason,

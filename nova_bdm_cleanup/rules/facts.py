@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from nova_bdm_cleanup.rules.reasons import (
     Code as Code,
+    CONNECTED_WHEN_WITHHELD,
     DANGLING as DANGLING,
     Reason as Reason,
     REMOVED as REMOVED,
@@ -54,12 +55,15 @@ class Bdm:
 
     @property
     def is_volume(self) -> bool:
-        """Source and destination are ``volume``: the only kind removed."""
+        """Tell whether source and destination are ``volume``.
+
+        No other kind is ever removed.
+        """
         return self.source_type == self.destination_type == 'volume'
 
     @property
     def is_in_cinder(self) -> bool:
-        """Its disk is a volume, made from whatever source."""
+        """Tell whether its disk is a volume, whether new or not."""
         return self.destination_type == 'volume'
 
     @property
@@ -83,16 +87,17 @@ class Attachment:
 
     @property
     def is_legacy(self) -> bool:
-        """Made by ``os-attach``: the back end was never told through it.
+        """Tell whether it was made by ``os-attach``.
 
-        A plain delete of such a record drops the row and leaves the volume
-        mapped to the host.
+        The back end was never told through such a record: a plain delete
+        drops the row and leaves the volume mapped to the host.
         """
         return self.status == 'attached' and not self.connected
 
     @property
     def is_half_connected(self) -> bool:
-        """A host was let in, and Cinder died before it said so.
+        """Tell whether Cinder died between exporting the volume to a host and
+        recording that.
 
         A plain delete of such a record leaves the volume mapped, too: Cinder
         takes what is only reserved for never connected.
@@ -116,7 +121,7 @@ class AttachedServer:
 #: An attach or a detach of some server is under way.
 IN_FLIGHT = ('reserved', 'attaching', 'detaching')
 
-#: Somebody has the volume, or is about to; in other states nobody does.
+#: A server has the volume, or is about to; in other states none does.
 TAKEN = ('in-use', *IN_FLIGHT)
 
 #: No migration of the volume is under way.
@@ -137,16 +142,19 @@ class Volume:
 
     @property
     def state(self) -> str:
-        """The status in words."""
+        """Return the status in words."""
         return self.status or 'in no state'
 
     @property
     def is_migrating(self) -> bool:
-        """Also where Cinder says it in a word that is not known here."""
+        """Tell whether a migration of the volume is, or may be, under way.
+
+        A word that is not known here may mean one.
+        """
         return self.migration_status not in _SETTLED
 
     def host_of(self, attachment_id: str | None) -> str | None:
-        """The host that an attachment connects, where Cinder tells it."""
+        """Return the host that an attachment connects, if Cinder tells it."""
         for entry in self.attached_to:
             if entry.attachment_id == attachment_id:
                 return entry.host
@@ -186,7 +194,7 @@ class Answers(NamedTuple):
     #: By id; None for one that does not exist.
     volumes: dict[str, Volume | None]
     attachments: tuple[Attachment, ...]
-    #: There are more attachments than anybody could wait for.
+    #: There are more attachments than a cleanup can wait for.
     is_cut: bool = False
 
 
@@ -235,6 +243,47 @@ WITHOUT_DISK = ('the guest comes back without the disk: as long as Cinder '
                 'else\'s')
 
 
+class Action(enum.Enum):
+    """What becomes of a mapping of the server, or of an attachment."""
+
+    KEEP = 'keep'
+    #: Disconnect the disk from this host, remove the mapping's row, and delete
+    #: what is left of it in Cinder.
+    REMOVE = 'remove'
+    #: Another mapping has the disk: the row goes, and nothing else.
+    REMOVE_ROW = 'remove the row only'
+    #: Delete an attachment that no mapping accounts for.
+    DELETE = 'delete'
+    #: Disconnect it from this host first.  Only where Cinder says that it
+    #: connects this host, and by what a deleted mapping tells: the same
+    #: address may be another disk's here.  And never where a mapping has the
+    #: same volume: that could take the device from it.
+    DISCONNECT_AND_DELETE = 'disconnect and delete'
+    #: An attachment goes or stays with the mapping of its volume.
+    LEAVE_TO_MAPPING = 'leave it to its mapping'
+    #: An attachment that another project wrote counts for nothing.
+    IGNORE = 'ignore'
+    #: A guard: a removal that another table asks for is not carried out.
+    WITHHOLD = 'withhold'
+
+
+#: The actions that change something.
+_REMOVING_ACTIONS = frozenset((
+    Action.REMOVE, Action.REMOVE_ROW, Action.DELETE,
+    Action.DISCONNECT_AND_DELETE))
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What becomes of a mapping and, apart from that, of its disk."""
+
+    #: What becomes of the mapping's row, or of the attachment.
+    row: Action = Action.KEEP
+    #: The disk is connected when the guest comes back, as long as its mapping
+    #: is still there.
+    connect: bool = True
+
+
 @dataclasses.dataclass(frozen=True)
 class Finding:
     """One thing noticed about a mapping, or about an attachment that no
@@ -246,14 +295,7 @@ class Finding:
     explanation: str
     bdm: Bdm | None = None
     attachment: Attachment | None = None
-    #: The rules ask for its removal.
-    goes: bool = False
-    #: First it is disconnected from this host.  Not a mapping of a disk that
-    #: another one has: only its row goes.  An attachment only where Cinder
-    #: says that it connects this host, and by what a deleted mapping tells:
-    #: the same address may be another disk's here.  And never where a mapping
-    #: has the same volume: that could take the device from it.
-    disconnect: bool = False
+    decision: Decision = Decision()
     #: What is deleted in Cinder when the mapping is gone, in this order.  What
     #: was attached before Queens is not.
     left_over: tuple[Attachment, ...] = ()
@@ -261,9 +303,6 @@ class Finding:
     withheld: Reason | None = None
     #: The same in plain words, where the reason alone does not say it.
     obstacle: str = ''
-    #: The disk is connected when the guest comes back, as far as its mapping
-    #: is still there: another decision than what becomes of the mapping.
-    connects: bool = True
 
     @property
     def volume_id(self) -> str | None:
@@ -282,22 +321,35 @@ class Finding:
         return self.bdm.device_name if self.bdm else None
 
     @property
+    def is_removal(self) -> bool:
+        """Tell whether the rules ask for its removal, withheld or not."""
+        return self.decision.row in _REMOVING_ACTIONS
+
+    @property
+    def disconnect(self) -> bool:
+        """Tell whether a removal disconnects the disk from this host first."""
+        return self.decision.row in (
+            Action.REMOVE, Action.DISCONNECT_AND_DELETE)
+
+    @property
     def is_due(self) -> bool:
-        """The removal will be carried out."""
-        return self.goes and self.withheld is None
+        """Tell whether the removal will be carried out."""
+        return self.is_removal and self.withheld is None
+
+    def withhold(self, why: Reason, obstacle: str = '') -> Finding:
+        """Return the finding with its removal withheld.
+
+        :param obstacle: the same as the reason, in plain words
+        """
+        decision = self.decision
+        if why in CONNECTED_WHEN_WITHHELD:
+            decision = dataclasses.replace(decision, connect=True)
+        return dataclasses.replace(
+            self, decision=decision, withheld=why, obstacle=obstacle)
 
 
-#: What doubts Cinder, and what the options say: the disk is connected as if
-#: the plugin had not looked.
-_CONNECTS = frozenset((
-    Reason.OBSERVE_MODE,
-    Reason.NOT_SELECTED,
-    Reason.CINDER_SUSPECT,
-    Reason.OVER_LIMIT,
-))
-
-#: How many attachments of one kind are told one by one.
-_TOLD = 4
+#: The log and the journal list so many attachments of one kind one by one.
+_MAX_LISTED_OF_A_KIND = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,67 +360,68 @@ class Plan:
 
     @property
     def due(self) -> tuple[Finding, ...]:
-        """What is to be removed."""
+        """Return the findings whose removal will be carried out."""
         return tuple(f for f in self.findings if f.is_due)
 
     @property
     def removals(self) -> int:
-        """How many mappings are to be removed."""
+        """Count the mappings that will be removed."""
         return sum(f.bdm is not None for f in self.due)
 
     @property
-    def left_out(self) -> Mapping[str, Finding]:
-        """What must not be connected when the guest comes back, by the uuid
-        of the mapping.
+    def not_connected(self) -> Mapping[str, Finding]:
+        """Return, by the uuid of the mapping, the findings about disks that
+        are not connected when the guest comes back.
         """
         return {f.bdm.uuid: f for f in self.findings
-                if f.bdm is not None and not f.connects
-                and f.withheld not in _CONNECTS}
+                if f.bdm is not None and not f.decision.connect}
 
     def withhold(self, why: Reason, obstacle: str = '',
                  of_mappings: bool | None = None) -> Plan:
-        """The same findings, with every due removal withheld.
+        """Return the plan with every due removal withheld.
 
         :param obstacle: the same as the reason, in plain words
         :param of_mappings: only those of mappings, or only the others
         """
         return Plan(tuple(
-            dataclasses.replace(f, withheld=why, obstacle=obstacle)
+            f.withhold(why, obstacle)
             if f.is_due and of_mappings in (None, f.bdm is not None) else f
             for f in self.findings))
 
     def stopped_in(self, later: Plan) -> Plan:
-        """What was to be done, and is withheld in a later form of the plan."""
+        """Return what is due here and withheld in a later form of the plan."""
         return Plan(tuple(
             after for before, after in zip(self.findings, later.findings)
             if before.is_due and not after.is_due))
 
     def of_mappings(self) -> Plan:
-        """Only what was found about mappings."""
+        """Return the findings about mappings only."""
         return Plan(tuple(f for f in self.findings if f.bdm is not None))
 
     def summed_up(self) -> Plan:
-        """The same as it is told: anybody can make many attachments.
+        """Return the plan as the log and the journal list it.
 
-        Of the attachments that are kept, or whose deletion is withheld, for
-        the same reason, the first few are told one by one.
+        Every project can make many attachments.  Of those that are kept, or
+        whose deletion is withheld, for the same reason, only the first few
+        are listed one by one.
         """
-        told: list[Finding] = []
+        listed: list[Finding] = []
         kinds: dict[tuple[object, ...], list[Finding]] = {}
         for finding in self.findings:
             if finding.bdm is None and not finding.is_due:
                 alike = kinds.setdefault(
                     (finding.reason, finding.withheld, finding.obstacle), [])
                 alike.append(finding)
-                if len(alike) > _TOLD:
+                if len(alike) > _MAX_LISTED_OF_A_KIND:
                     continue
-            told.append(finding)
-        told += [dataclasses.replace(
-            alike[0], attachment=None, goes=False,
+            listed.append(finding)
+        listed += [dataclasses.replace(
+            alike[0], attachment=None, decision=Decision(),
             explanation='%d more attachments like these' % (
-                len(alike) - _TOLD))
-            for alike in kinds.values() if len(alike) > _TOLD]
-        return Plan(tuple(told))
+                len(alike) - _MAX_LISTED_OF_A_KIND))
+            for alike in kinds.values()
+            if len(alike) > _MAX_LISTED_OF_A_KIND]
+        return Plan(tuple(listed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,7 +429,7 @@ class Policy:
     """What the operator allows, as the rules and the cleaner take it."""
 
     observe: bool = False
-    #: Of which reasons anything is removed; the rest is reported.
+    #: The reasons for which anything is removed; the rest is reported.
     remove: frozenset[Reason] = REMOVED | {Reason.STALE_ATTACHMENT}
     grace_period: datetime.timedelta = datetime.timedelta(seconds=300)
     stuck_after: datetime.timedelta = datetime.timedelta(seconds=3600)
@@ -386,10 +439,16 @@ class Policy:
 
     def is_young(self, since: datetime.datetime | None,
                  now: datetime.datetime) -> bool:
-        """Too new to be judged; so is what nobody knows the age of."""
+        """Return whether something is too new to be judged.
+
+        Something of unknown age may be.
+        """
         return since is None or now - since < self.grace_period
 
     def is_stuck(self, since: datetime.datetime | None,
                  now: datetime.datetime) -> bool:
-        """Too old to be under way; never what nobody knows the age of."""
+        """Return whether something is too old to be under way.
+
+        Something of unknown age never is.
+        """
         return since is not None and now - since >= self.stuck_after

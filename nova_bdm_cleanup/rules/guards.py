@@ -8,46 +8,18 @@ import dataclasses
 import functools
 
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Reason, WitnessAnswer
-from nova_bdm_cleanup.rules.table import Outcome, Row, Table
+from nova_bdm_cleanup.rules.facts import Action, WitnessAnswer
+from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.rules.table import Outcome, Row, Table, Text
 from nova_bdm_cleanup.rules.world import World
 
-
-def elsewhere(_due: Due) -> Sequence[facts.Finding]:
-    """The cleaner asks this itself: no look at Nova and Cinder can tell."""
-    return ()
-
-
-#: Each row gives the findings that it stops.
-GUARDS: Table[Row[Due, Outcome]] = Table(
-    ('Nothing is done where', 'reason'), (
-
-    # While it looks
-    Row('Cinder has not answered. Only its own, typed "not found" counts as '
-        'gone; a time-out, an error, a proxy\'s page, an answer that does '
-        'not parse and a list that was cut say nothing',
-        elsewhere,
-        Outcome(Reason.CINDER_UNKNOWN),
-        'Cinder gave no usable answer to a second look'),
-
-    Row('no credentials show the server\'s volumes: ``[cinder]`` has none, '
-        'and the user\'s token is of another project than the server; or '
-        'those in ``[cinder]`` do not see all projects',
-        elsewhere,
-        Outcome(Reason.CANNOT_SEE_PROJECT),
-        'a second look was not possible'),
-
-    Row('in a round of the audit Cinder takes too long for a volume of the '
-        'server, while it answers others',
-        elsewhere,
-        Outcome(Reason.NOT_LOOKED_AT),
-        'Cinder takes too long to tell of a volume of the server'),
-
-    # When it decides
+#: The guards that a look at Nova and Cinder can answer.  Each row gives the
+#: findings that it stops.
+RULES: tuple[Row[Due, Outcome], ...] = (
     Row('an administrator has locked the server. The commands do not see who '
         'locked it: to them every lock counts',
         lambda due: due.findings if due.world.server.is_locked else (),
-        Outcome(Reason.SERVER_LOCKED),
+        Outcome(Reason.SERVER_LOCKED, Action.WITHHOLD),
         'an administrator has locked the server; only an administrator can '
         'unlock it'),
 
@@ -57,13 +29,13 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         'has recorded a failure, and Cinder has an attachment of the server '
         'that no mapping names',
         lambda due: due.findings if due.world.has_open_swap else (),
-        Outcome(Reason.SWAP_INTERRUPTED),
+        Outcome(Reason.SWAP_INTERRUPTED, Action.WITHHOLD),
         'Nova began to swap volumes of the server and did not end it'),
 
     Row('``remove`` leaves it out',
         lambda due: [f for f in due.findings
                      if f.reason not in due.world.policy.remove],
-        Outcome(Reason.NOT_SELECTED),
+        Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
         '[bdm_cleanup] remove leaves it out'),
 
     # It may be the wrong Cinder, or a restored database.
@@ -73,7 +45,7 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         lambda due: (due.findings
                      if due.world.snapshot.witness is WitnessAnswer.UNKNOWN
                      and due.misses_a_volume else ()),
-        Outcome(Reason.CINDER_SUSPECT),
+        Outcome(Reason.CINDER_SUSPECT, Action.WITHHOLD),
         'of the volumes that must exist this Cinder knows none that it was '
         'asked for: a wrong region, or a restored database?'),
 
@@ -83,7 +55,7 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
                      if due.world.snapshot.witness is WitnessAnswer.NONE_EXISTS
                      and due.misses_a_volume
                      and len(due.world.bdms_of) > 1 else ()),
-        Outcome(Reason.CINDER_SUSPECT),
+        Outcome(Reason.CINDER_SUSPECT, Action.WITHHOLD),
         'this Cinder knows no volume of this cell: a wrong region, or a '
         'restored database?'),
 
@@ -92,7 +64,7 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         lambda due: (
             due.mappings
             if len(due.mappings) > due.world.policy.max_removals else ()),
-        Outcome(Reason.OVER_LIMIT),
+        Outcome(Reason.OVER_LIMIT, Action.WITHHOLD),
         'more mappings than [bdm_cleanup] max_removals would be removed; none '
         'is'),
 
@@ -104,105 +76,120 @@ GUARDS: Table[Row[Due, Outcome]] = Table(
         lambda due: (
             due.attachments
             if len(due.attachments) > due.world.policy.max_removals else ()),
-        Outcome(Reason.OVER_LIMIT),
+        Outcome(Reason.OVER_LIMIT, Action.WITHHOLD),
         'more stale attachments than [bdm_cleanup] max_removals would be '
         'deleted; none is'),
+)
 
+#: Why the cleaner withholds an action before it decides.
+_BEFORE_THE_RULES: tuple[Text[Outcome], ...] = (
+    Text('Cinder has not answered. Only its own, typed "not found" counts as '
+        'gone; a time-out, an error, a proxy\'s page, an answer that does '
+        'not parse and a list that was cut say nothing',
+        Outcome(Reason.CINDER_UNKNOWN, Action.WITHHOLD),
+        'Cinder gave no usable answer to a second look'),
+
+    Text('no credentials show the server\'s volumes: ``[cinder]`` has none, '
+        'and the user\'s token is of another project than the server; or '
+        'those in ``[cinder]`` do not see all projects',
+        Outcome(Reason.CANNOT_SEE_PROJECT, Action.WITHHOLD),
+        'a second look was not possible'),
+
+    Text('in a round of the audit Cinder takes too long for a volume of the '
+        'server, while it answers others',
+        Outcome(Reason.NOT_LOOKED_AT, Action.WITHHOLD),
+        'Cinder takes too long to tell of a volume of the server'),
+)
+
+#: Why the cleaner withholds an action that no rule stops.
+_AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
     # Before it acts
-    Row('the reboot is a soft one',
-        elsewhere,
-        Outcome(Reason.SOFT_REBOOT),
+    Text('the reboot is a soft one',
+        Outcome(Reason.SOFT_REBOOT, Action.WITHHOLD),
         'a soft reboot keeps the old disks; reboot the server hard to clean '
         'it up'),
 
-    Row('the server is no longer in a hard reboot on this host',
-        elsewhere,
-        Outcome(Reason.REBOOT_LOST),
+    Text('the server is no longer in a hard reboot on this host',
+        Outcome(Reason.REBOOT_LOST, Action.WITHHOLD),
         'the server is no longer in a hard reboot on this host'),
 
-    Row('the server is no longer being started, or has something else '
+    Text('the server is no longer being started, or has something else '
         'going on when the host boots',
-        elsewhere,
-        Outcome(Reason.START_LOST),
+        Outcome(Reason.START_LOST, Action.WITHHOLD),
         'the server is not, or no longer, being started on this host'),
 
-    Row('a server that is moved, shelved, unshelved or deleted is no longer '
+    Text('a server that is moved, shelved, unshelved or deleted is no longer '
         'only that',
-        elsewhere,
-        Outcome(Reason.MOVE_LOST),
+        Outcome(Reason.MOVE_LOST, Action.WITHHOLD),
         'the server is not, or no longer, in this operation on this host'),
 
-    Row('the server is evacuated: the host that it was on may come back, and '
+    Text('the server is evacuated: the host that it was on may come back, and '
         'has to disconnect what its mappings name',
-        elsewhere,
-        Outcome(Reason.EVACUATED),
+        Outcome(Reason.EVACUATED, Action.WITHHOLD),
         'the server is evacuated, and its old host may still have the disk; '
         'the next hard reboot or start removes it'),
 
-    Row('it is not a reboot, and the guest runs. Only a reboot switches it '
+    Text('it is not a reboot, and the guest runs. Only a reboot switches it '
         'off',
-        elsewhere,
-        Outcome(Reason.GUEST_RUNNING),
+        Outcome(Reason.GUEST_RUNNING, Action.WITHHOLD),
         'the guest is not off; a hard reboot switches it off and cleans up'),
 
-    Row('the mode is ``observe``',
-        elsewhere,
-        Outcome(Reason.OBSERVE_MODE),
+    Text('the mode is ``observe``',
+        Outcome(Reason.OBSERVE_MODE, Action.WITHHOLD),
         '[bdm_cleanup] mode is observe; in mode enforce a hard reboot would '
         'remove it'),
 
     # The mappings of the host and the attachments of a project are counted
     # apart from each other.
-    Row('more mappings on this host, or more stale attachments of servers of '
+    Text('more mappings on this host, or more stale attachments of servers of '
         'this project, would be removed within an hour than '
         '``max_removals_per_hour``. Then nothing of that kind is done',
-        elsewhere,
-        Outcome(Reason.OVER_LIMIT),
+        Outcome(Reason.OVER_LIMIT, Action.WITHHOLD),
         'it would exceed [bdm_cleanup] max_removals_per_hour; nothing of '
         'this kind is removed'),
 
-    Row('the plan cannot be written to the journal',
-        elsewhere,
-        Outcome(Reason.JOURNAL_UNWRITABLE),
+    Text('the plan cannot be written to the journal',
+        Outcome(Reason.JOURNAL_UNWRITABLE, Action.WITHHOLD),
         'it cannot be recorded in the journal'),
 
     # When the guest is off
-    Row('a second look does not find the same as the first',
-        elsewhere,
-        Outcome(Reason.SECOND_LOOK_DIFFERS),
+    Text('a second look does not find the same as the first',
+        Outcome(Reason.SECOND_LOOK_DIFFERS, Action.WITHHOLD),
         'a second look found something else'),
 
-    Row('``timeout`` is over: of this cleanup, or of all cleanups of one '
+    Text('``timeout`` is over: of this cleanup, or of all cleanups of one '
         'start of nova-compute',
-        elsewhere,
-        Outcome(Reason.TIMED_OUT),
+        Outcome(Reason.TIMED_OUT, Action.WITHHOLD),
         'the time that [bdm_cleanup] allows is over; the next cleanup of the '
         'server tries again'),
 
-    Row('Cinder wants a service token',
-        elsewhere,
-        Outcome(Reason.SERVICE_TOKEN_REQUIRED),
+    Text('Cinder wants a service token',
+        Outcome(Reason.SERVICE_TOKEN_REQUIRED, Action.WITHHOLD),
         'Cinder wants a service token'),
 
-    Row('an earlier step of the same disk failed',
-        elsewhere,
-        Outcome(Reason.STEP_FAILED),
+    Text('an earlier step of the same disk failed',
+        Outcome(Reason.STEP_FAILED, Action.WITHHOLD),
         'a second look was not possible'),
-))
+)
+
+#: All of them, in the order in which they are asked, for the documentation.
+GUARDS: Table[Row[Due, Outcome] | Text[Outcome]] = Table(
+    ('Nothing is done where', 'reason'),
+    (*_BEFORE_THE_RULES, *RULES, *_AFTER_THE_RULES))
 
 #: Why an action is withheld, in plain words, where no finding says it.
 WORDS: dict[Reason, str] = {
-    g.outcome.reason: g.words
-    for g in (*GUARDS.rows,
-              # Of several rows with one reason, that which is asked there.
-              *(g for g in GUARDS.rows if g.holds is elsewhere))}
+    **{rule.outcome.reason_for(None): rule.words for rule in RULES},
+    # Where a rule and the cleaner have the same reason, the cleaner's words.
+    **{text.outcome.reason_for(None): text.words
+       for text in (*_BEFORE_THE_RULES, *_AFTER_THE_RULES)}}
 
 
 @dataclasses.dataclass
 class Due:
-    """What is to be done, as far as no guard above stops it."""
+    """The removals that no guard above stops."""
 
-    #: What the other tables ask to be removed.
+    #: The removals that the other tables ask for.
     findings: Sequence[facts.Finding]
     world: World
     #: The volume of any finding at all is missing.
@@ -218,17 +205,16 @@ class Due:
 
 
 def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
-    """Put every guard to what no guard above stops."""
+    """Put every guard to the removals that no guard above stops."""
     misses_a_volume = any(f.reason is Reason.VOLUME_MISSING for f in findings)
-    due = Due([f for f in findings if f.goes], world, misses_a_volume)
+    due = Due([f for f in findings if f.is_removal], world, misses_a_volume)
     stopped: dict[facts.Finding, Row[Due, Outcome]] = {}
-    for guard in GUARDS.rows:
+    for guard in RULES:
         found = guard.holds(due)
         if found:
             stopped.update(dict.fromkeys(found, guard))
             due = Due([f for f in due.findings if f not in stopped], world,
                       misses_a_volume)
     return facts.Plan(tuple(
-        dataclasses.replace(f, withheld=stopped[f].outcome.reason,
-                            obstacle=stopped[f].words)
+        f.withhold(stopped[f].outcome.reason_for(due), stopped[f].words)
         if f in stopped else f for f in findings))

@@ -4,50 +4,37 @@
 "Own" is the attachment that the mapping names; "ours" are all attachments of
 its volume that name this server.  The volume may be of another project: it
 was transferred, or an administrator attached it.  Then only the mapping's own
-attachment is ours.  The others are whatever that project wrote: they neither
-keep the mapping nor are they deleted with it.
+attachment is ours.  The others were written by that project: they neither keep
+the mapping, nor are they deleted with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import dataclasses
 import functools
-from typing import Callable
+import operator
 
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.facts import Action, Decision
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import (
     enumerated,
     first,
     first_in_sections,
-    Keep,
     Outcome,
+    ReasonOf,
     Row,
     Section,
     Table,
 )
-from nova_bdm_cleanup.rules.world import KNOWN, World
-
-
-class Remove(Outcome):
-    """The mapping dangles."""
-
-    words = '**removed**: ``%s``'
-
-
-class Drop(Outcome):
-    """Another mapping has the disk: the row goes, and nothing else."""
-
-    words = '**removed**, the row only: ``%s``'
-
+from nova_bdm_cleanup.rules.world import KNOWN_STATES, World
 
 #: A shelve or a move of the server takes its attachments away and reserves the
 #: volumes, and may end there.
 _HALF_MOVED: Row[MappingFacts, Outcome] = Row(
     'its own only reserves the volume, which Nova has connected',
     lambda m: m.only_reserves,
-    Keep(Reason.RESERVED_ONLY),
+    Outcome(Reason.RESERVED_ONLY),
     'Nova has connected the disk, and attachment {it.own.id} only reserves '
     'the volume: a shelve or a move of the server ended half way')
 
@@ -61,21 +48,21 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
     Section('anything', lambda m: True, (
         Row('the mapping names no volume yet',
             lambda m: not m.names_a_volume,
-            Keep(Reason.OPERATION_IN_FLIGHT),
+            Outcome(Reason.OPERATION_IN_FLIGHT),
             'the mapping names no volume yet'),
 
         Row('the mapping names one of another server or another volume',
             lambda m: m.is_cross_wired,
-            Keep(Reason.CROSS_WIRED),
+            Outcome(Reason.CROSS_WIRED),
             'attachment {it.own.id} of the mapping belongs to volume '
             '{it.own.volume_id} of server {it.own.server_id}'),
 
         # The attach API writes the mapping before it reserves the volume,
-        # so whatever Cinder says now may be older than the mapping.
+        # so what Cinder says may be older than the mapping.
         Row('the mapping is newer than ``grace_period`` and was never '
             'connected',
             lambda m: not m.bdm.has_connection_info and m.is_young,
-            Keep(Reason.ATTACH_IN_FLIGHT),
+            Outcome(Reason.ATTACH_IN_FLIGHT),
             'the mapping is new and was never connected: an attach may be '
             'in progress'),
     )),
@@ -83,35 +70,35 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
     Section('it does not exist', lambda m: m.volume is facts.ABSENT, (
         Row('some, all the same',
             lambda m: m.ours,
-            Keep(Reason.STATUS_CONTRADICTION),
+            Outcome(Reason.STATUS_CONTRADICTION),
             'Cinder does not know the volume, yet lists attachment '
             '{it.ours[0].id} of it'),
 
         Row('none; asked with credentials that see one project only',
             lambda m: not m.world.snapshot.sees_all,
-            Keep(Reason.CANNOT_SEE_PROJECT),
+            Outcome(Reason.CANNOT_SEE_PROJECT),
             'the volume does not exist, or belongs to a project that the '
             'token of this request cannot see; only the credentials in '
             '[cinder] can tell'),
 
         Row('none',
             lambda m: True,
-            Remove(Reason.VOLUME_MISSING),
+            Outcome(Reason.VOLUME_MISSING, Action.REMOVE),
             'the volume does not exist'),
     )),
 
     Section('it is being migrated', lambda m: m.volume.is_migrating, (
         Row('any',
             lambda m: True,
-            Keep(Reason.VOLUME_BUSY),
+            Outcome(Reason.VOLUME_BUSY),
             'the volume is being migrated ({it.volume.migration_status})'),
     )),
 
     Section('a state that is not named below',
-            lambda m: m.volume.status not in KNOWN, (
+            lambda m: m.volume.status not in KNOWN_STATES, (
         Row('any',
             lambda m: True,
-            Keep(Reason.VOLUME_BUSY),
+            Outcome(Reason.VOLUME_BUSY),
             'the volume is {it.volume.state}'),
     )),
 
@@ -121,45 +108,45 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         # attachment in order, another server's attach or detach is seen.
         Row('its own is ``attached``, and the volume is multiattach',
             lambda m: m.volume.multiattach and m.is_attached,
-            Keep(Reason.HEALTHY),
+            Outcome(Reason.HEALTHY),
             'attached, while another server is changing'),
 
         Row('its own only reserves the volume, and the server is shelved and '
             'on no host',
             lambda m: m.only_reserves and m.world.server.is_offloaded,
-            Keep(Reason.HEALTHY),
+            Outcome(Reason.HEALTHY),
             'reserved for the time the server is shelved'),
 
         _HALF_MOVED,
 
         Row('any, and the volume is in that state for an hour',
             lambda m: m.is_stuck,
-            Keep(Reason.STUCK),
+            Outcome(Reason.STUCK),
             'the volume has been {it.volume.status} since '
             '{it.volume.updated_at:%Y-%m-%d %H:%M:%S UTC}'),
 
         Row('any',
             lambda m: True,
-            Keep(Reason.OPERATION_IN_FLIGHT),
+            Outcome(Reason.OPERATION_IN_FLIGHT),
             'the volume is {it.volume.status}'),
     )),
 
     Section('``available``', lambda m: m.volume.status == 'available', (
         Row('the volume lists one that Cinder does not show by itself',
             lambda m: m.lists_what_is_not_shown,
-            Keep(Reason.STATUS_CONTRADICTION),
+            Outcome(Reason.STATUS_CONTRADICTION),
             'Cinder says that the volume is available and attached to this '
             'server by a record that it does not show'),
 
         Row('left-over ones, which are deleted with it',
             lambda m: m.ours,
-            Remove(Reason.VOLUME_AVAILABLE),
+            Outcome(Reason.VOLUME_AVAILABLE, Action.REMOVE),
             'Cinder says that the volume is available, with attachment '
             '{it.ids_of_ours} left over'),
 
         Row('none',
             lambda m: True,
-            Remove(Reason.VOLUME_AVAILABLE),
+            Outcome(Reason.VOLUME_AVAILABLE, Action.REMOVE),
             'Cinder says that the volume is available and has no attachment '
             'of this server'),
     )),
@@ -171,7 +158,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'connected, while it has never connected this one; not '
             'multiattach, not the root disk',
             lambda m: m.is_spare,
-            Drop(Reason.DUPLICATE_MAPPING),
+            Outcome(Reason.DUPLICATE_MAPPING, Action.REMOVE_ROW),
             'the mapping was never connected, and another one of the volume '
             '({it.serving.uuid}, device {it.serving.device_name}) carries '
             'its attachment {it.only.id}'),
@@ -179,7 +166,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('its only one is carried by another mapping, and the guest may '
             'use either',
             lambda m: m.serving,
-            Keep(Reason.DUPLICATE_MAPPING),
+            Outcome(Reason.DUPLICATE_MAPPING),
             'another mapping of the volume ({it.serving.uuid}, device '
             '{it.serving.device_name}) carries its attachment {it.only.id}, '
             'and the guest may use either'),
@@ -187,20 +174,20 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('its own is ``attached``, but Nova has no connection '
             'information for it',
             lambda m: not m.bdm.has_connection_info and m.is_attached,
-            Keep(Reason.STATUS_CONTRADICTION),
+            Outcome(Reason.STATUS_CONTRADICTION),
             'Cinder attaches the volume, but Nova has no connection '
             'information for it and leaves it out of the guest'),
 
         Row('its own is ``attached``; before Queens, the volume lists this '
             'server',
             lambda m: m.is_attached,
-            Keep(Reason.HEALTHY),
+            Outcome(Reason.HEALTHY),
             'attached'),
 
         # A move or a swap that failed: the other one may serve the disk.
         Row('another than its own is ``attached``',
             lambda m: m.others_attached,
-            Keep(Reason.ATTACHMENT_MISMATCH),
+            Outcome(Reason.ATTACHMENT_MISMATCH),
             'the mapping names {it.name_of_own}, but what is attached is '
             '{it.ids_of_others}'),
 
@@ -208,18 +195,18 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
 
         Row('only such as are not ``attached`` yet',
             lambda m: m.ours,
-            Keep(Reason.OPERATION_IN_FLIGHT),
+            Outcome(Reason.OPERATION_IN_FLIGHT),
             'attachment {it.ours[0].id} is {it.ours[0].status}'),
 
         Row('none; Cinder attaches it to other servers',
             lambda m: m.other_servers,
-            Remove(Reason.ATTACHED_ELSEWHERE),
+            Outcome(Reason.ATTACHED_ELSEWHERE, Action.REMOVE),
             'Cinder attaches the volume to server {it.ids_of_other_servers} '
             'and not to this one'),
 
         Row('none; Cinder attaches it to no server',
             lambda m: True,
-            Keep(Reason.STATUS_CONTRADICTION),
+            Outcome(Reason.STATUS_CONTRADICTION),
             'Cinder says that the volume is in-use, but by nobody'),
     )),
 ))
@@ -256,13 +243,13 @@ class MappingFacts:
 
     @property
     def is_stuck(self) -> bool:
-        """The volume has been in its state for too long."""
+        """Tell whether the volume has been in its state for too long."""
         return self.world.policy.is_stuck(
             self.volume.updated_at, self.world.now)
 
     @property
     def is_attached(self) -> bool:
-        """Cinder attaches the volume to this server as Nova says."""
+        """Tell whether Cinder attaches the volume here, as Nova says."""
         if self.bdm.attachment_id:
             return self.own is not None and self.own.status == 'attached'
         # Before Queens a mapping carried no attachment id; the volume's own
@@ -271,21 +258,23 @@ class MappingFacts:
 
     @property
     def only_reserves(self) -> bool:
-        """Nova knows how the host is connected, and Cinder does not."""
+        """Tell whether Nova knows how the host is connected, and Cinder does
+        not.
+        """
         return (self.bdm.has_connection_info and self.own is not None
                 and self.own.only_reserves)
 
     @property
     def lists_what_is_not_shown(self) -> bool:
-        """The volume's own list names an attachment of ours that Cinder's
-        list of attachments lacks.
+        """Tell whether the volume's own list names an attachment of ours that
+        Cinder's list of attachments lacks.
         """
         return bool(self._listed - {a.id for a in self.ours})
 
     @property
     def only(self) -> facts.Attachment | None:
-        """The attachment of the volume to this server, if it is the only one
-        and in order.
+        """Return the attachment of the volume to this server, if it is the
+        only one and in order.
         """
         if len(self.ours) != 1 or self.lists_what_is_not_shown:
             return None
@@ -294,7 +283,7 @@ class MappingFacts:
 
     @property
     def serving(self) -> facts.Bdm | None:
-        """Another mapping of the volume, by which the guest may have it."""
+        """Return another mapping by which the guest may have the volume."""
         only = self.only
         return next((
             b for b in self.siblings if only is not None
@@ -303,27 +292,31 @@ class MappingFacts:
 
     @property
     def is_spare(self) -> bool:
-        """It is certain that the guest has the disk by another mapping."""
+        """Tell whether the guest certainly has the disk by another mapping."""
         return (not self.bdm.has_connection_info
                 and not self.volume.multiattach
                 and self.is_data and self.serving is not None)
 
     @property
     def is_data(self) -> bool:
-        """No mapping of the volume is the root disk, or made by Nova."""
+        """Tell whether no mapping of the volume is the root disk, or made by
+        Nova.
+        """
         return all(b.is_volume and not b.is_root for b in self.siblings)
 
     @property
     def others_attached(self) -> frozenset[str]:
-        """What attaches the volume to this server instead of its own."""
+        """Return the ids of the other attachments that attach the volume to
+        this server.
+        """
         return self._listed.union(self._listed_here, (
             a.id for a in self.ours
             if a is not self.own and a.status == 'attached'))
 
     @property
-    def is_nobodys_here(self) -> bool:
-        """Cinder shows no attachment of the volume to this server at all, and
-        may give the volume, or its address, to somebody else.
+    def may_belong_to_another_server(self) -> bool:
+        """Tell whether Cinder shows no attachment of the volume to this
+        server, and may give the volume, or its address, to another one.
         """
         if (self.ours or self._listed or self._listed_here
                 or not self.is_data):
@@ -332,19 +325,19 @@ class MappingFacts:
                 self.own.server_id == self.world.server.uuid):
             return False  # It is attached, if not by this volume.
         if self.volume is facts.ABSENT:
-            return False  # Only a mapping that is to go has Cinder proved.
+            return False  # Cinder is proved only where a mapping is removed.
         return self.volume.status != 'in-use' or bool(self.other_servers)
 
     @property
     def other_servers(self) -> frozenset[str]:
-        """The servers besides this one in the volume's own list."""
+        """Return the other servers in the volume's own list."""
         return frozenset(a.server_id for a in self.volume.attached_to
                          if a.server_id
                          and a.server_id != self.world.server.uuid)
 
     @property
     def _listed(self) -> frozenset[str]:
-        """The attachments to this server in the volume's own list."""
+        """Return the attachments to this server in the volume's own list."""
         listed = frozenset(a.attachment_id or '' for a in self._entries)
         if listed and self.world.is_written_by_others(
                 self.bdm.volume_id or ''):
@@ -353,9 +346,10 @@ class MappingFacts:
 
     @property
     def _listed_here(self) -> frozenset[str]:
-        """Those that let this host in, whoever wrote them: an administrator
-        may have attached the volume of another project.  Who writes what is
-        not so harms his own volume only.
+        """Return those of them that let this host in, from any project.
+
+        An administrator may have attached the volume of another project.  A
+        project that writes such a record falsely harms its own volume only.
         """
         return frozenset(
             a.attachment_id or '' for a in self._entries
@@ -375,7 +369,7 @@ class MappingFacts:
 
     @property
     def reason(self) -> Reason:
-        return self.row.outcome.reason
+        return self.row.outcome.reason_for(self)
 
     @property
     def words(self) -> str:
@@ -383,30 +377,30 @@ class MappingFacts:
 
     @property
     def is_dangling(self) -> bool:
-        return isinstance(self.row.outcome, Remove)
+        return self.row.outcome.action is Action.REMOVE
 
     # What the second one asks, if the mapping dangles
 
     @property
     def kept(self) -> Sequence[MappingFacts]:
-        """The mappings of its volume that do not dangle."""
+        """Return the mappings of its volume that do not dangle."""
         siblings = (self._found[b.uuid] for b in self.siblings)
         return [m for m in siblings if not m.is_dangling]
 
     @property
     def carried_elsewhere(self) -> Sequence[facts.Attachment]:
-        """The attachments that a mapping of another volume names."""
+        """Return the attachments that a mapping of another volume names."""
         return [a for a in self.ours
                 if any(b.volume_id != self.bdm.volume_id
                        for b in self.world.carriers_of.get(a.id, ()))]
 
     @property
     def left_over(self) -> tuple[facts.Attachment, ...]:
-        """The attachments that are deleted with the mapping.
+        """Return the attachments that are deleted with the mapping.
 
         Cinder is told when the last mapping of the volume is gone.
         The mappings' own go last: should it end half way, Cinder makes the
-        volume "in-use" by one of them again, and offers it to nobody.
+        volume "in-use" by one of them again, and offers it to no server.
         """
         if self.bdm is not self.siblings[-1]:
             return ()
@@ -436,83 +430,72 @@ class MappingFacts:
         return enumerated(self.other_servers)
 
 
-def judge(world: World) -> dict[str, MappingFacts]:
-    """All mappings of the server, by their uuid."""
+def mappings_of(world: World) -> dict[str, MappingFacts]:
+    """Return the facts of all mappings of the server, by their uuid."""
     found: dict[str, MappingFacts] = {}
     found.update((b.uuid, MappingFacts(b, world, found)) for b in world.bdms)
     return found
 
 
+#: The reason of the first table.
+_ITS_OWN = ReasonOf(operator.attrgetter('reason'),
+                    'the reason of the table above')
+
 # A volume may have several mappings, and other mappings may name its
-# attachments.  So what dangles is looked at once more, together with these.
-
-
-@dataclasses.dataclass(frozen=True)
-class AsJudged:
-    """The reason is what the table above says of some mapping."""
-
-    mapping: Callable[[MappingFacts], MappingFacts]
-    words: str
-    removes: bool = False
-
-    def __str__(self) -> str:
-        return self.words
-
-
-DANGLING_MAPPINGS: Table[Row[MappingFacts, Keep | AsJudged]] = Table(
+# attachments.  So a dangling mapping is put to a second table, together with
+# these.
+DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
     ('A mapping that dangles by the table above', 'what follows'), (
 
     Row('is the root disk (boot index 0), or has the same volume',
         lambda m: [b for b in m.siblings if b.is_root],
-        Keep(Reason.ROOT_VOLUME_DANGLING),
+        Outcome(Reason.ROOT_VOLUME_DANGLING),
         'the root disk is never removed, although {it.words}'),
 
     Row('was made from an image, a snapshot or nothing, or has the same '
          'volume as one that was',
         lambda m: [b for b in m.siblings if not b.is_volume],
-        AsJudged(lambda m: m, 'kept: the reason of the table above'),
+        Outcome(_ITS_OWN),
         '{it.words}; kept, since only mappings of which source and '
         'destination are "volume" are ever removed, and not every one of '
         'this volume is'),
 
     Row('has the same volume as another mapping, which is kept',
         lambda m: m.kept,
-        AsJudged(lambda m: m.kept[0], 'kept: the reason of that mapping'),
+        Outcome(ReasonOf(lambda m: m.kept[0].reason,
+                         'the reason of that mapping')),
         'another mapping of the volume is kept: {it.kept[0].words}'),
 
     Row('has a volume with an attachment that a mapping of another volume '
          'names',
         lambda m: m.carried_elsewhere,
-        Keep(Reason.CROSS_WIRED),
+        Outcome(Reason.CROSS_WIRED),
         'attachment {it.carried_elsewhere[0].id} of the volume is named by '
         'a mapping of another volume'),
 
     Row('is none of these',
         lambda m: True,
-        AsJudged(lambda m: m, '**removed**: the reason of the table '
-                 'above', removes=True),
+        Outcome(_ITS_OWN, Action.REMOVE),
         '{it.words}'),
 ))
 
 
-def conclude(judged: MappingFacts) -> facts.Finding:
-    """What follows for one mapping."""
-    bdm = judged.bdm
-    if not judged.is_dangling:
+def finding_of(mapping: MappingFacts) -> facts.Finding:
+    """Return what is found about one mapping, and what follows."""
+    bdm, row = mapping.bdm, mapping.row
+    may_not_connect = mapping.may_belong_to_another_server
+    if not mapping.is_dangling:
         return facts.Finding(
-            judged.reason, judged.words, bdm=bdm,
-            goes=isinstance(judged.row.outcome, Drop),
-            connects=not (bdm.has_connection_info and judged.names_a_volume
-                          and judged.is_nobodys_here))
-    row = first(DANGLING_MAPPINGS.rows, judged)
-    if isinstance(row.outcome, Keep):
-        return facts.Finding(
-            row.outcome.reason, row.explain(judged), bdm=bdm,
-            connects=not judged.is_nobodys_here)
-    removes = row.outcome.removes
+            mapping.reason, mapping.words, bdm=bdm,
+            decision=Decision(row.outcome.action, connect=not (
+                bdm.has_connection_info and mapping.names_a_volume
+                and may_not_connect)))
+    row = first(DANGLING_MAPPINGS.rows, mapping)
+    action = row.outcome.action
+    removes = action is Action.REMOVE
     return facts.Finding(
-        row.outcome.mapping(judged).reason, row.explain(judged), bdm=bdm,
-        goes=removes, disconnect=removes,
-        left_over=judged.left_over if removes else (),
+        row.outcome.reason_for(mapping), row.explain(mapping), bdm=bdm,
         # Also where an attachment is left over of a volume that is available.
-        connects=not (removes or judged.is_nobodys_here))
+        decision=Decision(
+            action, connect=not (removes or may_not_connect)),
+        left_over=mapping.left_over if removes else ())

@@ -148,5 +148,14 @@ DANGLING = frozenset((
     Reason.ATTACHED_ELSEWHERE,
 ))
 
+#: Where a removal is withheld for one of these, the disk is connected as if
+#: the plugin had not looked: they doubt Cinder, or are what the options say.
+CONNECTED_WHEN_WITHHELD = frozenset((
+    Reason.OBSERVE_MODE,
+    Reason.NOT_SELECTED,
+    Reason.CINDER_SUSPECT,
+    Reason.OVER_LIMIT,
+))
+
 #: The reasons for which a mapping is removed, dangling or not.
 REMOVED = DANGLING | {Reason.DUPLICATE_MAPPING}

@@ -14,11 +14,11 @@ import unicodedata
 import uuid
 
 _CANONICAL = re.compile(r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}')
-_DIGITS = re.compile(r'[0-9a-f]{32}')
+_HEX_DIGITS = re.compile(r'[0-9a-f]{32}')
 
 
 def identifier(text: str) -> str:
-    """An id with small letters and dashes; what is no UUID stays as it is.
+    """Return an id with small letters and dashes, if it is a UUID.
 
     The forms are those that oslo.utils, and by it both APIs, take for a UUID.
     """
@@ -26,39 +26,41 @@ def identifier(text: str) -> str:
         return text
     digits = text.replace('urn:', '').replace('uuid:', '').strip('{}') \
         .replace('-', '').lower()
-    return str(uuid.UUID(digits)) if _DIGITS.fullmatch(digits) else text
+    return str(uuid.UUID(digits)) if _HEX_DIGITS.fullmatch(digits) else text
 
 
 def optional(text: str | None) -> str | None:
-    """The same for an id that may be none."""
+    """Return an id in that form, or None for None."""
     return identifier(text) if text else text
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two ids are one: of a project, which Keystone writes without
-    dashes, and is only compared.
+    """Return whether two ids are one.
+
+    Those of projects Keystone writes without dashes; they are only compared.
     """
     return one == other or identifier(one) == identifier(other)
 
 
 def folded(text: str) -> str:
-    """What is left where a database compares letters and digits only: without
-    case, accents and spaces.
+    """Return a text without case, accents and spaces.
+
+    So it is compared by a database that compares letters and digits only.
     """
     return ''.join(c for c in unicodedata.normalize('NFKD', text).lower()
                    if c.isalnum())
 
 
 def host(name: str | None) -> str | None:
-    """The name of a host, which has no case."""
+    """Return the name of a host in small letters."""
     return name.lower() if name else name
 
 
 def is_among(name: str, hosts: Iterable[str]) -> bool:
-    """Whether a host is one of some."""
+    """Return whether a host is among others, ignoring case."""
     return any(host(name) == host(other) for other in hosts)
 
 
 def device(name: str | None) -> str:
-    """The name of a disk in a guest: without ``/dev/``, as libvirt has it."""
+    """Return the name of a disk as libvirt has it: without ``/dev/``."""
     return (name or '').rpartition('/')[2].lower()

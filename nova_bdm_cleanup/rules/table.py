@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 import dataclasses
-from typing import Any, Callable, ClassVar, Generic, TypeVar
+from typing import Any, Callable, Generic, TypeVar
 
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.facts import Action
+from nova_bdm_cleanup.rules.reasons import Reason
 
 Facts = TypeVar('Facts')
 Result = TypeVar('Result')
@@ -41,9 +42,18 @@ class Section(Generic[Facts, Result]):
     rows: tuple[Row[Facts, Result], ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Text(Generic[Result]):
+    """A line of a table that no question leads to, for the documentation."""
+
+    cell: str
+    outcome: Result
+    words: str
+
+
 def first(rows: Iterable[Row[Facts, Result]],
           facts: Facts) -> Row[Facts, Result]:
-    """The row that decides; the last row of a table always holds."""
+    """Return the row that decides; the last row of a table always holds."""
     for row in rows:
         if row.holds(facts):
             return row
@@ -52,7 +62,7 @@ def first(rows: Iterable[Row[Facts, Result]],
 
 def first_in_sections(sections: Iterable[Section[Facts, Result]],
                       facts: Facts) -> Row[Facts, Result]:
-    """The same for a table with sections."""
+    """Return the row that decides in a table with sections."""
     return first((row for section in sections if section.holds(facts)
                   for row in section.rows), facts)
 
@@ -68,40 +78,70 @@ class Table(Generic[AnyRow]):
     rows: tuple[AnyRow, ...]
 
     def lines(self) -> Iterator[tuple[str, ...]]:
-        """What the documentation says, row by row and cell by cell."""
+        """Yield what the documentation says, row by row and cell by cell."""
         for row in self.rows:
             if isinstance(row, Section):
                 for part in row.rows:
                     yield row.cell, part.cell, str(part.outcome)
-            elif isinstance(row, Row):
+            elif isinstance(row, (Row, Text)):
                 yield row.cell, str(row.outcome)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReasonOf:
+    """The reason that another table gives, for this mapping or another."""
+
+    find: Callable[[Any], Reason]
+    #: What the documentation says of it.
+    words: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+#: What the documentation says of an action, and of the reason for it.
+_WORDS_OF_ACTIONS = {
+    Action.KEEP: 'kept: %s',
+    Action.REMOVE: '**removed**: %s',
+    Action.REMOVE_ROW: '**removed**, the row only: %s',
+    Action.DELETE: '**deleted**: %s',
+    Action.WITHHOLD: '%s',
+    Action.LEAVE_TO_MAPPING: 'goes or stays with that mapping',
+    Action.IGNORE: 'left alone, and counts for nothing',
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """What follows, and for which reason."""
 
-    reason: Reason
-    #: What the documentation says of it.
-    words: ClassVar[str] = '``%s``'
+    #: None: there is no finding.
+    reason: Reason | ReasonOf | None
+    action: Action = Action.KEEP
+
+    def reason_for(self, facts: object) -> Reason:
+        """Return the reason, for the facts that the table was asked about."""
+        if isinstance(self.reason, ReasonOf):
+            return self.reason.find(facts)
+        if self.reason is None:
+            raise LookupError('%s has no reason' % self.action)
+        return self.reason
 
     def __str__(self) -> str:
-        return self.words % self.reason
+        words = _WORDS_OF_ACTIONS[self.action]
+        if self.reason is None:
+            return words
+        return words % (('``%s``' if isinstance(self.reason, Reason)
+                         else '%s') % self.reason)
 
 
-class Keep(Outcome):
-    """Nothing is done about it."""
-
-    words = 'kept: ``%s``'
-
-
-#: More ids make a line of the log that nobody reads.
-_MOST = 5
+#: A line of the log lists so many ids.
+_MAX_LISTED_IDS = 5
 
 
 def enumerated(ids: Iterable[str]) -> str:
-    """Some ids in words, in order; of many only the first."""
+    """Return some ids in words, in order; of many only the first."""
     names = sorted(ids)
-    rest = len(names) - _MOST
-    return ', '.join(names[:_MOST]) + (
+    rest = len(names) - _MAX_LISTED_IDS
+    return ', '.join(names[:_MAX_LISTED_IDS]) + (
         ' and %d more' % rest if rest > 0 else '')

@@ -12,10 +12,10 @@ from nova_bdm_cleanup.rules import facts, spelling
 
 #: In any other state (deleting, retyping, backing-up, an unknown word, ...)
 #: Cinder is busy with the volume or lost control of it: hands off.
-KNOWN = ('available', *facts.TAKEN)
+KNOWN_STATES = ('available', *facts.TAKEN)
 
 #: A volume in such a state may have a second attachment for good reason.
-_MOVING = ('detaching', 'retyping', 'maintenance')
+_STATES_OF_A_SECOND_ATTACHMENT = ('detaching', 'retyping', 'maintenance')
 
 
 class World:
@@ -35,7 +35,7 @@ class World:
         self.bdms_of: dict[str, list[facts.Bdm]] = {}
         self.carriers_of: dict[str, list[facts.Bdm]] = {}
         #: The mappings, in the order of acting.
-        self.bdms = sorted(snapshot.bdms, key=_turn)
+        self.bdms = sorted(snapshot.bdms, key=_order_of_acting)
         for bdm in self.bdms:
             if bdm.volume_id:
                 self.bdms_of.setdefault(bdm.volume_id, []).append(bdm)
@@ -62,23 +62,26 @@ class World:
         return self.volumes.get(volume_id or '') or facts.ABSENT
 
     def is_foreign(self, volume_id: str) -> bool:
-        """The volume is of another project than the server, for certain."""
+        """Return whether the volume certainly is of another project than the
+        server.
+        """
         its, own = self.volume(volume_id).project, self.server.project
         return (its is not None and own is not None
                 and not spelling.is_same(its, own))
 
     def is_written_by_others(self, volume_id: str) -> bool:
-        """Only what a mapping names counts of the attachments of a volume.
+        """Return whether of a volume's attachments only those count that a
+        mapping names.
 
-        Whoever owns a volume can make attachments of it that name any
+        The owner of a volume can make attachments of it that name any
         server.  A mapping from before Queens names none: it has to go by
         those that there are.
         """
         return self.is_foreign(volume_id) and all(
             b.attachment_id for b in self.bdms_of.get(volume_id, ()))
 
-    # Asked for each attachment that no mapping names, of which there are
-    # none as a rule and then perhaps many.
+    # Asked for each attachment that no mapping names: as a rule there is none
+    # and, if there are any, there may be many.
 
     @functools.cached_property
     def has_root(self) -> bool:
@@ -86,8 +89,10 @@ class World:
 
     @functools.cached_property
     def is_moving(self) -> bool:
-        """Some volume is being detached, migrated or swapped."""
-        return any(v is not None and (v.status in _MOVING or v.is_migrating)
+        """Tell whether a volume is being detached, migrated or swapped."""
+        return any(v is not None
+                   and (v.status in _STATES_OF_A_SECOND_ATTACHMENT
+                        or v.is_migrating)
                    for i, v in self.volumes.items()
                    if i in self.bdms_of or not self.is_foreign(i))
 
@@ -103,8 +108,8 @@ class World:
             and any(a.id not in self.foreign for a in self.unaccounted))
 
 
-def _turn(bdm: facts.Bdm) -> tuple[bool, str, str]:
-    """The order of acting: what is connected first, then by device."""
+def _order_of_acting(bdm: facts.Bdm) -> tuple[bool, str, str]:
+    """Sort what is connected first, and then by device."""
     return not bdm.has_connection_info, bdm.device_name or '', bdm.uuid
 
 

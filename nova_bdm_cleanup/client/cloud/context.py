@@ -12,7 +12,7 @@ import datetime
 
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Finding, Reason
+from nova_bdm_cleanup.rules.facts import Decision, Finding, Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
 
 
@@ -75,7 +75,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
     Row('is a ``duplicate-mapping`` that the rules keep: the API does not '
         'show whether Nova ever connected it',
         lambda c: c.finding.reason is Reason.DUPLICATE_MAPPING
-        and not c.finding.goes,
+        and not c.finding.is_removal,
         Shown(),
         '{it.finding.explanation}; a hard reboot removes the one that Nova '
         'never connected, if there is one, which the API does not show'),
@@ -144,5 +144,5 @@ def in_context(context: ContextFacts) -> Finding:
         context.finding, reason=row.outcome.reason or context.finding.reason,
         explanation=row.explain(context))
     return dataclasses.replace(
-        finding, goes=False, withheld=None, connects=True) \
+        finding, decision=Decision(), withheld=None) \
         if row.outcome.is_decided_later else finding

@@ -187,7 +187,7 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
             # The limit is one of reboots.
             and finding.withheld in (None, Reason.OVER_LIMIT)):
         return Remedy.RELEASE
-    if finding.reason is Reason.DUPLICATE_MAPPING and not finding.goes:
+    if finding.reason is Reason.DUPLICATE_MAPPING and not finding.is_removal:
         return Remedy.PERSON
     if finding.reason is Reason.STUCK:
         records = {a.status for a in seen.attachments.values()

@@ -45,7 +45,8 @@ class Inspection:
     @property
     def left_out(self) -> tuple[facts.Finding, ...]:
         """The mappings that a hard reboot keeps without their disks."""
-        return tuple(f for f in self.plan.left_out.values() if not f.is_due)
+        return tuple(f for f in self.plan.not_connected.values()
+                     if not f.is_due)
 
 
 @dataclasses.dataclass

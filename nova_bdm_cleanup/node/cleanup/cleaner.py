@@ -171,7 +171,7 @@ class Cleaner:
         not: if a later look is not answered, this one holds.
         """
         if not self.policy.observe:
-            self._left_out = {uuid: f for uuid, f in plan.left_out.items()
+            self._left_out = {uuid: f for uuid, f in plan.not_connected.items()
                               if uuid not in self._over_limit}
         return plan
 
@@ -260,7 +260,7 @@ class Cleaner:
         acting.record('second-look', 'done', agreed=len(again.due))
         self.audit.plan(plan.stopped_in(again))
         for finding in again.findings:
-            if finding.bdm and finding.goes and not finding.is_due:
+            if finding.bdm and finding.is_removal and not finding.is_due:
                 acting.leave(finding)
         for finding in again.due:
             acting.carry_out(finding)

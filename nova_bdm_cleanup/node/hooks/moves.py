@@ -350,7 +350,7 @@ def _foreseen_by(cleanup: Cleaning, bdms: Any) -> Sequence[Finding]:
 def _dangles(finding: Finding) -> bool:
     """Whether a mapping stands in the way, as far as the operator minds."""
     return finding.bdm is not None and (
-        finding.reason in _DANGLES or not finding.connects) and (
+        finding.reason in _DANGLES or not finding.decision.connect) and (
         finding.withheld not in _TOLERATED)
 
 

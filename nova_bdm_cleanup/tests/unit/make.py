@@ -23,6 +23,11 @@ OTHER_HOST = 'compute-2'
 PROJECT = 'project-1'
 OTHER_PROJECT = 'project-2'
 
+#: What the rules decide where something is removed.
+REMOVE = facts.Decision(facts.Action.REMOVE, connect=False)
+REMOVE_ROW = facts.Decision(facts.Action.REMOVE_ROW)
+DELETE = facts.Decision(facts.Action.DELETE)
+
 
 def ago(seconds: float) -> datetime.datetime:
     """A moment before :data:`NOW`."""

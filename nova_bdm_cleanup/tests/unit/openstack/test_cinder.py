@@ -1132,7 +1132,7 @@ class AnySpellingTest(WorldCase):
                 world.server.uuid, tuple(world.rows.values()),
                 world.server.project)
             return {
-                (f.reason, f.withheld, f.connects, f.volume_id,
+                (f.reason, f.withheld, f.decision.connect, f.volume_id,
                  f.attachment_id, f.bdm and f.bdm.uuid, f.is_due)
                 for f in self.plan(world, answers, world.swaps).findings}
 

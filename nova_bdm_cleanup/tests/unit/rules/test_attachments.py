@@ -151,7 +151,7 @@ class CoverageTest(base.TestCase):
         tested = set()
         for _name, seen, _expected in STALE_ROWS:
             world = World(seen, Policy(), make.NOW)
-            found = mappings.judge(world)
+            found = mappings.mappings_of(world)
             tested.update(id(table.first(
                 attachments.ATTACHMENTS.rows,
                 attachments.AttachmentFacts(a, found, world)))

@@ -46,19 +46,31 @@ class PlanTest(base.TestCase):
 
     def test_withhold_leaves_what_is_withheld_already(self):
         due = facts.Finding(Reason.VOLUME_MISSING, 'gone', make.bdm(),
-                            goes=True)
+                            decision=make.REMOVE)
         other = dataclasses.replace(due, withheld=Reason.NOT_SELECTED)
         kept = facts.Finding(Reason.HEALTHY, 'attached', make.bdm())
         plan = facts.Plan((due, other, kept)).withhold(Reason.OVER_LIMIT)
         self.assertEqual([Reason.OVER_LIMIT, Reason.NOT_SELECTED, None],
                          [f.withheld for f in plan.findings])
 
+    def test_where_a_disk_is_connected_although_its_removal_is_withheld(self):
+        """Where Cinder is in doubt, or the operator said so."""
+        plan = facts.Plan((facts.Finding(
+            Reason.VOLUME_MISSING, '', make.bdm(), decision=make.REMOVE),))
+        self.assertEqual(['bdm-1'], list(plan.not_connected))
+        for why in Reason:
+            self.assertEqual(
+                why not in (Reason.OBSERVE_MODE, Reason.NOT_SELECTED,
+                            Reason.CINDER_SUSPECT, Reason.OVER_LIMIT),
+                bool(plan.withhold(why).not_connected), why)
+
     def test_only_one_kind_is_withheld(self):
         bdm = make.bdm()
         plan = facts.Plan((
-            facts.Finding(Reason.VOLUME_MISSING, '', bdm, goes=True),
+            facts.Finding(Reason.VOLUME_MISSING, '', bdm,
+                          decision=make.REMOVE),
             facts.Finding(Reason.STALE_ATTACHMENT, '', attachment=STALE,
-                          goes=True)))
+                          decision=make.DELETE)))
         for of_mappings, left in ((True, [Reason.STALE_ATTACHMENT]),
                                   (False, [Reason.VOLUME_MISSING])):
             self.assertEqual(left, [f.reason for f in plan.withhold(
@@ -110,7 +122,7 @@ class SummedUpTest(base.TestCase):
     def test_mappings_and_what_is_to_be_done_are_never_summed_up(self):
         due = tuple(facts.Finding(
             Reason.STALE_ATTACHMENT, '', attachment=STALE,
-            goes=True) for _ in range(9))
+            decision=make.DELETE) for _ in range(9))
         kept = tuple(facts.Finding(Reason.STUCK, '', make.bdm())
                      for _ in range(9))
         plan = facts.Plan((*kept, *due))

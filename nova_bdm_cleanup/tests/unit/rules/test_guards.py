@@ -100,7 +100,7 @@ class GuardTest(base.TestCase):
         self.assertEqual(self.expected, ' '.join(
             str(f.withheld or '-') for f in plan.findings))
         for finding in plan.findings:
-            self.assertTrue(finding.goes)
+            self.assertTrue(finding.is_removal)
 
 
 class WitnessTest(GuardTest):

@@ -186,7 +186,7 @@ class MappingsTest(base.TestCase):
         is_due = self.expected.endswith('!')
         self.assertEqual(
             (is_due, is_due, self.seen.attachments if is_due else ()),
-            (finding.goes, finding.disconnect, finding.left_over))
+            (finding.is_removal, finding.disconnect, finding.left_over))
 
 
 def young(age, **values):
@@ -395,7 +395,7 @@ class CoverageTest(base.TestCase):
         tested = set()
         for look in [row[1] for row in (*ROWS, *LOOKS)]:
             world = World(look, Policy(), make.NOW)
-            for judged in mappings.judge(world).values():
+            for judged in mappings.mappings_of(world).values():
                 tested.add(id(judged.row))
                 if judged.is_dangling:
                     tested.add(id(table.first(
@@ -492,7 +492,7 @@ class MappingTest(base.TestCase):
                 (transferred(make.bdm(attachment_id='died'), SECOND,
                              host=make.HOST), True)):
             finding = decide(look).findings[0]
-            self.assertEqual(connects, finding.connects, finding)
+            self.assertEqual(connects, finding.decision.connect, finding)
 
     def test_explanations_name_what_was_seen(self):
         for look, words in (

@@ -27,7 +27,7 @@ def decide(snapshot, policy=ALL):
 
 def asked_for(plan):
     """What the tables would have removed, whatever withholds it."""
-    return {(f.bdm, f.attachment) for f in plan.findings if f.goes}
+    return {(f.bdm, f.attachment) for f in plan.findings if f.is_removal}
 
 
 def deleted(plan):
@@ -329,7 +329,7 @@ class DecidePropertiesTest(base.TestCase):
     def test_what_goes_has_a_reason_that_calls_for_it(self, case):
         for finding in case.plan.findings:
             self.assertTrue(finding.explanation)
-            if finding.goes:
+            if finding.is_removal:
                 self.assertIn(finding.reason,
                               facts.REMOVED if finding.bdm
                               else [Reason.STALE_ATTACHMENT])
@@ -373,9 +373,9 @@ class ConfirmPropertiesTest(base.TestCase):
         self.assertLessEqual(deeds(agreed), deeds(first) & deeds(second))
         # Nor anything else than the first look has found.
         self.assertLessEqual(set(agreed.due), set(first.due))
-        self.assertEqual([(f.reason, f.bdm, f.attachment, f.goes)
+        self.assertEqual([(f.reason, f.bdm, f.attachment, f.is_removal)
                           for f in first.findings],
-                         [(f.reason, f.bdm, f.attachment, f.goes)
+                         [(f.reason, f.bdm, f.attachment, f.is_removal)
                           for f in agreed.findings])
 
     @of_any_look
@@ -393,7 +393,7 @@ class DeletedTest(base.TestCase):
         def having(*reasons):
             return {f.bdm.uuid for f in decide(worlds.look(
                 world, hidden=None)).findings
-                if f.bdm and f.reason in reasons and not f.goes}
+                if f.bdm and f.reason in reasons and not f.is_removal}
 
         before = having(Reason.HEALTHY)
         cinder = fakes.Cinder(world)

@@ -79,7 +79,7 @@ class InspectionTest(InspectionCase):
             self.cloud.servers[self.alpha].update(fields)
             finding, = self.inspect().findings
             self.assertEqual(('operation-in-flight', False),
-                             (str(finding.reason), finding.goes), fields)
+                             (str(finding.reason), finding.is_removal), fields)
             self.cloud.servers[self.alpha] = before
 
     def test_server_that_changes_is_proved_again(self) -> None:

@@ -61,7 +61,7 @@ class ActionsTest(base.TestCase):
         self.world.timeline.clear()
         self.finding = facts.Finding(
             Reason.VOLUME_AVAILABLE, 'a sentence', bdm=make.bdm(),
-            goes=True, disconnect=True, left_over=(make.attachment(),))
+            decision=make.REMOVE, left_over=(make.attachment(),))
 
     def test_a_failure_is_told_once(self):
         # To a warning oslo.log adds the error that is being handled.

@@ -407,12 +407,12 @@ class MoveTest(CleanerTestCase):
             self.assertEqual({reason}, {
                 str(f.withheld)
                 for f in self.foresee(broken(), **options).findings
-                if f.goes})
+                if f.is_removal})
         plan = foresight.foresee(
             self.cleaner_of(broken(), store=self.unusable()),
             tuple(broken().rows.values()))
         self.assertEqual({'journal-unwritable'}, {
-            str(f.withheld) for f in plan.findings if f.goes})
+            str(f.withheld) for f in plan.findings if f.is_removal})
 
 
 #: id, the world, the mappings that go, and how often Cinder is asked whether

@@ -65,7 +65,7 @@ def finding(reason, action=True, withheld=None):
     bdm = make.bdm()
     return facts.Finding(
         reason, 'a sentence', bdm=bdm, withheld=withheld,
-        goes=action, disconnect=action)
+        decision=make.REMOVE if action else facts.Decision())
 
 
 class LevelTest(AuditTestCase):
@@ -124,9 +124,10 @@ class WithheldTest(AuditTestCase):
 ATTACHMENT = make.attachment()
 STALE = facts.Finding(
     Reason.STALE_ATTACHMENT, 'a sentence', attachment=ATTACHMENT,
-    goes=True)
+    decision=make.DELETE)
 BESIDE_ANOTHER = facts.Finding(
-    Reason.DUPLICATE_MAPPING, 'a sentence', bdm=make.bdm(), goes=True)
+    Reason.DUPLICATE_MAPPING, 'a sentence', bdm=make.bdm(),
+    decision=make.REMOVE_ROW)
 #: What is shown of a mapping, and where there is none.
 OF_BDM = ('volume-1', 'attachment-1', '/dev/vdb')
 OF_NONE = ('-', '-', '-')
@@ -227,7 +228,7 @@ class LineTest(AuditTestCase):
         bdm = make.bdm(attachment_id=None)
         self.audit.removing(facts.Finding(
             Reason.VOLUME_MISSING, 'a sentence', bdm=bdm,
-            goes=True, disconnect=True))
+            decision=make.REMOVE))
         self.assertNotIn('None', self.line()['text'])
 
     def test_no_request(self):
