@@ -11,9 +11,10 @@ from nova_bdm_cleanup.client import change_command, output
 from nova_bdm_cleanup.client.cloud import audit, plan_file, release
 from nova_bdm_cleanup.client.cloud.changes import Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
+from nova_bdm_cleanup.client.cloud.held_volumes import Connector
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.client.cloud.release import Target
-from nova_bdm_cleanup.client.cloud.release_facts import Connector, ReleaseStep
+from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.reasons import Remedy
 

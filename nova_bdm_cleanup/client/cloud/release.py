@@ -8,16 +8,16 @@ import dataclasses
 import json
 from typing import Callable
 
-from nova_bdm_cleanup.client.cloud import inspection, release_rules
+from nova_bdm_cleanup.client.cloud import inspection, release_steps
 from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
-from nova_bdm_cleanup.client.cloud.release_facts import (
+from nova_bdm_cleanup.client.cloud.held_volumes import (
     Call,
     Connector,
     HeldVolume,
     Holder,
-    ReleaseStep,
 )
+from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts, spelling
 
@@ -90,7 +90,7 @@ class Releaser:
             self._cloud.progress('volumes', number)
             found = self._steps(volume_id)
             for attachment in dict.fromkeys(attachments):
-                chosen = release_rules.selected(found, attachment) or (
+                chosen = release_steps.selected(found, attachment) or (
                     ReleaseStep(volume_id, 'attachment %s does not exist'
                                 % attachment, is_settled=True),)
                 steps += [s for s in chosen if s not in steps]
@@ -136,7 +136,7 @@ class Releaser:
             claims.discard(server.id)
             if volume_id in server.volumes:
                 claims.add(server.id)
-        return release_rules.decide(HeldVolume(
+        return release_steps.decide(HeldVolume(
             volume, attachments, holders, tuple(sorted(claims)),
             self._connector, self._cloud.policy, self._cloud.now()))
 

@@ -9,7 +9,11 @@ from typing import Any
 
 import hypothesis
 
-from nova_bdm_cleanup.client.cloud import context, release_rules
+from nova_bdm_cleanup.client.cloud import (
+    held_attachments,
+    held_volumes,
+    inspection,
+)
 from nova_bdm_cleanup.rules import attachments, facts, guards, mappings, table
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.rules.reasons import ONLY_IN_CLOUD
@@ -26,11 +30,11 @@ TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.attachments.ATTACHMENTS':
         attachments.ATTACHMENTS,
     'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,
-    'nova_bdm_cleanup.client.cloud.release_rules.HELD_ATTACHMENTS':
-        release_rules.HELD_ATTACHMENTS,
-    'nova_bdm_cleanup.client.cloud.release_rules.HELD_VOLUMES':
-        release_rules.HELD_VOLUMES,
-    'nova_bdm_cleanup.client.cloud.context.CONTEXT': context.CONTEXT,
+    'nova_bdm_cleanup.client.cloud.held_attachments.HELD_ATTACHMENTS':
+        held_attachments.HELD_ATTACHMENTS,
+    'nova_bdm_cleanup.client.cloud.held_volumes.HELD_VOLUMES':
+        held_volumes.HELD_VOLUMES,
+    'nova_bdm_cleanup.client.cloud.inspection.CONTEXT': inspection.CONTEXT,
 }
 
 

@@ -11,12 +11,9 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud import changes, release
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
+from nova_bdm_cleanup.client.cloud.held_volumes import Call, Connector
 from nova_bdm_cleanup.client.cloud.release import Target
-from nova_bdm_cleanup.client.cloud.release_facts import (
-    Call,
-    Connector,
-    ReleaseStep,
-)
+from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.tests.unit import base as unit_base, loopback, make, wire
 from nova_bdm_cleanup.tests.unit.client.cloud import base

@@ -1,16 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known before a volume is released, and what may follow."""
+"""A volume to release: what is known about it, and which call may follow.
+
+Cinder checks next to nothing before it detaches.  So everything is checked
+here and in :mod:`held_attachments`: the order of the rows of a table is the
+order of the questions, and the first row that holds decides.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 import dataclasses
 import datetime
-from typing import Any
+from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Attachment, Code, Policy, Volume
+from nova_bdm_cleanup.rules.facts import (
+    Attachment,
+    Code,
+    Policy,
+    TAKEN,
+    Volume,
+)
+from nova_bdm_cleanup.rules.table import Row, Table
+
+Held = TypeVar('Held')
 
 
 class Call(Code):
@@ -177,158 +191,86 @@ class HeldVolume:
                    'host ever had it'))
 
 
-@dataclasses.dataclass(frozen=True)
-class HeldAttachment(HeldVolume):
-    """The same about one of its attachments."""
-
-    attachment: Attachment
-
-    @property
-    def holder(self) -> Holder:
-        """The server that it names."""
-        return self.holders.get(self.attachment.server_id or '', Holder())
-
-    @property
-    def server(self) -> ComputeServer | None:
-        """The same, if Nova knows it."""
-        return self.holder.server
-
-    @property
-    def is_attached(self) -> bool:
-        return self.attachment.status == 'attached'
-
-    @property
-    def is_said_unconnected(self) -> bool:
-        """The operator says that no host was let in, and nothing in Cinder
-        shows that one was.
-        """
-        return self.connector.is_none and self.attachment.is_legacy
-
-    @property
-    def needs_look(self) -> bool:
-        return (self.attachment.server_id is not None and self.server is None
-                and (self.holder.elsewhere is not None
-                     or not self.holder.is_deleted))
-
-    @property
-    def server_has_mapping(self) -> bool:
-        return self.server is not None and self.server.id in self.claimed_by
-
-    @property
-    def host_has_mapping(self) -> bool:
-        """The same of a server that some host runs, or ran."""
-        return (self.server is not None and self.server_has_mapping
-                and not self.server.is_shelved)
-
-    @property
-    def is_half_attached(self) -> bool:
-        return self.host_has_mapping and not self.is_attached
-
-    @property
-    def is_out_of_step(self) -> bool:
-        """It is as it should be, and only the volume's state is not."""
-        return (self.host_has_mapping and self.is_attached
-                and self.volume.status in ('attaching', 'reserved'))
-
-    @property
-    def is_unfinished(self) -> bool:
-        """An attach that got as far as the host; the mapping names it."""
-        disk = self.holder.disk
-        return (self.is_half_attached and self.attachment.connected
-                and disk is not None
-                and disk.attachment_id == self.attachment.id
-                and not self.unfinished_neighbours)
-
-    @property
-    def is_being_detached(self) -> bool:
-        return self.volume.status == 'detaching' and self.is_attached
-
-    @property
-    def was_connected(self) -> bool:
-        """Some host may have the volume open.
-
-        Who gives a connector says that its host was let in.
-        """
-        return bool(
-            self.connector.host or self.attachment.connected
-            or self.attachment.is_legacy and (
-                self.host is not None or not self.is_said_unconnected))
-
-    @property
-    def unfinished_neighbours(self) -> list[Attachment]:
-        """Operations of others: Cinder would compute a state below them.
-
-        What a server left that Nova does not know is none.
-        """
-        gone = {s for s, h in self.holders.items() if h.server is None}
-        return [a for a in self.neighbours
-                if a.status != 'attached' and a.server_id not in gone]
-
-    @property
-    def other_claims(self) -> list[str]:
-        """Other servers with a mapping of the volume that stand in the way.
-
-        Those of a multiattach volume do not, if they have an attachment of
-        their own.
-        """
-        attached = [a.server_id for a in self.neighbours] \
-            if self.volume.multiattach else []
-        return [s for s in self.claimed_by
-                if s != self.attachment.server_id and s not in attached]
-
-    # Words
-
-    @property
-    def wait_or_not(self) -> str:
-        return self.wait_for_stuck and ': ' + self.wait_for_stuck
-
-    @property
-    def way_out(self) -> str:
-        if self.server and self.server.host and not self.attachment.is_legacy:
-            return ('a hard reboot removes it in the safe order: openstack '
-                    'bdm clean %s' % self.server.id)
-        return 'can be released'
-
-    @property
-    def or_never(self) -> str:
-        return ('; if no host ever had it: openstack bdm release --connector '
-                'none %s' % self.attachment.id
-                if self.host is None
-                and not self.neighbours and not self.volume.multiattach
-                else '')
-
-    @property
-    def why_unused(self) -> str:
-        if self.server is None:
-            return ('Nova has deleted server %s' if self.holder.is_deleted
-                    else 'Nova never knew server %s, or has purged it'
-                    ) % self.attachment.server_id
-        return 'server %s has no mapping of the volume' % self.server.id
+def row(cell: str, holds: Callable[[Held], Any], words: str,
+        call: Call | None = None,
+        is_settled: bool = False) -> Row[Held, Ruling]:
+    """A row of these tables, most of which refuse."""
+    return Row(cell, holds, Ruling(call, is_settled), words)
 
 
-@dataclasses.dataclass(frozen=True)
-class ReleaseStep:
-    """What happens to one attachment, or to a volume without any."""
+#: What Cinder would not check, with an attachment or without.
+VOLUME_ROWS: tuple[Row[Any, Ruling], ...] = (
 
-    volume: str
-    explanation: str
-    attachment: Attachment | None = None
-    host: str | None = None
-    since: datetime.datetime | None = None
-    #: None: nothing may be done, and the explanation says why.
-    call: Call | None = None
-    connector: Mapping[str, Any] | None = None
-    #: The state of the volume afterwards.
-    expected: str = ''
-    #: Another Nova may have the server.
-    needs_look: bool = False
-    #: Nothing is wrong, so there is nothing to release.
-    is_settled: bool = False
+    row('(the volume) is being migrated',
+        lambda v: v.volume.is_migrating,
+        'the volume is being migrated ({it.volume.migration_status})'),
 
-    @property
-    def attachment_id(self) -> str | None:
-        return self.attachment.id if self.attachment else None
+    row('(the volume) is in another state than ``in-use``, ``reserved``, '
+        '``attaching``, ``detaching``, ``available``',
+        lambda v: v.volume.status not in (*TAKEN, 'available'),
+        'the volume is {it.volume.status}'),
+)
 
-    @property
-    def server(self) -> str | None:
-        return self.attachment.server_id if self.attachment else None
+HELD_VOLUMES: Table[Row[HeldVolume, Ruling]] = Table(
+    ('The volume has no attachment, and', 'call'), (
+
+    *VOLUME_ROWS,
+
+    # The back end may be ahead of Cinder's database, which cannot tell.
+    row('is ``available``, and ``--connector FILE`` is not given',
+        lambda v: (v.volume.status == 'available'
+                   and not v.connector.host),
+        'the volume is available, and nothing in Cinder holds it; if a host '
+        'has it mapped all the same, only the back end shows it: then give '
+        '--connector with the output of "nova-manage volume_attachment '
+        'get_connector --json" on that host',
+        is_settled=True),
+
+    # Nothing tells an attach that is under way from one that died, nor what
+    # of it the host and the guest have.
+    row('is ``attaching``, and a server has a mapping of it: an attach that '
+        'makes no attachment (before Queens)',
+        lambda v: v.claimed_by and v.volume.status == 'attaching',
+        'server {it.claimed_by[0]} has a mapping of the volume, which is '
+        'attaching without an attachment, as before Queens. If nothing is '
+        'under way any more, a person must end it: see "stuck" in the '
+        'runbook'),
+
+    row('a server has a mapping of it',
+        lambda v: v.claimed_by,
+        'server {it.claimed_by[0]} has a mapping of the volume: openstack '
+        'bdm show {it.claimed_by[0]}'),
+
+    row('changed within ``--grace-period`` (``in-use``, ``available``) or '
+        '``--stuck-after``',
+        lambda v: v.wait,
+        'the volume is {it.volume.status}, and not for long: {it.wait}'),
+
+    row('``--connector`` is not given',
+        lambda v: v.connector == Connector(),
+        '{it.why_unused}, and {it.wanted}'),
+
+    # Reserved for as long as that takes, so that nobody attaches it to the
+    # same host meanwhile.
+    row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
+        'and the back end unmaps it',
+        lambda v: v.volume.status == 'available',
+        'the volume is available, and no server has it; host '
+        '{it.connector.host} is taken off it',
+        Call.TERMINATE),
+
+    row('``--connector FILE`` is given',
+        lambda v: v.connector.host,
+        '{it.why_unused}',
+        Call.FORCE_DETACH),
+
+    row('is ``attaching``, and ``--connector none`` is given',
+        lambda v: v.volume.status == 'attaching',
+        '{it.why_unused}',
+        Call.UNRESERVE),
+
+    row('``--connector none`` is given',
+        lambda v: True,
+        '{it.why_unused}',
+        Call.DETACH),
+))

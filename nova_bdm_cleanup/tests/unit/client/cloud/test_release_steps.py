@@ -10,9 +10,13 @@ from typing import Any
 
 import testscenarios
 
-from nova_bdm_cleanup.client.cloud import release_facts, release_rules
+from nova_bdm_cleanup.client.cloud import (
+    held_attachments,
+    held_volumes,
+    release_steps,
+)
+from nova_bdm_cleanup.client.cloud.held_volumes import Call, Holder
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk
-from nova_bdm_cleanup.client.cloud.release_facts import Call, Holder
 from nova_bdm_cleanup.rules.facts import (
     AttachedServer,
     Attachment,
@@ -28,10 +32,10 @@ NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=datetime.timezone.utc)
 DAY = datetime.timedelta(days=1)
 MINUTE = datetime.timedelta(minutes=1)
 
-CONNECTOR = release_facts.Connector(
+CONNECTOR = held_volumes.Connector(
     {'host': 'compute1', 'initiator': 'iqn'})
-NEVER = release_facts.Connector(is_none=True)
-NOT_GIVEN = release_facts.Connector()
+NEVER = held_volumes.Connector(is_none=True)
+NOT_GIVEN = held_volumes.Connector()
 
 ALIVE = ComputeServer('alive', 'alive', 'ACTIVE', host='compute1')
 SHELVED = ComputeServer('alive', 'alive', 'SHELVED_OFFLOADED')
@@ -344,10 +348,10 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           alive: ComputeServer = ALIVE,
           claimed_by: tuple[str, ...] = (), stale: tuple[str, ...] = (),
           age: datetime.timedelta = DAY,
-          connector: release_facts.Connector = NOT_GIVEN,
+          connector: held_volumes.Connector = NOT_GIVEN,
           disk: Disk | None = None, guest: Any = None,
           elsewhere: str | None = None,
-          **fields: Any) -> release_facts.HeldVolume:
+          **fields: Any) -> held_volumes.HeldVolume:
     """What the tables are put to; all servers but one are gone."""
     holders = dict.fromkeys(
         (a.server_id for a in attachments if a.server_id), Holder(
@@ -355,7 +359,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
     if 'alive' in holders:
         holders['alive'] = Holder(
             alive, stale=frozenset(stale), disk=disk, guest=guest)
-    return release_facts.HeldVolume(
+    return held_volumes.HeldVolume(
         Volume(id='volume', status=status, updated_at=NOW - age, **fields),
         attachments, holders, tuple(sorted(claimed_by)), connector, Policy(),
         NOW)
@@ -367,7 +371,7 @@ class RefusalsTest(base.TestCase):
     scenarios = base.scenarios(REFUSALS, 'attachments', 'world', 'words')
 
     def test_refused(self) -> None:
-        step = release_rules.decide(facts(self.attachments, **self.world))[0]
+        step = release_steps.decide(facts(self.attachments, **self.world))[0]
         self.assertIsNone(step.call)
         self.assertEqual('', step.expected)
         self.assertIn(self.words, step.explanation)
@@ -380,7 +384,7 @@ class CallsTest(base.TestCase):
         CALLS, 'attachments', 'world', 'call', 'expected')
 
     def test_called(self) -> None:
-        step = release_rules.decide(facts(self.attachments, **self.world))[0]
+        step = release_steps.decide(facts(self.attachments, **self.world))[0]
         self.assertEqual((self.call, self.expected),
                          (step.call, step.expected))
         self.assertEqual(self.attachments[:1], tuple(filter(
@@ -397,14 +401,14 @@ class CoverageTest(base.TestCase):
         for _name, attachments, world, *_ in cases:
             about = facts(attachments, **world)
             tested.add(id(
-                first(release_rules.HELD_ATTACHMENTS.rows,
-                      release_facts.HeldAttachment(**{
+                first(held_attachments.HELD_ATTACHMENTS.rows,
+                      held_attachments.HeldAttachment(**{
                           **vars(about), 'attachment': attachments[0]}))
                 if attachments else
-                first(release_rules.HELD_VOLUMES.rows, about)))
+                first(held_volumes.HELD_VOLUMES.rows, about)))
         self.assertEqual([], [
-            row.cell for table in (release_rules.HELD_ATTACHMENTS,
-                                   release_rules.HELD_VOLUMES)
+            row.cell for table in (held_attachments.HELD_ATTACHMENTS,
+                                   held_volumes.HELD_VOLUMES)
             for row in table.rows if id(row) not in tested])
 
 
@@ -414,7 +418,7 @@ class WayOutTest(base.TestCase):
     def test_it_depends_on_whether_a_host_has_the_server(self) -> None:
         for alive, words in ((ALIVE, 'openstack bdm clean alive'),
                              (SHELVED, 'can be released')):
-            [step] = release_rules.decide(facts(
+            [step] = release_steps.decide(facts(
                 (ALIVES,), status='detaching', alive=alive))
             self.assertIn(words, step.explanation)
 
@@ -423,12 +427,12 @@ class NeighboursTest(base.TestCase):
     """Several attachments of one volume."""
 
     def test_a_volume_stands_for_what_is_to_be_released(self) -> None:
-        gone, healthy = release_rules.decide(facts(
+        gone, healthy = release_steps.decide(facts(
             (attachment(), attachment(server='alive', name='neighbour')),
             multiattach=True, claimed_by=('alive',)))
         self.assertIsNotNone(gone.call)
         self.assertIsNone(healthy.call)
         self.assertEqual((gone,),
-                         release_rules.selected((gone, healthy), None))
+                         release_steps.selected((gone, healthy), None))
         self.assertEqual((healthy,),
-                         release_rules.selected((gone, healthy), 'neighbour'))
+                         release_steps.selected((gone, healthy), 'neighbour'))
