@@ -34,7 +34,7 @@ class FileError(OSError):
 class FileKind:
     """A kind of file.
 
-    :param mode: its permissions, whatever the umask is
+    :param mode: its permissions, independent of the umask
     :param suffix: how its name must end
     """
 
@@ -114,8 +114,8 @@ def _parent(path: str) -> str:
 
 
 #: A page about servers and volumes, for the user who asked for it.
-REPORT = FileKind(0o600)
+REPORT_FILE = FileKind(0o600)
 
 #: Metrics for the textfile collector of node_exporter, which runs as another
 #: user and reads no file with another suffix.
-METRICS = FileKind(0o644, '.prom')
+METRICS_FILE = FileKind(0o644, '.prom')

@@ -140,7 +140,7 @@ class Checks(upgradecheck.UpgradeCommands):
         """Whether the metrics can be written."""
         path = self._conf[GROUP].metrics_file
         if path:
-            files.METRICS.check(path)
+            files.METRICS_FILE.check(path)
         return None
 
     def credentials(self) -> _Found:

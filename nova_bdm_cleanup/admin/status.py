@@ -18,7 +18,11 @@ from nova_bdm_cleanup.admin import configuration
 from nova_bdm_cleanup.node import validation
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import StoreError
-from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
+from nova_bdm_cleanup.node.store.findings import (
+    FindingStore,
+    RecordedFinding,
+    Round,
+)
 from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.node.store.processes import Process, Processes
 from nova_bdm_cleanup.rules.facts import Reason, REMOVED
@@ -63,7 +67,7 @@ class Status:
     process: Process | None = None
     last: Round = Round()
     #: What the last good round of the audit found.
-    known: tuple[Sighting, ...] = ()
+    known: tuple[RecordedFinding, ...] = ()
     removals_last_hour: int = 0
     #: The nova-computes of other names, if this one was never started.
     others: tuple[str, ...] = ()
@@ -81,7 +85,7 @@ class Status:
             s.reason for s in self.known if s.announced).items()))
 
     @property
-    def open(self) -> tuple[Sighting, ...]:
+    def open(self) -> tuple[RecordedFinding, ...]:
         """Those for which something is to be done, the worst first."""
         return tuple(sorted(
             (s for s in self.known if s.announced),
@@ -95,7 +99,7 @@ def status_of(host: str, path: str, now: float,
     :param option_problems: what is wrong with the options that are written
     :raises StoreError: when the store cannot be read
     """
-    processes, watch = Processes(path, host), Watch(path, host)
+    processes, store = Processes(path, host), FindingStore(path, host)
     process = processes.last()
     remedy = 'it needs ' + _REMEDY
     if option_problems:
@@ -107,7 +111,7 @@ def status_of(host: str, path: str, now: float,
             State.NOT_ACTIVE, 'not running in any nova-compute named %s; %s'
             % (host, 'for %s give its --config-file' % ' or '.join(others)
                if others else remedy), option_problems, others=others)
-    last = watch.last()
+    last = store.last_round()
     interval = process.facts.get('audit_interval', 0)
     age = now - max(last.succeeded or 0.0, process.since)
     state, why = State.ACTIVE, ''
@@ -124,7 +128,7 @@ def status_of(host: str, path: str, now: float,
     return Status(
         state, why, option_problems, process, last,
         # What was known when there was an audit is old by now.
-        watch.known() if interval else (),
+        store.findings() if interval else (),
         Journal(path, clock=lambda: now).spent(REMOVALS))
 
 

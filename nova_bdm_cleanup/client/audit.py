@@ -51,7 +51,7 @@ _REASONS = sorted(str(r) for r in Reason if r.remedy)
 _QUIET = sorted(str(r) for r in Reason if r.passes)
 
 #: What may be written into files, and how.
-_FILES = {'report': files.REPORT, 'metrics file': files.METRICS}
+_FILES = {'report': files.REPORT_FILE, 'metrics file': files.METRICS_FILE}
 
 
 class AuditBdm(output.BdmCommand):

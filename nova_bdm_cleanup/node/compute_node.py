@@ -10,8 +10,8 @@ from nova import objects
 from nova.compute import vm_states
 
 from nova_bdm_cleanup.node import credentials
-from nova_bdm_cleanup.node.audit.cinder import SparingCinder
-from nova_bdm_cleanup.node.audit.rounds import Inhabitant
+from nova_bdm_cleanup.node.audit.cinder import AuditCinder
+from nova_bdm_cleanup.node.audit.rounds import HostServer
 from nova_bdm_cleanup.node.instance import mapping_of, server_of
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.openstack import errors
@@ -29,7 +29,7 @@ _PASSING = (vm_states.BUILDING, vm_states.DELETED, vm_states.SOFT_DELETED)
 
 
 class NovaNode:
-    """What ``watch.round`` asks for."""
+    """Nova on this host, for an audit round."""
 
     def __init__(self, manager: Any, context: Any) -> None:
         self._manager = manager
@@ -37,7 +37,7 @@ class NovaNode:
         self._instances: dict[str, Any] = {}
         self._budget = Budget()
 
-    def servers(self) -> Iterable[Inhabitant]:
+    def servers(self) -> Iterable[HostServer]:
         instances = list(objects.InstanceList.get_by_host(
             self._context, self._manager.host, expected_attrs=[]))
         self._instances = {spelling.identifier(i.uuid): i for i in instances}
@@ -48,14 +48,14 @@ class NovaNode:
                     self._context, list(rows)):
                 rows[row.instance_uuid].append(row)
             for instance in portion:
-                yield Inhabitant(
+                yield HostServer(
                     server_of(instance, self._manager.host),
                     tuple(map(mapping_of, rows[instance.uuid])),
                     is_busy=(instance.task_state is not None
                              or instance.vm_state in _PASSING))
 
-    def cinder(self, seconds: float) -> SparingCinder:
-        return SparingCinder(Api(
+    def cinder(self, seconds: float) -> AuditCinder:
+        return AuditCinder(Api(
             'Cinder', MICROVERSION, self._connect, NOVA_CONF,
             Deadline(seconds, option='timeout that one question has'),
             self._budget), sees_all=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova-compute does by the clock: rounds of the audit, and metrics.
+"""The periodic task of nova-compute: audit rounds and metrics.
 
 Nova runs its periodic tasks one after the other and waits for each.  So ours
-only looks at the clock; a round runs in a thread of its own, which is a green
-one where Nova uses these.
+only starts a round that is due, in a thread of its own, which is a green
+thread where Nova uses these.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from nova_bdm_cleanup.node.audit.rounds import Audit, is_far, next_round
 from nova_bdm_cleanup.node.compute_node import NovaNode
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import StoreError
-from nova_bdm_cleanup.node.store.findings import Watch
+from nova_bdm_cleanup.node.store.findings import FindingStore
 from nova_bdm_cleanup.node.store.processes import Process
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-#: Seconds from one look at the clock to the next.
-_TICK = 60
+#: Seconds from one run of the periodic task to the next.
+_TASK_SPACING = 60
 
-#: By manager: a process has one, which a reload starts again.
+#: By manager.  A process has one, and a reload starts it again.
 _watchers: MutableMapping[Any, Watcher] = weakref.WeakKeyDictionary()
 
 
 class Watcher:
-    """The rounds and the metrics of one nova-compute.
+    """The audit rounds and the metrics of one nova-compute.
 
     :param process: what was recorded of it
     """
@@ -52,14 +52,14 @@ class Watcher:
             from nova_bdm_cleanup.node.audit import metrics
 
             self._metrics = metrics.MetricsFile(CONF, process)
-        self._watch = Watch(options.settings(CONF).store, CONF.host)
-        self._waiting: threading.Thread | None = None
+        self._store = FindingStore(options.settings(CONF).store, CONF.host)
+        self._round_thread: threading.Thread | None = None
         self._failed = self._failed_before()
         self._next: float | None = None
 
     def tick(self) -> None:
-        """Another minute has gone by."""
-        self._look_at_the_clock()
+        """Start a round if one is due, and write the metrics."""
+        self._start_due_round()
         self.write_metrics()
 
     def write_metrics(self) -> None:
@@ -68,27 +68,27 @@ class Watcher:
             self._metrics.write()
 
     def _failed_before(self) -> int:
-        """How many rounds had failed when the last nova-compute ended."""
+        """Return how many rounds failed before this start of nova-compute."""
         try:
-            return self._watch.last().failed
+            return self._store.last_round().failed
         except StoreError:
-            # The next round fails for that, and says so.
+            # The next round fails for the same reason, and logs it.
             return 0
 
-    def _look_at_the_clock(self) -> None:
+    def _start_due_round(self) -> None:
         interval = options.settings(CONF).audit_interval
-        if not interval or (
-                self._waiting is not None and self._waiting.is_alive()):
+        thread = self._round_thread
+        if not interval or (thread is not None and thread.is_alive()):
             return
         now = self._clock()
         planned = self._next
         if planned is None or is_far(planned - now, interval):
             planned = self._plan()
-        if planned - now <= _TICK:
-            self._waiting = threading.Timer(
+        if planned - now <= _TASK_SPACING:
+            self._round_thread = threading.Timer(
                 max(0.0, planned - now), self.round)
-            self._waiting.daemon = True
-            self._waiting.start()
+            self._round_thread.daemon = True
+            self._round_thread.start()
 
     def round(self) -> None:
         """Audit all servers of this host."""
@@ -96,19 +96,19 @@ class Watcher:
         settings = options.settings(CONF)
         try:
             self._failed = Audit(
-                NovaNode(self._manager, context), self._watch,
+                NovaNode(self._manager, context), self._store,
                 settings.policy, settings.audit_interval, context.request_id,
                 options.counters(CONF), self._clock,
             ).round(self._failed, self._plan)
         except Exception:
-            # Nobody waits for this thread who could tell.
+            # The thread has no caller that could log it.
             LOG.exception('bdm-cleanup failed in a round of the audit')
             self._failed += 1
             self._plan()
         self.write_metrics()
 
     def _plan(self) -> float:
-        """Fix when the next round comes."""
+        """Set and return the time of the next round."""
         self._next = next_round(
             self._manager.host, options.settings(CONF).audit_interval,
             self._clock())
@@ -116,10 +116,10 @@ class Watcher:
 
 
 def begin(manager: Any, process: Process) -> None:
-    """nova-compute is about to start.
+    """Add the periodic task to a nova-compute that is about to start.
 
-    Nova runs no periodic task before it has started; but it may bring many
-    servers back first, and somebody may look at the metrics meanwhile.
+    The metrics are written at once: Nova runs no periodic task before it has
+    resumed all guests, which may take minutes.
 
     :param process: what was recorded of this nova-compute
     """
@@ -137,4 +137,4 @@ def _tick(manager: Any, _context: Any) -> None:
 
 
 _PERIODIC_TASK = periodic_task.periodic_task(
-    spacing=_TICK, run_immediately=True, name='bdm_cleanup')(_tick)
+    spacing=_TASK_SPACING, run_immediately=True, name='bdm_cleanup')(_tick)

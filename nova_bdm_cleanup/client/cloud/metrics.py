@@ -37,8 +37,8 @@ _SIZES = (
     _gauge('nova_bdm_audit_attachments',
            'Attachments of Cinder that it read.'))
 
-#: All of them, for the documentation.
-METRICS = (_FINDINGS_GAUGE, _COMPLETE, _LAST_COMPLETE_TIME, *_SIZES)
+#: All metrics of an audit, for the documentation.
+AUDIT_METRICS = (_FINDINGS_GAUGE, _COMPLETE, _LAST_COMPLETE_TIME, *_SIZES)
 
 
 def mark_incomplete(before: bytes) -> bytes:

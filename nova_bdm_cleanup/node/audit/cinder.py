@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of Cinder about all servers of a host, again and again.
+"""Cinder's records of all servers of a host, in few requests.
 
-A reboot asks for all that Cinder knows of one server.  Here the volumes of
-many servers are asked for together, and more only for what looks wrong.
+A reboot asks for all that Cinder knows of one server.  An audit round asks for
+the volumes of many servers together, and for more only where something looks
+wrong.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from nova_bdm_cleanup.openstack.cinder import attached_by, Cinder, is_foreign
 from nova_bdm_cleanup.rules.facts import Answers, Attachment, Bdm, Volume
 
 
-class SparingCinder(Cinder):
-    """Cinder, for a round of the audit."""
+class AuditCinder(Cinder):
+    """Cinder, for an audit round."""
 
-    def known(self, volume_ids: Sequence[str]) -> dict[str, Volume]:
-        """Those of some volumes that a list shows, in one request for each
-        :data:`BATCH`.
+    def volumes_by_id(self, volume_ids: Sequence[str]) -> dict[str, Volume]:
+        """List volumes, :data:`BATCH` of them in one request.
 
+        :returns: those that exist
         :raises ProjectHidden: when Cinder does not show every project
         """
         def ask() -> dict[str, Volume]:
@@ -31,56 +32,58 @@ class SparingCinder(Cinder):
 
         return self._api.in_time('asking Cinder for volumes', ask)
 
-    def look_sparingly(self, server_id: str, bdms: Sequence[Bdm],
-                       known: Mapping[str, Volume],
-                       project: str | None = None) -> Answers:
-        """What Cinder knows of the disks that the mappings of a server name.
+    def answers_for(self, server_id: str, bdms: Sequence[Bdm],
+                    listed: Mapping[str, Volume],
+                    project: str | None = None) -> Answers:
+        """Return what Cinder knows of the disks that a server's BDMs name.
 
-        One request for each disk with which not all is in order.  What no
-        mapping names is not noticed.
+        Only a disk that looks wrong costs a request.  An attachment that no
+        BDM names is not found.
 
-        :param known: the volumes that a list showed
+        :param listed: the volumes that :meth:`volumes_by_id` returned
         """
         def ask() -> Answers:
             volumes: dict[str, Volume | None] = {}
             for bdm in bdms:
                 if bdm.volume_id and bdm.volume_id not in volumes:
-                    volumes[bdm.volume_id] = (known.get(bdm.volume_id)
+                    volumes[bdm.volume_id] = (listed.get(bdm.volume_id)
                                               or self.volume(bdm.volume_id))
             found = attached_by(server_id, volumes, {
                 b.attachment_id: b.volume_id for b in bdms if b.attachment_id},
                 project)
-            # Of two the volume does not show which one.
+            # If two BDMs name one volume, the volume does not show which of
+            # them an attachment belongs to.
             several = {v for v, number in collections.Counter(
                 b.volume_id for b in bdms).items() if number > 1}
             for bdm in bdms:
                 if bdm.volume_id and (bdm.attachment_id not in found
                                       or bdm.volume_id in several):
                     found.update(self._of_suspect(
-                        server_id, bdm, volumes[bdm.volume_id], known,
+                        server_id, bdm, volumes[bdm.volume_id], listed,
                         project))
             return Answers(volumes, tuple(found.values()))
 
         return self._api.in_time('asking Cinder', ask)
 
     def _of_suspect(self, server_id: str, bdm: Bdm, volume: Volume | None,
-                    known: Mapping[str, Volume],
+                    listed: Mapping[str, Volume],
                     project: str | None) -> dict[str, Attachment]:
-        """The attachments that a mapping has to be judged by."""
+        """Return the attachments by which a BDM has to be judged."""
         found: dict[str, Attachment] = {}
         if volume is not None:
-            # What is only reserved the volume itself does not show.
-            listed, _ = self._list({**self._of_server(server_id, None),
+            # The volume itself does not show attachments in status reserved.
+            attachments, _ = self._list({**self._of_server(server_id, None),
                                     'volume_id': volume.id})
-            found = {a.id: a for a in listed.values()
+            found = {a.id: a for a in attachments.values()
                      if a.volume_id == volume.id
                      and (a.id == bdm.attachment_id
                           or not is_foreign(volume, project))}
-        # It is gone, unless it is of another server or volume.
+        # The attachment is gone, unless it belongs to another server or
+        # volume.
         if bdm.attachment_id and bdm.attachment_id not in found and any(
                 a.attachment_id == bdm.attachment_id
-                for v in known.values() for a in v.attached_to):
-            carried = self.attachment(bdm.attachment_id)
-            if carried is not None:
-                found[carried.id] = carried
+                for v in listed.values() for a in v.attached_to):
+            attachment = self.attachment(bdm.attachment_id)
+            if attachment is not None:
+                found[attachment.id] = attachment
         return found

@@ -23,7 +23,11 @@ from nova_bdm_cleanup import files
 from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import StoreError
-from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
+from nova_bdm_cleanup.node.store.findings import (
+    FindingStore,
+    RecordedFinding,
+    Round,
+)
 from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.node.store.processes import Process
 
@@ -89,8 +93,8 @@ _LAST_ROUND_SECONDS = _gauge(
 _LAST_ROUND_SERVERS = _gauge(
     'nova_bdm_cleanup_audit_servers', 'How many servers this host had in it.')
 
-#: All of them, for the documentation.
-METRICS = (
+#: All metrics of a nova-compute, for the documentation.
+NODE_METRICS = (
     _INFO, _ACTIVE, _START_TIME, _HEARTBEAT, _FINDINGS_BY_REASON,
     _OLDEST_FINDING, _REMOVALS_SINCE_START, _REFUSALS_SINCE_START,
     _CINDER_SECONDS, _REMOVALS_LAST_HOUR, _REMOVALS_LIMIT, _AUDIT_INTERVAL,
@@ -148,7 +152,7 @@ class MetricsFile:
         """Write the metrics.  A problem is logged once, until it is solved."""
         path: str = self._conf[GROUP].metrics_file
         try:
-            with _gauges_lock, files.METRICS.replacing(path) as new:
+            with _gauges_lock, files.METRICS_FILE.replacing(path) as new:
                 prometheus_client.write_to_textfile(new, self._registry())
         except OSError as exc:
             if self._is_written:
@@ -158,21 +162,21 @@ class MetricsFile:
             self._is_written = True
 
     def _registry(self) -> Registry:
-        findings: Sequence[Sighting] = ()
+        findings: Sequence[RecordedFinding] = ()
         last_round, removals = Round(), 0
-        store = self._conf[GROUP].store
-        watch = Watch(store, self._conf.host)
+        path = self._conf[GROUP].store
+        store = FindingStore(path, self._conf.host)
         try:
-            findings, last_round = watch.known(), watch.last()
-            removals = Journal(store).spent(REMOVALS)
+            findings, last_round = store.findings(), store.last_round()
+            removals = Journal(path).spent(REMOVALS)
         except StoreError:
-            # The start, the rounds and the cleanups say it.
+            # The start, the rounds and the cleanups log it.
             pass
         return registry_of(self._process, findings, last_round, removals,
                            time.time())
 
 
-def registry_of(process: Process, findings: Sequence[Sighting],
+def registry_of(process: Process, findings: Sequence[RecordedFinding],
                 last_round: Round, removals: int, now: float) -> Registry:
     """Set the gauges.
 

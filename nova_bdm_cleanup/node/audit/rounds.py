@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One round of the periodic audit: all servers of this host, cheaply.
+"""An audit round: all servers of this host, with few requests to Cinder.
 
-What it finds is decided by the same rules as in a reboot.  Less is asked for:
-the volumes of all servers together, and then once for each disk that looks
-wrong.  What no mapping names is left to the cleanups.
+The same rules decide as in a reboot.  A round asks for the volumes of all
+servers together, and then once for each disk that looks wrong.  Attachments
+that no BDM names are left to the cleanups.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Callable, Protocol, TypeVar
 import zlib
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.node.audit.cinder import SparingCinder
+from nova_bdm_cleanup.node.audit.cinder import AuditCinder
 from nova_bdm_cleanup.node.cleanup import actions
 from nova_bdm_cleanup.node.cleanup.log_lines import Counters, LogLines, masked
 from nova_bdm_cleanup.node.cleanup.triggers import AUDIT
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.findings import (
     Changes,
+    FindingStore,
+    RecordedFinding,
     Round,
-    Sighting,
-    Watch,
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import BATCH
@@ -36,52 +36,58 @@ from nova_bdm_cleanup.rules.facts import Plan, Reason, WitnessAnswer
 
 T = TypeVar('T')
 
-#: One question may take this share of ``timeout``.
-_SHARE = 1 / 4
+#: The share of ``timeout`` that one question to Cinder may take.
+_QUESTION_SHARE_OF_TIMEOUT = 1 / 4
 
-#: And no less than so many seconds, however slow Cinder was before.
-_LEAST = 2.0
+#: By this share the time for a question becomes shorter with each that took
+#: too long, so that many slow volumes do not fill the interval.
+_QUESTION_SHORTENED_BY = 1 / 4
+
+#: The time for a question is never less than this many seconds.
+_MIN_QUESTION_SECONDS = 2.0
 
 #: A round that begins this much too early, in seconds, is on time: the clock
 #: may be slowed down while the round is waited for.
 _MAX_EARLY_SECONDS = 1
 
-#: A later release, which was taken back, may have seen what has others.
-_REASONS = frozenset(map(str, Reason))
+#: A finding that a later release recorded may have a reason that this release
+#: does not know.
+_KNOWN_REASONS = frozenset(map(str, Reason))
 
 
 class SuspectCinder(errors.ApiError):
-    """Cinder answers, and knows none of the volumes that must exist."""
+    """Cinder answers, but knows none of the volumes that must exist."""
 
 
-class _Slow(TimedOut):
+class _QuestionTimedOut(TimedOut):
     """Cinder answers, but not this question in time."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Inhabitant:
-    """A server of this host."""
+class HostServer:
+    """A server of this host, with its BDMs."""
 
     server: facts.Server
     bdms: tuple[facts.Bdm, ...]
-    #: Nova is doing something with it, so that nothing about it is certain.
+    #: It has a task state or is being made or deleted: its records are in
+    #: motion.
     is_busy: bool = False
 
 
 class NodePort(Protocol):
     """Nova on this host; every call may raise anything."""
 
-    def servers(self) -> Iterable[Inhabitant]:
-        """All servers of this host."""
+    def servers(self) -> Iterable[HostServer]:
+        """Return all servers of this host."""
 
-    def cinder(self, seconds: float) -> SparingCinder:
-        """Cinder, for so many seconds from now on."""
+    def cinder(self, seconds: float) -> AuditCinder:
+        """Return Cinder, which may be asked for this many seconds."""
 
     def witnesses(self, server: str) -> Iterable[str]:
-        """The volumes of all servers that Nova knows but one."""
+        """Return the volumes of all servers of Nova except one."""
 
     def requests(self) -> int:
-        """How many Cinder was sent in this round."""
+        """Return how many requests this round has sent to Cinder."""
 
 
 @dataclasses.dataclass
@@ -89,34 +95,35 @@ class Audit:
     """The periodic audit of one host."""
 
     node: NodePort
-    #: What is kept from round to round.
-    known: Watch
+    store: FindingStore
     policy: facts.Policy
     #: Seconds from one round to the next.
     interval: int
-    #: Of what brought the round about.
+    #: The request id for the log lines.
     request_id: str
     counters: Counters
     #: Gives the time since the epoch.
     now: Callable[[], float] = time.time
-    #: Of each round: how many seconds the next question may take.
-    patience: float = dataclasses.field(init=False)
-    #: And the moment after which nothing is asked for in halves.
-    until: float = dataclasses.field(init=False)
+    #: Seconds that the next question of this round may take.
+    question_timeout: float = dataclasses.field(init=False)
+    #: From this moment of the round on, no batch is split.
+    split_until: float = dataclasses.field(init=False)
 
     def round(self, failed: int, next_one: Callable[[], float]) -> int:
-        """Look at all servers once.  Raises nothing.
+        """Audit all servers once.  Raises nothing.
 
-        :param failed: how many rounds have failed before this one
-        :param next_one: when the next comes
-        :returns: how many have failed by now; 0: this one did not
+        :param failed: how many rounds before this one have failed in a row
+        :param next_one: gives the time of the next round
+        :returns: how many rounds have failed in a row; 0: this one succeeded
         """
         begun, moment = time.monotonic(), self.now()
-        self.patience = self.policy.timeout * _SHARE
-        self.until = begun + self.interval / 2
+        self.question_timeout = (
+            self.policy.timeout * _QUESTION_SHARE_OF_TIMEOUT)
+        self.split_until = begun + self.interval / 2
         try:
             servers = list(self.node.servers())
-            looked_at, seen = self._look([s for s in servers if not s.is_busy])
+            audited, found = self._audit(
+                [s for s in servers if not s.is_busy])
             seconds = time.monotonic() - begun
             done = Round(
                 succeeded=moment, servers=len(servers),
@@ -124,113 +131,118 @@ class Audit:
                              if b.volume_id}),
                 requests=self.node.requests(), seconds=seconds,
                 next=next_one())
-            changes = self.known.succeeded(
-                moment, self.interval, done, seen,
+            changes = self.store.record_success(
+                moment, self.interval, done, found,
                 {s.server.uuid for s in servers
-                 if s.server.uuid not in looked_at})
+                 if s.server.uuid not in audited})
         except Exception as exc:
             self._fail(exc, failed + 1, next_one())
             return failed + 1
         finally:
             self.counters.add_cinder_seconds(
                 AUDIT.name, time.monotonic() - begun)
-        self._tell(changes, done, failed,
-                   sum(s.reason == Reason.NOT_LOOKED_AT for s in seen))
+        self._log(changes, done, failed,
+                  sum(f.reason == Reason.NOT_LOOKED_AT for f in found))
         return 0
 
-    def _look(self, idle: Sequence[Inhabitant]
-              ) -> tuple[set[str], list[Sighting]]:
-        """The servers that could be looked at, and all that is found.
+    def _audit(self, idle: Sequence[HostServer]
+               ) -> tuple[set[str], list[RecordedFinding]]:
+        """Return the servers that could be audited, and all findings.
 
-        One for which Cinder takes too long is a finding itself.
+        A server for which Cinder takes too long is a finding itself.
         """
-        wanted = list(dict.fromkeys(
+        volume_ids = list(dict.fromkeys(
             b.volume_id for s in idle for b in s.bdms if b.volume_id))
-        known, slow = self._read(wanted)
-        if wanted and not known:
+        listed, slow = self._list_volumes(volume_ids)
+        if volume_ids and not listed:
             self._prove_cinder(
                 next(s.server.uuid for s in idle
-                     if any(b.volume_id for b in s.bdms)), len(wanted))
-        looked_at: set[str] = set()
-        seen: list[Sighting] = []
-        for inhabitant in idle:
-            uuid = inhabitant.server.uuid
+                     if any(b.volume_id for b in s.bdms)), len(volume_ids))
+        audited: set[str] = set()
+        recorded: list[RecordedFinding] = []
+        for host_server in idle:
+            uuid = host_server.server.uuid
             try:
-                for bdm in inhabitant.bdms:
+                for bdm in host_server.bdms:
                     if bdm.volume_id in slow:
                         raise slow[bdm.volume_id]
-                found = self._judge(inhabitant, known).findings
-                seen += [_sighting(uuid, finding) for finding in found
-                         if finding.reason.is_in_round]
-                looked_at.add(uuid)
-            except (_Slow, errors.BadAnswer, errors.BadRequest) as exc:
-                if not isinstance(exc, _Slow):
-                    # Unless that is what Cinder has for everybody.
+                recorded += [
+                    _recorded(uuid, finding)
+                    for finding in self._judge(host_server, listed).findings
+                    if finding.reason.is_in_round]
+                audited.add(uuid)
+            except (_QuestionTimedOut, errors.BadAnswer,
+                    errors.BadRequest) as exc:
+                if not isinstance(exc, _QuestionTimedOut):
+                    # Cinder may answer all questions like this.
                     self._prove_it_answers()
-                seen.append(_sighting(uuid, facts.Finding(
+                recorded.append(_recorded(uuid, facts.Finding(
                     Reason.NOT_LOOKED_AT, 'the server was not looked at: %s'
                     % masked(exc))))
-            _let_others()
-        return looked_at, seen
+            _yield_to_green_threads()
+        return audited, recorded
 
-    def _read(self, volume_ids: Sequence[str]
-              ) -> tuple[dict[str, facts.Volume], dict[str | None, _Slow]]:
-        """The volumes that Cinder shows, and those for which it is too slow.
+    def _list_volumes(self, volume_ids: Sequence[str]) -> tuple[
+            dict[str, facts.Volume], dict[str | None, _QuestionTimedOut]]:
+        """Return the volumes that exist, and those for which Cinder is slow.
 
-        It reads all attachments of a volume with it, and anybody can make
-        thousands of his own.  So what takes long is asked for in halves, when
-        all else has been asked for.
+        Cinder reads all attachments of a volume with it, and a tenant can make
+        thousands of them.  So a batch that takes long is split in halves,
+        which are asked for after all others.
 
         :raises TimedOut: when it is too slow for all of them
         """
-        known: dict[str, facts.Volume] = {}
-        slow: dict[str | None, _Slow] = {}
+        listed: dict[str, facts.Volume] = {}
+        slow: dict[str | None, _QuestionTimedOut] = {}
         waiting = [volume_ids[start:start + BATCH]
                    for start in range(0, len(volume_ids), BATCH)]
         answers = delays = 0
         while waiting:
             batch = waiting.pop(0)
             try:
-                known.update(self._shown(batch))
+                listed.update(self._list_batch(batch))
                 answers += 1
-            except _Slow as exc:
+            except _QuestionTimedOut as exc:
                 delays += 1
                 half = len(batch) // 2
-                if not half or time.monotonic() > self.until:
+                if not half or time.monotonic() > self.split_until:
                     slow.update(dict.fromkeys(batch, exc))
                 else:
                     waiting += [batch[:half], batch[half:]]
                 if not answers and (delays >= BATCH or not waiting):
                     raise
-            _let_others()
-        return known, slow
+            _yield_to_green_threads()
+        return listed, slow
 
-    def _shown(self, batch: Sequence[str]) -> dict[str, facts.Volume]:
-        return self._ask(lambda cinder: cinder.known(batch))
+    def _list_batch(self, batch: Sequence[str]) -> dict[str, facts.Volume]:
+        return self._ask(lambda cinder: cinder.volumes_by_id(batch))
 
-    def _ask(self, question: Callable[[SparingCinder], T]) -> T:
-        """Ask Cinder, for no longer than one question may take.
+    def _ask(self, question: Callable[[AuditCinder], T]) -> T:
+        """Ask Cinder a question, which may take ``question_timeout``.
 
-        :raises _Slow: when it takes longer, and Cinder answers others.  The
-            next ones have less, so that many of them do not take for ever.
+        :raises _QuestionTimedOut: when it takes longer, and Cinder answers
+            other questions; the next one may take less time
         """
         try:
-            return question(self.node.cinder(self.patience))
+            return question(self.node.cinder(self.question_timeout))
         except TimedOut as exc:
             self._prove_it_answers()
-            self.patience = max(_LEAST, self.patience * (1 - _SHARE))
-            raise _Slow(*exc.args) from exc
+            self.question_timeout = max(
+                _MIN_QUESTION_SECONDS,
+                self.question_timeout * (1 - _QUESTION_SHORTENED_BY))
+            raise _QuestionTimedOut(*exc.args) from exc
 
     def _prove_it_answers(self) -> None:
-        self.node.cinder(self.patience).prove_it_answers()
+        self.node.cinder(self.question_timeout).prove_it_answers()
 
-    def _judge(self, inhabitant: Inhabitant,
-               known: dict[str, facts.Volume]) -> Plan:
-        server, bdms = inhabitant.server, inhabitant.bdms
+    def _judge(self, host_server: HostServer,
+               listed: dict[str, facts.Volume]) -> Plan:
+        server, bdms = host_server.server, host_server.bdms
         volumes, attachments, _ = self._ask(
-            lambda cinder: cinder.look_sparingly(
-                server.uuid, bdms, known, server.project))
-        # A volume of some server here is known, or another one is.
+            lambda cinder: cinder.answers_for(
+                server.uuid, bdms, listed, server.project))
+        # Some volume exists in this Cinder: one that was listed, or the one
+        # that proved it.
         return rules.decide(
             facts.Snapshot(server, bdms, volumes, attachments,
                            WitnessAnswer.KNOWN),
@@ -238,16 +250,18 @@ class Audit:
                 self.now(), datetime.timezone.utc)).of_mappings()
 
     def _prove_cinder(self, server: str, volumes: int) -> None:
-        """No volume of this host exists: only another one can prove that
-        this is the right Cinder.
+        """Prove that this is the right Cinder, though no volume exists.
 
-        :param server: one that has some of them
-        :param volumes: how many there are
-        :raises SuspectCinder: when none does
+        A volume of another host is the proof.
+
+        :param server: a server of this host with volumes
+        :param volumes: how many volumes the servers of this host have
+        :raises SuspectCinder: when there is no proof
         """
         found = self.node.cinder(self.policy.timeout).witness(
             self.node.witnesses(server))
-        # One alone may well be deleted, where there is no other to ask for.
+        # A single volume may well have been deleted, where Nova has no other
+        # volume to ask for.
         if found is not WitnessAnswer.KNOWN and not (
                 found is WitnessAnswer.NONE_EXISTS and volumes == 1):
             raise SuspectCinder(
@@ -261,11 +275,12 @@ class Audit:
             'the next round comes in %d s, and no more is said until one '
             'succeeds' % max(0, then - self.now()), is_new=failed == 1)
         try:
-            self.known.failed(dataclasses.replace(
-                self.known.last(), failed=failed, next=then,
+            self.store.record_failure(dataclasses.replace(
+                self.store.last_round(), failed=failed, next=then,
                 problem=masked(exc)))
         except StoreError:
-            # Which also keeps a round from succeeding: one of the two is told.
+            # A store that cannot be written makes the round fail, too, and
+            # that is logged.
             pass
 
     def _lines(self, server: str | None = None) -> LogLines:
@@ -273,23 +288,23 @@ class Audit:
         return LogLines({'uuid': server} if server else None,
                         self.request_id, AUDIT, self.counters)
 
-    def _tell(self, changes: Changes, done: Round, failed: int,
-              unread: int) -> None:
-        for sighting in changes.new:
-            self._lines(sighting.server).found(_finding(sighting))
-        for sighting in changes.gone:
-            if sighting.reason in _REASONS:
-                self._lines(sighting.server).gone(_finding(sighting))
-        told = collections.Counter(
-            s.reason for s in changes.known if s.announced)
-        once = sum(not s.announced for s in changes.known)
+    def _log(self, changes: Changes, done: Round, failed: int,
+             skipped: int) -> None:
+        for recorded in changes.new:
+            self._lines(recorded.server).found(_finding(recorded))
+        for recorded in changes.gone:
+            if recorded.reason in _KNOWN_REASONS:
+                self._lines(recorded.server).gone(_finding(recorded))
+        announced = collections.Counter(
+            f.reason for f in changes.present if f.announced)
+        seen_once = sum(not f.announced for f in changes.present)
         self._lines().audited(
             'servers: %d, volumes: %d, seconds: %.1f, requests: %d, open: %s, '
             'new: %d, gone: %d, seen once: %d%s%s' % (
                 done.servers, done.volumes, done.seconds, done.requests,
-                ' '.join('%s=%d' % each for each in sorted(told.items()))
-                or '0', len(changes.new), len(changes.gone), once,
-                ', servers not looked at: %d' % unread if unread else '',
+                ' '.join('%s=%d' % each for each in sorted(announced.items()))
+                or '0', len(changes.new), len(changes.gone), seen_once,
+                ', servers not looked at: %d' % skipped if skipped else '',
                 ', failed rounds before: %d' % failed if failed else ''))
 
 
@@ -301,25 +316,25 @@ def _reason_of(exc: Exception) -> Reason:
     return actions.reason_of(exc, AUDIT)
 
 
-def _let_others() -> None:
-    """Green threads take turns only here and where something is waited for."""
+def _yield_to_green_threads() -> None:
+    """Let other green threads run, which otherwise happens only in I/O."""
     time.sleep(0)
 
 
-def _sighting(server: str, finding: facts.Finding) -> Sighting:
-    return Sighting(
+def _recorded(server: str, finding: facts.Finding) -> RecordedFinding:
+    return RecordedFinding(
         server=server, subject=finding.bdm.uuid if finding.bdm else '',
         reason=str(finding.reason), volume=finding.volume_id,
         attachment=finding.attachment_id, device=finding.device,
         explanation=finding.explanation)
 
 
-def _finding(sighting: Sighting) -> facts.Finding:
-    """As the log lines take it."""
-    bdm = facts.Bdm(uuid=sighting.subject, volume_id=sighting.volume,
-                    attachment_id=sighting.attachment,
-                    device_name=sighting.device)
-    return facts.Finding(Reason(sighting.reason), sighting.explanation, bdm)
+def _finding(recorded: RecordedFinding) -> facts.Finding:
+    """Return a recorded finding in the form that log lines take."""
+    bdm = facts.Bdm(uuid=recorded.subject, volume_id=recorded.volume,
+                    attachment_id=recorded.attachment,
+                    device_name=recorded.device)
+    return facts.Finding(Reason(recorded.reason), recorded.explanation, bdm)
 
 
 def next_round(host: str, interval: int, now: float) -> float:

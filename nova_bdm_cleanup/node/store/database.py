@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one file of a compute node: an SQLite database.
+"""The store: one SQLite file of a compute node.
 
 A change is made as a whole or not at all, and survives a power failure once it
-is made.  Every problem is one :class:`StoreError` with its remedy, and leaves
+is made.  Every problem is a :class:`StoreError` with its remedy, and leaves
 the store as it was.
 
-The rollback journal of SQLite and not its WAL: what only reads needs to write
-nothing then, and at rest there is one file to keep.
+SQLite keeps its rollback journal and not a WAL: then readers write nothing,
+and at rest there is one file.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ T = TypeVar('T')
 #: Seconds to wait for another writer, which is done in milliseconds.
 LOCK_TIMEOUT = 5.0
 
-#: Like FULL, and the name of the rollback journal is gone from the disk, too:
-#: else a power failure takes the change back.
+#: Like FULL, and the directory is synced after the rollback journal is
+#: deleted: else a power failure takes the change back.
 SYNCHRONOUS = 'EXTRA'
 
-#: Seconds between two attempts.
-_PAUSE = 0.002
+#: Seconds between two attempts of a statement that finds the store locked.
+_STATEMENT_RETRY_SECONDS = 0.002
 
-#: How SQLite knows the file for ours: "bdmc".
+#: The application id of SQLite that marks the file as ours: "bdmc".
 _APPLICATION = 0x62646d63
 
-#: The version of all tables.
-_VERSION = 1
+#: The schema version of all tables.
+_TABLE_VERSION = 1
 
-#: What each feature keeps.  What was released is never changed: a later
+#: The tables of each feature.  A released table is never changed: a later
 #: release adds a feature, whose tables the first change makes.
 SCHEMA = {
     'journal': (
-        # With AUTOINCREMENT a serial number is known also when its entry is
-        # gone.
+        # With AUTOINCREMENT the serial number of a deleted entry is not used
+        # again.
         """CREATE TABLE entry (
             serial INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL,
             server TEXT NOT NULL, outcome TEXT)""",
-        # On its own, because changing a row needs room for all of it.
+        # A table of its own, because changing a row needs room for all of it.
         """CREATE TABLE plan (entry INTEGER PRIMARY KEY, record TEXT NOT NULL)
         """,
         'CREATE INDEX entry_server ON entry (server, time)',
@@ -57,7 +57,7 @@ SCHEMA = {
             entry INTEGER, number INTEGER, time REAL NOT NULL,
             name TEXT NOT NULL, outcome TEXT NOT NULL, subject TEXT NOT NULL,
             PRIMARY KEY (entry, number)) WITHOUT ROWID""",
-        # On its own, because the hour has to be known when entries had to go.
+        # A table of its own: the limits count deleted entries as well.
         """CREATE TABLE charge (
             entry INTEGER, account TEXT, time REAL NOT NULL,
             amount INTEGER NOT NULL, PRIMARY KEY (entry, account))
@@ -81,12 +81,12 @@ SCHEMA = {
             problem TEXT NOT NULL, facts TEXT NOT NULL) WITHOUT ROWID"""),
 }
 
-#: How large the store may become, in bytes: it holds thousands of entries, of
-#: a few KiB each, and the disk that Nova's state is on does not notice.
+#: The size limit of the store: room for thousands of journal entries of a few
+#: KiB, and little on the disk that holds Nova's state.
 MAX_BYTES = 16 * 1024 * 1024
 
 #: Pages that a change may need besides those of its data.
-_MARGIN = 16
+_MARGIN_PAGES = 16
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -95,9 +95,9 @@ _READ_ONLY = 'attempt to write a readonly database'
 
 _NOT_OURS = ('it must be accessible to the user that nova-compute runs as; to '
              'read it, become that user or root')
-_UNWRITABLE = ('make the file, its directory and its file system writable, or '
-               'change [bdm_cleanup] store')
-_NO_SPACE = 'free some space there, or raise the quota'
+_MAKE_WRITABLE = ('make the file, its directory and its file system writable, '
+                  'or change [bdm_cleanup] store')
+_FREE_STORE_SPACE = 'free some space there, or raise the quota'
 _DAMAGED = ('it is damaged or no store: move it away, together with the file '
             'of that name and -journal if there is one, and nova-compute '
             'begins a new one')
@@ -105,21 +105,21 @@ _CUT_OFF = ('nova-compute was stopped in the middle of a change, which its '
             'next start takes back; to read it now, become the user that '
             'owns it')
 
-#: By the number of the operating system or the words of SQLite, which are all
-#: that tells one of its errors from another before Python 3.11.
-_REMEDIES: dict[object, str] = {
+#: By errno, or by SQLite's message: its errors have no code before Python
+#: 3.11.
+_STORE_REMEDIES: dict[object, str] = {
     errno.EACCES: _NOT_OURS,
     errno.EPERM: _NOT_OURS,
-    errno.EROFS: _UNWRITABLE,
-    errno.ENOSPC: _NO_SPACE,
-    errno.EDQUOT: _NO_SPACE,
+    errno.EROFS: _MAKE_WRITABLE,
+    errno.ENOSPC: _FREE_STORE_SPACE,
+    errno.EDQUOT: _FREE_STORE_SPACE,
     errno.ENOENT: 'make the directory that it is to be in, or change '
                   '[bdm_cleanup] store',
     errno.ENOTDIR: 'name a file in a directory in [bdm_cleanup] store',
     _LOCKED: 'another process holds it for too long; find out which (fuser) '
              'and why',
-    'database or disk is full': _NO_SPACE,
-    _READ_ONLY: _UNWRITABLE,
+    'database or disk is full': _FREE_STORE_SPACE,
+    _READ_ONLY: _MAKE_WRITABLE,
     'unable to open database file': _NOT_OURS,
     'disk I/O error': 'check the disk that it is on, its quota, and the file '
                       'size limit of nova-compute',
@@ -133,11 +133,11 @@ class StoreError(Exception):
 class Database:
     """The store.
 
-    Each operation opens the file anew, so that threads, green threads and
-    forked processes may share one of these; any number may use one file.
+    Each operation opens the file again, so that threads, green threads and
+    forked processes may share an instance; any number may use one file.
 
     :param path: the file, made when missing, as is its directory
-    :param max_bytes: it never becomes larger
+    :param max_bytes: the size that the file never exceeds
     """
 
     def __init__(self, path: str, max_bytes: int = MAX_BYTES) -> None:
@@ -148,18 +148,18 @@ class Database:
               keep: int = 0, timeout: float = LOCK_TIMEOUT) -> T:
         """Make a change: all of it, or with any exception nothing.
 
-        :param work: makes it
+        :param work: makes the change
         :param size: how many bytes it adds, if many
-        :param keep: the entry of the journal that makes no room for it
-        :param timeout: seconds to wait for others
-        :raises StoreError: when it could not be made
+        :param keep: the journal entry that is not deleted to make room
+        :param timeout: seconds to wait for other writers
+        :raises StoreError: when the change could not be made
         """
         with self._opened(True, timeout) as connection:
             _run(connection, 'BEGIN IMMEDIATE', timeout)
             missing = self._missing(connection)
             if missing == list(SCHEMA):
                 connection.execute('PRAGMA application_id = %d' % _APPLICATION)
-                connection.execute('PRAGMA user_version = %d' % _VERSION)
+                connection.execute('PRAGMA user_version = %d' % _TABLE_VERSION)
                 connection.execute(
                     'CREATE TABLE feature (name TEXT PRIMARY KEY, version '
                     'INTEGER NOT NULL) WITHOUT ROWID')
@@ -167,16 +167,16 @@ class Database:
                 for statement in SCHEMA[feature]:
                     connection.execute(statement)
                 connection.execute('INSERT INTO feature VALUES (?, ?)',
-                                   (feature, _VERSION))
+                                   (feature, _TABLE_VERSION))
             self._make_room(connection, size, keep)
             result = work(connection)
             _run(connection, 'COMMIT', timeout)
             return result
 
     def exists(self) -> bool:
-        """Whether there is a file, of whatever kind.
+        """Return whether something exists at the path.
 
-        :raises StoreError: when nobody can tell
+        :raises StoreError: when the path cannot be examined
         """
         with self._translated(False):
             try:
@@ -186,16 +186,16 @@ class Database:
         return True
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Look something up; makes no file and changes none.
+        """Read from the store; make no file and change none.
 
-        :returns: what was found; None when nothing was ever written
-        :raises StoreError: when it cannot be read
+        :returns: what ``work`` returns; None when nothing was ever written
+        :raises StoreError: when the store cannot be read
         """
         if not self.exists():
             return None
         with self._opened(False) as connection:
             _run(connection, 'BEGIN')
-            # Whoever has read something is not interrupted any more.
+            # From the first read on, no writer can interrupt the transaction.
             _run(connection, 'PRAGMA schema_version')
             missing = self._missing(connection)
             if missing == list(SCHEMA):
@@ -207,7 +207,7 @@ class Database:
             return work(connection)
 
     def check(self) -> None:
-        """Find out early what would stop a change; enforce a lower limit.
+        """Check that changes are possible; shrink a file over the limit.
 
         :raises StoreError: when changes are impossible
         """
@@ -215,8 +215,8 @@ class Database:
             if _ask(connection, 'quick_check(1)') != 'ok':
                 raise sqlite3.DatabaseError(
                     'database disk image is malformed')
-            # Something has to be written to know that it can be.
-            connection.execute('PRAGMA user_version = %d' % _VERSION)
+            # Only a write shows that writing is possible.
+            connection.execute('PRAGMA user_version = %d' % _TABLE_VERSION)
             size = (_ask(connection, 'page_count')
                     * _ask(connection, 'page_size'))
             return bool(size > self._max_bytes)
@@ -226,40 +226,43 @@ class Database:
                 _run(connection, 'VACUUM')
 
     def damaged(self, what: object) -> StoreError:
-        """The error for content that no release writes."""
+        """Return the error for content that no release writes."""
         return StoreError('store %s: %s; %s' % (self.path, what, _DAMAGED))
 
     @contextlib.contextmanager
     def _opened(self, writing: bool, timeout: float = LOCK_TIMEOUT
                 ) -> Iterator[sqlite3.Connection]:
-        """A connection on a file that is safe to open."""
+        """Open a file that is safe to open.
+
+        :returns: a context that gives the connection
+        """
         with self._translated(writing):
             if writing:
                 self._make_file()
             for suffix in ('', '-journal', '-wal', '-shm'):
                 _check_file(self.path + suffix, writing)
-            # A reader who is not the owner repairs nothing: the owner could
-            # let him write elsewhere.
+            # A reader who is not the owner does not roll back an interrupted
+            # change: the owner could make that write to other files.
             own = os.stat(self.path).st_uid == os.geteuid()
             connection = sqlite3.connect(
                 'file:%s?mode=%s' % (
                     urllib.parse.quote(os.fsencode(self.path)),
                     'rw' if writing or own else 'ro'),
-                # SQLite itself would stop all green threads while it waits.
+                # Waiting inside SQLite would block all green threads.
                 uri=True, timeout=0, isolation_level=None)
             with contextlib.closing(connection):
                 for pragma in (
                         'journal_mode = DELETE',
                         'synchronous = ' + SYNCHRONOUS,
-                        # A large change must not need the file for itself
-                        # half way.
+                        # Else a large change would need an exclusive lock
+                        # before its end.
                         'cache_spill = OFF',
                         'temp_store = MEMORY') if writing else ():
                     _run(connection, 'PRAGMA ' + pragma, timeout)
                 yield connection
 
     def _missing(self, connection: sqlite3.Connection) -> list[str]:
-        """The features that have no tables yet."""
+        """Return the features that have no tables yet."""
         if not _ask(connection, 'schema_version'):
             return list(SCHEMA)
         if _ask(connection, 'application_id') != _APPLICATION:
@@ -267,23 +270,24 @@ class Database:
         there: dict[str, int] = dict(
             connection.execute('SELECT name, version FROM feature').fetchall())
         version = max([_ask(connection, 'user_version'), *there.values()])
-        if version > _VERSION:
+        if version > _TABLE_VERSION:
             raise StoreError(
                 'store %s: it is of version %d, this release knows version '
                 '%d; install the release that wrote it, or move the file away'
-                % (self.path, version, _VERSION))
+                % (self.path, version, _TABLE_VERSION))
         return [feature for feature in SCHEMA if feature not in there]
 
     def _make_room(self, connection: sqlite3.Connection, size: int,
                    keep: int) -> None:
-        """Have the oldest entries of the journal go."""
+        """Delete the oldest journal entries until a change has room."""
         page = _ask(connection, 'page_size')
         limit = self._max_bytes // page
-        # A file over a limit that was lowered can be no smaller now.
+        # If the limit was lowered below the size of the file, SQLite takes the
+        # size of the file.
         connection.execute('PRAGMA max_page_count = %d' % limit)
-        most = limit - size // (page - 4) - _MARGIN
+        max_used = limit - size // (page - 4) - _MARGIN_PAGES
         while (_ask(connection, 'page_count')
-               - _ask(connection, 'freelist_count') > most):
+               - _ask(connection, 'freelist_count') > max_used):
             oldest = connection.execute(
                 'SELECT serial FROM entry WHERE serial <> ? '
                 'ORDER BY serial LIMIT 1', (keep,)).fetchone()
@@ -296,12 +300,12 @@ class Database:
             connection.execute('DELETE FROM entry WHERE serial = ?', oldest)
 
     def _make_file(self) -> None:
-        """A private file in a directory that only we and root can change."""
+        """Make a private file in a directory that no other user can write."""
         directory = os.path.dirname(self.path)
         _make(lambda: os.mkdir(directory, stat.S_IRWXU),
               os.path.dirname(directory))
         status = os.stat(directory)
-        # A sticky bit is not enough: a rollback journal could be planted.
+        # A sticky bit is not enough: others could plant a rollback journal.
         if (status.st_uid not in (0, os.geteuid())
                 or status.st_mode & _OTHERS_WRITE):
             raise StoreError(
@@ -310,8 +314,8 @@ class Database:
                 '(chown, chmod 0700) or name another place in [bdm_cleanup] '
                 'store' % (directory, status.st_uid,
                            stat.S_IMODE(status.st_mode)))
-        # Not open(): closing it again would free the locks that other threads
-        # have on it.
+        # Not open(): closing the file would release the locks that other
+        # threads of this process hold on it.
         _make(lambda: os.mknod(
             self.path, stat.S_IFREG | stat.S_IRUSR | stat.S_IWUSR), directory)
 
@@ -322,15 +326,15 @@ class Database:
         try:
             yield
         except OSError as exc:
-            # The directory where it is that.
+            # The error may be about the directory.
             where = ('' if exc.filename in (None, self.path)
                      else '%s: ' % exc.filename)
             raise StoreError('%s: %s%s; %s' % (
-                what, where, os.strerror(exc.errno or 0), _REMEDIES.get(
+                what, where, os.strerror(exc.errno or 0), _STORE_REMEDIES.get(
                     exc.errno or 0, 'check the disk that it is on'))) from exc
         except sqlite3.Error as exc:
             words = str(exc)
-            remedy = _REMEDIES.get(words, _DAMAGED)
+            remedy = _STORE_REMEDIES.get(words, _DAMAGED)
             if not writing and words == _READ_ONLY:
                 remedy = _CUT_OFF
             raise StoreError('%s: %s; %s' % (what, words, remedy)) from exc
@@ -340,7 +344,7 @@ def _run(connection: sqlite3.Connection, statement: str,
          timeout: float = LOCK_TIMEOUT) -> None:
     """Execute a statement that may have to wait for others.
 
-    Waiting is left to ``time.sleep``, in which green threads take turns.
+    It waits in ``time.sleep``, during which other green threads run.
     """
     end = time.monotonic() + timeout
     while True:
@@ -350,7 +354,7 @@ def _run(connection: sqlite3.Connection, statement: str,
         except sqlite3.OperationalError as exc:
             if str(exc) != _LOCKED or time.monotonic() >= end:
                 raise
-        time.sleep(_PAUSE)
+        time.sleep(_STATEMENT_RETRY_SECONDS)
 
 
 def _ask(connection: sqlite3.Connection, pragma: str) -> Any:
@@ -358,9 +362,9 @@ def _ask(connection: sqlite3.Connection, pragma: str) -> Any:
 
 
 def _check_file(path: str, writing: bool) -> None:
-    """Refuse what is not a file of ours and nobody else's."""
+    """Refuse a file that is not ours, or that others can write."""
     try:
-        # Not open(): see above.
+        # Not open(), which would release locks: see _make_file().
         status = os.lstat(path)
     except FileNotFoundError:
         return
@@ -381,9 +385,9 @@ def _check_file(path: str, writing: bool) -> None:
 
 
 def _make(make: Callable[[], None], directory: str) -> None:
-    """Make what is not there, and have it survive a power failure.
+    """Make a file or a directory that is missing, durably.
 
-    :param directory: where its name is
+    :param directory: the parent, which is synced
     """
     try:
         make()

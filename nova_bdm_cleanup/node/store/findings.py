@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the periodic audit of a host knows."""
+"""The findings and rounds of the periodic audit of a host."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from typing import NamedTuple
 
 from nova_bdm_cleanup.node.store.database import Database, MAX_BYTES
 
-#: A round need not come to the second.
-_EARLY = 0.95
+#: Share of the interval after which a finding has been seen in two rounds: a
+#: round may come a little early.
+_SEEN_TWICE_SHARE_OF_INTERVAL = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
-class Sighting:
-    """Something that is found at a server of a host."""
+class RecordedFinding:
+    """A finding of the periodic audit, as it is kept from round to round."""
 
     server: str
-    #: The uuid of the mapping.
+    #: The uuid of the BDM.
     subject: str
     reason: str
     volume: str | None
     attachment: str | None
     device: str | None
     explanation: str
-    #: Since when it is one.  This and what follows tell no two apart.
+    #: When it was first seen.  Neither this nor the next field makes two
+    #: findings different.
     first: float = dataclasses.field(default=0.0, compare=False)
-    #: It was seen often enough to be told.
+    #: Two rounds have seen it, so it was logged.
     announced: bool = dataclasses.field(default=False, compare=False)
 
     @property
@@ -37,21 +39,21 @@ class Sighting:
 
 
 class Changes(NamedTuple):
-    """What one round changes in what is known."""
+    """The changes that a round makes to the findings of a host."""
 
-    #: To be told now.
-    new: tuple[Sighting, ...]
-    #: Told before, and no longer so.
-    gone: tuple[Sighting, ...]
-    #: All that is there now.
-    known: tuple[Sighting, ...]
+    #: To be logged now.
+    new: tuple[RecordedFinding, ...]
+    #: Logged before, and no longer there.
+    gone: tuple[RecordedFinding, ...]
+    #: All that are there now.
+    present: tuple[RecordedFinding, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """What is known of the rounds of a host."""
+    """The last rounds of a host."""
 
-    #: When the last good one was; None: there was none yet.
+    #: When the last successful one began; None: there was none yet.
     succeeded: float | None = None
     servers: int = 0
     volumes: int = 0
@@ -64,8 +66,8 @@ class Round:
     next: float = 0.0
 
 
-class Watch:
-    """What the audit of one host keeps from round to round.
+class FindingStore:
+    """The findings and rounds of one host, in the store.
 
     Each method raises StoreError when the store cannot be used.
     """
@@ -75,85 +77,87 @@ class Watch:
         self._database = Database(path, max_bytes)
         self._host = host
 
-    def succeeded(self, moment: float, interval: float, done: Round,
-                  seen: Sequence[Sighting],
-                  busy: Collection[str]) -> Changes:
-        """A round is over.
+    def record_success(self, moment: float, interval: float, done: Round,
+                       found: Sequence[RecordedFinding],
+                       skipped: Collection[str]) -> Changes:
+        """Record a round that succeeded.
 
         :param moment: when it began
-        :param interval: how far apart a finding has to be seen twice
-        :param done: what to remember of it
-        :param seen: everything that was found
-        :param busy: the servers that were not looked at, of which nothing
-            has changed
-        :returns: what is to be told
-        :raises StoreError: and then nothing is told, nor remembered
+        :param interval: seconds from one round to the next
+        :param done: the round
+        :param found: all findings of the round
+        :param skipped: the servers that were not audited; their findings stay
+        :returns: what has changed
+        :raises StoreError: when it cannot be recorded; nothing has changed
         """
         def change(connection: sqlite3.Connection) -> Changes:
-            changes = _compare(self._known(connection), seen, busy, moment,
-                               interval)
+            changes = _compare(self._findings(connection), found, skipped,
+                               moment, interval)
             connection.execute('DELETE FROM finding WHERE host = ?',
                                (self._host,))
             connection.executemany(
                 'INSERT INTO finding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
                 [(self._host, *s.key, s.first, s.announced, s.volume,
                   s.attachment, s.device, s.explanation)
-                 for s in changes.known])
-            self._remember(connection, done)
+                 for s in changes.present])
+            self._record(connection, done)
             return changes
 
         return self._database.write(
-            change, sum(len(s.explanation) + 300 for s in seen))
+            change, sum(len(s.explanation) + 300 for s in found))
 
-    def failed(self, done: Round) -> None:
-        """A round failed, and what is known stays as it is."""
+    def record_failure(self, done: Round) -> None:
+        """Record a round that failed; the findings stay."""
         self._database.write(
-            lambda connection: self._remember(connection, done))
+            lambda connection: self._record(connection, done))
 
-    def _remember(self, connection: sqlite3.Connection, done: Round) -> None:
+    def _record(self, connection: sqlite3.Connection, done: Round) -> None:
         connection.execute(
             'INSERT OR REPLACE INTO round VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
             (self._host, *dataclasses.astuple(done)))
 
-    def known(self) -> tuple[Sighting, ...]:
-        """Everything that the last good round found."""
-        return self._database.read(self._known) or ()
+    def findings(self) -> tuple[RecordedFinding, ...]:
+        """Return the findings of the last successful round."""
+        return self._database.read(self._findings) or ()
 
-    def last(self) -> Round:
-        """The last rounds."""
+    def last_round(self) -> Round:
+        """Return what is recorded of the last rounds."""
         row = self._database.read(lambda connection: connection.execute(
             'SELECT succeeded, servers, volumes, requests, seconds, failed, '
             'problem, next FROM round WHERE host = ?',
             (self._host,)).fetchone())
         return Round(*row) if row else Round()
 
-    def _known(self, connection: sqlite3.Connection
-               ) -> tuple[Sighting, ...]:
+    def _findings(self, connection: sqlite3.Connection
+                  ) -> tuple[RecordedFinding, ...]:
         rows = connection.execute(
             'SELECT server, subject, reason, volume, attachment, device, '
             'explanation, first, announced FROM finding WHERE host = ? '
             'ORDER BY server, subject, reason', (self._host,)).fetchall()
-        # SQLite has numbers for truth values, which serve as well.
-        return tuple(Sighting(*row) for row in rows)
+        # SQLite returns 0 or 1 for ``announced``, which serves as well.
+        return tuple(RecordedFinding(*row) for row in rows)
 
 
-def _compare(known: Sequence[Sighting], seen: Sequence[Sighting],
-             busy: Collection[str], moment: float,
-             interval: float) -> Changes:
-    before = {s.key: s for s in known}
-    now = {key: s for key, s in before.items() if s.server in busy}
+def _compare(recorded: Sequence[RecordedFinding],
+             found: Sequence[RecordedFinding], skipped: Collection[str],
+             moment: float, interval: float) -> Changes:
+    before = {finding.key: finding for finding in recorded}
+    present = {key: finding for key, finding in before.items()
+               if finding.server in skipped}
     new = []
-    for sighting in seen:
-        old = before.get(sighting.key)
-        # A clock that was set back makes nothing new again.
+    for finding in found:
+        old = before.get(finding.key)
+        # A clock that was set back must not make an old finding new.
         first = moment if old is None else min(old.first, moment)
-        told = old is not None and old.announced
-        if not told and moment - first >= interval * _EARLY:
-            new.append(sighting.key)
-            told = True
-        now[sighting.key] = dataclasses.replace(
-            sighting, first=first, announced=told)
+        announced = old is not None and old.announced
+        if not announced and (
+                moment - first >= interval * _SEEN_TWICE_SHARE_OF_INTERVAL):
+            new.append(finding.key)
+            announced = True
+        present[finding.key] = dataclasses.replace(
+            finding, first=first, announced=announced)
     return Changes(
-        tuple(now[key] for key in new),
-        tuple(s for s in known if s.announced and s.key not in now),
-        tuple(now[key] for key in sorted(now)))
+        tuple(present[key] for key in new),
+        tuple(finding for finding in recorded
+              if finding.announced and finding.key not in present),
+        tuple(present[key] for key in sorted(present)))

@@ -28,7 +28,7 @@ REMOVALS = 'removals'
 _LIMITED_SECONDS = 3600.0
 
 #: Digits of the identifier of an entry.
-_DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
+_ID_DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
 
 #: Outcome of an entry without an end: a crash, or still under way.
 INTERRUPTED = 'interrupted'
@@ -254,7 +254,7 @@ class Journal:
         if not (identifier.isascii() and identifier.isalnum()
                 and len(identifier) < 12):
             return None
-        found = self._read(_BY_SERIAL, int(identifier, len(_DIGITS)))
+        found = self._read(_BY_SERIAL, int(identifier, len(_ID_DIGITS)))
         return found[0] if found else None
 
     def _read(self, query: str, *values: Any) -> tuple[RecordedEntry, ...]:
@@ -295,8 +295,8 @@ def _identifier_of(serial: int) -> str:
         raise ValueError('no serial number')
     digits = ''
     while serial:
-        serial, digit = divmod(serial, len(_DIGITS))
-        digits = _DIGITS[digit] + digits
+        serial, digit = divmod(serial, len(_ID_DIGITS))
+        digits = _ID_DIGITS[digit] + digits
     return digits.rjust(8, '0')
 
 

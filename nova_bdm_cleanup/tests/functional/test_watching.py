@@ -15,7 +15,7 @@ from oslo_config import cfg
 from oslo_service import periodic_task
 
 from nova_bdm_cleanup.node import periodic, startup
-from nova_bdm_cleanup.node.store.findings import Watch
+from nova_bdm_cleanup.node.store.findings import FindingStore
 from nova_bdm_cleanup.node.store.processes import Processes
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
@@ -75,8 +75,8 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         return self.round()
 
     @property
-    def watch(self) -> Watch:
-        return Watch(str(self.store_path), self.manager.host)
+    def store(self) -> FindingStore:
+        return FindingStore(str(self.store_path), self.manager.host)
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a metric of this host with these labels."""
@@ -138,7 +138,7 @@ class RoundTest(_WatchingTestCase):
              ('found', 'volume-available', lost.id, lost.volumes[0])},
             set(told))
         self.assertIn('servers not looked at: 1', self.sums[0])
-        self.assertEqual(0, self.watch.last().failed)
+        self.assertEqual(0, self.store.last_round().failed)
         self.assertEqual(1, self.metric('findings', reason='not-looked-at'))
         self.cloud.proxy.clear()
         self.assertEqual([('gone', 'not-looked-at', slow.id, '-')],
@@ -202,8 +202,8 @@ class RoundTest(_WatchingTestCase):
         self.assertEqual(1, self.metric('active'))
         self.cloud.proxy.clear()
         is_over.set()
-        assert watcher._waiting is not None
-        watcher._waiting.join(fixture.TIMEOUT)
+        assert watcher._round_thread is not None
+        watcher._round_thread.join(fixture.TIMEOUT)
 
 
 class PeriodicTaskTest(base.FunctionalTestCase):

@@ -18,7 +18,7 @@ SOMEBODY = 65534
 
 
 def write(path: str, data: bytes) -> None:
-    with files.METRICS.replacing(path) as new:
+    with files.METRICS_FILE.replacing(path) as new:
         pathlib.Path(new).write_bytes(data)
 
 
@@ -39,7 +39,7 @@ class FileTestCase(base.TestCase):
         path = self.path if path is None else path
         before = sorted(os.listdir(self.directory))
         for act in [func] if func else [
-                files.METRICS.check,
+                files.METRICS_FILE.check,
                 lambda path: write(path, b'new\n')]:
             error = self.assertRaises(files.FileError, act, path)
             for word in (path, *words):
@@ -64,7 +64,7 @@ class WriteTest(FileTestCase):
 
     def test_new_then_replaced(self):
         for data in (b'old\n', b'new\n', b''):
-            files.METRICS.check(self.path)
+            files.METRICS_FILE.check(self.path)
             write(self.path, data)
             self.assertEqual(data, self.content())
             self.assertEqual(['bdm.prom'], os.listdir(self.directory))
@@ -102,11 +102,11 @@ class WriteTest(FileTestCase):
         self.assertGreater(seen, 5)
 
     def test_checking_leaves_what_is_there(self):
-        files.METRICS.check(self.path)
+        files.METRICS_FILE.check(self.path)
         self.assertEqual([], os.listdir(self.directory))
         write(self.path, b'old\n')
         before = os.stat(self.path)
-        files.METRICS.check(self.path)
+        files.METRICS_FILE.check(self.path)
         self.assertEqual(before, os.stat(self.path))
 
 
@@ -159,7 +159,7 @@ class RefusalTest(FileTestCase):
                               self.path + '.old')
         os.chown(self.path, SOMEBODY, -1)
         with self.as_somebody(0o1777):
-            files.METRICS.check(self.path)
+            files.METRICS_FILE.check(self.path)
             write(self.path, b'new\n')
         self.assertEqual(b'new\n', self.content())
 

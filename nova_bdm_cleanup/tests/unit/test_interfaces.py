@@ -71,7 +71,7 @@ def interfaces() -> Iterator[str]:
         yield 'exit code %d: %s' % (code, code.name.lower())
     yield from _codes_of_the_node()
     for metric in map(promtool.declared, (
-            *metrics.METRICS, *audit_metrics.METRICS)):
+            *metrics.NODE_METRICS, *audit_metrics.AUDIT_METRICS)):
         yield 'metric %s %s{%s}' % (
             metric.kind, metric.name, ','.join(metric.labels))
     for feature, statements in SCHEMA.items():

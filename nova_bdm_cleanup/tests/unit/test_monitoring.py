@@ -25,7 +25,7 @@ GUIDE = ROOT / 'doc' / 'source' / 'guide'
 RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
 
 METRICS = list(map(promtool.declared, (
-    *node_metrics.METRICS, *metrics.METRICS)))
+    *node_metrics.NODE_METRICS, *metrics.AUDIT_METRICS)))
 
 #: The labels that Prometheus adds.
 SCRAPED = {'instance', 'job'}

@@ -12,7 +12,11 @@ import fixtures
 
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.admin.status import State, status_of
-from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
+from nova_bdm_cleanup.node.store.findings import (
+    FindingStore,
+    RecordedFinding,
+    Round,
+)
 from nova_bdm_cleanup.node.store.journal import Charge, Journal, REMOVALS
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import running
@@ -30,9 +34,10 @@ FACTS = {'version': VERSION, 'nova_version': '34.0.0-1',
 HOUR = 3600
 
 
-def sighting(number=1, server=base.SERVER, reason='volume-available'):
-    return Sighting(server, 'bdm-%d' % number, reason, base.volume(number),
-                    None, '/dev/vd%c' % (97 + number), 'because')
+def finding(number=1, server=base.SERVER, reason='volume-available'):
+    return RecordedFinding(server, 'bdm-%d' % number, reason,
+                           base.volume(number), None,
+                           '/dev/vd%c' % (97 + number), 'because')
 
 
 class StateTest(base.CommandTest):
@@ -55,7 +60,7 @@ class StateTest(base.CommandTest):
             path = os.path.join(self.home, str(number))
             running.start(path, since=base.NOON + since,
                           audit_interval=interval)
-            Watch(path, 'compute1').failed(Round(
+            FindingStore(path, 'compute1').record_failure(Round(
                 succeeded=None if succeeded is None else base.NOON,
                 failed=3, problem='no answer'))
             found = status_of('compute1', path, base.NOON + now)
@@ -89,8 +94,8 @@ class StatusCommandTest(base.CommandTest):
         self.config = self.write('[DEFAULT]\nhost = compute1\n[bdm_cleanup]'
                                  '\nstore = %s\n' % self.path)
 
-    def watch(self, host='compute1'):
-        return Watch(self.path, host)
+    def store(self, host='compute1'):
+        return FindingStore(self.path, host)
 
     def start(self, problem='', since=LATER, host='compute1',
               facts=FACTS):
@@ -115,7 +120,7 @@ class StatusCommandTest(base.CommandTest):
     def audited(self, *seen, rounds=2):
         """Rounds, the last one at noon, and what they found."""
         for ago in reversed(range(rounds)):
-            self.watch().succeeded(base.NOON - ago * 3600, 3600, Round(
+            self.store().record_success(base.NOON - ago * 3600, 3600, Round(
                 succeeded=base.NOON, servers=7, volumes=21, requests=3,
                 seconds=0.25, next=base.NOON + 3600), seen, ())
         journal = Journal(self.path, base.MIB4)
@@ -147,7 +152,7 @@ class StatusCommandTest(base.CommandTest):
 
     def test_without_an_audit(self):
         self.start(facts={**FACTS, 'audit_interval': 0})
-        self.audited(sighting())
+        self.audited(finding())
         code, table = self.table()
         self.assertEqual(('off', 'not known: set [bdm_cleanup] audit_interval '
                           '= 3600 and restart nova-compute'),
@@ -168,7 +173,7 @@ class StatusCommandTest(base.CommandTest):
 
     def test_rounds_that_fail(self):
         self.start()
-        self.watch().failed(Round(
+        self.store().record_failure(Round(
             failed=3, problem='no\x1b[31m answer', next=base.NOON))
         self.assertEqual(
             '3, the last one with: no\\x1b[31m answer',
@@ -189,8 +194,8 @@ class StatusCommandTest(base.CommandTest):
     def test_what_is_open(self):
         self.start()
         self.audited(
-            sighting(1), sighting(2, server=base.OTHER),
-            sighting(3, server=base.OTHER, reason='stuck'))
+            finding(1), finding(2, server=base.OTHER),
+            finding(3, server=base.OTHER, reason='stuck'))
         shown = self.open()
         self.assertEqual([
             ['Server', 'Volume', 'Reason', 'Since (UTC)', 'What to do'],
@@ -219,20 +224,20 @@ class StatusCommandTest(base.CommandTest):
 
     def test_the_worst_comes_first(self):
         self.start()
-        self.audited(sighting(1), sighting(2, reason='root-volume-dangling'))
+        self.audited(finding(1), finding(2, reason='root-volume-dangling'))
         self.assertEqual([base.volume(2), base.volume(1)], [
             line.split()[1] for line in self.open().splitlines()[1:]])
 
     def test_what_was_seen_once(self):
         self.start()
-        self.audited(sighting(), rounds=1)
+        self.audited(finding(), rounds=1)
         self.assertEqual('none, 1 seen once so far',
                          self.table()[1]['Open findings'])
         self.assertEqual({}, self.json()[1]['findings'])
 
     def test_what_is_not_removed_by_now(self):
         self.start(facts={**FACTS, 'mode': 'observe'})
-        self.audited(sighting())
+        self.audited(finding())
         self.assertIn('openstack bdm explain observe-mode\n', self.open())
 
     # Exit codes
@@ -291,7 +296,7 @@ class StatusCommandTest(base.CommandTest):
 
     def test_json(self):
         self.start()
-        self.audited(sighting())
+        self.audited(finding())
         code, found = self.json()
         self.assertEqual((0, {
             'state': 'active', 'why': '', 'option_problems': [],

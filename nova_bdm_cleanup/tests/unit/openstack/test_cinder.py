@@ -18,7 +18,7 @@ import testscenarios
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.node import cleanup
-from nova_bdm_cleanup.node.audit.cinder import SparingCinder
+from nova_bdm_cleanup.node.audit.cinder import AuditCinder
 from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Advice, Api
@@ -771,13 +771,13 @@ class WholeCloudTest(CinderTestCase):
                          list(cinder.volume_ids('in-use')))
 
 
-class KnownTest(CinderTestCase):
+class VolumesByIdTest(CinderTestCase):
     """The volumes of all servers of a host."""
 
-    kind = SparingCinder
+    kind = AuditCinder
 
     def known(self, *volume_ids):
-        return self.cinder().known(volume_ids)
+        return self.cinder().volumes_by_id(volume_ids)
 
     def test_one_request_for_sixty(self):
         """Some servers take no URL of more than 8 kB, with the headers."""
@@ -812,17 +812,17 @@ class KnownTest(CinderTestCase):
         self.assertIsInstance(error, errors.ProjectHidden)
 
 
-class LookSparinglyTest(CinderTestCase):
+class AnswersForTest(CinderTestCase):
     """One request for each disk that looks wrong, and none for others."""
 
-    kind = SparingCinder
+    kind = AuditCinder
 
     def sparing(self, bdms, known=None):
         if known is None:
-            known = self.cinder().known(
+            known = self.cinder().volumes_by_id(
                 [b.volume_id for b in bdms if b.volume_id])
         self.cloud.requests.clear()
-        return self.cinder().look_sparingly(make.SERVER, bdms, known)
+        return self.cinder().answers_for(make.SERVER, bdms, known)
 
     def test_nothing_is_asked_where_all_is_in_order(self):
         bdms = self.healthy(3)
@@ -871,7 +871,7 @@ class LookSparinglyTest(CinderTestCase):
     def test_the_silence_of_the_list_proves_nothing(self):
         bdms = self.healthy(2)
         volumes, attachments, _ = self.sparing(
-            bdms, self.cinder().known(['volume-1']))
+            bdms, self.cinder().volumes_by_id(['volume-1']))
         self.assertEqual(['GET /volumes/volume-2'], self.cloud.paths)
         self.assertTrue(all(volumes.values()))
         self.assertEqual(2, len(attachments))
@@ -903,7 +903,7 @@ class WorldCase(base.TestCase):
                 {'X-Auth-Token': 'admin'}, body, '/volume/v3/own' + url))
             return types.SimpleNamespace(status_code=status), change(answer)
 
-        return SparingCinder(Api('Cinder', MICROVERSION, lambda: send,
+        return AuditCinder(Api('Cinder', MICROVERSION, lambda: send,
                                  NOVA_CONF, Deadline(120)), True)
 
     @staticmethod
@@ -1001,8 +1001,9 @@ class SparinglyIsEnoughTest(WorldCase):
             full = self.findings(world, self.cinder(cloud).look(
                 world.server.uuid, bdms, project))
             cinder = self.cinder(cloud)
-            known = cinder.known([b.volume_id for b in bdms if b.volume_id])
-            sparing = self.findings(world, cinder.look_sparingly(
+            known = cinder.volumes_by_id(
+                [b.volume_id for b in bdms if b.volume_id])
+            sparing = self.findings(world, cinder.answers_for(
                 world.server.uuid, bdms, known, project))
             shown = {a.attachment_id for v in known.values()
                      for a in v.attached_to}

@@ -17,7 +17,11 @@ from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
 from nova_bdm_cleanup.node.option_group import GROUP
-from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
+from nova_bdm_cleanup.node.store.findings import (
+    FindingStore,
+    RecordedFinding,
+    Round,
+)
 from nova_bdm_cleanup.node.store.processes import Process
 from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.tests.unit import base, promtool
@@ -42,8 +46,8 @@ LAST_ROUND = Round(
 
 
 def finding(reason, first, announced=True):
-    return Sighting('server-1', 'bdm-1', reason, None, None, None, 'because',
-                    first, announced)
+    return RecordedFinding('server-1', 'bdm-1', reason, None, None, None,
+                           'because', first, announced)
 
 
 FINDINGS = (
@@ -56,7 +60,7 @@ class MetricsTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        for metric in metrics.METRICS:
+        for metric in metrics.NODE_METRICS:
             metric.clear()
             self.addCleanup(metric.clear)
         self.counters = metrics.HostCounters('compute1')
@@ -110,7 +114,7 @@ class TextTest(MetricsTestCase):
     def test_every_metric_is_there(self):
         self.count()
         text = self.text(findings=FINDINGS, last_round=LAST_ROUND).decode()
-        declared = [promtool.declared(metric) for metric in metrics.METRICS]
+        declared = list(map(promtool.declared, metrics.NODE_METRICS))
         self.assertEqual(
             {each.name: each.kind for each in declared},
             dict(line.split()[2:] for line in text.splitlines()
@@ -177,7 +181,7 @@ class FileTest(MetricsTestCase):
         stop = threading.Event()
         reason = [finding('stuck', NOON)]
         self.useFixture(fixtures.MockPatchObject(
-            Watch, 'known', lambda watch: reason))
+            FindingStore, 'findings', lambda store: reason))
 
         def write():
             while not stop.is_set():

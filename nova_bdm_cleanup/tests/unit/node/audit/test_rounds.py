@@ -18,9 +18,13 @@ import hypothesis
 from hypothesis import strategies as st
 import testscenarios
 
-from nova_bdm_cleanup.node.audit import rounds as watch_round
-from nova_bdm_cleanup.node.audit.rounds import Inhabitant, is_far, next_round
-from nova_bdm_cleanup.node.store.findings import Watch
+from nova_bdm_cleanup.node.audit.rounds import (
+    Audit,
+    HostServer,
+    is_far,
+    next_round,
+)
+from nova_bdm_cleanup.node.store.findings import FindingStore
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.rules import facts
@@ -60,7 +64,7 @@ class Node:
     """A host and its Cinder.  Both can be made to fail at any call."""
 
     def __init__(self) -> None:
-        self.inhabitants: list[Inhabitant] = []
+        self.host_servers: list[HostServer] = []
         self.volumes: dict[str, facts.Volume] = {}
         self.attachments: dict[str, facts.Attachment] = {}
         #: Volumes of other servers.
@@ -71,7 +75,7 @@ class Node:
         #: How many seconds each question for volumes was given, and of how
         #: many it was.
         self.asked: list[tuple[int, float]] = []
-        self.patience = 0.0
+        self.question_timeout = 0.0
         self.calls: list[str] = []
         self.sent = 0
 
@@ -83,13 +87,13 @@ class Node:
 
     # NodePort
 
-    def servers(self) -> Iterable[Inhabitant]:
+    def servers(self) -> Iterable[HostServer]:
         self.call('servers')
-        return iter(self.inhabitants)
+        return iter(self.host_servers)
 
     def cinder(self, seconds: float) -> Any:
         self.call('cinder')
-        self.patience = seconds
+        self.question_timeout = seconds
         return self
 
     def witnesses(self, server: str) -> Iterable[str]:
@@ -99,17 +103,18 @@ class Node:
     def requests(self) -> int:
         return self.sent
 
-    # SparingCinder
+    # AuditCinder
 
-    def known(self, volume_ids: Sequence[str]) -> dict[str, facts.Volume]:
-        self.call('known', 1)
+    def volumes_by_id(self, volume_ids: Sequence[str]
+                      ) -> dict[str, facts.Volume]:
+        self.call('volumes', 1)
         assert 0 < len(volume_ids) <= 60
-        self.asked.append((len(volume_ids), self.patience))
+        self.asked.append((len(volume_ids), self.question_timeout))
         if not self.slow.isdisjoint(volume_ids):
             raise TimedOut('asking took long')
         return {v: self.volumes[v] for v in volume_ids if v in self.volumes}
 
-    def look_sparingly(self, server_id: str, bdms: Sequence[facts.Bdm],
+    def answers_for(self, server_id: str, bdms: Sequence[facts.Bdm],
                        known: Mapping[str, facts.Volume],
                        project: str | None = None) -> facts.Answers:
         self.call('look')
@@ -143,7 +148,7 @@ class Node:
                 uuid='bdm-' + name, volume_id='volume-' + name,
                 attachment_id='attachment-' + name))
             self.attach(name, uuid)
-        self.inhabitants.append(Inhabitant(
+        self.host_servers.append(HostServer(
             make.server(uuid=uuid, **about_server), tuple(bdms),
             is_busy=is_busy))
         return uuid
@@ -168,7 +173,7 @@ class Node:
 
     def disk(self, **values: Any) -> None:
         """Change the first disk on a volume of the first server."""
-        first = self.inhabitants[0]
+        first = self.host_servers[0]
         root, disk, *others = first.bdms
         if 'boot_index' in values:
             root = dataclasses.replace(root, boot_index=None)
@@ -177,13 +182,13 @@ class Node:
 
     def about(self, **values: Any) -> None:
         """Change the first server."""
-        server = self.inhabitants[0].server
+        server = self.host_servers[0].server
         self.change(server.uuid, server=dataclasses.replace(server, **values))
 
     def change(self, uuid: str, **values: Any) -> None:
-        self.inhabitants = [
+        self.host_servers = [
             dataclasses.replace(i, **values) if i.server.uuid == uuid else i
-            for i in self.inhabitants]
+            for i in self.host_servers]
 
 
 class RoundTestCase(base.TestCase):
@@ -205,8 +210,8 @@ class RoundTestCase(base.TestCase):
         self.counters = fakes.Counters()
         self.failed = 0
 
-    def watch(self):
-        return Watch(self.path, make.HOST)
+    def store(self):
+        return FindingStore(self.path, make.HOST)
 
     def plan(self):
         return self.now + HOUR
@@ -217,8 +222,8 @@ class RoundTestCase(base.TestCase):
         self.node.calls = []
         self.node.sent = 0
         self.logged.found = []
-        self.failed = watch_round.Audit(
-            self.node, self.watch(), self.policy, HOUR, 'req-1',
+        self.failed = Audit(
+            self.node, self.store(), self.policy, HOUR, 'req-1',
             self.counters, lambda: self.now,
         ).round(self.failed, self.plan)
         return self.logged.found
@@ -243,7 +248,7 @@ class HealthyTest(RoundTestCase):
                 line['text'], r'^servers: 100, volumes: 300, '
                 r'seconds: [0-9.]+, requests: 5, open: 0, new: 0, gone: 0, '
                 r'seen once: 0$')
-        last = self.watch().last()
+        last = self.store().last_round()
         self.assertEqual(
             (self.now, 100, 300, 5, 0, '', self.now + HOUR),
             (last.succeeded, last.servers, last.volumes, last.requests,
@@ -254,11 +259,11 @@ class HealthyTest(RoundTestCase):
 
     def test_a_volume_of_two_servers_is_asked_for_once(self):
         self.node.server(1)
-        [_, bdm] = self.node.inhabitants[0].bdms
-        self.node.inhabitants.append(Inhabitant(
+        [_, bdm] = self.node.host_servers[0].bdms
+        self.node.host_servers.append(HostServer(
             make.server(uuid='server-2'), (bdm,)))
         self.assertIn('volumes: 1, ', self.round()[-1]['text'])
-        self.assertEqual(1, self.node.calls.count('known'))
+        self.assertEqual(1, self.node.calls.count('volumes'))
 
     def test_without_volumes_cinder_is_not_asked(self):
         """Nor for servers that are busy."""
@@ -266,13 +271,13 @@ class HealthyTest(RoundTestCase):
         self.node.server(2, is_busy=True)
         for _ in range(2):
             self.round()
-            self.assertEqual(0, self.watch().last().requests)
-            self.node.inhabitants = []
+            self.assertEqual(0, self.store().last_round().requests)
+            self.node.host_servers = []
 
     def test_other_green_threads_get_their_turn(self):
         turns = []
         self.useFixture(fixtures.MonkeyPatch(
-            'nova_bdm_cleanup.node.audit.rounds._let_others',
+            'nova_bdm_cleanup.node.audit.rounds._yield_to_green_threads',
             lambda: turns.append(None)))
         for number in range(70):
             self.node.server(number)
@@ -301,7 +306,7 @@ class FindingTest(RoundTestCase):
         self.node.server(2)
         level, reason = self.expected
         before = dict(self.node.volumes), dict(self.node.attachments), list(
-            self.node.inhabitants)
+            self.node.host_servers)
         self.assertEqual([], self.events())
         self.change(self.node)
         lines = self.round()
@@ -318,7 +323,7 @@ class FindingTest(RoundTestCase):
         self.assertIn('open: %s=1, new: 0, ' % reason, last['text'])
 
         (self.node.volumes, self.node.attachments,
-         self.node.inhabitants) = before
+         self.node.host_servers) = before
         gone, last = self.round()
         self.assertEqual(('INFO', 'gone', *disk), FIELDS(gone))
         self.assertEqual(found['text'], gone['text'])
@@ -380,7 +385,7 @@ class BusyTest(RoundTestCase):
         self.node.lose_volume('1-0')
         self.events()
         self.events()
-        del self.node.inhabitants[0]
+        del self.node.host_servers[0]
         self.assertEqual([('gone', 'volume-missing', self.uuid)],
                          self.events())
         self.assertEqual([], self.events())
@@ -391,7 +396,7 @@ class FailureTest(RoundTestCase):
 
     scenarios = testscenarios.multiply_scenarios(
         [(name, {'name': name}) for name in (
-            'servers', 'cinder', 'known', 'look')],
+            'servers', 'cinder', 'volumes', 'look')],
         [(reason, {'error': error, 'reason': reason})
          for error, reason in (
              (errors.Unreachable("auth_password='hush-hush'"),
@@ -416,14 +421,14 @@ class FailureTest(RoundTestCase):
                           line['text'])
             self.assertNotIn('hush-hush', line['text'])
             self.assertEqual(number, self.failed)
-            last = self.watch().last()
+            last = self.store().last_round()
             self.assertEqual(
                 (number, self.now + HOUR,
                  make.NOW.timestamp() + HOUR),
                 (last.failed, last.next, last.succeeded))
             self.assertNotEqual('', last.problem)
             self.assertNotIn('hush-hush', last.problem)
-            self.assertEqual(1, len(self.watch().known()))
+            self.assertEqual(1, len(self.store().findings()))
         self.assertEqual({(self.reason, 'audit'): 3}, self.counters.refusals)
         self.assertEqual(4, len(self.counters.cinder_seconds['audit']))
 
@@ -432,7 +437,7 @@ class FailureTest(RoundTestCase):
         self.assertEqual(('found', uuid), (found['event'], found['server']))
         self.assertIn('failed rounds before: 3', last['text'])
         self.assertEqual(0, self.failed)
-        last = self.watch().last()
+        last = self.store().last_round()
         self.assertEqual((0, '', self.now),
                          (last.failed, last.problem, last.succeeded))
         self.assertEqual([], self.events())
@@ -501,7 +506,7 @@ class SlowTest(RoundTestCase):
     def test_all_volumes_take_long(self):
         self.node.slow = set(self.node.volumes)
         self.assertEqual('timed-out', self.round()[-1]['reason'])
-        self.assertEqual(60, self.node.calls.count('known'))
+        self.assertEqual(60, self.node.calls.count('volumes'))
         self.assertEqual(1, self.failed)
 
     def test_there_is_no_time_for_halves(self):
@@ -509,7 +514,7 @@ class SlowTest(RoundTestCase):
             'nova_bdm_cleanup.node.audit.rounds.time.monotonic',
             iter(range(0, HOUR * 100, HOUR)).__next__))
         self.assertIn('servers not looked at: 60', self.round()[-1]['text'])
-        self.assertEqual(2, self.node.calls.count('known'))
+        self.assertEqual(2, self.node.calls.count('volumes'))
 
 
 class StoreTest(RoundTestCase):
@@ -555,7 +560,7 @@ class SuspectCinderTest(RoundTestCase):
         [line] = self.round()
         self.assertEqual(('WARNING', 'not-audited', 'cinder-suspect'),
                          FIELDS(line)[:3])
-        self.assertEqual((), self.watch().known())
+        self.assertEqual((), self.store().findings())
 
     def test_another_host_s_volume_proves_it(self):
         self.node.volumes['volume-x'] = make.volume(id='volume-x')
@@ -572,7 +577,7 @@ class SuspectCinderTest(RoundTestCase):
 
     def test_one_volume_and_there_are_no_others(self):
         # As in a reboot: one alone may well be deleted.
-        del self.node.inhabitants[2]
+        del self.node.host_servers[2]
         self.events()
         self.assertEqual([('found', 'volume-missing', 'server-1')],
                          self.events())
@@ -597,7 +602,7 @@ class AnyWorldTest(RoundTestCase):
         @hypothesis.given(worlds.worlds())
         def rounds(world):
             self.node = Node()
-            self.node.inhabitants = [Inhabitant(
+            self.node.host_servers = [HostServer(
                 world.server, tuple(world.rows.values()))]
             self.node.volumes = {
                 v: world.volume(v) for v in world.volumes}
@@ -605,15 +610,15 @@ class AnyWorldTest(RoundTestCase):
             self.node.others = ['volume-w']
             self.node.attachments = dict(world.attachments)
             self.round()
-            self.node.inhabitants = [*self.node.inhabitants]
+            self.node.host_servers = [*self.node.host_servers]
             found = [line for line in self.round()
                      if line['event'] == 'found']
-            known = self.watch().known()
+            known = self.store().findings()
             self.assertEqual(
                 sorted(k.reason for k in known if k.announced),
                 sorted(line['reason'] for line in found))
             self.assertEqual(0, self.failed)
-            self.node.inhabitants = []
+            self.node.host_servers = []
             gone = [line for line in self.round() if line['event'] == 'gone']
             self.assertEqual(len(found), len(gone))
 

@@ -12,7 +12,11 @@ import hypothesis
 from hypothesis import stateful, strategies as st
 
 from nova_bdm_cleanup.node.store.database import StoreError
-from nova_bdm_cleanup.node.store.findings import Round, Sighting, Watch
+from nova_bdm_cleanup.node.store.findings import (
+    FindingStore,
+    RecordedFinding,
+    Round,
+)
 from nova_bdm_cleanup.node.store.journal import Charge, Journal, REMOVALS
 from nova_bdm_cleanup.tests.unit import base, worlds
 
@@ -22,7 +26,7 @@ NOON = 1_800_014_400.0
 
 
 def sighting(number=1, server='server-1', reason='volume-missing', **values):
-    return Sighting(**{
+    return RecordedFinding(**{
         'server': server, 'subject': 'bdm-%d' % number, 'reason': reason,
         'volume': 'volume-%d' % number,
         'attachment': 'attachment-%d' % number,
@@ -38,16 +42,16 @@ class WatchTestCase(base.TestCase):
         self.path = os.path.join(self.tempdir(), 'a', 'store')
         self.now = NOON
 
-    def watch(self, host='compute1', max_bytes=4 * MIB):
+    def store(self, host='compute1', max_bytes=4 * MIB):
         """As a nova-compute that has just started has it."""
-        return Watch(self.path, host, max_bytes)
+        return FindingStore(self.path, host, max_bytes)
 
     def round(self, *seen, busy=(), later=HOUR, host='compute1'):
         """One round; returns what is told."""
         self.now += later
-        changes = self.watch(host).succeeded(
+        changes = self.store(host).record_success(
             self.now, HOUR, Round(succeeded=self.now), seen, busy)
-        self.assertEqual(changes.known, self.watch(host).known())
+        self.assertEqual(changes.present, self.store(host).findings())
         return changes.new, changes.gone
 
 
@@ -68,22 +72,22 @@ class RoundTest(WatchTestCase):
                  seconds=0.25, next=NOON + HOUR)
 
     def test_nothing_is_known_at_first(self):
-        watch = self.watch()
-        self.assertEqual((Round(), ()), (watch.last(), watch.known()))
+        store = self.store()
+        self.assertEqual((Round(), ()), (store.last_round(), store.findings()))
         self.assertFalse(os.path.exists(os.path.dirname(self.path)))
 
     def test_comes_back_as_written(self):
-        self.watch().succeeded(NOON, HOUR, self.done, (), ())
-        self.assertEqual(self.done, self.watch().last())
+        self.store().record_success(NOON, HOUR, self.done, (), ())
+        self.assertEqual(self.done, self.store().last_round())
         failed = dataclasses.replace(
             self.done, failed=3, problem='é\nno', next=NOON + 8 * HOUR)
-        self.watch().failed(failed)
-        self.assertEqual(failed, self.watch().last())
-        self.assertEqual(Round(), self.watch('compute2').last())
+        self.store().record_failure(failed)
+        self.assertEqual(failed, self.store().last_round())
+        self.assertEqual(Round(), self.store('compute2').last_round())
         seen = (sighting(volume=None, attachment=None, device=None),
                 sighting(2, explanation='é\n'))
-        self.watch().succeeded(NOON, HOUR, self.done, seen, ())
-        self.assertEqual(seen, self.watch().known())
+        self.store().record_success(NOON, HOUR, self.done, seen, ())
+        self.assertEqual(seen, self.store().findings())
 
 
 class StoreTest(WatchTestCase):
@@ -127,7 +131,7 @@ class StoreTest(WatchTestCase):
         many = [sighting(n, explanation='x' * 1000) for n in range(1, 5000)]
         text = str(self.assertRaises(StoreError, self.round, *many))
         self.assertIn('it never has more than 4194304', text)
-        self.assertEqual(1, len(self.watch().known()))
+        self.assertEqual(1, len(self.store().findings()))
 
 
 class WatchMachine(stateful.RuleBasedStateMachine):
@@ -161,11 +165,11 @@ class WatchMachine(stateful.RuleBasedStateMachine):
         self.now += later
         # Whoever is busy is not looked at.
         seen = {key for key in seen if key[0] not in busy}
-        watch = Watch(self.path, host, 4 * MIB)
+        store = FindingStore(self.path, host, 4 * MIB)
         if fate == 'failure':
-            watch.failed(Round(failed=1, problem='no'))
+            store.record_failure(Round(failed=1, problem='no'))
             return
-        changes = watch.succeeded(
+        changes = store.record_success(
             self.now, HOUR, Round(succeeded=self.now),
             [sighting(server=server, subject=subject, reason=reason)
              for server, subject, reason in seen], busy)
@@ -189,7 +193,7 @@ class WatchMachine(stateful.RuleBasedStateMachine):
         for host, known in self.open.items():
             assert known == {
                 k.key: (k.first, k.announced)
-                for k in Watch(self.path, host).known()}
+                for k in FindingStore(self.path, host).findings()}
 
 
 class ModelTest(base.TestCase):
