@@ -7,7 +7,6 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
 import contextlib
-import dataclasses
 import os
 import pathlib
 import shutil
@@ -20,7 +19,12 @@ from nova_bdm_cleanup import files, terminal
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import page
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
-from nova_bdm_cleanup.client.cloud.findings import CloudFinding, total
+from nova_bdm_cleanup.client.cloud.findings import (
+    Action,
+    CloudFinding,
+    total,
+    Verb,
+)
 from nova_bdm_cleanup.client.cloud.metrics import AuditResult, mark_incomplete
 from nova_bdm_cleanup.client.cloud.plan_file import MOMENT
 from nova_bdm_cleanup.openstack import errors
@@ -308,16 +312,16 @@ def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],
             rows += [_row(i, _FOR_PEOPLE) for i in alike]
             continue
         first = min(alike, key=lambda i: (i.since is None, i.since))
-        action = first.what_to_do
+        action = first.action
         if first.remedy is Remedy.RELEASE and not first.needs_look:
             # Of every kind: the command does not tell them apart, and does
             # nothing where there is more.
-            action = dataclasses.replace(
-                first, attachment='--server %s --max %d' % (
-                    first.server, releases[first.server])).what_to_do
+            action = first.action_on('--server %s --max %d' % (
+                first.server, releases[first.server]))
         elif first.remedy is Remedy.RELEASE:
-            action = 'look: openstack bdm audit --long --reason %s%s' % (
-                first.reason, ' --all-projects' if needs_admin else '')
+            action = Action(Verb.LOOK, (
+                'openstack bdm audit --long --reason %s%s' % (
+                    first.reason, ' --all-projects' if needs_admin else ''),))
         volumes = {i.volume for i in alike}
         rows.append({
             **_row(first, _FOR_PEOPLE), 'Device': None, 'Action': action,
@@ -339,6 +343,6 @@ def _row(finding: CloudFinding, since: str) -> dict[str, Any]:
         'Volume': finding.volume, 'Attachment': finding.attachment,
         'Device': finding.device, 'Reason': str(finding.reason),
         'Since': finding.since and finding.since.strftime(since),
-        'Action': finding.what_to_do, 'Server Name': finding.server_name,
+        'Action': finding.action, 'Server Name': finding.server_name,
         'Project': finding.project, 'Breaks': _BREAKS.get(finding.reason),
         'Explanation': finding.explanation, 'Remedy': str(finding.remedy)}

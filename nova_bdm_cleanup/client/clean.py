@@ -144,14 +144,14 @@ class CleanBdm(change_command.ChangeCommand):
         server = plan.server
         words = list(dict.fromkeys(
             'a reboot does not release volume %s (%s): %s' % (
-                i.volume, i.reason, i.what_to_do) for i in plan.others))
+                i.volume, i.reason, i.action) for i in plan.others))
         for finding in plan.findings:
             words.append('volume %s, attachment %s: %s' % (
                 finding.volume, finding.attachment or '-',
                 finding.explanation))
             if finding.remedy is Remedy.RELEASE:
                 words.append('no reboot is needed for that: '
-                             + finding.what_to_do)
+                             + str(finding.action))
         if plan.findings:
             words += ['volume %s (%s) stays, and %s' % (
                 f.volume_id, f.reason, WITHOUT_DISK) for f in plan.left_out]

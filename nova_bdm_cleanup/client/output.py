@@ -17,6 +17,7 @@ from typing import Any, Callable
 from osc_lib.command import command
 
 from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.client.cloud.findings import Action
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
@@ -160,12 +161,13 @@ class BdmCommand(command.Lister):
         must not control a terminal, nor a spreadsheet.
         """
         shown_as = _AS_IT_IS.get(args.formatter, terminal.printable)
-        rows = [[shown_as(c) if isinstance(c, str) else c for c in row]
-                for row in data]
+        cells = list(data)
+        rows = [[shown_as(str(c)) if isinstance(c, (str, Action)) else c
+                 for c in row] for row in cells]
         below: list[str] = []
         self.progress.clear()
         if self.is_for_people(args):
-            below = list(self._below(column_names, rows))
+            below = list(self._below(column_names, cells))
             column_names, rows = self._shortened(args, column_names, rows)
         shown = 0
         if rows or not self.is_for_people(args):
@@ -202,7 +204,8 @@ class BdmCommand(command.Lister):
         for number, row in enumerate(rows, 1):
             indent = ' ' * len('%d. ' % number)
             lead = '%d. ' % number
-            for text in self.sentences(dict(zip(columns, row))):
+            for text in map(terminal.printable,
+                            self.sentences(dict(zip(columns, row)))):
                 whole = _COMMAND.sub(
                     lambda found: found.group().replace(' ', _GLUE), text)
                 for line in textwrap.wrap(
@@ -216,8 +219,8 @@ class BdmCommand(command.Lister):
         """What is said of one row below the table."""
         for name in self.below:
             if row[name]:
-                yield from str(row[name]).split('; ') \
-                    if name == 'Action' else (str(row[name]),)
+                yield from row[name].lines if isinstance(
+                    row[name], Action) else (str(row[name]),)
 
     def say(self, text: object) -> None:
         """A line that the operator must see, also with --quiet."""

@@ -66,22 +66,24 @@ class ShowBdm(output.BdmCommand):
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
         if row['Verdict'] != str(facts.Reason.HEALTHY):
-            yield from row['Action'].split('; ')
+            yield from row['Action'].lines
             yield row['Explanation'] + '.'
             yield 'A hard reboot %s. Attachment in Cinder: %s.' % (
                 row['Hard Reboot'], row['Attachment in Cinder'])
 
 
-def _action(found: findings.CloudFinding) -> str:
-    """What to do; a person has looked already."""
-    if found.remedy is Remedy.PERSON and found.what_to_do.startswith(
-            'look: openstack bdm show'):
-        return 'look: openstack bdm explain %s' % found.reason
-    return found.what_to_do
+def _action(found: findings.CloudFinding) -> findings.Action:
+    """Return what to do; a person has looked already."""
+    action = found.action
+    if found.remedy is Remedy.PERSON and action.commands == (
+            findings.show_command(found.server),):
+        return findings.Action(action.verb, (
+            'openstack bdm explain %s' % found.reason,))
+    return action
 
 
 def _row(finding: facts.Finding, seen: inspection.Inspection,
-         action: str) -> tuple[Any, ...]:
+         action: findings.Action | str) -> tuple[Any, ...]:
     volume = seen.volumes.get(finding.volume_id or '')
     status = volume.status if volume else 'does not exist'
     if finding.reason is facts.Reason.CANNOT_SEE_PROJECT:

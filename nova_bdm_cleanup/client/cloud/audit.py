@@ -254,8 +254,8 @@ class CloudAudit:
                 yield dataclasses.replace(
                     last, server=None, attachment=None, host=None,
                     count=more, instead=Remedy.PERSON, sides={},
-                    steps='openstack bdm release %s --max %d' % (
-                        volume_id, len(named)),
+                    steps=('openstack bdm release %s --max %d' % (
+                        volume_id, len(named)),),
                     explanation='and %d more like these: attachments of this '
                     'volume that name servers which Nova did not list; they '
                     'were not looked at one by one' % more)

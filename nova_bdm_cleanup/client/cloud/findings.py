@@ -10,12 +10,54 @@ import datetime
 
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Finding, Volume
+from nova_bdm_cleanup.rules.facts import Code, Finding, Volume
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
 #: The remedies as a total says them.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
           Remedy.PERSON: 'to look at', Remedy.WAIT: 'to wait for'}
+
+
+class Verb(Code):
+    """How an operator ends a finding; a text begins with it."""
+
+    #: By the commands, as they are.
+    RUN = ''
+    #: By the commands, once a person has looked.
+    LOOK = 'look'
+    #: By an administrator, who is given the commands.
+    ASK = 'ask an administrator'
+    #: It passes.
+    WAIT = 'wait'
+
+
+@dataclasses.dataclass(frozen=True)
+class Action:
+    """What an operator is to do about a finding."""
+
+    verb: Verb
+    #: Command lines, with the machine where it is another.
+    commands: tuple[str, ...] = ()
+    #: When there is nothing to wait for any more, where that is known.
+    until: datetime.datetime | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """Render it with each command on a line of its own."""
+        if self.verb is Verb.WAIT:
+            return ['wait until %s UTC' % self.until.strftime('%H:%M')
+                    if self.until else 'wait']
+        first, *others = self.commands
+        return ['%s: %s' % (self.verb, first) if self.verb is not Verb.RUN
+                else first, *others]
+
+    def __str__(self) -> str:
+        return '; '.join(self.lines)
+
+
+def show_command(server: str | None) -> str:
+    """Return the command that shows a server from both sides."""
+    return 'openstack bdm show %s' % server
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +84,7 @@ class CloudFinding:
     #: Until it is so old its command would say that it is too new.
     wait: datetime.timedelta | None = None
     #: What a person is to do, in commands, where that is known.
-    steps: str = ''
+    steps: tuple[str, ...] = ()
     #: What its command has to be told of young and stuck.
     options: str = ''
     #: For who is no administrator.
@@ -85,35 +127,39 @@ class CloudFinding:
                 and self.reason is not Reason.RESERVED_ONLY)
 
     @property
-    def what_to_do(self) -> str:
-        """One line for who asks."""
+    def action(self) -> Action:
+        """Return what the operator is to do."""
+        return self.action_on(self.attachment or self.volume)
+
+    def action_on(self, target: str | None) -> Action:
+        """Return the same, where "bdm release" is given another target."""
         if self.remedy is Remedy.WAIT:
-            return 'wait until %s UTC' % (
+            return Action(Verb.WAIT, until=(
                 self.since + self.wait + datetime.timedelta(minutes=1)
-            ).strftime('%H:%M') if self.since and self.wait else 'wait'
+                if self.since and self.wait else None))
+        commands = self._commands(target)
         if self.is_for_member and (
                 self.needs_look or self.steps
                 or self.remedy is Remedy.RELEASE
                 or self.reason is Reason.CANNOT_SEE_PROJECT):
-            return 'ask an administrator: ' + self._command
-        return ('look: ' if self.needs_look or self.remedy is Remedy.PERSON
-                else '') + self._command
+            return Action(Verb.ASK, commands)
+        if self.needs_look or self.remedy is Remedy.PERSON:
+            return Action(Verb.LOOK, commands)
+        return Action(Verb.RUN, commands)
 
-    @property
-    def _command(self) -> str:
+    def _commands(self, target: str | None) -> tuple[str, ...]:
         if self.is_for_member and self.reason is Reason.SERVER_GONE \
                 and self.server:
-            # Only who sees every project knows whether it is gone.
+            # Only an administrator sees whether it is gone.
             return ('openstack bdm audit --all-projects --server %s'
-                    % self.server)
+                    % self.server,)
         if self.remedy is Remedy.RELEASE:
-            return 'openstack bdm release %s%s' % (
-                self.attachment or self.volume, self.options)
+            return ('openstack bdm release %s%s' % (target, self.options),)
         if self.withheld is not None:
-            return 'openstack bdm explain %s' % self.withheld
+            return ('openstack bdm explain %s' % self.withheld,)
         if self.remedy is Remedy.CLEAN:
-            return 'openstack bdm clean %s' % self.server
-        return self.steps or 'openstack bdm show %s' % self.server
+            return ('openstack bdm clean %s' % self.server,)
+        return self.steps or (show_command(self.server),)
 
     @property
     def key(self) -> tuple[str | None, ...]:
@@ -160,23 +206,24 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
 
 
 def _steps(finding: Finding, seen: Inspection,
-           volume: Volume | None) -> str:
-    """The commands that end it, where a person has to give them."""
+           volume: Volume | None) -> tuple[str, ...]:
+    """Return the commands that end it, where a person has to give them."""
     server = seen.server
     if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
             volume is None or volume.status != 'available'):
         # There is nothing to give back to it.
-        return 'openstack server stop %s; openstack bdm explain %s' % (
-            server.id, finding.reason)
+        return ('openstack server stop %s' % server.id,
+                'openstack bdm explain %s' % finding.reason)
     if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
         return (
-            'openstack server stop %s; on %s: nova-manage volume_attachment '
-            'get_connector --json > connector.json; on a controller: '
-            'nova-manage volume_attachment refresh %s %s connector.json; '
-            'openstack server start %s' % (
-                server.id, 'host ' + server.host if server.host
-                else 'its host', server.id, finding.volume_id, server.id))
-    return ''
+            'openstack server stop %s' % server.id,
+            'on %s: nova-manage volume_attachment get_connector --json > '
+            'connector.json' % ('host ' + server.host if server.host
+                                else 'its host'),
+            'on a controller: nova-manage volume_attachment refresh %s %s '
+            'connector.json' % (server.id, finding.volume_id),
+            'openstack server start %s' % server.id)
+    return ()
 
 
 def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
@@ -249,8 +296,8 @@ def total(findings: Sequence[CloudFinding]) -> str:
     """How many there are, and what is to be done about them."""
     counts: Counter[Remedy] = Counter()
     for found in findings:
-        counts[found.remedy if found.what_to_do.startswith(
-            ('openstack', 'wait')) else Remedy.PERSON] += found.count
+        counts[found.remedy if found.action.verb in (Verb.RUN, Verb.WAIT)
+               else Remedy.PERSON] += found.count
     number = sum(counts.values())
     if not number:
         return 'Nothing is inconsistent'

@@ -185,7 +185,7 @@ def _row(finding: CloudFinding) -> str:
             ''.join('<td data-name="%s">%s</td>' % cell
                     for cell in zip(_HEADINGS, cells)),
             len(_HEADINGS), _text(finding.explanation),
-            _text(finding.what_to_do), ''.join(
+            _text(str(finding.action)), ''.join(
                 '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(
                     '<li>%s</li>' % _text(w) for w in words or ('none',)))
                 for title, words in finding.sides.items())))

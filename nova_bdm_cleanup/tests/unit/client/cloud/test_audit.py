@@ -52,7 +52,7 @@ class SpellingTest(AuditCase):
                 (Reason.STALE_ATTACHMENT, self.alpha, self.written,
                  'openstack bdm release ' + self.attachment),
                 (finding.reason, finding.server, finding.volume,
-                 finding.what_to_do))
+                 str(finding.action)))
 
     def test_beside_a_disk_in_order(self) -> None:
         self.cloud.attachments[self.attachment]['volume_id'] = self.disk
@@ -88,7 +88,7 @@ class FindingsTest(AuditCase):
         self.assertEqual(
             (Reason.STUCK, 'openstack bdm release '
              + loopback.uid('attachment of disk')),
-            (finding.reason, finding.what_to_do))
+            (finding.reason, str(finding.action)))
         self.cloud.servers[self.alpha]['locked'] = True
         self.assertEqual([('operation-in-flight', self.disk)],
                          self.reasons())
@@ -136,7 +136,7 @@ class FindingsTest(AuditCase):
         self.cloud.lose_attachment(self.disk)
         finding, = self.audit()
         self.assertEqual('look: openstack bdm explain server-locked',
-                         finding.what_to_do)
+                         str(finding.action))
 
 
 class MeanwhileTest(AuditCase):
@@ -358,7 +358,7 @@ class RightsTest(AuditCase):
             lonely: 'openstack bdm release ' + lonely,
             loopback.uid('stale'): 'openstack bdm show ' + self.alpha,
             self.other: 'openstack bdm show ' + self.beta},
-            {v: i.what_to_do.partition('ask an administrator: ')[2]
+            {v: str(i.action).partition('ask an administrator: ')[2]
              for v, i in found.items()})
         for volume, words in ((loopback.uid('stale'), 'is migrating'),
                               (self.other, 'you cannot see which')):
@@ -370,7 +370,7 @@ class AdviceTest(AuditCase):
 
     def advice(self) -> str:
         finding, = self.audit()
-        return finding.what_to_do
+        return str(finding.action)
 
     def at(self, age: datetime.timedelta, period: int) -> str:
         then = (datetime.datetime.now(datetime.timezone.utc)
@@ -453,13 +453,13 @@ class FloodTest(AuditCase):
         for finding in found[:-1]:
             self.assertEqual(
                 'look: openstack bdm release %s' % finding.attachment,
-                finding.what_to_do)
+                str(finding.action))
         last = found[-1]
         self.assertEqual(
             (Reason.SERVER_GONE, volume, None, None, 4950,
              'look: openstack bdm release %s --max 5000' % volume),
             (last.reason, last.volume, last.server, last.attachment,
-             last.count, last.what_to_do))
+             last.count, str(last.action)))
         self.assertIn('and 4950 more like these', last.explanation)
         self.assertEqual(1, self.cloud.asked('/volumes/' + volume))
         self.assertEqual(1, self.cloud.asked(

@@ -22,7 +22,7 @@ FINDING = CloudFinding(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
 
 class RemedyTest(base.TestCase):
 
-    def test_what_to_do(self) -> None:
+    def test_action(self) -> None:
         release = 'openstack bdm release attachment-1'
         for fields, words in (
                 ({}, 'openstack bdm clean server-1'),
@@ -37,7 +37,7 @@ class RemedyTest(base.TestCase):
                  'look: openstack bdm explain server-locked'),
                 ({'reason': Reason.VOLUME_BUSY}, 'wait')):
             finding = dataclasses.replace(FINDING, **fields)
-            self.assertEqual(words, finding.what_to_do)
+            self.assertEqual(words, str(finding.action))
             self.assertEqual(words.startswith('look')
                              and not finding.needs_look,
                              finding.remedy is Remedy.PERSON)
@@ -116,9 +116,9 @@ class AdvisedTest(base.TestCase):
                  ' --grace-period 60')):
             self.assertEqual(
                 'openstack bdm release attachment-1' + options,
-                findings.advised(finding, Cloud(
+                str(findings.advised(finding, Cloud(
                     mock.Mock(), mock.Mock(), policy, None, mock.Mock())
-                    ).what_to_do)
+                    ).action))
 
     def test_total(self) -> None:
         for reasons, words in (
