@@ -12,7 +12,7 @@ import nova.conf
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import boot, credentials, options
-from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
+from nova_bdm_cleanup.node.cleanup import actions, cleaner, log_lines
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.store.journal import Journal
@@ -119,10 +119,25 @@ class Cleaning:
 
         :returns: the uuids of the mappings that the driver must not connect
         """
-        return self.ask(self.cleaner.report if self._trigger.withheld_for
-                        else self.cleaner.clean, bdms)
+        return self._ask(
+            self.cleaner.withhold_all if self._trigger.withheld_for
+            else self.cleaner.clean, bdms)
 
-    def ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
+    def preview(self, bdms: Any) -> cleaner.Assessment:
+        """Return what a cleanup will find, or log why that is not known."""
+        return self._ask(self._preview, bdms)
+
+    def _preview(self, bdms: Sequence[Bdm]) -> cleaner.Assessment:
+        try:
+            found = self.cleaner.preview(bdms)
+        except Exception as exc:
+            self.lines.unknown(actions.reason_of(exc, self._trigger), exc)
+            return cleaner.Assessment()
+        if found.cut_after is not None:
+            self.lines.unread(found.cut_after)
+        return found
+
+    def _ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
         """Have the cleaner act on the mappings, in the time that there is."""
         with self._boot.spend() if self._boot else contextlib.nullcontext():
             result = act(self.host.adopt(bdms))

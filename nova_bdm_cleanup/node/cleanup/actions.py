@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carrying out what a plan asks for, in the one safe order.
 
-Guest off, host disconnected, Nova's row gone, Cinder told.  Cinder may give a
-volume to somebody else as soon as it is told, so by then neither this host nor
-Nova's database may know the disk any more: whoever dies at whatever moment,
-nothing connects it again (CVE-2023-2088).
+Guest off, host disconnected, Nova's row gone, Cinder told.  As soon as Cinder
+is told it may give the volume to another server, so neither this host nor
+Nova's database may know the disk then: whichever process dies at any moment,
+nothing connects the disk again (CVE-2023-2088).
 
-Whatever fails stops the chain of that one disk where it is.  Before Nova's row
-is gone, the disk is dangling at the next look; after that, what is left in
+A step that fails stops the chain of that one disk where it is.  Before Nova's
+row is gone, the disk is dangling at the next look; after that, what is left in
 Cinder is a stale attachment then.  That is also how a crash at any point is
 finished later.
 """
@@ -20,7 +20,7 @@ import dataclasses
 from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.node.cleanup import log_lines, ports
-from nova_bdm_cleanup.node.cleanup.ports import HostPort
+from nova_bdm_cleanup.node.cleanup.ports import InstancePort
 from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
 from nova_bdm_cleanup.node.store.journal import Entry
 from nova_bdm_cleanup.openstack import errors
@@ -36,23 +36,22 @@ NOT_HERE = 'nothing of it is on this host'
 
 
 class StepFailed(Exception):
-    """A step failed, which is in the log and the journal already."""
+    """A step failed; the log and the journal have it already."""
 
 
 class NotBegun(Exception):
-    """What comes before a step does not allow it."""
+    """A step must not begin after what came before it."""
 
 
 @dataclasses.dataclass
 class Actions:
     """The actions of one plan."""
 
-    host: HostPort
+    instance: InstancePort
     cinder: Cinder
     #: The plan's entry in the journal.
     entry: Entry
-    #: The log.
-    audit: log_lines.LogLines
+    log: log_lines.LogLines
     trigger: Trigger
     #: No action is begun when it is over.
     deadline: Deadline
@@ -71,32 +70,34 @@ class Actions:
         self.deletions = 0
 
     def power_off(self) -> None:
-        """Nothing may write to a disk that is about to go.
+        """Switch the guest off: nothing may write to a disk that is removed.
 
         Where the guest was off already, both looks have asked for that.
 
         :raises StepFailed: and then nothing else may be done
         """
         if self.trigger.guest_is_on:
-            self._step(None, 'prepare', self.host.prepare, quiet=True)
-        self._step(None, 'claim', self.host.claim, quiet=True)
+            self._step(None, 'prepare', self.instance.prepare, quiet=True)
+        self._step(None, 'claim', self.instance.claim, quiet=True)
         if self.trigger.guest_is_on:
-            self._step(None, 'power-off', self.host.power_off)
+            self._step(None, 'power-off', self.instance.power_off)
 
     def leave(self, finding: facts.Finding) -> None:
-        """Something of a finding's volume stays, so it is not let go of."""
+        """Keep the volume of a finding: nothing more of it is removed."""
         self._stopped.add(finding.volume_id)
 
     def carry_out(self, finding: facts.Finding) -> None:
-        """Do what one finding asks for, as far as nothing fails."""
+        """Remove what one finding is about, up to the first failure."""
         try:
             self._step(finding, 'begin',
                        lambda: self._may_begin(finding.volume_id), quiet=True)
-            self.audit.removing(finding)
+            self.log.removing(finding)
             with contextlib.ExitStack() as guards:
                 if finding.disconnect:
-                    self._step(finding, 'guard', lambda: guards.enter_context(
-                        self.host.guard(finding.volume_id or '')), quiet=True)
+                    self._step(
+                        finding, 'guard', lambda: guards.enter_context(
+                            self.instance.guard(finding.volume_id or '')),
+                        quiet=True)
                 if finding.attachment is not None:
                     self._release(finding, finding.attachment)
                 elif finding.bdm is not None and finding.disconnect:
@@ -123,14 +124,16 @@ class Actions:
         self._write(lambda: self.entry.finish(outcome, spent))
 
     def _write(self, write: Callable[[], None]) -> None:
-        """The plan, which holds all that undoing needs, is in the journal
-        already: a failure now must not leave a disk half way.
+        """Write to the journal, and go on if that fails.
+
+        The plan, which has what undoing needs, is in the journal already: a
+        failure now must not leave a disk half way.
         """
         try:
             write()
         except Exception as exc:
             if self._recording:
-                self.audit.unrecorded(exc)
+                self.log.unrecorded(exc)
             self._recording = False
 
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
@@ -144,7 +147,7 @@ class Actions:
                         detail='it is not connected')
         self._destroy(finding, bdm)
         self._tidy(finding, bdm)
-        self._tell(finding)
+        self._announce(finding)
         for attachment in finding.left_over:
             self._delete(finding, attachment)
 
@@ -153,12 +156,12 @@ class Actions:
         self.record('disconnect', 'skipped', bdm=bdm.uuid,
                     detail='another mapping has the disk')
         self._destroy(finding, bdm)
-        self._tell(finding)
+        self._announce(finding)
 
     def _destroy(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         # Also should it fail: perhaps only its answer is lost.
         self.removals += 1
-        self._step(finding, 'destroy', lambda: self.host.destroy(bdm),
+        self._step(finding, 'destroy', lambda: self.instance.destroy(bdm),
                    bdm=bdm.uuid, volume=bdm.volume_id)
         self.removed.add(bdm.uuid)
 
@@ -167,10 +170,10 @@ class Actions:
         """Delete an attachment that has no mapping any more."""
         if finding.disconnect:
             # Cinder's connection information is not enough to disconnect by:
-            # whoever may make attachments can have it name any device.
+            # a user who may make attachments can have it name any device.
             former = self._step(
                 finding, 'former-mapping',
-                lambda: self.host.former(attachment), quiet=True)
+                lambda: self.instance.former(attachment), quiet=True)
             if former is None:
                 self._skip(finding, 'Nova has no mapping, not even a deleted '
                            'one, that tells what was connected through it',
@@ -180,32 +183,32 @@ class Actions:
                 self._tidy(finding, former)
         self.deletions += 1
         self._delete(finding, attachment)
-        self._tell(finding)
+        self._announce(finding)
 
     def _tidy(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         try:
-            self.host.tidy(bdm)
+            self.instance.tidy(bdm)
         except Exception as exc:
             # Nothing is wrong with the disk; Cinder must be told all the same.
-            self.audit.untidy(finding, exc)
+            self.log.untidy(finding, exc)
 
-    def _tell(self, finding: facts.Finding) -> None:
-        self.audit.removed(finding, self.entry.id)
+    def _announce(self, finding: facts.Finding) -> None:
+        self.log.removed(finding, self.entry.id)
         try:
-            self.host.report(finding)
+            self.instance.report(finding)
         except Exception as exc:
             # An event more or less; the removal itself is complete.
-            self.audit.unreported(finding, exc)
+            self.log.unreported(finding, exc)
 
     def _disconnect(self, finding: facts.Finding, disk: facts.Bdm,
                     **subject: Any) -> None:
         obstacle = self._step(
             finding, 'neighbours', lambda: obstacle_to_disconnect(
-                self.host, self.cinder, disk), quiet=True)
+                self.instance, self.cinder, disk), quiet=True)
         if obstacle:
             self._skip(finding, obstacle, **subject)
         elif self._step(
-                finding, 'disconnect', lambda: self.host.disconnect(disk),
+                finding, 'disconnect', lambda: self.instance.disconnect(disk),
                 quiet=True, volume=disk.volume_id, **subject):
             self.record('disconnect', 'done', volume=disk.volume_id, **subject)
         else:
@@ -214,7 +217,7 @@ class Actions:
                         detail=NOT_HERE, **subject)
 
     def _skip(self, finding: facts.Finding, why: str, **subject: Any) -> None:
-        self.audit.left(finding, why)
+        self.log.left(finding, why)
         self.record('disconnect', 'skipped', detail=why, **subject)
 
     def _delete(self, finding: facts.Finding,
@@ -227,7 +230,7 @@ class Actions:
     def _step(self, finding: facts.Finding | None, name: str,
               func: Callable[[], T], quiet: bool = False,
               **subject: Any) -> T:
-        """Do one step; record it, and audit it when it fails."""
+        """Do one step; record it, and log it when it fails."""
         try:
             result = func()
         except Exception as exc:
@@ -238,22 +241,22 @@ class Actions:
             return result
         # oslo.log adds the error that is being handled to a warning, in its
         # own words: here all has been said, and masked.
-        self.audit.failed(finding, reason_of(failure, self.trigger), name,
+        self.log.failed(finding, reason_of(failure, self.trigger), name,
                            failure)
         self.record(name, 'failed', detail=log_lines.masked(failure),
                     **subject)
         raise StepFailed(name) from failure
 
 
-def obstacle_to_disconnect(host: HostPort, cinder: Cinder,
+def obstacle_to_disconnect(instance: InstancePort, cinder: Cinder,
                            bdm: facts.Bdm) -> str:
-    """Why a disk must not be disconnected from this host; empty: it may.
+    """Return why a disk must not be disconnected from this host, or ''.
 
-    Asked anew before each disconnect, as late as can be.  Only what is proved
-    is an obstacle: what is undecided stops the chain, and the next look tries
-    again.
+    Asked again before each disconnect, as late as possible.  Only what is
+    proved is an obstacle: what is undecided stops the chain, and the next look
+    tries again.
 
-    :raises Undecided: when nobody can tell
+    :raises Undecided: when it cannot be known
     """
     def is_attached(claim: ports.Claim) -> bool:
         attached = cinder.attaches(*claim)
@@ -264,16 +267,16 @@ def obstacle_to_disconnect(host: HostPort, cinder: Cinder,
                 % (claim.volume_id, claim.server))
         return attached
 
-    if host.used_by_others(bdm.volume_id or ''):
+    if instance.used_by_others(bdm.volume_id or ''):
         return 'another server on this host uses the volume'
-    if host.is_reused(bdm, is_attached):
+    if instance.is_reused(bdm, is_attached):
         return ('another volume has its address on this host by now, so '
                 'nothing of it can be left here')
     return ''
 
 
 def reason_of(error: Exception, trigger: Trigger) -> Reason:
-    """The reason code of what a look or a step raised."""
+    """Return the reason code of what a look or a step raised."""
     for kind, reason in (
             (TimedOut, Reason.TIMED_OUT),
             (ports.RebootLost, trigger.lost),

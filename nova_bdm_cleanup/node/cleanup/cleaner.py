@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import contextlib
 import dataclasses
 import datetime
@@ -12,7 +12,7 @@ from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.node.cleanup import actions, log_lines
-from nova_bdm_cleanup.node.cleanup.ports import HostPort
+from nova_bdm_cleanup.node.cleanup.ports import InstancePort
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.store.journal import (
     Charge,
@@ -24,13 +24,13 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Plan, Reason, WitnessAnswer
+from nova_bdm_cleanup.rules.facts import Plan, WitnessAnswer
+from nova_bdm_cleanup.rules.reasons import Reason
 
 T = TypeVar('T')
 
 #: The other account of ``max_removals_per_hour``: stale attachments are
-#: counted for each project, since its members make as many of these as they
-#: like.
+#: counted for each project, since its members can make any number of them.
 _DELETIONS = 'attachments of project %s'
 
 
@@ -38,148 +38,204 @@ def _utcnow() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
 
 
+@dataclasses.dataclass(frozen=True)
+class Assessment:
+    """What the rules make of one look at Nova and Cinder."""
+
+    plan: Plan = Plan()
+    #: The findings about disks that must not be connected, by the uuid of the
+    #: mapping.
+    not_connected: Mapping[str, facts.Finding] = dataclasses.field(
+        default_factory=dict)
+    #: What Cinder told of the volumes, by their id.
+    volumes: Mapping[str, facts.Volume | None] = dataclasses.field(
+        default_factory=dict)
+    #: How many attachments were read, where Cinder has too many of them.
+    cut_after: int | None = None
+    #: The mappings that the limit of an hour keeps: their disks are connected.
+    over_limit: frozenset[str] = frozenset()
+
+
 @dataclasses.dataclass
 class Cleaner:
     """One cleanup of one server."""
 
-    host: HostPort
+    instance: InstancePort
     cinder: Cinder
     #: Where plans and steps are recorded.
     journal: Journal
     #: Where they are logged.
-    audit: log_lines.LogLines
+    log: log_lines.LogLines
     policy: facts.Policy
     trigger: Trigger
-    #: Bounds the whole.
+    #: Bounds the whole cleanup.
     deadline: Deadline
-    #: As it is known without asking anybody.
+    #: As it is known without a request.
     server: facts.Server
     #: Gives the time, with its time zone.
     now: Callable[[], datetime.datetime] = _utcnow
 
     def __post_init__(self) -> None:
-        #: What must not be connected, by the last look that was answered.
-        self._left_out: dict[str, facts.Finding] = {}
-        #: The mappings of which an hour has had enough.
-        self._over_limit: Collection[str] = ()
-        #: Whether it was said that Cinder has too many attachments.
-        self._is_cut = False
-        #: What was found, as far as it was acted on.
+        #: The findings, as :meth:`clean` acted on them.
         self.plan = Plan()
-        #: What Cinder last told of the volumes, by their id.
-        self.volumes: Mapping[str, facts.Volume | None] = {}
         #: The uuids of the mappings that were removed.
         self.removed: frozenset[str] = frozenset()
-        #: What kept Cinder from being asked, the last time that it was tried.
+        #: Why Cinder could not be asked, the last time that it was tried.
         self.unanswered: Exception | None = None
-        #: Seconds spent on asking it.
+        #: Seconds spent on requests to Cinder.
         self.asking = 0.0
+        # The log says once that Cinder has too many attachments.
+        self._said_cut = False
 
     def clean(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
-        """Find what is inconsistent at a server and remove what may be.
+        """Find what is inconsistent at a server, and remove what may be.
 
         Never raises because of Cinder, the host, Nova or the journal.
 
         :param bdms: all block device mappings of the server
         :returns: the uuids of the mappings that Nova must not connect, whether
-            they are removed by now or not
+            they are removed already or not
         """
-        plan = self.look(bdms)
+        found = self._look_first(bdms)
         with contextlib.ExitStack() as locks:
-            if plan.due and not self.trigger.guest_is_on:
+            if found.plan.due and not self.trigger.guest_is_on:
                 try:
                     if not self.trigger.nova_holds_lock:
-                        locks.enter_context(self.host.lock())
+                        locks.enter_context(self.instance.lock())
                 except Exception as exc:
-                    plan = plan.withhold(self._reason_of(exc),
-                                         log_lines.masked(exc))
+                    plan = found.plan.withhold(
+                        self._reason_of(exc), log_lines.masked(exc))
+                    found = dataclasses.replace(found, plan=plan)
                 else:
-                    # Whatever was going on then is over now.
-                    plan = self._look_again(plan)
-            self.audit.plan(plan)
-            self.plan = plan
-            if plan.due:
-                self.removed = self._act(plan)
-        self.audit.left_out_of_guest(
-            f for uuid, f in self._left_out.items()
+                    # What Nova was doing to the server is over.
+                    found = self._look_again(found)
+            self.log.plan(found.plan)
+            self.plan = found.plan
+            if found.plan.due:
+                self.removed, found = self._act(found)
+        self.log.not_connected(
+            f for uuid, f in found.not_connected.items()
             if uuid not in self.removed)
-        return self.removed.union(self._left_out)
+        return self.removed.union(found.not_connected)
 
-    def report(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
-        """Find the same where nothing may be changed.
+    def withhold_all(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
+        """Find the same where nothing may be removed.
 
         The virt driver turns the soft reboot of a guest that hangs into a hard
         one, and would connect again what a cleanup would have removed.
 
         :returns: the uuids of the mappings that the driver must not connect
         """
-        plan = self.look(bdms)
-        again = self._look_again(plan) if plan.due else plan
-        self.audit.plan(again.withhold(
+        found = self._look_first(bdms)
+        if found.plan.due:
+            found = self._look_again(found)
+        self.log.plan(found.plan.withhold(
             self.trigger.withheld_for or Reason.OBSERVE_MODE))
         if not self.trigger.guest_is_on:
-            self.audit.left_out_of_guest(self._left_out.values())
-        return frozenset(self._left_out)
+            self.log.not_connected(found.not_connected.values())
+        return frozenset(found.not_connected)
 
-    def look(self, bdms: Sequence[facts.Bdm]) -> Plan:
-        """What is to be done for all that is known; nothing when unknown."""
-        try:
-            plan = self._plan(bdms)
-        except Exception as exc:
-            self.audit.unknown(self._reason_of(exc), exc)
-            return Plan()
-        if self.policy.observe:
-            return plan.withhold(Reason.OBSERVE_MODE)
-        return plan
+    def preview(self, bdms: Sequence[facts.Bdm]) -> Assessment:
+        """Return what :meth:`clean` will find when the guest is off.
 
-    def _plan(self, bdms: Sequence[facts.Bdm]) -> Plan:
-        """One look.  What only a plan with something to do is worth asking
-        Nova for is asked for only then.
+        Nothing is logged, and nothing is changed; only the requests to Cinder
+        are timed.
+
+        :raises Exception: whatever kept Nova or Cinder from answering
         """
-        server = self.server
-        volumes, attachments, is_cut = self._ask(
-            lambda: self.cinder.look(server.uuid, bdms, server.project))
-        self.volumes = volumes
-        if is_cut and not self._is_cut:
-            self._is_cut = True
-            self.audit.unread(len(attachments))
+        found = self._assess(bdms, self._ask_cinder(bdms), guest_is_on=True)
+        plan = found.plan
+        try:
+            spent = self.journal.spent(REMOVALS) if plan.removals else 0
+        except Exception as exc:
+            plan = plan.withhold(
+                Reason.JOURNAL_UNWRITABLE, log_lines.masked(exc))
+        else:
+            if spent + plan.removals > self.policy.max_removals_per_hour:
+                plan = plan.withhold(Reason.OVER_LIMIT)
+        return dataclasses.replace(found, plan=plan)
 
+    def _look_first(self, bdms: Sequence[facts.Bdm]) -> Assessment:
+        """Return what is found; nothing where it cannot be known."""
+        try:
+            return self._look(bdms)
+        except Exception as exc:
+            self.log.unknown(self._reason_of(exc), exc)
+            return Assessment()
+
+    def _look_again(self, first: Assessment) -> Assessment:
+        """Return the first plan, less every action that is not called for any
+        more.
+
+        Not connecting a disk is taken back by the next reboot, and connecting
+        it is not: if this look is not answered, the first one holds.
+        """
+        try:
+            second = self._look(self.instance.bdms())
+        except Exception as exc:
+            reason = self._reason_of(exc)
+            self.log.unknown(reason, exc)
+            return dataclasses.replace(
+                first, plan=first.plan.withhold(reason))
+        return dataclasses.replace(
+            first, plan=rules.confirm(first.plan, second.plan),
+            not_connected={
+                uuid: finding for uuid, finding in second.not_connected.items()
+                if uuid not in first.over_limit})
+
+    def _look(self, bdms: Sequence[facts.Bdm]) -> Assessment:
+        answers = self._ask_cinder(bdms)
+        if answers.is_cut and not self._said_cut:
+            self._said_cut = True
+            self.log.unread(len(answers.attachments))
+        return self._assess(bdms, answers, self.trigger.guest_is_on)
+
+    def _ask_cinder(self, bdms: Sequence[facts.Bdm]) -> facts.Answers:
+        return self._timed(lambda: self.cinder.look(
+            self.server.uuid, bdms, self.server.project))
+
+    def _assess(self, bdms: Sequence[facts.Bdm], answers: facts.Answers,
+                guest_is_on: bool) -> Assessment:
+        """Return what the rules make of Cinder's answers.
+
+        Nova is asked only where something would be removed.
+        """
         # As if Cinder were the right one, which is asked for when it matters.
-        snapshot = facts.Snapshot(server, tuple(bdms), volumes, attachments,
-                            WitnessAnswer.KNOWN, self.cinder.sees_all)
+        snapshot = facts.Snapshot(
+            self.server, tuple(bdms), answers.volumes, answers.attachments,
+            WitnessAnswer.KNOWN, self.cinder.sees_all)
         plan = self._decide(snapshot)
-        if not plan.due:
-            return self._whole(plan)
-        current = self.host.server()
-        is_off = (self.trigger.guest_is_on or self.trigger.withheld_for
-                  or self.host.is_off())
+        if plan.due:
+            plan = self._decide_with_nova(snapshot, guest_is_on)
+        not_connected = plan.not_connected
+        if self.policy.observe:
+            plan, not_connected = plan.withhold(Reason.OBSERVE_MODE), {}
+        return Assessment(
+            plan, not_connected, answers.volumes,
+            len(answers.attachments) if answers.is_cut else None)
+
+    def _decide_with_nova(self, snapshot: facts.Snapshot,
+                          guest_is_on: bool) -> Plan:
+        current = self.instance.server()
+        is_off = (guest_is_on or self.trigger.withheld_for
+                  or self.instance.is_off())
         plan = self._decide(dataclasses.replace(
-            snapshot, server=current or server,
-            witness=self._ask(lambda: self._witness(snapshot)),
-            swaps=self.host.swaps()))
+            snapshot, server=current or self.server,
+            witness=self._timed(lambda: self._witness(snapshot)),
+            swaps=self.instance.swaps()))
         # Nova may bring the server back in these cases, too.
         if current is None:
-            plan = plan.withhold(self.trigger.lost)
-        elif not is_off:
-            plan = plan.withhold(Reason.GUEST_RUNNING)
-        return self._whole(plan)
-
-    def _whole(self, plan: Plan) -> Plan:
-        """A look that was answered in all says what is not connected.
-
-        Not connecting is taken back by the next reboot, and connecting is
-        not: if a later look is not answered, this one holds.
-        """
-        if not self.policy.observe:
-            self._left_out = {uuid: f for uuid, f in plan.not_connected.items()
-                              if uuid not in self._over_limit}
+            return plan.withhold(self.trigger.lost)
+        if not is_off:
+            return plan.withhold(Reason.GUEST_RUNNING)
         return plan
 
     def _decide(self, snapshot: facts.Snapshot) -> Plan:
         plan = rules.decide(snapshot, self.policy, self.now())
         return plan if self.trigger.finds_stale else plan.of_mappings()
 
-    def _ask(self, question: Callable[[], T]) -> T:
+    def _timed(self, question: Callable[[], T]) -> T:
+        """Ask Cinder, and add the seconds that it took."""
         begun = time.monotonic()
         try:
             return question()
@@ -195,23 +251,16 @@ class Cleaner:
     def _witness(self, snapshot: facts.Snapshot) -> WitnessAnswer:
         if not rules.needs_witness(snapshot):
             return WitnessAnswer.KNOWN
-        return self.cinder.witness(self.host.witnesses())
+        return self.cinder.witness(self.instance.witnesses())
 
-    def _look_again(self, first: Plan) -> Plan:
-        """The first plan, less every action that is no longer called for."""
-        try:
-            second = self._plan(self.host.bdms())
-        except Exception as exc:
-            self.audit.unknown(self._reason_of(exc), exc)
-            return first.withhold(self._reason_of(exc))
-        return rules.confirm(first, second)
-
-    def _act(self, plan: Plan) -> frozenset[str]:
+    def _act(self, found: Assessment) -> tuple[frozenset[str], Assessment]:
         """Carry a plan out.
 
-        :returns: the uuids of the mappings that are gone
+        :returns: the uuids of the mappings that are gone, and what the last
+            look that was answered has found
         """
         begun = time.monotonic()
+        plan = found.plan
         deletions = _DELETIONS % self.server.project
         limit = self.policy.max_removals_per_hour
         try:
@@ -222,53 +271,60 @@ class Cleaner:
                 server=self.server.uuid)
         except LimitReached as exc:
             # What is over one limit must not keep the rest from being done.
-            return self._act_on_the_rest(plan, plan.withhold(
+            return self._act_on_rest(found, plan.withhold(
                 Reason.OVER_LIMIT, of_mappings=exc.account == REMOVALS))
         except Exception as exc:
-            self.audit.unrecorded(exc)
-            self.audit.plan(
+            self.log.unrecorded(exc)
+            self.log.plan(
                 Plan(plan.due).withhold(Reason.JOURNAL_UNWRITABLE))
-            return frozenset()
+            return frozenset(), found
 
-        acting = actions.Actions(self.host, self.cinder, entry,
-                                 self.audit, self.trigger, self.deadline)
-        self._act_in_order(acting, plan)
+        acting = actions.Actions(self.instance, self.cinder, entry,
+                                 self.log, self.trigger, self.deadline)
+        found = self._act_in_order(acting, found)
         left = len(plan.due) - acting.completed
         acting.finish('done' if not left else
                       'partly' if acting.completed or acting.removals else
                       'nothing', {REMOVALS: acting.removals,
                                   deletions: acting.deletions})
-        self.audit.finished(
+        self.log.finished(
             acting.completed, left, time.monotonic() - begun, entry.id)
-        return frozenset(acting.removed)
+        return frozenset(acting.removed), found
 
-    def _act_on_the_rest(self, plan: Plan, rest: Plan) -> frozenset[str]:
-        """Act, but on nothing of a kind of which an hour has had enough."""
-        stopped = plan.stopped_in(rest)
-        self._over_limit = [f.bdm.uuid for f in stopped.findings if f.bdm]
-        self._whole(rest)
-        self.audit.plan(stopped)
-        return self._act(rest) if rest.due else frozenset()
+    def _act_on_rest(self, found: Assessment,
+                     rest: Plan) -> tuple[frozenset[str], Assessment]:
+        """Act on the kind of removals that is not over the hourly limit."""
+        stopped = found.plan.stopped_in(rest)
+        over_limit = found.over_limit.union(
+            f.bdm.uuid for f in stopped.findings if f.bdm)
+        found = dataclasses.replace(
+            found, plan=rest, not_connected=rest.not_connected,
+            over_limit=over_limit)
+        self.log.plan(stopped)
+        return self._act(found) if rest.due else (frozenset(), found)
 
-    def _act_in_order(self, acting: actions.Actions, plan: Plan) -> None:
+    def _act_in_order(self, acting: actions.Actions,
+                      found: Assessment) -> Assessment:
+        """Switch the guest off, look again, and carry out what is agreed."""
         try:
             acting.power_off()
         except actions.StepFailed:
-            return
+            return found
         # Where the guest was off, both looks have been taken.
-        again = self._look_again(plan) if self.trigger.guest_is_on else plan
-        acting.record('second-look', 'done', agreed=len(again.due))
-        self.audit.plan(plan.stopped_in(again))
-        for finding in again.findings:
+        again = self._look_again(found) if self.trigger.guest_is_on else found
+        acting.record('second-look', 'done', agreed=len(again.plan.due))
+        self.log.plan(found.plan.stopped_in(again.plan))
+        for finding in again.plan.findings:
             if finding.bdm and finding.is_removal and not finding.is_due:
                 acting.leave(finding)
-        for finding in again.due:
+        for finding in again.plan.due:
             acting.carry_out(finding)
+        return again
 
     def _record(self, plan: Plan) -> dict[str, Any]:
-        """What the journal keeps: all that explaining and undoing needs."""
+        """Return what the journal keeps, to explain and to undo it."""
         return dict(
-            self.host.describe(), trigger=self.trigger.name,
+            self.instance.describe(), trigger=self.trigger.name,
             actions=[self._action_record(f) for f in plan.due],
             findings=[_finding_record(f) for f in plan.summed_up().findings])
 
@@ -277,7 +333,7 @@ class Cleaner:
                                   'explanation': finding.explanation}
         if finding.bdm is not None:
             record.update(
-                kind='remove-bdm', bdm=dict(self.host.row(finding.bdm)),
+                kind='remove-bdm', bdm=dict(self.instance.row(finding.bdm)),
                 attachments=list(map(_attachment_record, finding.left_over)))
         elif finding.attachment is not None:
             record.update(kind='delete-attachment',
@@ -286,7 +342,9 @@ class Cleaner:
 
 
 def _attachment_record(attachment: facts.Attachment) -> dict[str, Any]:
-    """Without the connection information, which may hold secrets."""
+    """Describe an attachment, without its connection information, which may
+    hold secrets.
+    """
     return {'id': attachment.id, 'volume_id': attachment.volume_id,
             'server_id': attachment.server_id, 'status': attachment.status,
             'connected': attachment.connected}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit lines: one per finding and per action, in a form to grep for.
+"""The log lines: one per finding and per action, in a form to grep for.
 
 Every line reads ``bdm-cleanup: event=... reason=... volume=... attachment=...
 device=... request_id=...: plain words``.  INFO says what was done or is under
@@ -64,9 +64,9 @@ class LogLines:
     counters: Counters = dataclasses.field(default_factory=Counters)
 
     def plan(self, plan: facts.Plan) -> None:
-        """Every finding that is not acted on; healthy disks at DEBUG.
+        """Log every finding that is not acted on; healthy disks at DEBUG.
 
-        Of many attachments only the first are told one by one.
+        Of many attachments only the first are listed one by one.
         """
         for finding in plan.findings:
             if finding.withheld is not None:
@@ -85,7 +85,7 @@ class LogLines:
                            finding.explanation, finding)
 
     def removing(self, finding: facts.Finding) -> None:
-        """An action is about to begin: what goes, and why."""
+        """Log that an action begins: what is removed, and why."""
         if finding.bdm is not None and not finding.disconnect:
             text = ("Removing block device mapping %s of volume '%s' from "
                     "Nova, and nothing else: %s" % (
@@ -107,7 +107,7 @@ class LogLines:
         self._line(levels.INFO, 'removing', finding.reason, text, finding)
 
     def removed(self, finding: facts.Finding, entry: str) -> None:
-        """An action is complete; most mappings can be brought back."""
+        """Log that an action is complete, and how it is undone."""
         if finding.bdm is None:
             text = 'the attachment is gone from Cinder'
         elif not finding.disconnect:
@@ -122,72 +122,72 @@ class LogLines:
         self.counters.count_removal(finding.reason, self.trigger.name)
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
 
-    def left_out_of_guest(self, findings: Iterable[facts.Finding]) -> None:
-        """Their mappings are kept, and their disks are not connected."""
+    def not_connected(self, findings: Iterable[facts.Finding]) -> None:
+        """Log the mappings that are kept and their disks not connected."""
         for finding in findings:
             self._line(levels.WARNING, 'not-connected', finding.reason,
                        '%s; the mapping is still there, and %s' % (
                            finding.explanation, facts.WITHOUT_DISK), finding)
 
     def refused(self, finding: facts.Finding, why: str) -> None:
-        """A disk keeps Nova from what it was to do."""
+        """Log that a disk keeps Nova from an operation."""
         self._line(levels.WARNING, 'refused', finding.reason, why, finding)
 
     def failed(self, finding: facts.Finding | None, reason: Reason,
                step: str, error: object) -> None:
-        """A step failed; its chain stops and the next cleanup tries again."""
+        """Log that a step failed; the next cleanup tries again."""
         self._count(reason)
         self._line(levels.WARNING, 'failed', reason,
                    '%s: %s; left as it is, %s'
                    % (step, masked(error), self.trigger.next_try), finding)
 
     def unknown(self, reason: Reason, error: object) -> None:
-        """Nothing could be decided, so nothing changes."""
+        """Log that nothing could be decided, so nothing changes."""
         self._count(reason)
         self._line(levels.WARNING, 'skipped', reason,
                    '%s; nothing is changed, %s'
                    % (masked(error), self.trigger.goes_on))
 
     def left_out(self, reason: Reason, why: str, number: int) -> None:
-        """How many servers of a host are not cleaned up after all."""
+        """Log how many servers of a host come back without a cleanup."""
         self._count(reason, number)
         self._line(levels.WARNING, 'left-out', reason,
                    '%s; %d more servers of this host were brought back '
                    'without a cleanup' % (why, number))
 
     def unread(self, read: int) -> None:
-        """Somebody made more attachments than anybody can wait for."""
+        """Log that Cinder has more attachments than a cleanup can wait for."""
         self._line(levels.WARNING, 'unread', Reason.OVER_LIMIT,
                    'Cinder has more attachments of the server than a cleanup '
                    'can wait for; all but the first %d are left as they are'
                    % read)
 
     def left(self, finding: facts.Finding, why: str) -> None:
-        """Nothing is disconnected from this host, and the rest is done."""
+        """Log that nothing of it is disconnected from this host."""
         self._line(levels.INFO, 'left', finding.reason,
                    '%s; nothing is disconnected from this host' % why,
                    finding)
 
     def untidy(self, finding: facts.Finding, error: object) -> None:
-        """The mapping is gone; something that belonged to it may be left."""
+        """Log that something is left that belonged to a removed mapping."""
         self._line(levels.WARNING, 'untidy', finding.reason,
                    'the mapping is gone, but not all that belonged to it '
                    '(encryption secret, device tag): %s' % masked(error),
                    finding)
 
     def unrecorded(self, error: object) -> None:
-        """The plan is in the journal, the outcome of a step is not."""
+        """Log that the outcome of a step is not in the journal."""
         self._line(levels.WARNING, 'unrecorded', Reason.JOURNAL_UNWRITABLE,
                    masked(error))
 
     def unreported(self, finding: facts.Finding, error: object) -> None:
-        """The removal is complete; its instance action event is missing."""
+        """Log that a removal is complete without an instance action event."""
         self._line(levels.INFO, 'unreported', finding.reason,
                    'no instance action event: %s' % masked(error), finding)
 
     def finished(self, completed: int, left: int, seconds: float,
                  entry: str) -> None:
-        """The sum of it, once per cleanup that had something to do."""
+        """Log the sum, once per cleanup that had something to do."""
         self._line(levels.INFO, 'finished', None,
                    '%d of %d actions complete in %.1f s; journal entry %s'
                    % (completed, completed + left, seconds, entry))
@@ -238,8 +238,8 @@ class LogLines:
 
 
 def masked(error: object) -> str:
-    """An error as one line of text, without the secrets that a back end may
-    put there, and without the tracebacks that os-brick does.
+    """Return an error as one line of text, without secrets that a back end
+    may put there, and without the tracebacks that os-brick adds.
     """
     text: str = strutils.mask_password(str(error) or type(error).__name__)
     text = _TRACEBACK.sub('', text)

@@ -17,37 +17,40 @@ from nova_bdm_cleanup.rules.facts import (
 
 
 class RebootLost(Exception):
-    """The server is not, or no longer, in this reboot (or start) here."""
+    """The server is not, or no longer, in this operation on this host."""
 
 
 class Undecided(Exception):
-    """Nobody can tell whether another server needs something."""
+    """It is not known whether another server needs something."""
 
 
 class Claim(NamedTuple):
-    """What the mapping of another server says."""
+    """A volume that the mapping of another server names."""
 
     server: str
     volume_id: str
     attachment_id: str | None
 
 
-class HostPort(Protocol):
-    """Nova and the hypervisor; every call may raise anything."""
+class InstancePort(Protocol):
+    """One instance in Nova and in the hypervisor.
 
-    # What is so
+    Every call may raise any exception.
+    """
+
+    # State
 
     def server(self) -> Server | None:
-        """The server read anew; None when it is not this host's to clean."""
+        """Read the server again; None when it is not this host's to clean."""
 
     def bdms(self) -> tuple[Bdm, ...]:
-        """All block device mappings of the server, read anew."""
+        """Read all block device mappings of the server again."""
 
     def former(self, attachment: Attachment) -> Bdm | None:
-        """The deleted mapping that named an attachment, if there was one."""
+        """Return the deleted mapping that named an attachment, if any."""
 
     def witnesses(self) -> Iterable[str]:
-        """The volumes of all other servers that Nova knows.
+        """Yield the volumes of all other servers that Nova knows.
 
         Those of this host come first.  The right Cinder knows most of them.
         """
@@ -56,24 +59,24 @@ class HostPort(Protocol):
         """Return the worst ending of the swaps of the server's volumes."""
 
     def used_by_others(self, volume_id: str) -> bool:
-        """Whether another server on this host has the volume.
+        """Return whether another server on this host has the volume.
 
         :raises Undecided: when one has it that may be on its way
         """
 
     def is_reused(self, bdm: Bdm,
                   is_attached: Callable[[Claim], bool]) -> bool:
-        """Whether another volume has the disk's address on this host now.
+        """Return whether another volume has the disk's address on this host.
 
         :param is_attached: asks Cinder about the mapping that says so, which
             may dangle itself
-        :raises Undecided: when nobody can tell while servers are moving
+        :raises Undecided: when it cannot be known while servers are moving
         """
 
     def is_off(self) -> bool:
-        """Whether the hypervisor says that the guest does not run."""
+        """Return whether the hypervisor says that the guest does not run."""
 
-    # What is done
+    # Actions
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keep Nova from working on the server meanwhile.
@@ -84,7 +87,7 @@ class HostPort(Protocol):
         """
 
     def prepare(self) -> None:
-        """What may fail early in Nova's own reboot, while the guest is on."""
+        """Do what may fail in Nova's own reboot, while the guest is on."""
 
     def claim(self) -> None:
         """Have Nova take this up again should nova-compute die from here on.
@@ -111,15 +114,15 @@ class HostPort(Protocol):
         """Soft-delete a mapping in Nova; one already gone is no error."""
 
     def tidy(self, bdm: Bdm) -> None:
-        """Remove what was kept for as long as the mapping was there."""
+        """Remove what Nova keeps for as long as the mapping is there."""
 
-    # What is told
+    # Records
 
     def row(self, bdm: Bdm) -> Mapping[str, Any]:
-        """Every column of a mapping but the connection information."""
+        """Return every column of a mapping but the connection information."""
 
     def describe(self) -> Mapping[str, Any]:
-        """What identifies server, request and software in the journal."""
+        """Return how the journal names the server, request and software."""
 
     def report(self, finding: Finding) -> None:
         """Show a completed removal among the server's action events."""

@@ -25,12 +25,8 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import boot, cleaning
 from nova_bdm_cleanup.node.cleaning import Cleaning
-from nova_bdm_cleanup.node.cleanup import (
-    actions,
-    foresight,
-    log_lines,
-    triggers,
-)
+from nova_bdm_cleanup.node.cleanup import actions, log_lines, triggers
+from nova_bdm_cleanup.node.cleanup.cleaner import Assessment
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks.fit import DISKS, DISKS_TAKEN, Needs
 from nova_bdm_cleanup.rules import spelling
@@ -202,7 +198,7 @@ def _neighbours_disks(manager: Any, context: Any, instance: Any, bdms: Any,
         cleanup = Cleaning(manager, context.elevated(), instance, trigger)
         if cleanup.observes:
             return frozenset()
-        dangling = list(filter(_dangles, _foreseen_by(cleanup, bdms)))
+        dangling = list(filter(_dangles, cleanup.preview(bdms).plan.findings))
         _foreseen.last = instance.uuid, cleanup, dangling
         is_first = instance.task_state == _FIRST
         for finding in dangling:
@@ -317,18 +313,18 @@ def _refuse_to_migrate(given: Mapping[str, Any]) -> None:
         # Nova makes a new attachment for every volume.  An unused volume of
         # the same project does no harm, and must not keep a host from being
         # drained.
-        dangling = [(finding, _whose(cleanup, finding, instance))
-                    for finding in _foreseen_by(cleanup, bdms)
-                    if _dangles(finding)]
+        found = cleanup.preview(bdms)
+        dangling = [(finding, _whose(found, finding, instance))
+                    for finding in found.plan.findings if _dangles(finding)]
         obstacles = [(finding, whose) for finding, whose in dangling if whose]
     if obstacles:
         raise exception.MigrationPreCheckError(reason=_told(
             cleanup, instance, obstacles))
 
 
-def _whose(cleanup: Cleaning, finding: Finding, instance: Any) -> str:
+def _whose(found: Assessment, finding: Finding, instance: Any) -> str:
     """That a disk is another project's, or not free; empty: it is neither."""
-    volume = cleanup.cleaner.volumes.get(finding.volume_id or '')
+    volume = found.volumes.get(finding.volume_id or '')
     if volume is None:
         return ''
     if not spelling.is_same(volume.project or '', instance.project_id):
@@ -339,12 +335,6 @@ def _whose(cleanup: Cleaning, finding: Finding, instance: Any) -> str:
 
 
 # What is common
-
-
-def _foreseen_by(cleanup: Cleaning, bdms: Any) -> Sequence[Finding]:
-    """What a cleanup is going to find."""
-    return cleanup.ask(functools.partial(
-        foresight.foresee, cleanup.cleaner), bdms).findings
 
 
 def _dangles(finding: Finding) -> bool:

@@ -111,10 +111,10 @@ def _no_second_look(original: Any, self: Any, first: Any) -> Any:
 
 
 def _forget_first_look(original: Any, self: Any, first: Any) -> Any:
-    plan = original(self, first)
+    found = original(self, first)
     if self.unanswered:
-        self._left_out = {}
-    return plan
+        return dataclasses.replace(found, not_connected={})
+    return found
 
 
 def _only_removed(original: Any, self: Any, bdms: Any) -> Any:
@@ -138,30 +138,30 @@ def _swapped(original: Any, self: Any) -> Ending:
 # The order of the steps
 
 
-def _record_later(original: Any, self: Any, plan: Any) -> Any:
+def _record_later(original: Any, self: Any, found: Any) -> Any:
     """Act first, and record the plan when that is done."""
     begin, later = self.journal.begin, mock.Mock(id='entry')
     with mock.patch.object(self.journal, 'begin', lambda *_, **__: later):
-        removed = original(self, plan)
-    begin(self._record(plan), [], server=self.server.uuid)
-    return removed
+        result = original(self, found)
+    begin(self._record(found.plan), [], server=self.server.uuid)
+    return result
 
 
 def _without(step: str, original: Any, self: Any) -> None:
     """Leave one call of the host out."""
-    with mock.patch.object(self.host, step, lambda: None):
+    with mock.patch.object(self.instance, step, lambda: None):
         original(self)
 
 
 def _claim_later(original: Any, self: Any) -> None:
     _without('claim', original, self)
-    self.host.claim()
+    self.instance.claim()
 
 
 def _power_off_first(original: Any, self: Any, *args: Any) -> None:
     """Before the row, and so after the disk."""
     if self.trigger.guest_is_on:
-        self.host.power_off()
+        self.instance.power_off()
     original(self, *args)
 
 
@@ -268,12 +268,12 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('soft-reboot-removes',
           'A mapping goes, and the guest keeps its disk.',
           'nothing-goes-unasked', 'hanging-available',
-          ((Cleaner, 'report', _remove),)),
+          ((Cleaner, 'withhold_all', _remove),)),
     Fault('evacuation-removes',
           'The dead host comes back, and nothing tells it to disconnect the '
           'disk.',
           'no-row-before-its-device', 'evacuate-available',
-          ((Cleaner, 'report', _remove),)),
+          ((Cleaner, 'withhold_all', _remove),)),
     Fault('running-guest-not-asked',
           'A mapping goes while a guest that should be off has its disk.',
           'no-row-before-its-device', 'migrate-beside',

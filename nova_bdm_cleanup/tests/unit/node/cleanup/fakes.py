@@ -22,7 +22,7 @@ from typing import Any, Callable
 from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.node.cleanup.ports import (
     Claim,
-    HostPort,
+    InstancePort,
     RebootLost,
     Undecided,
 )
@@ -199,7 +199,7 @@ class World:
         return _Journal(self, path)
 
 
-class Host(HostPort):
+class Host(InstancePort):
     """Nova and the hypervisor over a world."""
 
     def __init__(self, world: World) -> None:

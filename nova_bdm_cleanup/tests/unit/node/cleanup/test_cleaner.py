@@ -9,6 +9,7 @@ is logged, counted and recorded, and which step comes after which.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import json
 import os
@@ -18,18 +19,13 @@ import hypothesis
 from hypothesis import strategies as st
 import testscenarios
 
-from nova_bdm_cleanup.node.cleanup import (
-    cleaner,
-    foresight,
-    log_lines,
-    triggers,
-)
+from nova_bdm_cleanup.node.cleanup import cleaner, log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.ports import RebootLost
 from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.rules.facts import Plan, Policy
 from nova_bdm_cleanup.tests.unit import base, make, worlds
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
@@ -142,7 +138,7 @@ class CleanerTestCase(base.TestCase):
     def clean(self, world, trigger=None, **arguments):
         """The cleanup of one reboot, or of something else."""
         self.cleaning = self.cleaner_of(world, trigger, **arguments)
-        act = (self.cleaning.report if self.cleaning.trigger.withheld_for
+        act = (self.cleaning.withhold_all if self.cleaning.trigger.withheld_for
                else self.cleaning.clean)
         try:
             return act(tuple(world.rows.values()))
@@ -392,12 +388,25 @@ class MoveTest(CleanerTestCase):
         self.assertEqual(6, self.withheld('evacuated'))
         self.assertEqual(6, len(self.lines(event='not-connected')))
 
-    def foresee(self, world, **options):
-        plan = foresight.foresee(self.cleaner_of(world, **options),
-                                 tuple(world.rows.values()))
+    def preview(self, world, **options):
+        cleaning = self.cleaner_of(world, **options)
+        before = dataclasses.replace(cleaning)
+        plan = cleaning.preview(tuple(world.rows.values())).plan
         self.assert_untouched(world)
         self.assertEqual('', self.log.output)
+        self.assertEqual(before, cleaning)
+        self.assertEqual((Plan(), frozenset()),
+                         (cleaning.plan, cleaning.removed))
         return plan
+
+    def test_a_preview_is_of_a_guest_that_is_off(self):
+        world = broken(running=True)
+        self.assertEqual(6, self.preview(world).removals)
+
+    def test_a_preview_without_an_answer_raises(self):
+        world = broken(failing={'look': errors.Unreachable('no route')})
+        self.assertRaises(errors.Unreachable, self.preview, world)
+        self.assertEqual('', self.log.output)
 
     def test_what_is_not_going_to_be_removed(self):
         for options, reason in (
@@ -406,11 +415,10 @@ class MoveTest(CleanerTestCase):
                 ({'max_removals_per_hour': 1}, 'over-limit')):
             self.assertEqual({reason}, {
                 str(f.withheld)
-                for f in self.foresee(broken(), **options).findings
+                for f in self.preview(broken(), **options).findings
                 if f.is_removal})
-        plan = foresight.foresee(
-            self.cleaner_of(broken(), store=self.unusable()),
-            tuple(broken().rows.values()))
+        plan = self.cleaner_of(broken(), store=self.unusable()).preview(
+            tuple(broken().rows.values())).plan
         self.assertEqual({'journal-unwritable'}, {
             str(f.withheld) for f in plan.findings if f.is_removal})
 
