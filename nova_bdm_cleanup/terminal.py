@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands share: plain text for people, and how they end."""
+"""The plain text of the commands, and their exit codes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """A text on one line that cannot control the terminal it is shown on."""
+    """Return a text on one line that cannot control a terminal."""
     return ''.join(
         c if c.isprintable() else c.encode('unicode_escape').decode()
         for c in text)
 
 
 def clean(value: Any) -> str:
-    """Any value as such a text; a dash where there is nothing."""
+    """Convert a value to such a text; a dash where there is none."""
     return '-' if value is None or value == '' else printable(str(value))
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]],
           indent: str = '') -> str:
-    """Columns as wide as what is in them."""
+    """Return a table with columns as wide as their cells."""
     return columns([headings, *rows], indent)
 
 
 def columns(lines: Iterable[Sequence[Any]], indent: str = '') -> str:
-    """The same without headings."""
+    """Return the same without headings."""
     cells = [[clean(cell) for cell in line] for line in lines]
     widths: list[int] = [max(map(len, column)) for column in zip(*cells)]
     return '\n'.join(
@@ -38,7 +38,7 @@ def columns(lines: Iterable[Sequence[Any]], indent: str = '') -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time since the epoch, in UTC as in the APIs of OpenStack."""
+    """Format a time since the epoch, in UTC as the APIs of OpenStack."""
     return datetime.datetime.fromtimestamp(
         seconds, datetime.timezone.utc).strftime('%Y-%m-%d %H:%M:%S')
 
@@ -64,7 +64,7 @@ class ExitCode(enum.IntEnum):
     #: Something is inconsistent (or would be done), and nothing was changed.
     FINDINGS = 5
 
-    #: Somebody interrupted it; 128 and the number of the signal.
+    #: The operator interrupted it; 128 and the number of the signal.
     INTERRUPTED = 130
 
     #: The tool itself broke, or was interrupted.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads OpenStack's JSON: from a decoded body to values of the right type.
 
-To take a value of the wrong type for an absent one would be to conclude
-something from it.  So whatever is not what the API promises raises
+A value of the wrong type is not taken for an absent one: that would be a
+conclusion.  What the API does not promise raises
 :class:`~nova_bdm_cleanup.openstack.errors.BadAnswer`.
 """
 
@@ -16,33 +16,33 @@ import urllib.parse
 from nova_bdm_cleanup.openstack.errors import BadAnswer
 from nova_bdm_cleanup.rules import spelling
 
-#: Of an error's words this much is shown.
-_WORDS = 200
+#: Characters of an error's message that are shown.
+MAX_MESSAGE_LENGTH = 200
 
 
 def quoted(identifier: str) -> str:
-    """An id as a path segment; nothing in it may be taken for more."""
+    """Return an id as a path segment, with all else in it quoted."""
     return urllib.parse.quote(identifier, safe='')
 
 
 def is_not_found(body: Any) -> bool:
-    """Whether the body of a 404 is the API's own, and not a proxy's."""
+    """Return whether a 404 has the API's own body, and not a proxy's."""
     return isinstance(body, dict) and isinstance(
         body.get('itemNotFound'), dict)
 
 
 def error_words(body: Any) -> str:
-    """The message of an API's own error; a proxy's page says nothing."""
+    """Return the message of an API's own error; empty for a proxy's page."""
     if isinstance(body, dict):
         for error in body.values():
             message = error.get('message') if isinstance(error, dict) else None
             if isinstance(message, str):
-                return message[:_WORDS]
+                return message[:MAX_MESSAGE_LENGTH]
     return ''
 
 
 def record(body: Any, key: str) -> Mapping[str, Any]:
-    """The only record of an answer."""
+    """Return the only record of an answer."""
     found = body.get(key) if isinstance(body, dict) else None
     if not isinstance(found, dict):
         raise BadAnswer('an answer has no "%s"' % key)
@@ -50,7 +50,7 @@ def record(body: Any, key: str) -> Mapping[str, Any]:
 
 
 def records(body: Any, key: str) -> list[Mapping[str, Any]]:
-    """All records of an answer, or of a list within a record."""
+    """Return all records of an answer, or of a list within a record."""
     found = body.get(key) if isinstance(body, dict) else None
     if not isinstance(found, list) or not all(
             isinstance(r, dict) for r in found):
@@ -59,7 +59,7 @@ def records(body: Any, key: str) -> list[Mapping[str, Any]]:
 
 
 def text(record: Mapping[str, Any], key: str) -> str:
-    """A field that must be there."""
+    """Return a field that must be there."""
     value = record.get(key)
     if not isinstance(value, str) or not value:
         raise BadAnswer('a record has no "%s"' % key)
@@ -67,7 +67,7 @@ def text(record: Mapping[str, Any], key: str) -> str:
 
 
 def optional_text(record: Mapping[str, Any], key: str) -> str | None:
-    """A field that may be absent, null or empty; all of it is None."""
+    """Return a field; None where it is absent, null or empty."""
     value = record.get(key)
     if value is not None and not isinstance(value, str):
         raise BadAnswer('"%s" in a record is no text' % key)
@@ -75,17 +75,17 @@ def optional_text(record: Mapping[str, Any], key: str) -> str | None:
 
 
 def identifier(record: Mapping[str, Any], key: str) -> str:
-    """An id that must be there, in the one form."""
+    """Return an id that must be there, in the canonical form."""
     return spelling.identifier(text(record, key))
 
 
 def optional_identifier(record: Mapping[str, Any], key: str) -> str | None:
-    """An id that may be absent, in the one form."""
+    """Return an id that may be absent, in the canonical form."""
     return spelling.optional(optional_text(record, key))
 
 
 def mapping(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """An object that may be absent, null or empty; all of it is ``{}``."""
+    """Return an object; ``{}`` where it is absent, null or empty."""
     value = record.get(key)
     if value is not None and not isinstance(value, dict):
         raise BadAnswer('"%s" in a record is no object' % key)
@@ -94,7 +94,7 @@ def mapping(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def moment(record: Mapping[str, Any],
            key: str) -> datetime.datetime | None:
-    """A time, with its time zone; None: absent or in an unknown form."""
+    """Return a time with its zone; None if absent or in an unknown form."""
     value = optional_text(record, key)
     try:
         found = datetime.datetime.fromisoformat(value or '')

@@ -25,20 +25,20 @@ T = TypeVar('T')
 #: and method, returns the response and its decoded body.
 Send = Callable[..., Any]
 
-#: Worth asking again: a rate limit, or a load balancer between back ends.
-_PASSING = (429, 502, 503, 504)
+#: Statuses to retry: a rate limit, or a load balancer between back ends.
+_RETRIABLE_STATUSES = (429, 502, 503, 504)
 
-#: How many records at the end of a page may be deleted before the next page
-#: is asked for, until the listing is given up.
-_MARKERS = 20
+#: Records at the end of a page that may be deleted before the next page is
+#: requested; with more, the listing is given up.
+_MAX_MARKERS = 20
 
 #: Seconds without a byte until a request without a deadline is given up.
-_PATIENCE = 60.0
+_READ_TIMEOUT = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What to look at when a request fails, for the one who asks."""
+    """What an operator checks when a request fails."""
 
     #: Where the credentials come from.
     credentials: str
@@ -101,7 +101,7 @@ class Api:
     :param name: how the operator knows it
     :param connect: gives what sends a request, on first use; may raise
     :param advice: ends the messages of errors
-    :param deadline: bounds everything, for those who cannot wait
+    :param deadline: bounds all requests; None: they are not bounded
     """
 
     def __init__(self, name: str, microversion: str,
@@ -118,7 +118,7 @@ class Api:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether somebody waits who cannot wait for long."""
+        """Return whether requests have a deadline."""
         return self._deadline is not None
 
     def in_time(self, what: str, func: Callable[[], T]) -> T:
@@ -135,7 +135,7 @@ class Api:
     def get(self, path: str,
             query: Mapping[str, str] | None = None,
             microversion: str | None = None) -> Any:
-        """The decoded body of an answer.
+        """Return the decoded body of an answer.
 
         :param microversion: for what another version does not tell
         :raises NotFound: on the API's own 404
@@ -148,8 +148,8 @@ class Api:
 
     def one(self, kind: str, identifier: str,
             parse: Callable[[Mapping[str, Any]], T]) -> T | None:
-        """One thing by its id; None: it does not exist, as these credentials
-        see it.
+        """Return one resource by its id; None: it does not exist, as these
+        credentials see it.
 
         :raises ApiError: when there is no usable answer
         """
@@ -166,18 +166,19 @@ class Api:
 
     def pages(self, path: str, key: str, query: Mapping[str, str],
               follow_links: bool) -> Iterator[list[Mapping[str, Any]]]:
-        """Every page of a list of any length.
+        """Yield every page of a list of any length.
 
         :param path: of the list
         :param key: of the list in the answer
-        :param query: with a "limit" for so many records at once; the service
-            may give fewer
+        :param query: with a "limit", the records of a page; the service may
+            give fewer
         :param follow_links: whether this list says that there is more.  If
             not, the end is where a page is empty: a short page proves nothing,
             since the service cuts it where it likes.
         :raises ApiError: when any page is not answered
         """
-        markers: collections.deque[str] = collections.deque(maxlen=_MARKERS)
+        markers: collections.deque[str] = collections.deque(
+            maxlen=_MAX_MARKERS)
         while True:
             body = self._page(path, query, markers)
             page = answers.records(body, key)
@@ -193,7 +194,7 @@ class Api:
 
     def _page(self, path: str, query: Mapping[str, str],
               markers: collections.deque[str]) -> Any:
-        """The page after the last marker that still exists."""
+        """Return the page after the last marker that still exists."""
         while True:
             try:
                 return self.get(path, {**query, 'marker': markers[-1]}
@@ -245,7 +246,7 @@ class Api:
               content: Mapping[str, Any]) -> Any:
         values: dict[str, Any] = {
             'connect_retries': 0, 'status_code_retries': 0,
-            'timeout': _PATIENCE, 'microversion': self._microversion}
+            'timeout': _READ_TIMEOUT, 'microversion': self._microversion}
         if self._deadline is not None:
             # A call that was given up asks no further questions.  Nor does
             # keystoneauth, which would also repeat what ran out of time.
@@ -254,14 +255,14 @@ class Api:
             values['rate_semaphore'] = _Gate(self._deadline, what)
         elif method == 'GET':
             values.update(connect_retries=2, status_code_retries=2,
-                          retriable_status_codes=_PASSING)
+                          retriable_status_codes=_RETRIABLE_STATUSES)
         if self._connected is None:
             self._connected = self._connect()
         return self._connected(path, method, authenticated=True,
                                raise_exc=False, **{**values, **content})
 
     def _error(self, exc: Exception) -> errors.ApiError:
-        """What keystoneauth raised, which then got no answer."""
+        """Return the error for what keystoneauth raised."""
         if isinstance(exc, ksa_exceptions.CatalogException):
             return errors.Refused(
                 '%s is not in the service catalogue: %s; %s'
@@ -285,7 +286,7 @@ class Api:
 
     def _failure(self, what: str, method: str, status: int,
                  body: Any) -> errors.ApiError:
-        """What fits an answer that is not a success.
+        """Return the error for an answer that is not a success.
 
         An error's own words are left out where they may be a proxy's page.
         """

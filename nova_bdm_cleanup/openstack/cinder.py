@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of Cinder, and what it is told to do.
+"""The requests to Cinder: what it knows of a server, and changes.
 
 A reboot and the operators' commands ask in the same way.  Cinder cuts its
 lists, shows to most credentials one project only, and says neither: so what a
@@ -39,21 +39,22 @@ NOVA_CONF = Advice(
                   'is in service_token_roles of Cinder\'s '
                   '[keystone_authtoken]')
 
-#: Of the attachments of one server this many are read while a reboot waits:
-#: more than any server has volumes.  Cinder spends some 2 ms on each.
-_MOST = 1000
+#: Attachments of one server that are read while a reboot waits: more than any
+#: server has volumes.  Cinder spends some 2 ms on each.
+_MAX_ATTACHMENTS = 1000
 
-#: And so many pages, where Cinder makes them small.
-_MOST_PAGES = 4
+#: Pages of them, where Cinder makes small pages.
+_MAX_ATTACHMENT_PAGES = 4
 
 #: Cinder shows it to administrators only, and lists all projects to them only.
 _ADMINS_FIELD = 'migration_status'
 
-#: Of the volumes of other servers so many are asked for at most, and so many
-#: one by one before all together.
-_WITNESSES, _FEW = 180, 8
+#: Volumes of other servers that are looked for as witnesses, and those of them
+#: that are looked for one by one before all together.
+_MAX_WITNESSES, _SINGLE_WITNESSES = 180, 8
 
-_NOBODY = '00000000-0000-0000-0000-000000000000'
+#: An id that no volume has.
+_NO_ID = '00000000-0000-0000-0000-000000000000'
 
 
 class Cinder:
@@ -81,13 +82,13 @@ class Cinder:
     def look(self, server_id: str, bdms: Sequence[Bdm],
              project: str | None = None,
              named: Sequence[str] = ()) -> Answers:
-        """All that Cinder knows of one server's disks.
+        """Return all that Cinder knows of the disks of a server.
 
-        Two requests when everything is in order, whatever the number of
+        It takes two requests when everything is in order, for any number of
         volumes.
 
-        :param project: the server's; what others wrote about the server on
-            volumes of their own is then left out
+        :param project: of the server; attachments of volumes of other
+            projects that no mapping names are left out
         :param named: attachments that name it, if a list by its id does not
             show them: they may have the id in a form that is another one to
             the database
@@ -134,24 +135,25 @@ class Cinder:
         self._api.in_time('asking Cinder for nothing', self._is_admin)
 
     def knows_any(self, volume_ids: Sequence[str]) -> bool:
-        """Whether at least one of some volumes exists in this Cinder.
+        """Return whether at least one of some volumes exists in this Cinder.
 
-        With a volume it reads all attachments, of which anybody can make
-        thousands of his own: so it is first asked for one attachment of each
-        of a few.
+        Cinder reads all attachments of a volume with it, and a project can
+        make thousands.  So the first requests are for one attachment each of
+        a few volumes.
         """
         return self._api.in_time(
             'asking Cinder for a witness',
-            lambda: any(map(self._has_attachment, volume_ids[:_FEW]))
+            lambda: any(map(self._has_attachment,
+                            volume_ids[:_SINGLE_WITNESSES]))
             or any(self._in_batches(volume_ids)))
 
     def witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
-        """Whether this is the Cinder that must know the volumes of a server.
+        """Return whether this Cinder knows volumes that must exist.
 
-        :param volumes: those of all other servers, those first of which the
-            right Cinder is most likely to know one
+        :param volumes: of all other servers; first those that the right Cinder
+            is most likely to know
         """
-        asked = list(itertools.islice(volumes, _WITNESSES))
+        asked = list(itertools.islice(volumes, _MAX_WITNESSES))
         if not asked:
             return facts.WitnessAnswer.NONE_EXISTS
         return (facts.WitnessAnswer.KNOWN if self.knows_any(asked)
@@ -166,10 +168,10 @@ class Cinder:
 
     def attaches(self, server_id: str, volume_id: str,
                  attachment_id: str | None) -> bool | None:
-        """Whether a volume is attached to a server; None: nobody can tell.
+        """Return whether a volume is attached to a server; None: unknown.
 
-        To credentials of one project nothing is proved to be gone: they let
-        stand what the mapping says.
+        Credentials of one project cannot prove that something is gone: what
+        the mapping says is taken for true then.
 
         :param attachment_id: what the mapping names
         """
@@ -186,7 +188,7 @@ class Cinder:
             users = {each.server_id for each in volume.attached_to}
             if server_id in users:
                 return True
-            # Otherwise something may be under way, or nobody knows who has it.
+            # Otherwise an operation may be in flight, or no user is known.
             return False if volume.status == 'available' or (
                 volume.status == 'in-use' and users) else None
 
@@ -195,15 +197,15 @@ class Cinder:
 
     def _glance(self, server_id: str, bdms: Sequence[Bdm],
                 project: str | None) -> Answers | None:
-        """The answers when all is in order, as it nearly always is.
+        """Return the answers when all is in order, as it nearly always is.
 
         Cinder spends some 2 ms on each record of a list, and that of the
         volumes already names the attachments that are attached.  What it
         cannot show is whether the server has more of them than its mappings
-        carry: so the other question is for one more after so many, which
-        costs Cinder the same whatever their number.
+        carry: so the other request is for one attachment after that many,
+        which costs Cinder the same for any number.
 
-        :returns: None when something is not in order, whatever it is
+        :returns: None when anything is not in order
         """
         on_volumes = [b for b in bdms if b.volume_id or b.attachment_id]
         carried = {b.attachment_id: b.volume_id for b in on_volumes
@@ -251,9 +253,9 @@ class Cinder:
 
     def _list(self, query: Mapping[str, str], expected: Iterable[str] = ()
               ) -> tuple[dict[str, Attachment], bool]:
-        """The attachments of a server by id, and whether there are too many.
+        """Return attachments of a server by id, and whether there are more.
 
-        The next page is asked for when this one is full or something
+        The next page is requested when this one is full or something
         expected is not on it.
         """
         found: dict[str, Attachment] = {}
@@ -263,7 +265,8 @@ class Cinder:
             if len(page) < PAGE and found.keys() >= set(expected):
                 break
             if self._api.is_bounded and (
-                    len(found) >= _MOST or number >= _MOST_PAGES):
+                    len(found) >= _MAX_ATTACHMENTS
+                    or number >= _MAX_ATTACHMENT_PAGES):
                 return found, True
         return found, False
 
@@ -282,16 +285,16 @@ class Cinder:
 
     def _of_server(self, server_id: str,
                    project: str | None) -> dict[str, str]:
-        """What to ask for to get the attachments of a server."""
+        """Return the query for the attachments of a server."""
         return {**self._of_project(project), 'instance_id': server_id}
 
     @staticmethod
     def _of_this(server_id: str,
                  page: Iterable[Mapping[str, Any]]) -> list[Attachment]:
-        """A page of a list that must hold nothing else.
+        """Parse a page of a list that must hold only this server's records.
 
-        But for what only the database takes for the same text: whoever wrote
-        that must not keep anybody from looking at the rest.
+        A record whose text only the database takes for the same id is left
+        out: it must not stop the cleanup.
         """
         found = [parse_attachment(r) for r in page]
         alike = spelling.folded(server_id)
@@ -330,10 +333,10 @@ class Cinder:
             yield from (v for v in found if v.id in batch)
 
     def _parsed(self, record: Mapping[str, Any]) -> Volume:
-        """A volume, which also tells who is asking.
+        """Parse a volume, and check that the credentials see all projects.
 
-        To others a volume of another project looks like one that does not
-        exist, and nothing else in Cinder's answers would tell.
+        To other credentials a volume of another project looks like one that
+        does not exist, and nothing else in Cinder's answers tells.
         """
         volume = parse_volume(record)
         if self.sees_all and _ADMINS_FIELD not in record:
@@ -353,7 +356,7 @@ class Cinder:
         """
         try:
             self._records('/volumes', 'volumes', dict(
-                _with_ids([_NOBODY]), provider_id=_NOBODY))
+                _with_ids([_NO_ID]), provider_id=_NO_ID))
         except (errors.BadRequest, errors.Forbidden):
             return False
         return True
@@ -369,11 +372,11 @@ class Cinder:
     # One thing by its id
 
     def volume(self, volume_id: str) -> Volume | None:
-        """One volume; None: it does not exist."""
+        """Return a volume; None: it does not exist."""
         return self._api.one('volume', volume_id, self._parsed)
 
     def attachment(self, attachment_id: str) -> Attachment | None:
-        """One attachment; None: it does not exist."""
+        """Return an attachment; None: it does not exist."""
         return self._api.one('attachment', attachment_id, parse_attachment)
 
     # Changing
@@ -407,7 +410,7 @@ class Cinder:
 
     def act(self, volume_id: str, action: str,
             arguments: Mapping[str, Any] | None = None) -> None:
-        """One of Cinder's volume actions.
+        """Call a volume action.
 
         :raises NotFound: when there is no such volume
         """
@@ -431,7 +434,7 @@ class Cinder:
 def attached_by(server_id: str, volumes: Mapping[str, Volume | None],
                 carried: Mapping[str, str | None],
                 project: str | None) -> dict[str, Attachment]:
-    """Those of a server's attachments that the volumes themselves show.
+    """Return the attachments of a server that the volumes themselves show.
 
     :param carried: the volume of each attachment that a mapping names
     """
@@ -439,7 +442,7 @@ def attached_by(server_id: str, volumes: Mapping[str, Volume | None],
         a.attachment_id: Attachment(id=a.attachment_id, volume_id=v.id,
                                     server_id=server_id, status='attached')
         for v in volumes.values() if v is not None and v.status == 'in-use'
-        # Of others the list would have left one out for each of them.
+        # Foreign volumes are absent from the project-filtered list.
         and not is_foreign(v, project)
         for a in v.attached_to
         if a.server_id == server_id and a.attachment_id
@@ -447,7 +450,7 @@ def attached_by(server_id: str, volumes: Mapping[str, Volume | None],
 
 
 def is_foreign(volume: Volume | None, project: str | None) -> bool:
-    """Whether a volume is known to be of another project."""
+    """Return whether a volume is known to be of another project."""
     return (project is not None and volume is not None
             and volume.project is not None
             and not spelling.is_same(volume.project, project))
@@ -455,7 +458,7 @@ def is_foreign(volume: Volume | None, project: str | None) -> bool:
 
 def _in_doubt(bdms: Iterable[Bdm],
               found: Mapping[str, Attachment]) -> dict[str, None]:
-    """The volumes of which the mappings' own attachments do not tell all."""
+    """Return the volumes without an attached attachment of their mapping."""
     served = {b.volume_id for b in bdms
               for a in [found.get(b.attachment_id or '')]
               if a and a.status == 'attached' and a.volume_id == b.volume_id}
@@ -464,13 +467,13 @@ def _in_doubt(bdms: Iterable[Bdm],
 
 
 def _with_ids(volume_ids: Iterable[str]) -> dict[str, str]:
-    """The filter by id, which only administrators may use."""
+    """Return the filter by id, which only administrators may use."""
     return {'all_tenants': '1',
             'id': '[%s]' % ','.join("'%s'" % quoted(v) for v in volume_ids)}
 
 
 def parse_attachment(record: Mapping[str, Any]) -> Attachment:
-    """One attachment of a list or by itself, brief or detailed.
+    """Parse an attachment of a list or by itself, brief or detailed.
 
     :raises BadAnswer: when it is not what the API promises
     """
@@ -485,9 +488,9 @@ def parse_attachment(record: Mapping[str, Any]) -> Attachment:
 
 
 def _initiators(connection_info: Mapping[str, Any]) -> frozenset[str]:
-    """The ports of the host that is let in, which only Fibre Channel names.
+    """Return the connected ports of the host, which only Fibre Channel names.
 
-    The connector would tell for all, but Cinder shows it to nobody.
+    The connector would tell for every kind, but Cinder does not show it.
     """
     found = connection_info.get('initiator_target_map')
     return frozenset(str(port).replace(':', '').lower() for port in found) \
@@ -495,7 +498,7 @@ def _initiators(connection_info: Mapping[str, Any]) -> frozenset[str]:
 
 
 def parse_volume(record: Mapping[str, Any]) -> Volume:
-    """One volume in detail.
+    """Parse a volume in detail.
 
     :raises BadAnswer: when it is not what the API promises
     """

@@ -15,9 +15,9 @@ class TimedOut(Exception):
 
 
 class Deadline:
-    """So many seconds from now on.
+    """A number of seconds from now on.
 
-    :param wait: waits for a thread, so many seconds at most
+    :param wait: waits for a thread, for a number of seconds at most
     :param option: what sets the time, to be named in exceptions
     """
 
@@ -45,7 +45,7 @@ class Deadline:
                            '%s are over' % (what, self._seconds, self._option))
 
     def exceeded(self, what: str) -> TimedOut:
-        """What to raise when something has taken too long."""
+        """Return the error for what has taken too long."""
         return TimedOut('%s took longer than the %g s of [bdm_cleanup] %s'
                         % (what, self._seconds, self._option))
 

@@ -11,7 +11,7 @@ from nova_bdm_cleanup.openstack.cinder import Cinder, PAGE, parse_attachment
 from nova_bdm_cleanup.rules.facts import Attachment, WitnessAnswer
 
 #: Volumes that are asked for to see whether Nova and Cinder belong together.
-_WITNESSES = 60
+_MAX_CLOUD_WITNESSES = 60
 
 
 class CloudCinder(Cinder):
@@ -38,7 +38,8 @@ class CloudCinder(Cinder):
             if a.volume_id == volume_id)
 
     def witness(self, volumes: Iterable[str]) -> WitnessAnswer:
-        return super().witness(itertools.islice(volumes, _WITNESSES))
+        return super().witness(itertools.islice(
+            volumes, _MAX_CLOUD_WITNESSES))
 
     def volume_ids(self, status: str, project: str | None = None
                    ) -> Iterator[list[str]]:
