@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin costs: ``python3 benchmarks NAME``.
+"""The cost of the plugin: ``python3 -m benchmarks NAME``.
 
 Each benchmark answers one question and runs in the environment of a real
-Nova, which is built at the first use.  What stands after the name goes to the
+Nova, which is built at the first use.  Arguments after the name are for the
 benchmark::
 
-    python3 benchmarks reboot --help
-    python3 benchmarks reboot --rounds 5 --volumes 1 26 --json reboot.json
+    python3 -m benchmarks reboot --help
+    python3 -m benchmarks reboot --rounds 5 --volumes 1 26 --json reboot.json
 
 Only the standard library is used here: this runs before anything is
 installed.
@@ -30,11 +30,12 @@ BENCHMARKS = {
     'boot': 'the boot of a host with many guests, with the plugin and '
             'without',
     'move': 'a healthy cold migration, and taking it back',
-    'loader': 'what an installed package adds to the start of nova-compute',
+    'loader': 'the start of nova-compute with the package and without, in ms '
+              'and MiB',
 }
 NOVA = 'nova-34'
 CINDER = 'cinder-29'
-#: What needs no Cinder; building its environment takes a minute.
+#: Benchmarks without Cinder, whose environment takes a minute to build.
 WITHOUT_CINDER = ('loader',)
 
 
@@ -50,7 +51,7 @@ def main() -> int:
                         metavar='ARGUMENT',
                         help='for the benchmark; see NAME --help')
     chosen = parser.parse_args()
-    # A polite kill has to clean up just like Ctrl-C.
+    # SIGTERM has to clean up like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run(chosen.name, chosen.arguments)

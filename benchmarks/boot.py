@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the boot of a host with many guests costs.
+"""The cost of the boot of a host with many guests.
 
-All guests of a host have ended, as they do when it loses power, and
-nova-compute starts: with the plugin and without it, in turns, on the same
-servers.  All of them are healthy.  The plugin's share is also measured within
-a boot, since two boots differ by more than it.
+All guests of a host have ended, as after a power failure, and nova-compute
+starts: with the plugin and without it, in turns, on the same servers.  All of
+them are healthy.  The plugin's share is also measured within a boot, since it
+is smaller than the difference of two boots.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _NOVA: dict[str, dict[str, Any]] = {
 
 
 class Hosts(report.Turns):
-    """One host with so many guests, again and again.
+    """Boots of one host with many guests.
 
     :param cloud: the cloud
-    :param servers: how many
-    :param volumes: how many each of them has
+    :param servers: how many servers the host has
+    :param volumes: how many volumes each of them has
     """
 
     def __init__(self, cloud: fixture.Cloud, servers: int,
@@ -65,12 +65,12 @@ class Hosts(report.Turns):
             self.requests[name].add(len(self._cloud.proxy.requests))
             running = sum(domain.isActive() for domain
                           in self._cloud.nova.domains('compute1'))
-            # What was measured has to have been whole boots.
+            # Only whole boots count.
             assert running == len(self._servers), running
 
     @contextlib.contextmanager
     def _clocks(self, name: str) -> Iterator[None]:
-        """Clock what nova-compute does before it serves anybody."""
+        """Measure the time until nova-compute serves requests."""
         init_host = vars(manager.ComputeManager)['init_host']
         clean = bring_back._clean_before
         share = []
