@@ -49,7 +49,7 @@ import sqlalchemy
 
 from e2e.devices import fakes, guests, storage, volumes
 from nova_bdm_cleanup.node import options
-from nova_bdm_cleanup.node.hooks import hook
+from nova_bdm_cleanup.node.hooks import installation
 
 CONF = nova.conf.CONF
 HOST = 'compute1'
@@ -168,7 +168,7 @@ def warm_up(manager: Any, directory: pathlib.Path) -> None:
         host.reboot(server)
     assert not host.mappings(volume), 'the cleanup does not work:\n' + (
         '\n'.join(host.log()))
-    hook.uninstall()
+    installation.uninstall()
     host.libvirt.stop(server)
     std_logging.getLogger().handlers.clear()
     cinder.stop()
@@ -282,7 +282,7 @@ class ComputeHost:
         # Made when first used, with or without multipath.
         driver.volume_drivers.clear()
         if cleanup == 'plugin':
-            hook.install(options.settings(CONF).triggers)
+            installation.install(options.settings(CONF).triggers)
         elif cleanup == 'none':
             _set('nova.compute.manager.ComputeManager._delete_dangling_bdms',
                  lambda *_: None)

@@ -97,14 +97,15 @@ class Checks(upgradecheck.UpgradeCommands):
         return None
 
     def nova(self) -> _Found:
-        """Whether Nova has what the plugin builds on."""
-        from nova_bdm_cleanup.node.hooks import fit
+        """Check whether Nova has what the hooks need."""
+        from nova_bdm_cleanup.node.hooks import requirements
 
-        differences = fit.differences() + fit.differences_for('hard_reboot')
+        differences = requirements.differences()
         differences += [
             '%s: %s' % (word, difference)
-            for word in options.words_of(self._conf)
-            for difference in fit.differences_for(*options.TRIGGERS[word])]
+            for word, found in requirements.differences_by_word(
+                options.words_of(self._conf)).items()
+            for difference in found]
         return (Code.FAILURE, 'this Nova is not understood, and would be left '
                 'as it is: %s' % '; '.join(differences)
                 ) if differences else None

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 import dataclasses
 import datetime
 import textwrap
@@ -13,6 +13,7 @@ from oslo_config import cfg, types
 
 from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.log_lines import Counters
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.option_group import GROUP, mode_option
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 
@@ -46,10 +47,6 @@ GONE = {
 
 #: The words of ``triggers``.
 _CHOICES = {choice.word: choice for choice in triggers.CHOICES}
-
-#: The names of the triggers of each word, besides the hard reboot.
-TRIGGERS = {word: tuple(t.name for t in triggers.selected_by(choice))
-            for word, choice in _CHOICES.items()}
 
 #: What there is instead of words of ``triggers`` that are gone.
 GONE_TRIGGERS = {
@@ -241,15 +238,21 @@ def words_of(conf: cfg.ConfigOpts) -> list[str]:
     return [word for word in _CHOICES if word in given or 'all' in given]
 
 
-def triggers_of(words: Collection[str]) -> list[str]:
-    """Return the names of the triggers that some words select."""
-    return ['hard_reboot', *(
-        name for word in words for name in TRIGGERS[word])]
+def triggers_of(words: Collection[str]) -> tuple[Trigger, ...]:
+    """Return the triggers that some words select, and those always on."""
+    return (*triggers.ALWAYS_ON,
+            *triggers.selected_by(*map(_CHOICES.__getitem__, words)))
 
 
-def words_for(names: Collection[str]) -> list[str]:
-    """Return the words all of whose triggers are among some names."""
-    return [word for word, own in TRIGGERS.items() if set(own) <= set(names)]
+def triggers_of_word(word: str) -> tuple[Trigger, ...]:
+    """Return the triggers that one word selects."""
+    return triggers.selected_by(_CHOICES[word])
+
+
+def words_for(selected: Collection[Trigger]) -> list[str]:
+    """Return the words all of whose triggers are among some."""
+    return [word for word, choice in _CHOICES.items()
+            if set(triggers.selected_by(choice)) <= set(selected)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,8 +260,7 @@ class Settings:
     """What the options ask for."""
 
     policy: Policy
-    #: The names of the triggers.
-    triggers: list[str]
+    triggers: Sequence[Trigger]
     #: Seconds from one round of the audit to the next; 0: there is none.
     audit_interval: int
     #: Anything is done by the clock.

@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-import os
-import time
 from typing import Any
 
 from oslo_config import cfg
 from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
-from nova_bdm_cleanup.node import options, validation
+from nova_bdm_cleanup.node import options, process_record, validation
 from nova_bdm_cleanup.node.option_group import GROUP
-from nova_bdm_cleanup.node.store import processes
 from nova_bdm_cleanup.node.store.database import Database, StoreError
-from nova_bdm_cleanup.node.store.processes import Process
 
 LOG = logging.getLogger(__name__)
 
@@ -28,17 +23,17 @@ class StartRefused(RuntimeError):
 
 
 def start(conf: cfg.ConfigOpts) -> None:
-    """Install the hook, or say why not and leave Nova as it is.
+    """Install the hooks, or log why not and leave Nova as it is.
 
-    :raises StartRefused: when it cannot work and ``required`` is set
+    :raises StartRefused: when the plugin cannot work and ``required`` is set
     """
     try:
         _start(conf)
     except StartRefused:
         raise
     except Exception as exc:
-        # A Nova that has moved what we import, for example.  What goes wrong
-        # here would keep nova-compute from starting.
+        # A Nova that has moved what is imported, for example.  An error here
+        # would keep nova-compute from starting.
         LOG.exception('bdm-cleanup could not be installed')
         _refuse(conf, _OFF % ('%s: %s' % (type(exc).__name__, exc)))
 
@@ -49,19 +44,18 @@ def _start(conf: cfg.ConfigOpts) -> None:
     if not problems:
         if conf[GROUP].mode == 'off':
             return
-        # Nova's manager is imported right after this anyway; not before the
-        # options are known to be good.
+        # nova-compute imports its manager right after this.  It is imported
+        # only now, when the options are known to be valid.
         from nova import version as nova_version
 
-        from nova_bdm_cleanup.node.hooks import fit, hook
+        from nova_bdm_cleanup.node.hooks import installation, requirements
 
-        problems = fit.differences() + fit.differences_for('hard_reboot')
+        problems = requirements.differences()
     if problems:
         _refuse(conf, _OFF % '; '.join(problems))
         validation.forget_wrong_values(conf)
         return
-    differences = {word: fit.differences_for(*options.TRIGGERS[word])
-                   for word in options.words_of(conf)}
+    differences = requirements.differences_by_word(options.words_of(conf))
     for word, found in differences.items():
         if found:
             _refuse(conf, 'bdm-cleanup is not installed for "%s" of '
@@ -75,7 +69,7 @@ def _start(conf: cfg.ConfigOpts) -> None:
     active = 'bdm-cleanup %s is active in Nova %s: %s' % (
         VERSION, nova_version.version_string_with_package(),
         _options(conf, words))
-    hook.install(options.triggers_of(words))
+    installation.install(options.triggers_of(words))
     LOG.info(active)
 
 
@@ -91,9 +85,9 @@ def _refuse(conf: cfg.ConfigOpts, text: str) -> None:
 
 
 def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
-    """What has been said once in the log is asked for later."""
+    """Record a problem for ``nova-bdm-cleanup status`` and the metrics."""
     try:
-        process = record(conf, (), problem)
+        process = process_record.record(conf, (), problem)
         if conf[GROUP].metrics_file:
             from nova_bdm_cleanup.node.audit import metrics
 
@@ -103,38 +97,8 @@ def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
         LOG.debug('bdm-cleanup: the refusal is not recorded', exc_info=True)
 
 
-def record(conf: cfg.ConfigOpts, triggers: Sequence[str],
-           problem: str = '') -> Process:
-    """Say in the store that the plugin is in this process, or was refused.
-
-    For ``nova-bdm-cleanup status``.
-
-    :param triggers: the names of those that are installed
-    :param problem: why nothing is installed; empty: it is
-    :returns: what was recorded
-    """
-    from nova import version as nova_version
-
-    facts: dict[str, Any] = {
-        'version': VERSION,
-        'nova_version': nova_version.version_string_with_package(),
-        'triggers': ','.join(options.words_for(triggers))}
-    if not problem:
-        # Else they may be what is wrong.
-        facts.update((name, conf[GROUP][name]) for name in (
-            'mode', 'max_removals_per_hour', 'audit_interval'))
-    process = Process(host=conf.host, pid=os.getpid(), since=time.time(),
-                      problem=problem, facts=facts)
-    try:
-        processes.record(process, conf[GROUP].store)
-    except StoreError as exc:
-        LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not know '
-                    'of this nova-compute: %s', exc)
-    return process
-
-
 def _check_store(conf: cfg.ConfigOpts) -> None:
-    """An unusable store stops every removal: say so before the first."""
+    """Log that an unusable store keeps everything from being removed."""
     try:
         Database(conf[GROUP].store).check()
     except StoreError as exc:

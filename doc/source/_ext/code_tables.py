@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``.. decision-table:: module.NAME`` shows a table of the rules, and
+"""``.. decision-table:: module.NAME`` shows a table of the rules,
+``.. hook-table:: module.NAME`` the table of hooks, and
 ``.. metric-table:: module.NAME`` one of metrics of prometheus_client.
 ``.. property-table:: FILE`` shows the properties of the search, of a file that
 only Nova's own environment could import.
@@ -19,8 +20,8 @@ from typing import Any
 from docutils.parsers.rst.directives.tables import ListTable
 from docutils.statemachine import StringList
 
-#: Of the columns, by their number.
-_WIDTHS = {2: [64, 36], 3: [26, 44, 30]}
+#: The widths of the columns, by their number.
+_WIDTHS = {2: [64, 36], 3: [26, 44, 30], 5: [12, 26, 12, 28, 22]}
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -96,7 +97,8 @@ class PropertyTable(_Table):
 
 
 def setup(app: Any) -> dict[str, Any]:
-    app.add_directive('decision-table', CodeTable)
+    for name in ('decision-table', 'hook-table'):
+        app.add_directive(name, CodeTable)
     app.add_directive('metric-table', MetricTable)
     app.add_directive('property-table', PropertyTable)
     return {'parallel_read_safe': True, 'parallel_write_safe': True}

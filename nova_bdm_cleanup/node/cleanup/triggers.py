@@ -223,10 +223,6 @@ CHOICES: Sequence[Choice] = tuple(dict.fromkeys(
     trigger.choice for trigger in TRIGGERS if trigger.choice is not None))
 
 
-#: The names of those that bring an instance back on its own host.
-BRINGS_BACK = (HARD_REBOOT.name, START.name, HOST_BOOT.name)
-
-
 def selected_by(*choices: Choice) -> tuple[Trigger, ...]:
     """Return the triggers that some words of the option select."""
     return tuple(trigger for trigger in TRIGGERS if trigger.choice in choices)

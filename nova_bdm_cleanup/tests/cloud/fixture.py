@@ -494,15 +494,15 @@ class Cloud(fixtures.Fixture):
         """Give nova-compute its own methods back, as taking the plugin out
         of nova.conf and starting it anew does.
         """
-        from nova_bdm_cleanup.node.hooks import hook
-        hook.uninstall()
+        from nova_bdm_cleanup.node.hooks import installation
+        installation.uninstall()
 
     def switch_plugin_on(self) -> None:
         """Undo :meth:`switch_plugin_off`."""
         from nova_bdm_cleanup.node import options
-        from nova_bdm_cleanup.node.hooks import hook
+        from nova_bdm_cleanup.node.hooks import installation
         settings = options.settings(cfg.CONF)
-        hook.install(settings.triggers)
+        installation.install(settings.triggers)
 
     # -- rebooting ---------------------------------------------------------
 

@@ -41,10 +41,6 @@ def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
     print(json.dumps({
         'modules': sorted(name for name in sys.modules
                           if name.split('.')[0] == 'nova_bdm_cleanup'),
-        'methods': {
-            name: getattr(methods.get(name), '__module__', None)
-            for name in ('_delete_dangling_bdms', '_reboot_instance',
-                         '_power_on', '_resume_guests_state')},
         # A wrapper takes over the module of what it wraps.
         'wrapped': sorted(name for name, method in methods.items()
                           if inspect.isfunction(method)

@@ -70,7 +70,7 @@ class TimeLimit(fixtures.Fixture):
     def _setUp(self) -> None:
         self._over = threading.Event()
         self.useFixture(fixtures.MockPatch(
-            'nova_bdm_cleanup.node.cleaning.Deadline', self._begin))
+            'nova_bdm_cleanup.node.instance_cleanup.Deadline', self._begin))
 
     def run_out(self) -> None:
         """The reboot that goes on waits no longer."""

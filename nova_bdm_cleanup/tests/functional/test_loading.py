@@ -3,24 +3,39 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import fixtures
+from nova import objects
 from nova.compute import manager
 import testtools
 from testtools import content
 
 from nova_bdm_cleanup import VERSION
-from nova_bdm_cleanup.node import loader
-from nova_bdm_cleanup.node.hooks import fit, hook
+from nova_bdm_cleanup.node import instance_cleanup, loader
+from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.hooks import (
+    installation,
+    requirements,
+    start,
+    table,
+    wrapping,
+)
+from nova_bdm_cleanup.node.options import triggers_of
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import base
 
 _GET_STARTED = base.CHECKOUT / 'doc' / 'source' / 'guide' / 'get-started.rst'
+
+#: The method that is wrapped for a reboot in this Nova.
+CLEANING = ('_delete_dangling_bdms' if requirements.has_builtin()
+            else '_reboot_instance')
 
 _CONFIGURATION = """\
 [DEFAULT]
@@ -92,9 +107,7 @@ class ProcessTest(testtools.TestCase):
             and 'Traceback' not in line]
 
     def _check_untouched(self, told):
-        self.assertNotIn(
-            'nova_bdm_cleanup',
-            ''.join(map(str, told['methods'].values())))
+        self.assertEqual([], told['wrapped'])
 
     def check_active(self, options, *expected, change=''):
         """It starts with the plugin.
@@ -104,8 +117,7 @@ class ProcessTest(testtools.TestCase):
         """
         code, told, log = self._start('mode = enforce\n' + options, change)
         self.assertEqual((0, len(expected)), (code, len(log)), log)
-        self.assertEqual('nova_bdm_cleanup.node.hooks.hook',
-                         told['methods']['_delete_dangling_bdms'])
+        self.assertIn(CLEANING, told['wrapped'])
         for words, line in zip(expected, log):
             for word in words:
                 self.assertIn(word, line)
@@ -141,8 +153,10 @@ class ProcessTest(testtools.TestCase):
 
     def test_what_is_not_switched_on_is_not_imported(self):
         _, told, _ = self._start('mode = enforce\n')
-        self.assertIn('nova_bdm_cleanup.node.cleaning', told['modules'])
-        for name in ('node.audit', 'node.periodic', 'node.store.findings',
+        self.assertIn('nova_bdm_cleanup.node.instance_cleanup',
+                      told['modules'])
+        for name in ('node.hooks.moves', 'node.audit', 'node.periodic',
+                     'node.store.findings',
                      'client', 'admin'):
             self.assertNotIn('nova_bdm_cleanup.' + name, told['modules'])
 
@@ -154,7 +168,8 @@ class ProcessTest(testtools.TestCase):
             self._check_untouched(told)
             ours = {name for name in told['modules']
                     if not name.startswith('nova_bdm_cleanup.tests')}
-            self.assertNotIn('nova_bdm_cleanup.node.hooks.hook', ours)
+            self.assertNotIn('nova_bdm_cleanup.node.hooks.installation',
+                             ours)
             if options is None:
                 # A package brings its namespace along.
                 self.assertEqual(
@@ -246,42 +261,84 @@ class MistypedTest(base.FunctionalTestCase):
         self.assertEqual([], self.cloud.log('bdm-cleanup: event='))
 
 
-class HookTest(testtools.TestCase):
+class InstallationTest(testtools.TestCase):
 
-    NAMES = ('_delete_dangling_bdms', '_reboot_instance', 'reboot_instance',
-             '_power_on', 'start_instance', '_resume_guests_state',
-             '_get_instance_block_device_info', 'init_host')
-    TRIGGERS = ('hard_reboot', 'start', 'host_boot')
+    WORDS = {'': [],
+             'start': ['_power_on', '_get_instance_block_device_info'],
+             'host_boot': ['_resume_guests_state',
+                           '_get_instance_block_device_info'],
+             'delete': ['_get_instance_block_device_info']}
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(installation.uninstall)
 
     def _methods(self):
-        return {name: vars(manager.ComputeManager).get(name)
-                for name in self.NAMES}
+        return dict(vars(manager.ComputeManager))
 
     def test_install_and_uninstall(self):
         before = self._methods()
-        self.addCleanup(hook.uninstall)
-        reboot = ['_delete_dangling_bdms', '_reboot_instance']
-        for triggers, left in (
-                (['hard_reboot'], ['_power_on', '_resume_guests_state']),
-                (['start'], [*reboot, '_resume_guests_state']),
-                (['host_boot'], [*reboot, '_power_on']),
-                (self.TRIGGERS, [])):
+        for word, methods in self.WORDS.items():
             self._check_understood()
-            hook.install(triggers)
+            installation.install(triggers_of([word] if word else []))
             once = self._methods()
-            self.assertNotEqual(before, once)
+            changed = {name for name in once
+                       if once[name] is not before.get(name)}
+            expected = {CLEANING, 'init_host', *methods}
+            if CLEANING == '_reboot_instance':
+                expected.add('_get_instance_block_device_info')
             # Only what is wanted.
-            self.assertEqual({name: before[name] for name in left},
-                             {name: once[name] for name in left})
-            hook.install(self.TRIGGERS)
+            self.assertEqual(expected, changed)
+            installation.install(triggers.TRIGGERS)
             self.assertEqual(once, self._methods())
-            hook.uninstall()
+            self._check_understood()
+            installation.uninstall()
             self.assertEqual(before, self._methods())
-            hook.uninstall()
+            installation.uninstall()
             self.assertEqual(before, self._methods())
         self._check_understood()
 
     def _check_understood(self):
-        self.assertEqual([], fit.differences())
-        for name in self.TRIGGERS:
-            self.assertEqual([], fit.differences_for(name))
+        self.assertEqual([], requirements.differences())
+        self.assertEqual(
+            {word: [] for word in ('start', 'host_boot', 'move', 'delete')},
+            requirements.differences_by_word(
+                ['start', 'host_boot', 'move', 'delete']))
+
+    def test_every_order_of_the_hooks_on_one_method(self):
+        """What they hand to Nova, of an instance that is started."""
+        name = table.BLOCK_DEVICE_INFO.name
+        rows = [hook for hook in table.HOOKS if hook.method.name == name]
+        wrappers = wrapping.wrappers_for(rows, triggers.TRIGGERS)
+        self.assertEqual({'start.take_out', 'moves.before_disconnect'},
+                         {wrapper.handler for wrapper in wrappers})
+        self.useFixture(fixtures.MockPatchObject(
+            start._current, 'not_connected', frozenset(['lost']),
+            create=True))
+        for order in itertools.permutations(wrappers):
+            for is_given in (False, True):
+                self.assertEqual(
+                    ['kept'], self._disks(order, is_given), order)
+
+    def _disks(self, order, is_given):
+        """Return the BDMs that Nova's own method is given."""
+        bdms = objects.BlockDeviceMappingList(objects=[
+            objects.BlockDeviceMapping(uuid=uuid)
+            for uuid in ('kept', 'lost')])
+        given = []
+
+        class Manager:
+            host = 'here'
+
+            def _get_instance_block_device_info(
+                    self, context, instance, refresh_conn_info=False,
+                    bdms=None):
+                given.extend(bdm.uuid for bdm in bdms)
+
+        wrapping.wrap(Manager, order)
+        instance = objects.Instance(host='here', task_state='powering-on')
+        with mock.patch.object(instance_cleanup, 'read_bdms',
+                               lambda *_: bdms):
+            Manager()._get_instance_block_device_info(
+                None, instance, **({'bdms': bdms} if is_given else {}))
+        return given

@@ -14,7 +14,7 @@ from typing import Any
 import fixtures
 from oslo_config import cfg
 
-from nova_bdm_cleanup.node.hooks import fit
+from nova_bdm_cleanup.node.hooks import requirements
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import moving, scenario
@@ -108,7 +108,7 @@ class RebootTest(_ObserveTestCase):
     def setUp(self) -> None:
         super().setUp()
         #: Nova's own cleanup, of 28 and later.
-        self.heals = fit.has_builtin()
+        self.heals = requirements.has_builtin()
 
     def check_healed(self, ends: dict[str, tuple[
             fixture.Server, dict[str, Any]]]) -> None:

@@ -14,7 +14,8 @@ from nova import context as nova_context
 from oslo_config import cfg
 from oslo_service import periodic_task
 
-from nova_bdm_cleanup.node import periodic, startup
+from nova_bdm_cleanup.node import periodic, process_record
+from nova_bdm_cleanup.node.cleanup.triggers import ALWAYS_ON
 from nova_bdm_cleanup.node.store.findings import FindingStore
 from nova_bdm_cleanup.node.store.processes import Processes
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
@@ -48,7 +49,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         """Begin to watch, as nova-compute does when it has started."""
         self.manager = self.cloud.nova.computes[host].manager
         self.watcher = periodic.Watcher(
-            self.manager, startup.record(scenario.CONF, ['hard_reboot']),
+            self.manager, process_record.record(scenario.CONF, ALWAYS_ON),
             lambda: self._clock)
 
     def round(self, during: Callable[[], Any] | None = None) -> list[Told]:
@@ -91,8 +92,8 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
     def begin_to_watch(self) -> periodic.Watcher:
         """What nova-compute itself calls."""
         self.begin()
-        periodic.begin(self.manager, startup.record(
-            scenario.CONF, ['hard_reboot']))
+        periodic.begin(self.manager, process_record.record(
+            scenario.CONF, ALWAYS_ON))
         return periodic._watchers[self.manager]
 
 

@@ -19,7 +19,7 @@ from unittest import mock
 
 from nova import exception
 
-from nova_bdm_cleanup.node import cleaning
+from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup.actions import Actions
 from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
 from nova_bdm_cleanup.node.hooks import moves
@@ -231,8 +231,8 @@ def _go_on_with_rest(original: Any, *args: Any) -> None:
         original(*args)
 
 
-def _forget_foreseen(original: Any, *args: Any) -> None:
-    moves._foreseen.last = None
+def _forget_seen(original: Any, *args: Any) -> None:
+    moves._seen_before.last = None
     original(*args)
 
 
@@ -343,7 +343,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('move-disconnects-all',
           'A migration takes a disk from another guest of the host.',
           'healthy-disks-stay', 'migrate-beside',
-          ((moves, '_not_to_disconnect', _no_obstacle),)),
+          ((moves, '_obstacle_to_disconnect', _no_obstacle),)),
     Fault('move-with-the-rest',
           'What could not be removed is attached to the server again.',
           'no-strangers-disk', 'revert-available-neighbour-takes',
@@ -351,15 +351,15 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('foreseen-forgotten',
           'libvirt does not answer once, and the migration ends half done.',
           'moves-end-well', 'migrate-missing',
-          ((moves, '_remove', _forget_foreseen),)),
+          ((moves, '_remove', _forget_seen),)),
     Fault('healthy-disks-left-out',
           'A deleted server leaves its disks on the host.',
           'one-host-only', 'remove-beside',
-          ((cleaning, 'take_out', _take_out_all),)),
+          ((instance_cleanup, 'take_out', _take_out_all),)),
     Fault('live-migration-refused',
           'A host cannot be drained, for disks that harm nobody.',
           'refused-for-a-reason', 'live-available',
-          ((moves, '_whose', _somebodys),)),
+          ((moves, '_obstacle_to_attach', _somebodys),)),
     Fault('shelve-waits-for-itself',
           'A server with a dangling mapping is stuck when it is shelved.',
           'can-be-rebooted-again', 'shelve-available-attach',

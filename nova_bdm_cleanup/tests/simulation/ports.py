@@ -26,16 +26,16 @@ from nova.compute import manager as nova_manager
 
 from nova_bdm_cleanup.node import (
     boot,
-    cleaning,
     credentials,
     instance,
+    instance_cleanup,
     neighbours,
     operations,
     options,
-    startup,
+    process_record,
 )
 from nova_bdm_cleanup.node.cleanup import log_lines
-from nova_bdm_cleanup.node.hooks import bring_back, hook, moves
+from nova_bdm_cleanup.node.hooks import init_host, installation, moves, start
 from nova_bdm_cleanup.openstack import api, cinder, errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.tests.simulation import (
@@ -239,10 +239,10 @@ class Stage:
         """Nova's ComputeManager, with the plugin.
 
         :param release: Nova's
-        :param triggers: when to clean up
+        :param triggers: the words of ``[bdm_cleanup] triggers``
         """
         if self._installed != (release, triggers):
-            hook.uninstall()
+            installation.uninstall()
             base = moving.MANAGERS[release]
             # A class of its own, since the hooks are put on it.
             self._manager = type('ComputeManager', (base,), {
@@ -250,7 +250,7 @@ class Stage:
                 for name, value in vars(cls).items()
                 if not name.startswith('__')})
             nova_manager.ComputeManager = self._manager
-            hook.install(triggers)
+            installation.install(options.triggers_of(triggers))
             self._installed = release, triggers
         return self._manager
 
@@ -378,21 +378,22 @@ def plugged_in() -> Iterator[Stage]:
     stage = Stage()
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
-            instance, cleaning, moves, neighbours, operations)),
-        (bring_back, '_current', Local(stage)),
+            instance, instance_cleanup, moves, neighbours, operations)),
+        (start, '_current', Local(stage)),
         (boot, '_this_thread', Local(stage)),
         (nova_manager, 'ComputeManager', moving.Manager26),
-        (startup, 'record', lambda *_: None),
+        (process_record, 'record', lambda *_: None),
         (log_lines, 'masked', _suspect(log_lines.masked)),
-        (hook.LOG, 'exception', _complain),
-        (cleaning.LOG, 'exception', _complain),
-        (cleaning, 'clean', stage.marked(cleaning.clean)),
+        (init_host.LOG, 'exception', _complain),
+        (instance_cleanup.LOG, 'exception', _complain),
+        (instance_cleanup, 'clean',
+         stage.marked(instance_cleanup.clean)),
         *((moves, name, stage.marked(getattr(moves, name))) for name in (
-            '_neighbours_disks', '_refuse_to_migrate')),
+            '_volumes_to_keep', 'refuse_live_migration')),
         (moves, '_remove', stage.marked(moves._remove, goes_on=True)),
         (log_lines.LogLines, 'left', stage.noting(log_lines.LogLines.left)),
-        (cleaning, 'Deadline', Deadline),
-        (cleaning, 'Journal', lambda *_: Journal(stage.world)),
+        (instance_cleanup, 'Deadline', Deadline),
+        (instance_cleanup, 'Journal', lambda *_: Journal(stage.world)),
         (credentials, 'cinder_for', stage.cinder_for),
         (credentials, 'context_for', lambda context, instance: context),
         # A mock would take a tenth of the time.
@@ -407,4 +408,4 @@ def plugged_in() -> Iterator[Stage]:
         try:
             yield stage
         finally:
-            hook.uninstall()
+            installation.uninstall()

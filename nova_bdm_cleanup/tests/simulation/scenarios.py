@@ -38,7 +38,8 @@ class Scenario:
     name: str
     words: str
     setup: Setup
-    triggers: Sequence[str] = ('hard_reboot',)
+    #: The words of ``[bdm_cleanup] triggers``.
+    triggers: Sequence[str] = ()
     release: int = 34
     #: How often somebody comes between, by default.
     preemptions: int = 1
@@ -166,10 +167,9 @@ class Way:
     """What brings the server back, or takes it away."""
 
     begin: Callable[..., None]
-    #: The plugin's; by default those that a move can meet.
-    triggers: Sequence[str] = (
-        'hard_reboot', 'start', 'move', 'shelve', 'unshelve', 'evacuate',
-        'live_migration', 'delete')
+    #: The words of ``[bdm_cleanup] triggers``; by default those that a move
+    #: can meet.
+    triggers: Sequence[str] = ('start', 'move', 'delete')
     #: Where the server is, and whether it runs there.
     host: str = HERE
     is_running: bool = True
@@ -181,13 +181,13 @@ class Way:
 
 
 WAYS: dict[str, Way] = {
-    'reboot': Way(_hard, ('hard_reboot',), is_calm=False),
-    'soft': Way(_soft, ('hard_reboot',), is_calm=False),
-    'hanging': Way(_hanging, ('hard_reboot',), is_calm=False),
-    'error': Way(_in_error, ('hard_reboot',)),
+    'reboot': Way(_hard, (), is_calm=False),
+    'soft': Way(_soft, (), is_calm=False),
+    'hanging': Way(_hanging, (), is_calm=False),
+    'error': Way(_in_error, ()),
     'start': Way(_act('', 'owner', Cloud.start, SERVER),
-                 ('hard_reboot', 'start'), is_running=False, is_calm=False),
-    'boot': Way(_boot, ('hard_reboot', 'start', 'host_boot')),
+                 ('start',), is_running=False, is_calm=False),
+    'boot': Way(_boot, ('start', 'host_boot')),
     'evacuate': Way(_evacuate, host=THERE),
     'migrate': Way(_act('', 'owner', Cloud.migrate, SERVER)),
     'there-and-back': Way(_act('', 'owner', Cloud.there_and_back, SERVER)),

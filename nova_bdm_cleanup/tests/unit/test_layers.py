@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+import graphlib
 import os
 import pathlib
 import subprocess
 import sys
 
+from nova_bdm_cleanup.node.hooks import table
 from nova_bdm_cleanup.tests.unit import base
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[2]
@@ -79,3 +81,43 @@ class DatabaseTest(base.TestCase):
                 for name in imported:
                     self.assertFalse(
                         (name + '.').startswith(DATABASES), (module, name))
+
+
+class CircleTest(base.TestCase):
+    """No module imports itself, by whatever way and however late."""
+
+    def test_there_is_no_circle_of_modules(self) -> None:
+        graph = self._graph()
+        self.assertGreater(len(graph), 60)
+        self.assertIn('nova_bdm_cleanup.node.hooks.moves',
+                      graph['nova_bdm_cleanup.node.hooks.installation'])
+        # It names the circle when there is one.
+        graphlib.TopologicalSorter(graph).prepare()
+
+    def _graph(self) -> dict[str, set[str]]:
+        """Return the modules that each imports, also within functions."""
+        names = dict(modules('admin', 'client', 'node', 'openstack', 'rules'))
+        names.update((f'{PACKAGE.name}.{path.stem}', path)
+                     for path in PACKAGE.glob('*.py')
+                     if path.stem != '__init__')
+        graph = {name: self._imported(path, names) - {name}
+                 for name, path in names.items()}
+        # The handlers are named by the table, and imported with it.
+        graph[f'{PACKAGE.name}.node.hooks.installation'] |= {
+            '%s.node.hooks.%s' % (PACKAGE.name, hook.handler.split('.')[0])
+            for hook in table.HOOKS}
+        return graph
+
+    @staticmethod
+    def _imported(path: pathlib.Path,
+                  known: dict[str, pathlib.Path]) -> set[str]:
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text('utf-8'))):
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    name = '%s.%s' % (node.module, alias.name)
+                    # A name in a module, or a module in a package.
+                    found.add(name if name in known else str(node.module))
+        return found & known.keys()

@@ -13,6 +13,7 @@ from oslo_config import cfg
 import testscenarios
 
 from nova_bdm_cleanup.node import options
+from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.rules.facts import Policy, Reason
 from nova_bdm_cleanup.tests.unit import base
 
@@ -72,7 +73,7 @@ class SettingsTest(ConfTestCase):
         self.assertEqual('off', conf.bdm_cleanup.mode)
         self.assertIs(False, conf.bdm_cleanup.required)
         self.assertEqual(options.Settings(
-            policy=Policy(observe=True), triggers=['hard_reboot'],
+            policy=Policy(observe=True), triggers=triggers.ALWAYS_ON,
             audit_interval=0, watches=False,
             # Under the state path of Nova.
             store='/var/lib/nova/bdm-cleanup/store.sqlite'),
@@ -91,7 +92,8 @@ class SettingsTest(ConfTestCase):
                 grace_period=datetime.timedelta(0),
                 max_removals=1, max_removals_per_hour=2,
                 timeout=3),
-            triggers=['hard_reboot', 'start'], audit_interval=3600,
+            triggers=(*triggers.ALWAYS_ON, triggers.START),
+            audit_interval=3600,
             watches=True, store='/x/s'),
             self.settings(
                 'mode = observe', 'remove = missing,attached-elsewhere',
@@ -109,7 +111,7 @@ class SettingsTest(ConfTestCase):
 
     def test_words_of_triggers(self):
         every = ['start', 'host_boot', 'move', 'delete']
-        for given, words, triggers in (
+        for given, words, names in (
                 ('', [], []),
                 # Each counts once.
                 ('delete, start,start', ['start', 'delete'],
@@ -122,10 +124,12 @@ class SettingsTest(ConfTestCase):
             conf = self.conf('triggers = ' + given)
             self.assertEqual(words, options.words_of(conf))
             found = options.settings(conf).triggers
-            self.assertEqual(['hard_reboot', *triggers], found)
+            self.assertEqual(['hard_reboot', 'soft_reboot', *names],
+                             [trigger.name for trigger in found])
             self.assertEqual(words, options.words_for(found))
-        # Not the whole of a word.
-        self.assertEqual([], options.words_for(['move', 'shelve']))
+        # Not all triggers of a word.
+        self.assertEqual([], options.words_for(
+            [triggers.MOVE, triggers.SHELVE]))
 
     def test_words_of_remove(self):
         for word, expected in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cleanup of one server: everything that it needs put together."""
+"""One cleanup of one instance, with all that it needs from nova-compute."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ T = TypeVar('T')
 
 
 @contextlib.contextmanager
-def harmless(trigger: Trigger, instance: Any) -> Iterator[None]:
-    """Whatever is wrong with a cleanup, Nova goes on with what was asked."""
+def log_failure(trigger: Trigger, instance: Any) -> Iterator[None]:
+    """Log an error of a cleanup, and have Nova go on."""
     try:
         yield
     except Exception:
@@ -35,13 +35,13 @@ def harmless(trigger: Trigger, instance: Any) -> Iterator[None]:
                       instance=instance)
 
 
-def withhold(manager: Any, context: Any, instance: Any, bdms: Any,
-             trigger: Trigger) -> None:
-    """Clean up, and take from a list what the driver must not connect.
+def clean_list(manager: Any, context: Any, instance: Any, bdms: Any,
+               trigger: Trigger) -> None:
+    """Clean up, and take out of a list what the driver must not connect.
 
-    Never fails; what it is given is what :func:`clean` is given.
+    Never fails.  The parameters are those of :func:`clean`.
     """
-    with harmless(trigger, instance):
+    with log_failure(trigger, instance):
         take_out(bdms, clean(manager, context, instance, bdms, trigger))
 
 
@@ -53,30 +53,30 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
     :param context: an elevated context
     :param instance: the Nova instance
     :param bdms: its BlockDeviceMappingList
-    :param trigger: what brings it about
+    :param trigger: the operation of Nova that this is for
     :returns: the uuids of the mappings that the driver must not connect
     """
     booting = boot.current()
     if booting is not None and not booting.allows():
         return frozenset()
-    cleaning = Cleaning(manager, context, instance, trigger)
-    withheld = cleaning.run(bdms)
-    if booting is not None and cleaning.cleaner.unanswered is not None:
+    cleanup = InstanceCleanup(manager, context, instance, trigger)
+    not_connected = cleanup.run(bdms)
+    if booting is not None and cleanup.cleaner.unanswered is not None:
         booting.asked_in_vain(
-            cleaning.cleaner.unanswered,
+            cleanup.cleaner.unanswered,
             lambda seconds: credentials.cinder_for(
                 context, instance, Deadline(seconds, option=boot.SHARE)))
-    return withheld
+    return not_connected
 
 
-def mappings(context: Any, instance: Any) -> Any:
-    """The BlockDeviceMappingList of an instance, read anew."""
+def read_bdms(context: Any, instance: Any) -> Any:
+    """Read the BlockDeviceMappingList of an instance."""
     return objects.BlockDeviceMappingList.get_by_instance_uuid(
         context, instance.uuid)
 
 
 def take_out(bdms: Any, uuids: Collection[str]) -> None:
-    """Have a list of mappings without some of them.
+    """Take some BDMs out of a list.
 
     :param bdms: a BlockDeviceMappingList
     """
@@ -84,10 +84,11 @@ def take_out(bdms: Any, uuids: Collection[str]) -> None:
         bdms.objects.remove(bdm)
 
 
-class Cleaning:
-    """A cleanup put together, with what :func:`clean` is given.
+class InstanceCleanup:
+    """A cleaner of one instance, and the time that it has.
 
-    At the start of nova-compute all servers share the time that it has.
+    The parameters are those of :func:`clean`.  All instances that are brought
+    back at the start of nova-compute share one time limit.
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,
@@ -102,7 +103,7 @@ class Cleaning:
         seconds, option = min(limits)
         deadline = Deadline(seconds, option=option)
         self._trigger = trigger
-        #: Nothing is to be changed, whatever is found.
+        #: Whether nothing is changed, as in the mode "observe".
         self.observes = settings.policy.observe
         self.host = NovaInstance(manager, context, instance, deadline, trigger)
         self.cinder = credentials.cinder_for(
@@ -115,7 +116,7 @@ class Cleaning:
             settings.policy, trigger, deadline, self.host.known_server())
 
     def run(self, bdms: Any) -> frozenset[str]:
-        """Clean up, or report where nothing is ever removed.
+        """Clean up, or report where every removal is withheld.
 
         :returns: the uuids of the mappings that the driver must not connect
         """
@@ -138,7 +139,7 @@ class Cleaning:
         return found
 
     def _ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
-        """Have the cleaner act on the mappings, in the time that there is."""
+        """Have the cleaner act on BDMs, within the time limit."""
         with self._boot.spend() if self._boot else contextlib.nullcontext():
             result = act(self.host.adopt(bdms))
         self._counters.add_cinder_seconds(self._trigger.name,

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hooks where Nova reads the BDMs itself after the cleanup.
+
+For a start, an undelete, and a start that was interrupted; for a guest that
+ran when the host went down; and for the reboots of Nova 25 to 27.  In these
+reboots Nova holds the lock of the instance, and in the others it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import threading
+
+from nova_bdm_cleanup.node import instance_cleanup
+from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.hooks.wrapping import Call
+
+#: The uuids of the BDMs that must not be connected, in the call that this
+#: thread carries out.
+_current = threading.local()
+
+
+@contextlib.contextmanager
+def clean_before(call: Call) -> Iterator[None]:
+    """Clean up, and remember what must not be connected in the call."""
+    trigger = _trigger_of(call)
+    with instance_cleanup.log_failure(trigger, call.instance):
+        _clean(call, trigger)
+    try:
+        yield
+    finally:
+        _current.not_connected = frozenset()
+
+
+def take_out(call: Call) -> None:
+    """Take out of the BDMs what must not be connected."""
+    not_connected: frozenset[str] = getattr(
+        _current, 'not_connected', frozenset())
+    if not_connected and call.bdms is None:
+        call.arguments['bdms'] = instance_cleanup.read_bdms(
+            call.arguments['context'], call.instance)
+    if call.bdms is not None:
+        # It is another list than the one that the cleanup was given.
+        instance_cleanup.take_out(call.bdms, not_connected)
+
+
+def _trigger_of(call: Call) -> Trigger:
+    """Return the trigger of a method, which has one or is a reboot."""
+    if triggers.HARD_REBOOT not in call.triggers:
+        return call.triggers[0]
+    return call.trigger_of(call.instance.task_state) or triggers.SOFT_REBOOT
+
+
+def _clean(call: Call, trigger: Trigger) -> None:
+    context = call.arguments['context'].elevated()
+    bdms = instance_cleanup.read_bdms(context, call.instance)
+    _current.not_connected = instance_cleanup.clean(
+        call.manager, context, call.instance, bdms, trigger)

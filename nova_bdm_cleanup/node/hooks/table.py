@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of hooks: what wraps which method of Nova's ``ComputeManager``.
+
+Installing, the check of Nova at start and in ``nova-bdm-cleanup check``, and
+the table in the documentation are derived from ``HOOKS``.  A row for a new
+trigger (see :mod:`nova_bdm_cleanup.node.cleanup.triggers`) needs a handler in
+a module of this package, which is imported only when the row is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+import dataclasses
+import enum
+from typing import NamedTuple
+
+from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+
+
+class Wraps(enum.Enum):
+    """When a handler runs, and what it is.
+
+    The value is what the documentation says.
+    """
+
+    #: A function; what it returns is returned.
+    IN_PLACE_OF = 'in place of it'
+    #: A function.
+    BEFORE = 'before it'
+    #: A context manager, in which the method runs.
+    AROUND = 'around it'
+
+
+class NovaRelease(enum.Enum):
+    """The releases of Nova in which a row is installed.
+
+    They are told apart by the method ``_delete_dangling_bdms``, and not by
+    their version.  The value is what the documentation says.
+    """
+
+    ANY = ''
+    WITH_BUILTIN = 'Nova 28 and later'
+    WITHOUT_BUILTIN = 'Nova 25 to 27'
+
+
+class Method(NamedTuple):
+    """A method of ``ComputeManager``."""
+
+    name: str
+    #: The parameters that it must have; None: any.
+    parameters: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Hook:
+    """A method of ``ComputeManager`` that is wrapped for a trigger.
+
+    The rows of the same method and handler are installed as one wrapper.
+    """
+
+    #: None: it is installed whatever the triggers are.
+    trigger: Trigger | None
+    method: Method
+    wraps: Wraps
+    #: The module in this package and the function: ``module.function``.
+    handler: str
+    #: What the handler does, for the documentation.
+    does: str
+    #: What happens when the handler fails, for the documentation.
+    failure: str
+    #: The methods of ``ComputeManager`` that must call the method.
+    callers: Sequence[str] = ()
+    release: NovaRelease = NovaRelease.ANY
+
+
+@dataclasses.dataclass(frozen=True)
+class Requirement:
+    """A function of Nova that is called, and its parameters."""
+
+    #: The class or module, and the function.
+    function: str
+    #: None: any.
+    parameters: str | None = None
+    #: Those that need it; none: all.
+    triggers: Sequence[Trigger] = ()
+    #: The methods of ``ComputeManager`` that must call it.
+    callers: Sequence[str] = ()
+
+
+BUILTIN_CLEANUP = Method(
+    '_delete_dangling_bdms', 'self, context, instance, bdms')
+REBOOT = Method(
+    '_reboot_instance',
+    'self, context, instance, block_device_info, reboot_type')
+BLOCK_DEVICE_INFO = Method(
+    '_get_instance_block_device_info',
+    'self, context, instance, refresh_conn_info, bdms')
+POWER_ON = Method('_power_on', 'self, context, instance')
+RESUME = Method(
+    '_resume_guests_state', 'self, context, instance, net_info')
+TERMINATE_CONNECTIONS = Method(
+    '_terminate_volume_connections', 'self, context, instance, bdms')
+PREPARE = Method('_prep_block_device', 'self, context, instance, bdms')
+#: Each release gives it other parameters, all of them by name.
+REBUILD = Method('_rebuild_default_impl')
+CHECK_SOURCE = Method(
+    'check_can_live_migrate_source', 'self, ctxt, instance, dest_check_data')
+INIT_HOST = Method('init_host')
+
+_GOES_ON = 'One log line; Nova goes on as without the plugin.'
+_ALL_DISKS = 'One log line; the driver is given all disks.'
+_CLEANS = 'Cleans up, with the guest off.'
+_NOT_CONNECTED = ('Takes the disks that are not connected out of what the '
+                  'driver is given.')
+_KEEPS_DISKS = ('Keeps connected what a neighbour uses: the driver '
+                'disconnects by address.')
+_REFUSES = ('Where a dangling mapping cannot be removed later, refuses while '
+            'the guest is still on.')
+_REMOVES = ('Removes what dangles before Nova asks Cinder for new '
+            'attachments, and refuses where it cannot.')
+_REMOVES_FAILURE = ('One log line; Nova goes on, or the operation is refused '
+                    'if a dangling mapping was seen before the driver '
+                    'disconnected the disks.')
+
+#: All hooks.  Their order has no meaning.
+HOOKS: Sequence[Hook] = (
+    Hook(triggers.HARD_REBOOT, BUILTIN_CLEANUP, Wraps.IN_PLACE_OF,
+         'reboot.replace_builtin',
+         'Cleans up. In ``observe`` mode, calls Nova\'s own cleanup after it.',
+         _GOES_ON, callers=(REBOOT.name,),
+         release=NovaRelease.WITH_BUILTIN),
+    Hook(triggers.SOFT_REBOOT, BUILTIN_CLEANUP, Wraps.IN_PLACE_OF,
+         'reboot.replace_builtin',
+         'Reports. In ``observe`` mode, calls Nova\'s own cleanup after it.',
+         _GOES_ON, callers=(REBOOT.name,),
+         release=NovaRelease.WITH_BUILTIN),
+    Hook(triggers.HARD_REBOOT, REBOOT, Wraps.AROUND, 'start.clean_before',
+         'Cleans up before it.', _GOES_ON,
+         release=NovaRelease.WITHOUT_BUILTIN),
+    Hook(triggers.HARD_REBOOT, BLOCK_DEVICE_INFO, Wraps.BEFORE,
+         'start.take_out', _NOT_CONNECTED, _ALL_DISKS,
+         callers=(REBOOT.name,), release=NovaRelease.WITHOUT_BUILTIN),
+    Hook(triggers.SOFT_REBOOT, REBOOT, Wraps.AROUND, 'start.clean_before',
+         'Reports before it.', _GOES_ON,
+         release=NovaRelease.WITHOUT_BUILTIN),
+    Hook(triggers.SOFT_REBOOT, BLOCK_DEVICE_INFO, Wraps.BEFORE,
+         'start.take_out', _NOT_CONNECTED, _ALL_DISKS,
+         callers=(REBOOT.name,), release=NovaRelease.WITHOUT_BUILTIN),
+
+    Hook(triggers.START, POWER_ON, Wraps.AROUND, 'start.clean_before',
+         _CLEANS, _GOES_ON),
+    Hook(triggers.START, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'start.take_out',
+         _NOT_CONNECTED, _ALL_DISKS, callers=(POWER_ON.name,)),
+    Hook(triggers.HOST_BOOT, RESUME, Wraps.AROUND, 'start.clean_before',
+         _CLEANS, _GOES_ON, callers=('_init_instance',)),
+    Hook(triggers.HOST_BOOT, BLOCK_DEVICE_INFO, Wraps.BEFORE,
+         'start.take_out', _NOT_CONNECTED, _ALL_DISKS,
+         callers=(RESUME.name,)),
+
+    Hook(triggers.MOVE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
+         'moves.before_disconnect', _KEEPS_DISKS + ' ' + _REFUSES,
+         _ALL_DISKS, callers=('_resize_instance', 'revert_resize')),
+    Hook(triggers.MOVE, TERMINATE_CONNECTIONS, Wraps.BEFORE,
+         'moves.after_disconnect', _REMOVES, _REMOVES_FAILURE,
+         callers=('_resize_instance', 'revert_resize')),
+    Hook(triggers.SHELVE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
+         'moves.before_disconnect', _KEEPS_DISKS, _ALL_DISKS,
+         callers=('_shelve_offload_instance',)),
+    Hook(triggers.SHELVE, TERMINATE_CONNECTIONS, Wraps.BEFORE,
+         'moves.after_disconnect', _REMOVES, _REMOVES_FAILURE,
+         callers=('_shelve_offload_instance',)),
+    Hook(triggers.UNSHELVE, PREPARE, Wraps.BEFORE, 'moves.before_unshelve',
+         'Removes what dangles; nothing is connected yet.', _GOES_ON,
+         callers=('_unshelve_instance',)),
+    Hook(triggers.EVACUATE, REBUILD, Wraps.BEFORE, 'moves.before_evacuation',
+         'On the new host: takes what dangles out of the mappings.',
+         _GOES_ON, callers=('_do_rebuild_instance',)),
+    Hook(triggers.EVACUATE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
+         'moves.before_disconnect',
+         'On the former host, when it is back: keeps connected what another '
+         'instance uses by now.', _ALL_DISKS,
+         callers=('_destroy_evacuated_instances',)),
+    Hook(triggers.LIVE_MIGRATION, CHECK_SOURCE, Wraps.BEFORE,
+         'moves.refuse_live_migration',
+         'Refuses if Nova would attach a volume of another project, or one '
+         'that is not ``available``.', _GOES_ON),
+
+    Hook(triggers.DELETE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
+         'moves.before_disconnect', _KEEPS_DISKS, _ALL_DISKS,
+         callers=('_shutdown_instance',)),
+
+    Hook(None, INIT_HOST, Wraps.AROUND, 'init_host.begin',
+         'Records this nova-compute for ``nova-bdm-cleanup status``, begins '
+         'the periodic task, and has all instances that Nova brings back '
+         'share one time limit.',
+         'One log line; nothing is done periodically.'),
+)
+
+_REBOOTS = (triggers.HARD_REBOOT, triggers.SOFT_REBOOT)
+_NEED_GUEST_OFF = (triggers.START, triggers.HOST_BOOT)
+
+#: What the hooks call or rely on besides the methods that they wrap.
+REQUIREMENTS: Sequence[Requirement] = (
+    Requirement('ComputeDriver.detach_volume',
+                'self, context, connection_info, instance, mountpoint, '
+                'encryption'),
+    Requirement('LibvirtDriver._disconnect_volume',
+                'self, context, connection_info, instance, encryption, '
+                'destroy_secrets, force'),
+    Requirement('Host.delete_secret', 'self, usage_type, usage_id'),
+    Requirement('DriverVolumeBlockDevice._get_volume',
+                'context, volume_api, volume_id'),
+    Requirement('nova.volume.cinder.cinderclient',
+                'context, microversion, skip_version_check, check_only'),
+    Requirement('ComputeManager._reboot_instance', REBOOT.parameters,
+                _REBOOTS),
+    Requirement('ComputeDriver.power_off',
+                'self, instance, timeout, retry_interval', _REBOOTS),
+    Requirement('API.get_instance_nw_info',
+                'self, context, instance, kwargs', _REBOOTS),
+    Requirement('ComputeDriver.get_info', 'self, instance, use_cache',
+                _NEED_GUEST_OFF),
+    Requirement('Host.get_guest', 'self, instance', _NEED_GUEST_OFF),
+    Requirement('Guest.is_active', 'self', _NEED_GUEST_OFF),
+    Requirement('ComputeManager._init_instance', None, (triggers.HOST_BOOT,),
+                callers=(INIT_HOST.name,)),
+    # It is what an evacuation connects the volumes by.
+    Requirement('ComputeManager._prep_block_device', None,
+                (triggers.EVACUATE,), callers=('_do_rebuild_instance',)),
+)
+
+
+def hooks_for(selected: Collection[Trigger], has_builtin: bool,
+              hooks: Sequence[Hook] = HOOKS) -> list[Hook]:
+    """Return the rows of some triggers.
+
+    :param has_builtin: whether Nova has a cleanup of its own
+    """
+    excluded = (NovaRelease.WITHOUT_BUILTIN if has_builtin
+                else NovaRelease.WITH_BUILTIN)
+    return [hook for hook in hooks if hook.release is not excluded
+            and (hook.trigger is None or hook.trigger in selected)]
+
+
+class HookTable:
+    """The table in the documentation."""
+
+    header = ('Trigger', 'Method of ``ComputeManager``', 'The hook runs',
+              'What it does', 'When it fails itself')
+
+    def lines(self) -> Iterator[tuple[str, ...]]:
+        """Yield the cells of each row."""
+        for hook in HOOKS:
+            yield (
+                '``%s``' % hook.trigger.name if hook.trigger else 'any',
+                '``%s``%s' % (hook.method.name, ', called by ' + ' and '.join(
+                    '``%s``' % name for name in hook.callers)
+                    if hook.callers else ''),
+                hook.wraps.value + (
+                    ' (%s)' % hook.release.value if hook.release.value
+                    else ''),
+                hook.does, hook.failure)
+
+
+TABLE = HookTable()

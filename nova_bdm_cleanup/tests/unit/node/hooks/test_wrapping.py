@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wrappers, in every order, on methods with Nova's signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import contextlib
+import itertools
+from typing import Any
+from unittest import mock
+
+from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.cleanup.triggers import TRIGGERS
+from nova_bdm_cleanup.node.hooks import table, wrapping
+from nova_bdm_cleanup.node.hooks.table import HOOKS, Wraps
+from nova_bdm_cleanup.node.hooks.wrapping import Call, Wrapper
+from nova_bdm_cleanup.tests.unit import base
+
+#: Of those that have defaults in Nova.
+_DEFAULTS = {'refresh_conn_info': False, 'bdms': None}
+
+
+def _method(method: table.Method) -> Any:
+    """Return a method with the parameters of Nova's, which returns them."""
+    names = (method.parameters or 'self, context, instance, evacuate'
+             ).split(', ')
+    namespace: dict[str, Any] = {}
+    parameters = ', '.join(
+        '%s=%r' % (name, _DEFAULTS[name])
+        if method is table.BLOCK_DEVICE_INFO and name in _DEFAULTS else name
+        for name in names)
+    exec('def %s(%s):\n    return dict(locals())' % (  # noqa: S102
+        method.name, parameters), namespace)
+    return namespace[method.name]
+
+
+def _stand_in() -> type:
+    """Return a ComputeManager with all methods that have hooks."""
+    return type('ComputeManager', (), {
+        hook.method.name: _method(hook.method) for hook in HOOKS})
+
+
+class WrapperTest(base.TestCase):
+    """Handlers of the test's own stand in for those of the table."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        #: The handlers that ran, with the names of what they were given.
+        self.ran: list[tuple[str, frozenset[str]]] = []
+        self.patch(wrapping, 'handler_of', self._handler_of)
+
+    def patch(self, owner: Any, name: str, value: Any) -> None:
+        patcher = mock.patch.object(owner, name, value)
+        patcher.start()
+        self.addCleanup(patcher.stop)
+
+    def _handler_of(self, wrapper: Wrapper) -> Any:
+        def note(call: Call) -> None:
+            self.ran.append((wrapper.handler, frozenset(call.arguments)))
+            if wrapper.method == table.BLOCK_DEVICE_INFO.name:
+                # The first one reads them, the others find them.
+                call.arguments['bdms'] = [*(call.bdms or ['read']),
+                                          wrapper.handler]
+
+        @contextlib.contextmanager
+        def around(call: Call) -> Iterator[None]:
+            note(call)
+            yield
+
+        def instead(call: Call) -> Any:
+            note(call)
+            return call.carry_out()
+
+        return {Wraps.IN_PLACE_OF: instead, Wraps.AROUND: around,
+                Wraps.BEFORE: note}[wrapper.wraps]
+
+    def wrapped(self, wrappers: Sequence[Wrapper]) -> Any:
+        manager = _stand_in()
+        wrapping.wrap(manager, wrappers)
+        return manager()
+
+    def test_every_order_of_the_rows_gives_the_same_wrappers(self) -> None:
+        for method in {hook.method for hook in HOOKS}:
+            rows = [hook for hook in HOOKS if hook.method == method]
+            seen = {frozenset(
+                (wrapper.handler, tuple(t.name for t in wrapper.triggers))
+                for wrapper in wrapping.wrappers_for(order, TRIGGERS))
+                for order in itertools.islice(
+                    itertools.permutations(rows), 5040)}
+            self.assertEqual(1, len(seen), method.name)
+
+    def test_every_order_of_the_wrappers_on_each_method(self) -> None:
+        """However Nova passes the arguments, each handler runs once."""
+        for method in {hook.method for hook in HOOKS}:
+            wrappers = wrapping.wrappers_for(
+                [hook for hook in HOOKS if hook.method == method], TRIGGERS)
+            names = (method.parameters or 'self, context, instance, evacuate'
+                     ).split(', ')[1:]
+            for order in itertools.permutations(wrappers):
+                manager = self.wrapped(order)
+                for count in range(len(names) + 1):
+                    self.check(manager, method, wrappers, names, count)
+
+    def check(self, manager: Any, method: table.Method,
+              wrappers: Sequence[Wrapper], names: Sequence[str],
+              count: int) -> None:
+        """Call it with so many arguments by position."""
+        self.ran = []
+        values = {name: [name] if name == 'bdms' else name for name in names}
+        got = getattr(manager, method.name)(
+            *[values[name] for name in names[:count]],
+            **{name: values[name] for name in names[count:]})
+        self.assertEqual(sorted(wrapper.handler for wrapper in wrappers),
+                         sorted(handler for handler, _ in self.ran))
+        for _, given in self.ran:
+            self.assertEqual({'self', *names}, given)
+        bdms = got.pop('bdms', None)
+        self.assertEqual({'self': manager, **{
+            name: name for name in names if name != 'bdms'}}, got)
+        if method is table.BLOCK_DEVICE_INFO:
+            self.assertEqual(
+                {'bdms', *(wrapper.handler for wrapper in wrappers)},
+                set(bdms))
+
+    def test_what_is_left_to_its_default(self) -> None:
+        method = table.BLOCK_DEVICE_INFO
+        wrappers = wrapping.wrappers_for(
+            [hook for hook in HOOKS if hook.method is method], TRIGGERS)
+        for order in itertools.permutations(wrappers):
+            got = getattr(self.wrapped(order), method.name)('c', 'i')
+            self.assertEqual({'read', *(w.handler for w in wrappers)},
+                             set(got['bdms']))
+            self.assertIs(False, got['refresh_conn_info'])
+
+    def test_the_whole_table_backwards(self) -> None:
+        """As it is, and in the opposite order: the same methods."""
+        wrappers = wrapping.wrappers_for(HOOKS, TRIGGERS)
+        for order in (wrappers, wrappers[::-1]):
+            manager = self.wrapped(order)
+            for method in {hook.method for hook in HOOKS}:
+                self.assertTrue(hasattr(
+                    getattr(type(manager), method.name), '__wrapped__'))
+
+    def test_the_methods_come_back(self) -> None:
+        manager = _stand_in()
+        before = dict(vars(manager))
+        for name, original in wrapping.wrap(
+                manager, wrapping.wrappers_for(HOOKS, TRIGGERS)).items():
+            setattr(manager, name, original)
+        self.assertEqual(before, dict(vars(manager)))
+
+    def test_a_handler_that_is_missing_changes_nothing(self) -> None:
+        manager = _stand_in()
+        before = dict(vars(manager))
+        self.patch(wrapping, 'handler_of', mock.Mock(
+            side_effect=[lambda call: None, AttributeError]))
+        self.assertRaises(
+            AttributeError, wrapping.wrap, manager,
+            wrapping.wrappers_for(HOOKS, TRIGGERS))
+        self.assertEqual(before, dict(vars(manager)))
+
+    def test_a_row_without_a_trigger_has_all_that_are_installed(self) -> None:
+        wrapper, = [each for each in wrapping.wrappers_for(
+            HOOKS, (triggers.DELETE, triggers.HARD_REBOOT))
+            if each.method == table.INIT_HOST.name]
+        self.assertEqual([triggers.HARD_REBOOT, triggers.DELETE],
+                         wrapper.triggers)
