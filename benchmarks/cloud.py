@@ -23,7 +23,7 @@ BUILT_IN: Callable[..., None] = vars(manager.ComputeManager)[CLEANUP]
 
 
 def current() -> Callable[..., None]:
-    """What nova-compute calls as its cleanup now."""
+    """Return the function that nova-compute calls as its cleanup now."""
     function: Callable[..., None] = vars(manager.ComputeManager)[CLEANUP]
     return function
 
@@ -32,7 +32,7 @@ def current() -> Callable[..., None]:
 def running(nova_options: Mapping[str, Mapping[str, Any]] | None = None,
             hosts: Sequence[str] = ('compute1',),
             **plugin_options: Any) -> Iterator[fixture.Cloud]:
-    """A cloud with the plugin, which logs as a quiet production does."""
+    """Run a cloud with the plugin, which logs as in production."""
     report.progress('starting Nova and Cinder')
     # Nova's log goes to its file.
     logging.root.handlers[:] = [logging.NullHandler()]
@@ -47,7 +47,7 @@ def running(nova_options: Mapping[str, Mapping[str, Any]] | None = None,
 
 
 def server(cloud: fixture.Cloud, volumes: int) -> Server:
-    """Make a server with an image-backed root and so many volumes."""
+    """Make a server with an image-backed root disk and volumes."""
     report.progress(f'making a server with {volumes} volumes')
     return cloud.server(*[Disk()] * volumes)
 
@@ -90,4 +90,4 @@ def cleanup(cloud: fixture.Cloud,
 
 
 def nothing(*arguments: Any) -> None:
-    """No cleanup at all, as in Nova 25 to 27."""
+    """Do no cleanup, as Nova 25 to 27."""

@@ -151,7 +151,7 @@ def _replace(stack: contextlib.ExitStack, owner: Any, name: str,
 
 
 class Case(report.Turns):
-    """One server of which some volumes are made to dangle.
+    """A server; some of its volumes are made to dangle.
 
     :param cloud: the cloud
     :param server: the server
@@ -197,7 +197,7 @@ class Case(report.Turns):
             self._cloud.attach(self._server, volume)
 
     def rows(self) -> Iterator[list[report.Cell]]:
-        """The rows of its table."""
+        """Return the rows of its table."""
         total = self.sample('all')
         all_inside = [0.0] * len(self.clocks)
         all_outside = [0.0] * len(self.clocks)

@@ -212,7 +212,7 @@ def judge(result: report.Report, cases: Cases) -> None:
 
 def _judge_latency(result: report.Report, cases: Cases, low: float,
                    high: float) -> None:
-    """How many times a request's added latency is waited for."""
+    """Check how many times a cleanup waits for the added latency."""
     trips = {
         size: statistics.median(
             cases[high, size].call(PLUGIN).minus(

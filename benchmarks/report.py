@@ -51,7 +51,7 @@ class Sample:
         return low, high
 
     def against(self, other: Sample) -> Sample:
-        """How many times the other this is, round by round.
+        """Return the ratio to another sample, round by round.
 
         Two values of one round were measured within a second, so that a
         machine that gets busier or quieter changes both.
@@ -60,7 +60,7 @@ class Sample:
                             in zip(self.values, other.values)), 'x')
 
     def minus(self, other: Sample) -> Sample:
-        """What this adds to the other, round by round."""
+        """Return the difference to another sample, round by round."""
         return Sample(tuple(mine - theirs for mine, theirs
                             in zip(self.values, other.values)), self.unit)
 
@@ -185,7 +185,7 @@ class Report:
 
 
 def arguments(question: str) -> argparse.ArgumentParser:
-    """A parser with what all benchmarks have in common."""
+    """Return a parser with the options that all benchmarks have."""
     parser = argparse.ArgumentParser(
         description=question,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)
@@ -196,7 +196,7 @@ def arguments(question: str) -> argparse.ArgumentParser:
 
 def run(main: Callable[[], None]) -> None:
     """Run a benchmark; one that is interrupted has nothing to tell."""
-    # Not SIGINT, which is ignored in whatever a shell runs in the background.
+    # Not SIGINT, which background processes of a shell ignore.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         main()
@@ -209,7 +209,7 @@ def run(main: Callable[[], None]) -> None:
 
 
 def progress(text: str) -> None:
-    """Say what is going on, to somebody at a terminal."""
+    """Show what is measured now, if standard error is a terminal."""
     if sys.stderr.isatty():
         print(f'\r\033[K{text}', end='', file=sys.stderr, flush=True)
 

@@ -15,7 +15,6 @@ import os
 import re
 import sys
 import time
-from typing import Any
 
 
 class Clock:

@@ -20,8 +20,8 @@ from nova_bdm_cleanup.openstack.cinder import MICROVERSION, NOVA_CONF
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import spelling
 
-#: The mappings of so many servers are read at a time.
-_PAGE = 200
+#: The BDMs of this many servers are read in one query.
+_SERVERS_PER_QUERY = 200
 
 #: Nothing is known of the disks of a server that is just being made, and
 #: those of one that is deleted are about to go.
@@ -41,8 +41,8 @@ class NovaNode:
         instances = list(objects.InstanceList.get_by_host(
             self._context, self._manager.host, expected_attrs=[]))
         self._instances = {spelling.identifier(i.uuid): i for i in instances}
-        for start in range(0, len(instances), _PAGE):
-            portion = instances[start:start + _PAGE]
+        for start in range(0, len(instances), _SERVERS_PER_QUERY):
+            portion = instances[start:start + _SERVERS_PER_QUERY]
             rows: dict[str, list[Any]] = {i.uuid: [] for i in portion}
             for row in objects.BlockDeviceMappingList.get_by_instance_uuids(
                     self._context, list(rows)):
@@ -61,7 +61,7 @@ class NovaNode:
             self._budget), sees_all=True)
 
     def _connect(self) -> Any:
-        """What sends a request, as the service: nobody's token asks."""
+        """Return the function that sends a request, as the service user."""
         if not credentials.is_service():
             raise errors.ProjectHidden(
                 'nova.conf has no credentials for Cinder: set [cinder] '

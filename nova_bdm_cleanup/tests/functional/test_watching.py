@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova-compute looks after its servers by itself, by the clock."""
+"""The periodic task of nova-compute: audit rounds and metrics."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from nova_bdm_cleanup.tests.functional import base, scenario
 INTERVAL = 3600
 
 
-class Told(NamedTuple):
-    """What an audit line says."""
+class LoggedFinding(NamedTuple):
+    """The fields of a log line."""
 
     event: str
     reason: str
@@ -35,7 +35,7 @@ class Told(NamedTuple):
 
 
 class _WatchingTestCase(scenario.ScenarioTestCase):
-    """Rounds that come when the test says so."""
+    """Rounds that the test starts."""
 
     def setUp(self):
         super().setUp()
@@ -46,17 +46,18 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         self.restart()
 
     def restart(self, host: str = 'compute1') -> None:
-        """Begin to watch, as nova-compute does when it has started."""
+        """Start the rounds, as nova-compute does when it has started."""
         self.manager = self.cloud.nova.computes[host].manager
         self.watcher = periodic.Watcher(
             self.manager, process_record.record(scenario.CONF, ALWAYS_ON),
             lambda: self._clock)
 
-    def round(self, during: Callable[[], Any] | None = None) -> list[Told]:
-        """One round, an interval later.
+    def round(self, during: Callable[[], Any] | None = None
+              ) -> list[LoggedFinding]:
+        """Run a round, an interval later.
 
-        :param during: arranges for what happens meanwhile
-        :returns: what it tells, without the sum of it
+        :param during: is called before the round
+        :returns: what it logs, without its summary
         """
         self._clock += INTERVAL
         self.begin()
@@ -67,11 +68,12 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         sums = [line for line in lines
                 if line.event in ('audited', 'not-audited')]
         self.sums = [line.text for line in sums]
-        return [Told(line.event, line.reason, line.server, line.volume)
-                for line in lines if line not in sums]
+        return [LoggedFinding(
+            line.event, line.reason, line.server, line.volume)
+            for line in lines if line not in sums]
 
-    def see_twice(self) -> list[Told]:
-        """Two rounds, the first of which tells nothing."""
+    def see_twice(self) -> list[LoggedFinding]:
+        """Run two rounds; the first logs no finding."""
         self.assertEqual([], self.round())
         return self.round()
 
@@ -80,7 +82,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         return FindingStore(str(self.store_path), self.manager.host)
 
     def metric(self, name: str, **labels: str) -> float:
-        """The value of a metric of this host with these labels."""
+        """Return the value of a metric of this host with these labels."""
         series = 'nova_bdm_cleanup_%s{%s}' % (name, ','.join(
             '%s="%s"' % label for label in (
                 ('host', self.manager.host), *labels.items())))
@@ -90,7 +92,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         return float(value)
 
     def begin_to_watch(self) -> periodic.Watcher:
-        """What nova-compute itself calls."""
+        """Start the periodic task as nova-compute does."""
         self.begin()
         periodic.begin(self.manager, process_record.record(
             scenario.CONF, ALWAYS_ON))
@@ -126,7 +128,7 @@ class RoundTest(_WatchingTestCase):
         self.assertIn('open: 0,', self.sums[0])
 
     def test_a_volume_that_takes_long(self):
-        """Somebody made thousands of attachments of it."""
+        """A tenant made thousands of attachments of it."""
         self.set_options(timeout=8)
         slow, *others = [self.server(scenario.BOOT_DISK) for _ in range(3)]
         lost = others[0]
@@ -171,7 +173,7 @@ class RoundTest(_WatchingTestCase):
             'ERROR .* bdm-cleanup does nothing by the clock')))
 
     def test_it_is_known_before_the_servers_come_back(self):
-        """That may take minutes, and somebody asks."""
+        """To resume the guests may take minutes."""
         seen = []
         compute = type(self.manager)
         resume = compute._init_instance
@@ -212,7 +214,7 @@ class PeriodicTaskTest(base.FunctionalTestCase):
     CLOUD = None
 
     def test_the_first_comes_at_once(self):
-        """And not a minute later, when somebody looks at the metrics."""
+        """Not a minute later: the metrics are old until then."""
         class Manager(periodic_task.PeriodicTasks):
             pass
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus' own tool, where it is installed."""
+"""The promtool of Prometheus, where it is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ needs_promtool = unittest.skipUnless(
 
 
 def promtool(*arguments: str, given: bytes = b'', **options: Any) -> str:
-    """Run it; what it complains about, if it does."""
+    """Run promtool and return what it complains about, if anything."""
     done = subprocess.run(
         [str(PROMTOOL), *arguments], input=given, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, check=False, timeout=120, **options)
@@ -24,7 +24,7 @@ def promtool(*arguments: str, given: bytes = b'', **options: Any) -> str:
 
 
 def problems_of_metrics(text: bytes) -> str:
-    """What ``promtool check metrics`` says of a text, if it says anything."""
+    """Return what ``promtool check metrics`` complains about, if anything."""
     return promtool('check', 'metrics', given=text)
 
 

@@ -14,7 +14,7 @@ from unittest import mock
 from nova_bdm_cleanup import files
 from nova_bdm_cleanup.tests.unit import base
 
-SOMEBODY = 65534
+OTHER_USER = 65534
 
 
 def write(path: str, data: bytes) -> None:
@@ -47,13 +47,13 @@ class FileTestCase(base.TestCase):
         self.assertEqual(before, sorted(os.listdir(self.directory)))
 
     @contextlib.contextmanager
-    def as_somebody(self, mode):
-        """Somebody else works in a directory with these permissions."""
+    def as_other_user(self, mode):
+        """Become another user; the directory has these permissions."""
         if os.geteuid() != 0:
-            self.skipTest('only root can become somebody else')
+            self.skipTest('only root can become another user')
         os.chmod(self.directory, mode)
         os.chmod(os.path.dirname(self.directory), 0o711)  # noqa: S103
-        os.seteuid(SOMEBODY)
+        os.seteuid(OTHER_USER)
         try:
             yield
         finally:
@@ -146,19 +146,19 @@ class RefusalTest(FileTestCase):
 
     def test_unwritable_directory(self):
         write(self.path, b'old\n')
-        with self.as_somebody(0o755):
+        with self.as_other_user(0o755):
             self.assertRefused('make its directory writable')
         self.assertEqual(b'old\n', self.content())
 
     def test_the_file_of_another_user_in_a_sticky_directory(self):
         write(self.path, b'old\n')
-        with self.as_somebody(0o1777):
+        with self.as_other_user(0o1777):
             self.assertRefused('of another user', 'sticky')
             # The kernel agrees.
             self.assertRaises(PermissionError, os.replace, self.path,
                               self.path + '.old')
-        os.chown(self.path, SOMEBODY, -1)
-        with self.as_somebody(0o1777):
+        os.chown(self.path, OTHER_USER, -1)
+        with self.as_other_user(0o1777):
             files.METRICS_FILE.check(self.path)
             write(self.path, b'new\n')
         self.assertEqual(b'new\n', self.content())

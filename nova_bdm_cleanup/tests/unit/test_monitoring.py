@@ -30,10 +30,10 @@ METRICS = list(map(promtool.declared, (
 #: The labels that Prometheus adds.
 SCRAPED = {'instance', 'job'}
 
-#: What node_exporter itself tells.
+#: Metrics of node_exporter itself.
 THEIRS = {'node_systemd_unit_state'}
 
-#: What the addresses of the runbook begin with until somebody changes it.
+#: The base address of the runbook, which an operator replaces.
 BASE = 'https://docs.example.com/nova-bdm-cleanup'
 
 
@@ -43,7 +43,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def reasons(rule: dict[str, Any]) -> set[str]:
-    """Those that an alert asks for."""
+    """Return the reasons that an alert asks for."""
     return {reason for found in re.findall('reason=~?"(.*?)"', rule['expr'])
             for reason in found.split('|')}
 
@@ -54,7 +54,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """All of the dashboard, with where they are."""
+    """Yield the title of each panel and its queries."""
     for panel in panels():
         for target in panel['targets']:
             yield panel['title'], target['expr'].replace(
@@ -96,7 +96,7 @@ class NamesTest(base.TestCase):
                 self.assertRegex(asked, r'\b%s\b' % name)
 
     def test_reasons_exist(self) -> None:
-        """A disk dangles for one of the reasons for which one is removed."""
+        """Alerts and the rules have the same reasons for a dangling disk."""
         known = {str(r) for r in Reason}
         for rule in rules():
             self.assertEqual(set(), reasons(rule) - known, rule['alert'])

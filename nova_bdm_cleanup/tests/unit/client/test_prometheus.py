@@ -29,7 +29,7 @@ class PrometheusCase(commandcase.CommandCase):
                         *arguments, **keywords)[0]
 
     def samples(self, name: str) -> Samples:
-        """The values of a metric by those of its labels, sorted by name."""
+        """Return the values of a metric by the values of its labels."""
         return {tuple(dict(sorted(sample.labels.items())).values()):
                 sample.value
                 for family in parser.text_string_to_metric_families(
@@ -37,7 +37,7 @@ class PrometheusCase(commandcase.CommandCase):
                 for sample in family.samples if sample.name == name}
 
     def findings(self) -> Samples:
-        """What is not zero."""
+        """Return the findings that are not zero."""
         found = self.samples('nova_bdm_audit_findings')
         return {labels: count for labels, count in found.items() if count}
 
@@ -88,7 +88,7 @@ class MetricsTest(PrometheusCase):
         self.assertEqual({}, self.samples('nova_bdm_audit_servers'))
 
     def test_what_cinder_calls_a_host_is_no_label(self) -> None:
-        """A tenant can write any, and any number of them."""
+        """A tenant can choose any number of names."""
         for number, host in enumerate((
                 'compute1', 'no"such\nhost', 'x' * 255, '\ud800',
                 'COMPUTE1')):
@@ -118,7 +118,7 @@ class MetricsTest(PrometheusCase):
 class FileTest(PrometheusCase):
 
     def test_a_failed_audit_only_says_so(self) -> None:
-        """What the last complete one found, and when, is still there."""
+        """Keep the findings and the time of the last complete audit."""
         self.break_volume()
         self.audit('--all-projects')
         before = self.path_of_metrics.read_text()
@@ -140,14 +140,14 @@ class FileTest(PrometheusCase):
                 self.path_of_metrics.read_text().splitlines()))
 
     def test_a_first_audit_that_fails(self) -> None:
-        """Or nobody would be told that none ever succeeded."""
+        """Else no alert would say that no audit ever succeeded."""
         self.audit('--all-projects', user='member')
         self.assertEqual({(): 0}, self.samples('nova_bdm_audit_complete'))
         self.assertEqual({}, self.samples(
             'nova_bdm_audit_last_success_timestamp_seconds'))
 
     def test_bad_input(self) -> None:
-        """Nothing is asked, nothing is changed, nothing is left behind."""
+        """No request, no change, no file left behind."""
         directory = self.path_of_metrics.parent
         link = str(directory / 'link.prom')
         os.symlink(directory / 'target', link)

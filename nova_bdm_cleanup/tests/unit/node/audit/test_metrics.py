@@ -177,7 +177,7 @@ class FileTest(MetricsTestCase):
         self.file = metrics.MetricsFile(conf, PROCESS)
 
     def test_two_threads_write_at_the_same_time(self):
-        """The periodic task and a round do."""
+        """Both the periodic task and a round write."""
         stop = threading.Event()
         reason = [finding('stuck', NOON)]
         self.useFixture(fixtures.MockPatchObject(

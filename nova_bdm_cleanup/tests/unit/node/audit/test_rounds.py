@@ -139,7 +139,7 @@ class Node:
 
     def server(self, number: int, disks: int = 1, is_busy: bool = False,
                **about_server: Any) -> str:
-        """A server whose disks are in order, or its new state."""
+        """Add a server whose disks are in order."""
         uuid = 'server-%d' % number
         names = ['%d-%d' % (number, disk) for disk in range(disks)]
         bdms = [make.root(uuid='root-%d' % number)]
@@ -217,7 +217,7 @@ class RoundTestCase(base.TestCase):
         return self.now + HOUR
 
     def round(self, later=HOUR):
-        """One round, as a nova-compute makes it that has just started."""
+        """Run a round, as a nova-compute that has just started."""
         self.now += later
         self.node.calls = []
         self.node.sent = 0
@@ -392,7 +392,7 @@ class BusyTest(RoundTestCase):
 
 
 class FailureTest(RoundTestCase):
-    """Whatever does not answer: the round is as if it had not been."""
+    """If something does not answer, the round changes nothing."""
 
     scenarios = testscenarios.multiply_scenarios(
         [(name, {'name': name}) for name in (

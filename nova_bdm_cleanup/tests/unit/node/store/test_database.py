@@ -22,7 +22,7 @@ from nova_bdm_cleanup.node.store.database import (
 )
 from nova_bdm_cleanup.tests.unit import base
 
-SOMEBODY = 65534
+OTHER_USER = 65534
 MIB = 1024 * 1024
 
 
@@ -43,7 +43,7 @@ class StoreTest(base.TestCase):
         return Database(self.path, max_bytes)
 
     def add(self, number, data='', max_bytes=4 * MIB):
-        """An entry of the journal."""
+        """Add an entry of the journal."""
         def insert(connection):
             connection.execute(
                 "INSERT INTO entry VALUES (?, 0, 'a-server', NULL)", (number,))
@@ -57,7 +57,7 @@ class StoreTest(base.TestCase):
             lambda c: c.execute('SELECT serial FROM entry').fetchall()) or ()]
 
     def contents(self):
-        """Every file with its content."""
+        """Return every file with its content."""
         found = {}
         for name in os.listdir(self.directory):
             path = os.path.join(self.directory, name)
@@ -67,7 +67,7 @@ class StoreTest(base.TestCase):
         return found
 
     def assertRefused(self, *words, func=None):
-        """It says so, names the path and a remedy, and changes nothing."""
+        """Check that an error names path and remedy, and nothing changes."""
         before = os.path.isdir(self.directory) and self.contents()
         text = str(self.assertRaises(StoreError, func or self.add, 0))
         if before:
@@ -76,7 +76,7 @@ class StoreTest(base.TestCase):
             self.assertIn(word, text)
 
     def as_somebody(self, func, *args):
-        os.seteuid(SOMEBODY)
+        os.seteuid(OTHER_USER)
         try:
             return func(*args)
         finally:
@@ -166,8 +166,8 @@ class FilesTest(StoreTest):
                 func=lambda _: self.as_somebody(self.things))
             # First the directory is closed to others, then the file.
             os.chmod(self.directory, 0o711)  # noqa: S103
-        os.chown(self.path, SOMEBODY, -1)
-        os.chown(self.directory, SOMEBODY, -1)
+        os.chown(self.path, OTHER_USER, -1)
+        os.chown(self.directory, OTHER_USER, -1)
         for path, remedy in ((self.path, 'file system writable'),
                              (self.directory, 'its directory')):
             mode = stat.S_IMODE(os.stat(path).st_mode)
@@ -193,7 +193,7 @@ class FilesTest(StoreTest):
         self.assertEqual(before, self.contents())
 
     def test_a_writer_killed_half_way(self):
-        """What it did is taken back; root does so for no other user."""
+        """Its owner rolls the change back; root does not."""
         self.add(1)
         process = subprocess.run([sys.executable, '-c', (
             'import os, sqlite3, sys\n'
@@ -229,7 +229,7 @@ class PowerFailureTest(StoreTest):
     syncs = True
 
     def test_a_change_survives_a_power_failure(self):
-        """It is synced; a power cut itself is beyond a unit test."""
+        """Sync it; a unit test cannot cut the power."""
         synced, statements = [], []
         fsync, connect = os.fsync, sqlite3.connect
 
@@ -255,7 +255,7 @@ class PowerFailureTest(StoreTest):
 class VersionsTest(StoreTest):
 
     def test_an_older_one_is_converted_by_the_first_change(self):
-        """As one was that had the journal alone."""
+        """A store with only the journal, as the first release had."""
         self.add(1)
         for change in ("DELETE FROM feature WHERE name = 'watch'",
                        'DROP TABLE finding', 'DROP TABLE round',
@@ -325,7 +325,7 @@ class ChangesTest(StoreTest):
         self.assertEqual([1, 3], self.things())
 
     def test_a_limit_that_was_lowered(self):
-        """And nothing else is changed by checking."""
+        """The check changes nothing else."""
         self.database().check()
         self.assertEqual([], self.things())
         for number in range(1, 8):
@@ -335,7 +335,7 @@ class ChangesTest(StoreTest):
         self.assertEqual([5, 6, 7], self.things())
 
     def test_a_lock_that_does_not_come_free(self):
-        """Nobody is stopped for longer than a moment at a time."""
+        """No thread is stopped for longer than a moment."""
         self.add(1)
         waited = []
         clock = mock.Mock(monotonic=lambda: sum(waited), sleep=waited.append)

@@ -43,11 +43,11 @@ class WatchTestCase(base.TestCase):
         self.now = NOON
 
     def store(self, host='compute1', max_bytes=4 * MIB):
-        """As a nova-compute that has just started has it."""
+        """Return the store as a nova-compute that has just started has it."""
         return FindingStore(self.path, host, max_bytes)
 
     def round(self, *seen, busy=(), later=HOUR, host='compute1'):
-        """One round; returns what is told."""
+        """Record a round; return the changes."""
         self.now += later
         changes = self.store(host).record_success(
             self.now, HOUR, Round(succeeded=self.now), seen, busy)
@@ -163,7 +163,7 @@ class WatchMachine(stateful.RuleBasedStateMachine):
                    fate=st.sampled_from(['well', 'well', 'well', 'failure']))
     def round(self, host, seen, busy, later, fate):
         self.now += later
-        # Whoever is busy is not looked at.
+        # Busy servers are not audited.
         seen = {key for key in seen if key[0] not in busy}
         store = FindingStore(self.path, host, 4 * MIB)
         if fate == 'failure':

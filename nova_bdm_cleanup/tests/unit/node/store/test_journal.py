@@ -42,7 +42,7 @@ def begin(journal, *charges, record=RECORD, server='a-server'):
 
 @contextlib.contextmanager
 def commits_end_with(error, after=False):
-    """Nothing is done, or all of it and nobody hears of it."""
+    """Make each commit fail, before or after it was done."""
     connect = sqlite3.connect
 
     def doomed(*args, **kwargs):
@@ -146,7 +146,7 @@ class EntriesTest(JournalTest):
                 e.id for e in self.records.entries(server, since)])
 
     def test_an_answer_that_got_lost(self):
-        """What was written all the same is not written twice."""
+        """A step that was written is not written twice."""
         entry = begin(self.journal)
         with commits_end_with(sqlite3.OperationalError('disk I/O error'),
                               after=True):
@@ -217,7 +217,7 @@ class LimitsTest(JournalTest):
                                      for account in ('one', 'two', 'three')])
 
     def test_a_flood_of_large_plans(self):
-        """The size is bounded, and the hour outlives its entries."""
+        """The size is bounded; the limits count deleted entries."""
         first = begin(self.journal, *removals(7))
         for _ in range(20):
             entry = begin(self.journal, record={'padding': 'x' * (MIB // 2)})
@@ -251,7 +251,7 @@ class LimitsTest(JournalTest):
         self.assertEqual((100, 'done'), (len(found.steps), found.outcome))
 
     def test_every_query_uses_an_index(self):
-        """So that it takes no longer with ten thousand entries."""
+        """A query takes no longer with ten thousand entries."""
         statements, connect = [], sqlite3.connect
 
         def traced(*args, **kwargs):
@@ -324,7 +324,7 @@ class SeveralWritersTest(JournalTest):
         return process
 
     def test_processes_threads_and_green_threads(self):
-        """All is there in the end, and of the limit not one too many."""
+        """All entries are there, and the limit is not exceeded."""
         journal, begun = Journal(self.path, 4 * MIB), []
 
         def write(name):
@@ -363,7 +363,7 @@ class SeveralWritersTest(JournalTest):
             writer.kill()
             begun += writer.communicate()[0].split()
             # A plan that begin() returned from is never lost, and a writer
-            # that is gone holds up nobody.
+            # that is gone blocks no other.
             begin(self.journal, *removals(1, 10 ** 6))
             self.assertLessEqual(
                 set(begun), {e.id for e in self.records.entries()})
@@ -409,7 +409,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
         return Journal(self.path, 4 * MIB, lambda: self.now)
 
     def attempt(self, fate, func, *args):
-        """Whether it was done; after a crash no entry is live any more."""
+        """Return whether it was done; a crash ends all open entries."""
         try:
             with FATES[fate]():
                 func(*args)
@@ -461,7 +461,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
             self.live = [each for each in self.live if each[0] is not entry]
 
     def flush(self, known, pending):
-        """All that waited is written."""
+        """Write the pending steps."""
         known['steps'] += pending
         del pending[:]
         if 'end' in known:

@@ -71,7 +71,7 @@ class ProcessesTest(base.TestCase):
         self.assertTrue(self.processes().is_running())
 
     def test_killed(self) -> None:
-        """Whatever it has started lives on, and says nothing."""
+        """A child process outlives it, and does not hold the lock."""
         with subprocess.Popen(
                 [sys.executable, '-c', _CHILD, self.path], cwd=_ROOT,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -82,7 +82,7 @@ class ProcessesTest(base.TestCase):
             assert last is not None
             self.assertEqual(child.pid, last.pid)
             child.kill()
-            # Nobody has waited for it yet.
+            # It is a zombie: its parent has not waited for it.
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
             self.assertFalse(self.processes().is_running())
 
@@ -117,8 +117,8 @@ class ProcessesTest(base.TestCase):
         running.start(self.path)
         self.assertTrue(self.processes().is_running())
 
-    def test_somebody_who_looks_and_does_not_end(self) -> None:
-        """A nova-compute does not wait for ever."""
+    def test_a_process_that_holds_the_lock(self) -> None:
+        """nova-compute does not wait for ever."""
         running.start(self.path)
         running.end(self.path)
         with open(self.path + '-compute1.lock') as file:
