@@ -167,7 +167,7 @@ ROWS = (
     *(('a volume that is %s' % status, in_state(status, OWN), 'volume-busy')
       for status in ('creating', 'deleting', 'error', 'error_deleting',
                      'maintenance', 'retyping', 'extending', 'uploading',
-                     'backing-up', 'restoring-backup', 'awaiting-transfer',
+                     'backing-up', 'restoring-backup',
                      'downloading', 'AVAILABLE', 'unheard-of')),
 )
 
