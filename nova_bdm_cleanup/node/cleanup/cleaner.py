@@ -141,7 +141,7 @@ class Cleaner:
         Nothing is logged, and nothing is changed; only the requests to Cinder
         are timed.
 
-        :raises Exception: whatever kept Nova or Cinder from answering
+        :raises Exception: why Nova or Cinder did not answer
         """
         found = self._assess(bdms, self._ask_cinder(bdms), guest_is_on=True)
         plan = found.plan

@@ -99,11 +99,11 @@ def snapshot(bdms: Iterable[facts.Bdm] = (),
 
 
 def decide(seen: facts.Snapshot, **policy: Any) -> Any:
-    """What the rules say now."""
+    """Return what the rules decide at :data:`NOW`."""
     return rules.decide(seen, facts.Policy(**policy), NOW)
 
 
-def told(plan: facts.Plan) -> str:
-    """The reasons of all findings, with "!" after those that are due."""
+def reasons_in(plan: facts.Plan) -> str:
+    """Return the reasons of all findings, with "!" after each due one."""
     return ' '.join('%s%s' % (f.reason, '!' * f.is_due)
                     for f in plan.findings)

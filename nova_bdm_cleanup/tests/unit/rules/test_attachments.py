@@ -142,7 +142,8 @@ class AttachmentsTest(base.TestCase):
 
     def test_row(self):
         found = [f for f in decide(self.seen).findings if not f.bdm]
-        self.assertEqual(self.expected, make.told(facts.Plan(tuple(found))))
+        self.assertEqual(self.expected,
+                         make.reasons_in(facts.Plan(tuple(found))))
 
 
 class CoverageTest(base.TestCase):
@@ -224,7 +225,7 @@ class ForeignTest(base.TestCase):
     scenarios = base.scenarios(LOOKS, 'seen', 'expected')
 
     def test_row(self):
-        self.assertEqual(self.expected, make.told(decide(self.seen)))
+        self.assertEqual(self.expected, make.reasons_in(decide(self.seen)))
 
 
 def of_host(host):

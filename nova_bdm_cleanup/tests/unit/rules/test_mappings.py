@@ -180,7 +180,8 @@ class MappingsTest(base.TestCase):
     def test_row(self):
         [finding] = [f for f in decide(self.seen).findings if f.bdm]
 
-        self.assertEqual(self.expected, make.told(facts.Plan((finding,))))
+        self.assertEqual(self.expected,
+                         make.reasons_in(facts.Plan((finding,))))
         self.assertIs(self.seen.bdms[-1], finding.bdm)
         self.assertTrue(finding.explanation)
         is_due = self.expected.endswith('!')
@@ -385,7 +386,7 @@ class LookTest(base.TestCase):
         *base.scenarios(LOOKS, 'seen', 'expected')]
 
     def test_row(self):
-        self.assertEqual(self.expected, make.told(
+        self.assertEqual(self.expected, make.reasons_in(
             decide(self.seen, **self.policy)))
 
 

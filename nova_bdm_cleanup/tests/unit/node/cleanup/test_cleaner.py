@@ -157,7 +157,7 @@ class CleanerTestCase(base.TestCase):
         return self.told.count('(%s)' % why)
 
     def lines(self, **fields):
-        """The audit lines that have these fields."""
+        """Return the log lines that have these fields."""
         wanted = {'%s=%s' % item for item in fields.items()}
         return [line for line in self.told.splitlines()
                 if wanted <= set(line.replace(': ', ' ').split())]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit lines: their level, their form, and what is never in one."""
+"""The log lines: their level, their form, and what is never in one."""
 
 from __future__ import annotations
 
