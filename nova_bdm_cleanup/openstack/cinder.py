@@ -75,13 +75,12 @@ class Cinder:
         self._finds_stale = finds_stale
         #: Whether the credentials see every project.
         self.sees_all = sees_all
-        self._glanced: set[str] = set()
 
     # One server
 
     def look(self, server_id: str, bdms: Sequence[Bdm],
-             project: str | None = None,
-             named: Sequence[str] = ()) -> Answers:
+             project: str | None = None, named: Sequence[str] = (),
+             closely: bool = False) -> Answers:
         """Return all that Cinder knows of the disks of a server.
 
         It takes two requests when everything is in order, for any number of
@@ -92,6 +91,8 @@ class Cinder:
         :param named: attachments that name it, if a list by its id does not
             show them: they may have the id in a form that is another one to
             the database
+        :param closely: list the attachments at once: something is expected
+            not to be in order
         :returns: the volumes, and the attachments that name the server or
             that a mapping carries
         :raises ProjectHidden: when Cinder does not show every project, and
@@ -101,10 +102,7 @@ class Cinder:
             carried = {b.attachment_id for b in bdms}
             more = [a for a in named if a not in carried]
             try:
-                if (self.sees_all and not more
-                        and server_id not in self._glanced):
-                    # Once: a second look follows where there was something.
-                    self._glanced.add(server_id)
+                if self.sees_all and not more and not closely:
                     found = self._glance(server_id, bdms, project)
                     if found is not None:
                         return found

@@ -78,16 +78,17 @@ class Cloud:
             volume for page in self.nova.servers(self.cinder.sees_all)
             for server in page for volume in server.volumes)
 
-    def inspect(self, server_id: str,
-                named: Sequence[str] = ()) -> Inspection | None:
+    def inspect(self, server_id: str, named: Sequence[str] = (),
+                closely: bool = False) -> Inspection | None:
         """One server; None: Nova does not know it.
 
         :param named: attachments that name it, whatever Cinder's list shows
+        :param closely: list the attachments at once, as in a second attempt
         :raises ApiError: when any question went unanswered
         """
         nova, cinder = self.nova, self.cinder
         server = nova.server(server_id)
-        for _ in range(_LOOKS):
+        for attempt in range(_LOOKS):
             if server is None:
                 return None
             self._check_project(server)
@@ -96,7 +97,8 @@ class Cloud:
                 return None
             bdms = mappings_of(server, disks)
             volumes, attachments, _ = cinder.look(
-                server.id, bdms, server.project, named)
+                server.id, bdms, server.project, named,
+                closely or attempt > 0)
             after = nova.server(server.id)
             settled = after == server and nova.disks(server) == disks
             if settled:

@@ -106,13 +106,15 @@ class RebootPreview:
         return ''
 
 
-def preview(cloud: inspection.Cloud, server_id: str) -> RebootPreview:
+def preview(cloud: inspection.Cloud, server_id: str,
+            closely: bool = False) -> RebootPreview:
     """What there is to do at a server.
 
+    :param closely: it was looked at before, and something was found
     :raises BadInput: when there is no such server
     :raises ApiError: when it cannot be known
     """
-    seen = cloud.inspect(server_id)
+    seen = cloud.inspect(server_id, closely=closely)
     if seen is None:
         raise errors.BadInput('server %s does not exist' % server_id)
     return RebootPreview(seen)
@@ -139,7 +141,8 @@ class Reboot(Change):
 
     def check(self) -> list[Result]:
         try:
-            self._now = now = preview(self._cloud, self._shown.server.id)
+            self._now = now = preview(
+                self._cloud, self._shown.server.id, closely=True)
         except errors.BadInput as exc:
             return self.for_all(Status.SKIPPED, str(exc))
         self._over = now.over(self.subjects)
@@ -161,7 +164,7 @@ class Reboot(Change):
             if stops and status == 'ACTIVE':
                 nova.stop(server.id)
                 status = self._wait(server, 'stop')
-            after = preview(self._cloud, server.id)
+            after = preview(self._cloud, server.id, closely=True)
         except (errors.Refused, errors.Conflict, errors.NotFound,
                 errors.BadInput) as exc:
             # They would say that nothing was changed.

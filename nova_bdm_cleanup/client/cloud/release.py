@@ -162,7 +162,8 @@ class Releaser:
 
     def _see_gone(self, server_id: str) -> Holder:
         """What there is to know of a server that Nova does not know."""
-        volumes, attachments, _ = self.cinder.look(server_id, ())
+        volumes, attachments, _ = self.cinder.look(
+            server_id, (), closely=True)
         elsewhere = None
         for attachment in attachments:
             volume = volumes.get(attachment.volume_id)

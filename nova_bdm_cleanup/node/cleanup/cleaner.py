@@ -171,7 +171,7 @@ class Cleaner:
         it is not: if this look is not answered, the first one holds.
         """
         try:
-            second = self._look(self.instance.bdms())
+            second = self._look(self.instance.bdms(), closely=True)
         except Exception as exc:
             reason = self._reason_of(exc)
             self.log.unknown(reason, exc)
@@ -183,16 +183,18 @@ class Cleaner:
                 uuid: finding for uuid, finding in second.not_connected.items()
                 if uuid not in first.over_limit})
 
-    def _look(self, bdms: Sequence[facts.Bdm]) -> Assessment:
-        answers = self._ask_cinder(bdms)
+    def _look(self, bdms: Sequence[facts.Bdm],
+              closely: bool = False) -> Assessment:
+        answers = self._ask_cinder(bdms, closely)
         if answers.is_cut and not self._said_cut:
             self._said_cut = True
             self.log.unread(len(answers.attachments))
         return self._assess(bdms, answers, self.trigger.guest_is_on)
 
-    def _ask_cinder(self, bdms: Sequence[facts.Bdm]) -> facts.Answers:
+    def _ask_cinder(self, bdms: Sequence[facts.Bdm],
+                    closely: bool = False) -> facts.Answers:
         return self._timed(lambda: self.cinder.look(
-            self.server.uuid, bdms, self.server.project))
+            self.server.uuid, bdms, self.server.project, closely=closely))
 
     def _assess(self, bdms: Sequence[facts.Bdm], answers: facts.Answers,
                 guest_is_on: bool) -> Assessment:

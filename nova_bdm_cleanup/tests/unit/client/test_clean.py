@@ -141,11 +141,11 @@ class CleanBdmTest(CleanCase):
         self.break_volume()
         look, looks = reboot.preview, [1]
 
-        def interrupt(*server: Any) -> reboot.RebootPreview:
+        def interrupt(*args: Any, **values: Any) -> reboot.RebootPreview:
             if not looks:
                 raise KeyboardInterrupt
             looks.clear()
-            return look(*server)
+            return look(*args, **values)
 
         with mock.patch.object(reboot, 'preview', interrupt):
             self.assert_results(

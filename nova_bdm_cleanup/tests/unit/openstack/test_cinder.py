@@ -142,12 +142,12 @@ class RequestsTest(CinderTestCase):
                 'offset': str(count)}, glance)
             self.assertEqual('1', many['all_tenants'])
 
-    def test_a_second_look_is_always_a_close_one(self):
+    def test_a_close_look_lists_the_attachments_at_once(self):
         bdms = self.healthy(2)
         cinder = self.cinder()
         first = cinder.look(make.SERVER, bdms)
         self.cloud.requests.clear()
-        second = cinder.look(make.SERVER, bdms)
+        second = cinder.look(make.SERVER, bdms, closely=True)
         self.assertEqual(['GET ' + LIST, 'GET ' + MANY], self.cloud.paths)
         self.assertEqual(first[0], second[0])
         self.assertEqual({a.id for a in first[1]}, {a.id for a in second[1]})
@@ -963,9 +963,9 @@ class AbsenceTest(WorldCase):
         truth = {a.id for a in world.attachments.values() if a.id in carried
                  or a.server_id == server.uuid and is_own(a)}
         cinder = self.cinder(cloud)
-        for _ in ('at a glance', 'closely'):
+        for closely in (False, True):
             volumes, attachments, _ = cinder.look(
-                server.uuid, bdms, server.project)
+                server.uuid, bdms, server.project, closely=closely)
             found = {a.id for a in attachments}
             self.assertLessEqual(carried, found)
             self.assertLessEqual(found, truth)

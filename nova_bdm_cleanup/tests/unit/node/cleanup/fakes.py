@@ -347,8 +347,8 @@ class Cinder(cinder.Cinder):
         self._service_token = service_token
 
     def look(self, server_id: str, bdms: Sequence[facts.Bdm],
-             project: str | None = None,
-             named: Sequence[str] = ()) -> Answers:
+             project: str | None = None, named: Sequence[str] = (),
+             closely: bool = False) -> Answers:
         world = self._world
         with world.call('look'):
             carried = {b.attachment_id for b in bdms}
