@@ -1,80 +1,157 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The block devices of a volume on this host, as the kernel shows them.
+"""The devices of a volume on this host: addresses, block devices, sessions.
 
-os-brick's word is not enough to tell that a disk is disconnected: forced, it
+os-brick finds the device to remove by target and logical unit number.  A
+number is reused: once the back end has taken the volume from the host, the
+next volume may get it, and removing "the device of the old one" would take
+away the volume of another guest.
+
+The result of os-brick does not prove that a volume is disconnected: forced, it
 complains of what is gone and is silent about what is left.  Names such as
 ``/dev/sdb`` are reused, so a device is one of the volume's when the address
-that it answers under is.  NVMe devices are not looked at: of a shared
-subsystem they stay until Cinder is told.
+that it answers under is.  NVMe devices are not looked at: those of a shared
+subsystem stay until Cinder is told.
+
+os-brick is given the iSCSI targets of the sessions that this host has, and no
+others.  Where a driver of Cinder names one portal of several, os-brick would
+otherwise look the targets up in what open-iscsi has discovered, and that may
+have been before the volume's target was made, or after it was gone.  Other
+volumes do not need this: for Fibre Channel and NVMe os-brick looks for the
+volume's own addresses in the kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+import itertools
+import json
 import os
 import re
 from typing import Any
 
-from nova_bdm_cleanup.node import addresses
+#: A target and a logical unit number.
+Address = tuple[str, str]
 
-#: Where the kernel shows itself in files.
-SYS = '/sys'
+#: A portal, the name of a target, and the number of a unit.
+Target = tuple[str, str, Any]
 
-_ISCSI = re.compile(r'/(session\d+)/')
-_FIBRE_CHANNEL = re.compile(r'/(rport-[^/]+)/')
+#: The directory in which the kernel shows its devices.
+SYSFS = '/sys'
 
-#: How the identity of a multipath device begins, and of an encrypted one.
-_MULTIPATH = 'mpath-'
-_CRYPT = 'CRYPT-'
+#: The keys of iSCSI, Fibre Channel and NVMe drivers for the target and the
+#: unit behind it; first those with one value, then those with several.  Other
+#: drivers (RBD, NFS, ...) use names that are not reused.
+_TARGET_KEYS = ('target_iqn', 'target_wwn', 'target_nqn', 'nqn')
+_TARGETS_KEYS = ('target_iqns', 'target_wwns')
+_UNIT_KEYS = ('target_lun', 'ns_id')
+_UNITS_KEYS = ('target_luns',)
+
+_ISCSI_VOLUME_TYPES = ('iscsi', 'iser')
+
+_ISCSI_SESSION = re.compile(r'/(session\d+)/')
+_FIBRE_CHANNEL_PORT = re.compile(r'/(rport-[^/]+)/')
+
+#: The prefixes of the identity of a multipath device and of an encrypted one.
+_MULTIPATH_PREFIX = 'mpath-'
+_CRYPT_PREFIX = 'CRYPT-'
 
 #: Added to the number of a unit that is addressed in "flat space".
-_FLAT = 0x4000
+_FLAT_SPACE_FLAG = 0x4000
 
 
-def path_of(*parts: str) -> str:
-    """The path of something in sysfs."""
-    return os.path.join(SYS, *parts)
+# Addresses
 
 
-def listed(*parts: str) -> frozenset[str]:
-    """What is in a directory of sysfs; nothing when there is none."""
+def parse_connection_info(text: str | None) -> dict[str, Any]:
+    """Return the connection information of a BDM; empty when it has none.
+
+    By what cannot be read nothing was connected either: Nova itself fails on
+    it or takes it for a volume that was never connected.
+    """
     try:
-        return frozenset(os.listdir(path_of(*parts)))
+        connection_info = json.loads(text or '{}')
+    except ValueError:
+        return {}
+    return connection_info if isinstance(connection_info, dict) else {}
+
+
+def addresses_in(connection_info: Mapping[str, Any]) -> frozenset[Address]:
+    """Return the addresses of a volume; empty where they cannot be reused.
+
+    :param connection_info: as Nova keeps it, with the driver's part in "data"
+    """
+    data = connection_info.get('data')
+    if not isinstance(data, dict):
+        return frozenset()
+    target, targets = _values(data, _TARGET_KEYS), _values(data, _TARGETS_KEYS)
+    unit, units = _values(data, _UNIT_KEYS), _values(data, _UNITS_KEYS)
+    return frozenset([*_pairs(target, unit or units),
+                      *_pairs(targets, units or unit)])
+
+
+def _pairs(targets: list[str], units: list[str]) -> Iterable[Address]:
+    """Pair lists of one length item by item, and others in all combinations.
+
+    An address too many does less harm than one too few.
+    """
+    if len(targets) == len(units):
+        return zip(targets, units)
+    return itertools.product(targets, units)
+
+
+def _values(data: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
+    values = (data.get(key) for key in keys)
+    return [str(value).lower()
+            for item in values if item is not None
+            for value in (item if isinstance(item, list) else [item])]
+
+
+# Block devices
+
+
+def sysfs_path(*parts: str) -> str:
+    """Return the path of something in sysfs."""
+    return os.path.join(SYSFS, *parts)
+
+
+def list_sysfs(*parts: str) -> frozenset[str]:
+    """Return the names in a directory of sysfs; empty if there is none."""
+    try:
+        return frozenset(os.listdir(sysfs_path(*parts)))
     except OSError:
         return frozenset()
 
 
-def read(*parts: str) -> str | None:
-    """What a file of it says; None when there is none, or it is empty."""
+def read_sysfs(*parts: str) -> str | None:
+    """Return the text of a file of sysfs; None if it is missing or empty."""
     try:
-        with open(path_of(*parts), encoding='utf-8') as file:
+        with open(sysfs_path(*parts), encoding='utf-8') as file:
             return file.read().strip() or None
     except OSError:
         return None
 
 
-def found_for(connection_info: Mapping[str, Any]) -> dict[str, str]:
-    """The block devices that are certainly a volume's.
+def volume_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
+    """Return the block devices that are certainly a volume's.
 
     :param connection_info: as Nova keeps it
-    :returns: by name what they can be recognised by; empty when there are
-        none, or none can be told from another volume's
+    :returns: the identity of each by its name; empty when there are none, or
+        none can be told from another volume's
     """
     data = connection_info.get('data')
     if not isinstance(data, dict):
         return {}
-    ours = addresses.named_by(connection_info)
-    disks = listed('class', 'block')
-    found = {name for name in disks if ours and addresses_of(name) & ours}
+    ours = addresses_in(connection_info)
+    disks = list_sysfs('class', 'block')
+    found = {name for name in disks if ours and device_addresses(name) & ours}
     path = data.get('device_path')
     if path:
-        # Whosever a map was that has lost its last path, it is nobody's now,
-        # and what reads it hangs.
-        found.update(filter(_is_dead, _related(
+        # A map without paths is orphaned, and reading it hangs.
+        found.update(filter(_is_orphaned, _related(
             os.path.basename(os.path.realpath(path)), 'slaves')))
     if data.get('multipath_id'):
         found.update(name for name in disks if _uuid(name)
-                     == '%s%s' % (_MULTIPATH, data['multipath_id']))
+                     == '%s%s' % (_MULTIPATH_PREFIX, data['multipath_id']))
     found.update([other for name in found
                   for other in _related(name, 'holders')])
     # Where a driver names one path, a discovery has found the others.
@@ -84,23 +161,28 @@ def found_for(connection_info: Mapping[str, Any]) -> dict[str, str]:
             for identity in [_identity(name)] if identity}
 
 
-def left(before: Mapping[str, str]) -> frozenset[str]:
-    """Which of some devices are still there."""
+def remaining(before: Mapping[str, str]) -> frozenset[str]:
+    """Return which devices are still there.
+
+    :param before: as :func:`volume_devices` returned them
+    """
     return frozenset(name for name, identity in before.items()
                      if _identity(name) == identity)
 
 
-def advice(names: Set[str], identities: Mapping[str, str]) -> str:
-    """How to remove by hand what is left of a volume.
+def removal_advice(names: Set[str], identities: Mapping[str, str]) -> str:
+    """Return how to remove by hand what is left of a volume.
 
-    :param names: the devices, as :func:`left` tells them
-    :param identities: what each can be recognised by
+    :param names: the devices that :func:`remaining` returned
+    :param identities: the identity of each by its name
     """
     commands: list[str] = []
-    # What lies on other devices goes first.
+    # Devices on other devices go first.
+    multipath = {name for name in names
+                 if identities[name].startswith(_MULTIPATH_PREFIX)}
     for name in sorted(names, key=lambda name: (
-            not _is_map(name), identities[name].startswith(_MULTIPATH))):
-        if identities[name].startswith(_MULTIPATH):
+            not _is_map(name), name in multipath)):
+        if name in multipath:
             commands.append(
                 '`dmsetup message /dev/%s 0 fail_if_no_path` ends what waits '
                 'for a path, and `multipath -f /dev/%s` removes it once '
@@ -119,50 +201,144 @@ def _is_map(name: str) -> bool:
 
 
 def _related(name: str, direction: str) -> Iterator[str]:
-    """A device and those that it is made of, or that are made of it."""
-    if os.path.exists(path_of('class', 'block', name)):
+    """Yield a device and those that it is made of, or that are made of it."""
+    if os.path.exists(sysfs_path('class', 'block', name)):
         yield name
-        for other in listed('class', 'block', name, direction):
-            # A map is made of what is gone, too; its name may be another's.
+        for other in list_sysfs('class', 'block', name, direction):
+            # A map may name a device that is gone, whose name may be another
+            # device's in the meantime.
             if os.path.exists(
-                    path_of('class', 'block', name, direction, other)):
+                    sysfs_path('class', 'block', name, direction, other)):
                 yield from _related(other, direction)
 
 
 def _identity(name: str) -> str | None:
-    """What tells a device from a later one of the same name."""
-    return _uuid(name) or ' '.join(
-        ':'.join(address) for address in sorted(addresses_of(name))) or None
+    """Return what tells a device from a later one of the same name."""
+    return _uuid(name) or ' '.join(map(
+        ':'.join, sorted(device_addresses(name)))) or None
 
 
 def _uuid(name: str) -> str | None:
-    return read('class', 'block', name, 'dm', 'uuid')
+    return read_sysfs('class', 'block', name, 'dm', 'uuid')
 
 
 def _is_multipath(name: str) -> bool:
-    return (_uuid(name) or '').startswith(_MULTIPATH)
+    return (_uuid(name) or '').startswith(_MULTIPATH_PREFIX)
 
 
-def _is_dead(name: str) -> bool:
-    """Whether it is a multipath or dm-crypt device on nothing."""
-    return (_uuid(name) or '').startswith((_MULTIPATH, _CRYPT)) and all(
-        map(_is_dead, set(_related(name, 'slaves')) - {name}))
+def _is_orphaned(name: str) -> bool:
+    """Return whether it is a multipath or dm-crypt device without paths."""
+    return (_uuid(name) or '').startswith(
+        (_MULTIPATH_PREFIX, _CRYPT_PREFIX)) and all(
+        map(_is_orphaned, set(_related(name, 'slaves')) - {name}))
 
 
-def addresses_of(name: str) -> frozenset[addresses.Address]:
-    """Where a SCSI disk answers, in each way of writing its unit."""
-    device = os.path.realpath(path_of('class', 'block', name, 'device'))
+def device_addresses(name: str) -> frozenset[Address]:
+    """Return the addresses of a SCSI disk, with each form of its unit."""
+    device = os.path.realpath(sysfs_path('class', 'block', name, 'device'))
     unit = device.rpartition(':')[2]
-    iscsi, fibre_channel = _ISCSI.search(device), _FIBRE_CHANNEL.search(device)
+    iscsi = _ISCSI_SESSION.search(device)
+    fibre_channel = _FIBRE_CHANNEL_PORT.search(device)
     target: str | None = None
     if iscsi:
-        target = read('class', 'iscsi_session', iscsi.group(1),
+        target = read_sysfs('class', 'iscsi_session', iscsi.group(1),
                             'targetname')
     elif fibre_channel:
-        target = (read('class', 'fc_remote_ports',
+        target = (read_sysfs('class', 'fc_remote_ports',
                              fibre_channel.group(1), 'port_name')
                   or '').replace('0x', '')
     if not target or not unit.isdigit():
         return frozenset()
     return frozenset((target.lower(), str(number))
-                     for number in {int(unit), int(unit) & ~_FLAT})
+                     for number in {int(unit), int(unit) & ~_FLAT_SPACE_FLAG})
+
+
+# iSCSI sessions
+
+
+def narrow_connection_info(connection_info: Mapping[str, Any],
+                           found: Set[str]) -> dict[str, Any] | None:
+    """Return the connection information by which to disconnect a volume.
+
+    :param connection_info: as Nova keeps it
+    :param found: the devices that :func:`volume_devices` returned
+    :returns: a copy with the volume's own targets that this host has; None
+        when it has neither a session nor a device of the volume
+    """
+    data = connection_info.get('data')
+    if (connection_info.get('driver_volume_type') not in _ISCSI_VOLUME_TYPES
+            or not isinstance(data, dict)):
+        return dict(connection_info)
+    named = _named_targets(data)
+    if not named or not list_sysfs('class', 'block'):
+        # os-brick may be able to use it all the same.
+        return dict(connection_info)
+    connected = _session_targets(named, found)
+    if not connected and not found:
+        return None
+    portals, names, units = zip(*(connected or named))
+    own = dict(data, target_portals=list(portals), target_iqns=list(names),
+               target_luns=list(units))
+    if _is_of_another_volume(data.get('device_path'), found):
+        # An encrypted disk is closed by this name.
+        del own['device_path']
+    return dict(connection_info, data=own)
+
+
+def _named_targets(data: Mapping[str, Any]) -> list[Target]:
+    """Return the targets that the connection information names."""
+    portals, names = data.get('target_portals'), data.get('target_iqns')
+    unit = data.get('target_lun', 0)
+    if portals and names:
+        return list(zip(portals, names,
+                        data.get('target_luns') or itertools.repeat(unit)))
+    if data.get('target_portal') and data.get('target_iqn'):
+        return [(data['target_portal'], data['target_iqn'], unit)]
+    return []
+
+
+def _session_targets(named: list[Target], found: Set[str]) -> list[Target]:
+    """Return the targets of a volume that this host has sessions of.
+
+    Also at other portals than the volume's, and other targets that are paths
+    of its multipath device: a discovery found them when it was connected.
+    """
+    paths = {address for device in found
+             for address in device_addresses(device)}
+    targets: list[Target] = []
+    for session in sorted(list_sysfs('class', 'iscsi_session')):
+        name = read_sysfs('class', 'iscsi_session', session, 'targetname')
+        if not name:
+            continue
+        own = [target for target in named
+               if target[1].lower() == name.lower()]
+        units = [unit for _, _, unit in own] or [
+            unit for _, _, unit in named
+            if (name.lower(), str(unit)) in paths]
+        portals = _portals(session) or [portal for portal, _, _ in own]
+        targets += [(portal, name, unit) for portal in portals
+                    for unit in dict.fromkeys(units)]
+    return targets
+
+
+def _portals(session: str) -> list[str]:
+    """Return the portals of a session, as iscsiadm writes them."""
+    found = []
+    for connection in sorted(list_sysfs('class', 'iscsi_connection')):
+        if connection.partition(':')[0] == session.replace(
+                'session', 'connection'):
+            address, port = (
+                read_sysfs('class', 'iscsi_connection', connection,
+                           'persistent_' + part)
+                for part in ('address', 'port'))
+            if address and port:
+                found.append('%s:%s' % (
+                    address if '.' in address else '[%s]' % address, port))
+    return found
+
+
+def _is_of_another_volume(path: str | None, found: Set[str]) -> bool:
+    """Return whether a path names a device that is not the volume's."""
+    name = os.path.basename(os.path.realpath(path or ''))
+    return bool(path) and name not in found and os.path.exists(
+        sysfs_path('class', 'block', name))

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from cinderclient import exceptions as cinder_exceptions
 from nova import exception, objects, version as nova_version
-from nova.compute import task_states, vm_states
+from nova.compute import power_state, task_states, vm_states
 from nova.virt import block_device
 from nova.virt.libvirt.driver import LibvirtDriver
 from os_brick import encryptors
@@ -23,14 +23,7 @@ from oslo_concurrency import lockutils
 from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
-from nova_bdm_cleanup.node import (
-    addresses,
-    credentials,
-    devices,
-    guests,
-    operations,
-    sessions,
-)
+from nova_bdm_cleanup.node import credentials, devices, operations
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.ports import Claim, RebootLost
 from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
@@ -115,7 +108,7 @@ class NovaInstance:
                 if row.deleted
                 and spelling.optional(row.attachment_id) == attachment.id
                 and spelling.optional(row.volume_id) == attachment.volume_id
-                and addresses.parse(row.connection_info)]
+                and devices.parse_connection_info(row.connection_info)]
         if not rows:
             return None
         newest = max(rows, key=lambda row: row.deleted_at or row.created_at)
@@ -134,11 +127,21 @@ class NovaInstance:
     def is_reused(self, bdm: facts.Bdm,
                   is_attached: Callable[[Claim], bool]) -> bool:
         return self._neighbours.have_address(
-            bdm.volume_id, addresses.named_by(self._connection_info(bdm)),
+            bdm.volume_id, devices.addresses_in(self._connection_info(bdm)),
             is_attached)
 
     def is_off(self) -> bool:
-        return guests.is_off(self._manager.driver, self._instance)
+        # A crashed guest, or one that is just shutting down, still has its
+        # disks open: Nova's power states do not tell these apart.
+        driver = self._manager.driver
+        try:
+            if _is_libvirt(driver):
+                guest = driver._host.get_guest(self._instance)
+                return not guest.is_active()
+            state = driver.get_info(self._instance, use_cache=False).state
+            return bool(state == power_state.SHUTDOWN)
+        except exception.InstanceNotFound:
+            return True
 
     # What is done
 
@@ -191,11 +194,12 @@ class NovaInstance:
         # multiattach volume, and count wrongly or fail where Cinder no longer
         # attaches it to this one.  Nova's own rows have been asked already.
         connection_info.pop('multiattach', None)
-        before = devices.found_for(connection_info)
+        before = devices.volume_devices(connection_info)
         here: dict[str, Any] | None = connection_info
         if _is_libvirt(self._manager.driver):
             # What other drivers connect is not among this host's devices.
-            here = sessions.narrowed(connection_info, before.keys())
+            here = devices.narrow_connection_info(
+                connection_info, before.keys())
         if here is not None:
             self._disconnect_all(bdm, here, before)
         self._disconnected.add(bdm.uuid)
@@ -208,10 +212,10 @@ class NovaInstance:
             self._disconnect(bdm, connection_info)
         except Exception as exc:
             error = exc
-        left = devices.left(before)
+        left = devices.remaining(before)
         if left:
             raise StillConnected('%s (%s)' % (
-                devices.advice(left, before),
+                devices.removal_advice(left, before),
                 error or 'no error was reported')) from error
         if error and not before:
             raise error
@@ -267,7 +271,8 @@ class NovaInstance:
             self._context, self._instance.uuid, event, want_result=False)
 
     def _connection_info(self, bdm: facts.Bdm) -> dict[str, Any]:
-        return addresses.parse(self._rows[bdm.uuid].connection_info)
+        return devices.parse_connection_info(
+            self._rows[bdm.uuid].connection_info)
 
     def _disconnect(self, bdm: facts.Bdm,
                     connection_info: dict[str, Any]) -> None:

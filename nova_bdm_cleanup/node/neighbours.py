@@ -17,7 +17,7 @@ from nova import exception, objects
 from nova.compute import instance_actions, task_states
 from oslo_utils import timeutils
 
-from nova_bdm_cleanup.node import addresses, operations
+from nova_bdm_cleanup.node import devices, operations
 from nova_bdm_cleanup.node.cleanup.ports import Claim, Undecided
 from nova_bdm_cleanup.rules import spelling
 
@@ -83,7 +83,8 @@ class Neighbours:
         here = [row for row in others if row.instance_uuid in users
                 and spelling.host(users[row.instance_uuid].host)
                 == spelling.host(self._host)]
-        if any(addresses.parse(row.connection_info) for row in here):
+        if any(devices.parse_connection_info(row.connection_info)
+               for row in here):
             return True
         for user in users.values():
             if user.task_state in _MOVING:
@@ -94,7 +95,7 @@ class Neighbours:
         return False
 
     def have_address(self, volume_id: str | None,
-                     ours: frozenset[addresses.Address],
+                     ours: frozenset[devices.Address],
                      is_attached: Callable[[Claim], bool]) -> bool:
         """Whether a volume other than this has one of some addresses here.
 
@@ -121,8 +122,8 @@ class Neighbours:
                    row.instance_uuid,
                    spelling.identifier(row.volume_id or ''),
                    row.attachment_id))
-               for row in settled if ours & addresses.named_by(
-                   addresses.parse(row.connection_info))):
+               for row in settled if ours & devices.addresses_in(
+                   devices.parse_connection_info(row.connection_info))):
             return True
         for row in rows:
             if row.instance_uuid in moving and _may_have_address(row):
@@ -221,8 +222,8 @@ class Neighbours:
 
 def _may_have_address(row: Any) -> bool:
     """Unless its disk is known to be of a kind that has none."""
-    connection_info = addresses.parse(row.connection_info)
-    return not connection_info or bool(addresses.named_by(connection_info))
+    connection_info = devices.parse_connection_info(row.connection_info)
+    return not connection_info or bool(devices.addresses_in(connection_info))
 
 
 def _is_young(row: Any) -> bool:

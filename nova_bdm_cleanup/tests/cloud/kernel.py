@@ -27,15 +27,16 @@ class Kernel(fixtures.Fixture):
         super().__init__()
         self._root = root
         self._connected = connected
-        self._really_listed, self._really_read = devices.listed, devices.read
+        self._really_listed = devices.list_sysfs
+        self._really_read = devices.read_sysfs
         #: The targets of each volume whose are not those of Cinder's driver.
         self._told: dict[str, list[str]] = {}
 
     def _setUp(self) -> None:
         # Nova's tests must not read the devices of the machine.
-        self.useFixture(fixtures.MockPatchObject(devices, 'SYS',
-                                                     str(self._root)))
-        for function in (self.listed, self.read):
+        self.useFixture(fixtures.MockPatchObject(
+            devices, 'SYSFS', str(self._root)))
+        for function in (self.list_sysfs, self.read_sysfs):
             self.useFixture(fixtures.MockPatchObject(
                 devices, function.__name__, function))
 
@@ -47,8 +48,8 @@ class Kernel(fixtures.Fixture):
         self._told[data['volume_id']] = (
             data.get('target_iqns') or [data['target_iqn']])
 
-    def listed(self, *parts: str) -> frozenset[str]:
-        """What is in a directory, as :func:`devices.listed` tells it."""
+    def list_sysfs(self, *parts: str) -> frozenset[str]:
+        """What is in a directory, as :func:`devices.list_sysfs` tells it."""
         if parts == ('class', 'block'):
             return self._really_listed(*parts) | {'vda'}
         return self._really_listed(*parts).union(
@@ -57,7 +58,7 @@ class Kernel(fixtures.Fixture):
             for number, _ in enumerate(self._targets(volume))
             if parts == ('class', 'iscsi_session'))
 
-    def read(self, *parts: str) -> str | None:
+    def read_sysfs(self, *parts: str) -> str | None:
         """What a file says: the target of a session, and no portal."""
         if parts[-1] != 'targetname':
             return self._really_read(*parts)

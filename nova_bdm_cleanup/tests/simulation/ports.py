@@ -27,6 +27,7 @@ from nova.compute import manager as nova_manager
 from nova_bdm_cleanup.node import (
     boot,
     credentials,
+    devices,
     instance,
     instance_cleanup,
     neighbours,
@@ -254,14 +255,15 @@ class Stage:
             self._installed = release, triggers
         return self._manager
 
-    # The kernel's devices, as ``plugin.devices`` sees them
+    # The kernel's devices, in place of ``node.devices``
 
-    def found_for(self, connection_info: Mapping[str, Any]) -> dict[str, str]:
+    def volume_devices(self, connection_info: Mapping[str, Any]
+                       ) -> dict[str, str]:
         number = number_of(connection_info)
         return ({compute.path_of(number): str(number)}
                 if number in self._devices() else {})
 
-    def left(self, before: Mapping[str, str]) -> frozenset[str]:
+    def remaining(self, before: Mapping[str, str]) -> frozenset[str]:
         there = self._devices()
         return frozenset(name for name, number in before.items()
                          if int(number) in there)
@@ -270,12 +272,12 @@ class Stage:
         self.world.sees(f'units of {self.world.this_host}')
         return self.world.hosts[self.world.this_host].devices.keys()
 
-    def advice(self, names: Any, identities: Any) -> str:
+    def removal_advice(self, names: Any, identities: Any) -> str:
         return 'still there: ' + ', '.join(names)
 
-    def narrowed(self, connection_info: Mapping[str, Any],
-                 found: AbstractSet[str]) -> Mapping[str, Any] | None:
-        """How they are connected, as ``plugin.sessions`` sees it."""
+    def narrow_connection_info(
+            self, connection_info: Mapping[str, Any],
+            found: AbstractSet[str]) -> Mapping[str, Any] | None:
         return connection_info if found else None
 
     # Locks
@@ -399,8 +401,10 @@ def plugged_in() -> Iterator[Stage]:
         # A mock would take a tenth of the time.
         (options, 'settings', lambda conf: types.SimpleNamespace(
             policy=stage.world.policy, store='', watches=False)),
-        *((instance, name, stage)
-          for name in ('brick_utils', 'devices', 'sessions')),
+        (instance, 'brick_utils', stage),
+        *((devices, name, getattr(stage, name)) for name in (
+            'volume_devices', 'remaining', 'removal_advice',
+            'narrow_connection_info')),
         (instance, 'hold_lock', stage.hold_lock))
     with contextlib.ExitStack() as stack:
         for module, name, value in seen:

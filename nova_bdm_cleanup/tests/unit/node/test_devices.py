@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a disk is still there, on kernels made of directories."""
+"""Addresses, block devices and sessions, on kernels made of directories."""
 
 from __future__ import annotations
 
 import os
 
 import fixtures
+from hypothesis import given, strategies as st
+import testscenarios
 from testtools import matchers
 
 from nova_bdm_cleanup.node import devices
 from nova_bdm_cleanup.tests.unit import base
 
+load_tests = testscenarios.load_tests_apply_scenarios
+
 IQN = 'iqn.2010-10.org.openstack:array'
+WWN = '500a098280feeba5'
+NQN = 'nqn.2014-08.org.example:array'
+PORTAL = '192.0.2.1:3260'
+SECOND = '192.0.2.2:3260'
+OTHER = 'iqn.2010-10.org.openstack:neighbour'
 WWPN = '500a098280feeba5'
 
 
@@ -21,7 +30,7 @@ class DevicesTestCase(base.TestCase):
         super().setUp()
         self.root = self.tempdir()
         self.sys = os.path.join(self.root, 'sys')
-        self.useFixture(fixtures.MockPatchObject(devices, 'SYS', self.sys))
+        self.useFixture(fixtures.MockPatchObject(devices, 'SYSFS', self.sys))
 
     def write(self, path, text=None):
         path = os.path.join(self.sys, path)
@@ -77,35 +86,36 @@ class DevicesTestCase(base.TestCase):
 class DiskTest(DevicesTestCase):
 
     def test_until_it_is_gone(self):
-        before = devices.found_for(self.info(self.disk('sdb', 5)))
+        before = devices.volume_devices(self.info(self.disk('sdb', 5)))
         self.assertEqual({'sdb'}, set(before))
-        self.assertEqual({'sdb'}, devices.left(before))
+        self.assertEqual({'sdb'}, devices.remaining(before))
         self.remove('sdb')
-        self.assertEqual(frozenset(), devices.left(before))
+        self.assertEqual(frozenset(), devices.remaining(before))
         # Its name was given to another.
         self.disk('sdb', 6)
-        self.assertEqual(frozenset(), devices.left(before))
+        self.assertEqual(frozenset(), devices.remaining(before))
 
     def test_a_name_of_long_ago(self):
         # The host was booted since: another disk has the name.
-        self.assertEqual({}, devices.found_for(self.info(self.disk('sdb', 6))))
-        self.assertEqual({}, devices.found_for(self.info(self.disk(
+        self.assertEqual({}, devices.volume_devices(self.info(self.disk(
+            'sdb', 6))))
+        self.assertEqual({}, devices.volume_devices(self.info(self.disk(
             'sdc', 5, 'session2', 'iqn.other'))))
 
     def test_a_disk_of_the_host_itself(self):
         path = self._scsi('sda', 'ata1/target0:0:0/0:0:0:5')
-        self.assertEqual({}, devices.found_for(self.info(path)))
+        self.assertEqual({}, devices.volume_devices(self.info(path)))
 
     def test_fibre_channel(self):
         self.write('class/fc_remote_ports/rport-3:0-1/port_name',
                    '0x' + WWPN.upper().replace('X', 'x'))
         path = self._scsi('sdb', 'rport-3:0-1/target3:0:0/3:0:0:5')
-        before = devices.found_for({'data': {
+        before = devices.volume_devices({'data': {
             'target_wwn': [WWPN], 'target_lun': 5, 'device_path': path}})
-        self.assertEqual({'sdb'}, devices.left(before))
+        self.assertEqual({'sdb'}, devices.remaining(before))
 
     def test_a_unit_in_flat_space(self):
-        before = devices.found_for(self.info(
+        before = devices.volume_devices(self.info(
             self.disk('sdb', 0x4000 + 300), target_lun=300))
         self.assertEqual({'sdb'}, set(before))
 
@@ -120,7 +130,7 @@ class MapperTest(DevicesTestCase):
 
     def found(self, path, **data):
         """The names of the devices of the volume."""
-        return set(devices.found_for(self.info(path, **data)))
+        return set(devices.volume_devices(self.info(path, **data)))
 
     def lose_the_paths(self):
         for name in ('sdb', 'sdc'):
@@ -134,14 +144,14 @@ class MapperTest(DevicesTestCase):
 
     def test_a_map_that_lost_its_paths(self):
         # What os-brick leaves when it was forced and the map was held open.
-        before = devices.found_for(self.info(self.path))
+        before = devices.volume_devices(self.info(self.path))
         self.lose_the_paths()
-        self.assertEqual({'dm-3'}, devices.left(before))
+        self.assertEqual({'dm-3'}, devices.remaining(before))
         # And so at the next look, when nothing tells whose it was.
-        again = devices.found_for(self.info(self.path))
-        self.assertEqual({'dm-3'}, devices.left(again))
+        again = devices.volume_devices(self.info(self.path))
+        self.assertEqual({'dm-3'}, devices.remaining(again))
         self.remove('dm-3')
-        self.assertEqual(frozenset(), devices.left(again))
+        self.assertEqual(frozenset(), devices.remaining(again))
 
     def test_a_map_that_is_found_by_its_name_only(self):
         self.lose_the_paths()
@@ -191,7 +201,8 @@ class AdviceTest(base.TestCase):
     def advice(self, **left):
         names = {name.replace('_', '-'): identity
                  for name, identity in left.items()}
-        return devices.advice(frozenset(names), {**names, 'sdz': 'gone'})
+        return devices.removal_advice(
+            frozenset(names), {**names, 'sdz': 'gone'})
 
     def test_a_map_without_paths(self):
         self.assertEqual(
@@ -226,5 +237,252 @@ class NoDeviceTest(DevicesTestCase):
                      {'data': {'device_path': '/var/lib/nova/mnt/volume-1'}},
                      self.info('/dev/sdx'),
                      self.info('/dev/gone', multipath_id='3600')):
-            self.assertEqual({}, devices.found_for(info))
-        self.assertEqual(frozenset(), devices.left({}))
+            self.assertEqual({}, devices.volume_devices(info))
+        self.assertEqual(frozenset(), devices.remaining({}))
+
+
+class AddressesTest(base.TestCase):
+
+    scenarios = [(name, {'data': data, 'expected': set(expected)})
+                 for name, data, *expected in (
+        ('iscsi', {'target_iqn': IQN.upper(), 'target_lun': '5'}, (IQN, '5')),
+        ('iscsi, several paths',
+         {'target_iqns': ['iqn.other', IQN], 'target_luns': [5, 5]},
+         ('iqn.other', '5'), (IQN, '5')),
+        ('fibre channel', {'target_wwn': [WWN, 'f00'], 'target_lun': 1},
+         (WWN, '1'), ('f00', '1')),
+        ('fibre channel, one', {'target_wwn': WWN, 'target_lun': 1},
+         (WWN, '1')),
+        ('nvme', {'target_nqn': NQN, 'ns_id': 3}, (NQN, '3')),
+        ('nvme, otherwise', {'nqn': NQN, 'ns_id': 3}, (NQN, '3')),
+        ('lists of one length belong together',
+         {'target_wwns': ['f00', WWN], 'target_luns': [2, 1]},
+         ('f00', '2'), (WWN, '1')),
+        ('what stands once belongs to the first of the lists',
+         {'target_iqn': 'a', 'target_lun': 1, 'target_iqns': ['a', 'b'],
+          'target_luns': [1, 2]}, ('a', '1'), ('b', '2')),
+        ('one unit behind several targets',
+         {'target_wwn': ['A', 'B'], 'target_lun': 1,
+          'target_wwns': ['a', 'b']}, ('a', '1'), ('b', '1')),
+        ('rather an address too many than one too few',
+         {'target_wwns': ['a', 'b', 'c'], 'target_luns': [1, 2]},
+         *((target, unit) for target in 'abc' for unit in '12')),
+        # Names are not reused.
+        ('a name', {'name': 'volumes/volume-1'}),
+        ('a share', {'export': 'a:/b'}),
+        ('a path', {'device_path': '/dev/sdb'}),
+        ('a uuid', {'target_nqn': NQN, 'vol_uuid': 'u'}),
+        ('nothing', {}),
+        ('empty', {'target_iqn': None, 'target_lun': None}),
+        ('none', None),
+        ('a list', []))]
+
+    def test_addresses(self):
+        self.assertEqual(self.expected, devices.addresses_in(
+            {'driver_volume_type': 'any', 'data': self.data}))
+
+
+class ParseTest(base.TestCase):
+
+    def test_connection_information(self):
+        self.assertEqual({'data': {'a': 1}}, devices.parse_connection_info(
+            '{"data": {"a": 1}}'))
+
+    def test_nothing_that_anybody_could_connect_by(self):
+        for text in (None, '', 'null', '[]', '5', '{', 'no JSON'):
+            self.assertEqual({}, devices.parse_connection_info(text), text)
+
+
+class SessionsTestCase(DevicesTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.device('vda')
+
+    def session(self, number, target=IQN, portal=PORTAL):
+        self.write('class/iscsi_session/session%d/targetname' % number,
+                   target)
+        self.write('class/iscsi_connection/connection%d:0' % number)
+        if portal:
+            address, _, port = portal.rpartition(':')
+            for name, text in (('address', address.strip('[]')),
+                               ('port', port)):
+                self.write('class/iscsi_connection/connection%d:0/'
+                           'persistent_%s' % (number, name), text)
+
+    def info(self, path=None, **data):
+        return super().info(path, target_portal=PORTAL, **data)
+
+    def told(self, info):
+        """The targets that os-brick gets; None: nothing is to be done."""
+        narrowed = devices.narrow_connection_info(
+            info, devices.volume_devices(info).keys())
+        if narrowed is None:
+            return None
+        data = narrowed['data']
+        return list(zip(data['target_portals'], data['target_iqns'],
+                        data['target_luns']))
+
+
+class TargetsTest(SessionsTestCase):
+    """The targets that os-brick gets, by the sessions of the host."""
+
+    _TWO = {'target_portals': [PORTAL, SECOND],
+            'target_iqns': [IQN, IQN + '2'], 'target_luns': [5, 6]}
+
+    scenarios = base.scenarios((
+        ('no session', {}, {}, None),
+        ('no session of it', {1: (OTHER,)}, {}, None),
+        ('none of its paths', {1: (OTHER,)}, _TWO, None),
+        ('its only session', {1: (OTHER,), 2: ()}, {}, [(PORTAL, IQN, 5)]),
+        ('one of two paths', {3: (IQN + '2', SECOND)}, _TWO,
+         [(SECOND, IQN + '2', 6)]),
+        ('both paths', {1: (), 3: (IQN + '2', SECOND)}, _TWO,
+         [(PORTAL, IQN, 5), (SECOND, IQN + '2', 6)]),
+        ('one unit for all targets', {1: ()},
+         {'target_portals': [PORTAL], 'target_iqns': [IQN]},
+         [(PORTAL, IQN, 5)]),
+        ('a portal that a discovery has found',
+         {1: (), 2: (IQN, SECOND)}, {},
+         [(PORTAL, IQN, 5), (SECOND, IQN, 5)]),
+        # os-brick compares the name with what iscsiadm prints.
+        ('another spelling of the target', {1: ()},
+         {'target_iqn': IQN.upper()}, [(PORTAL, IQN, 5)]),
+        ('ipv6', {1: (IQN, '[2001:db8::1]:3260')}, {},
+         [('[2001:db8::1]:3260', IQN, 5)]),
+        ('a session that does not tell its portal', {1: (IQN, None)}, {},
+         [(PORTAL, IQN, 5)])), 'there', 'data', 'expected')
+
+    def test_targets(self):
+        for number, session in self.there.items():
+            self.session(number, *session)
+        # A session may be left whose disk is gone already.
+        self.assertEqual(self.expected, self.told(self.info(**self.data)))
+        for number, session in self.there.items():
+            self.disk('sd%d' % number, 5, 'session%d' % number, *session[:1])
+        self.assertEqual(self.expected, self.told(
+            self.info('/dev/sd1', **self.data)))
+
+
+class NarrowedTest(SessionsTestCase):
+
+    def test_a_target_that_a_discovery_has_found(self):
+        second = IQN + ':port2'
+        self.session(1)
+        self.session(2, second, SECOND)
+        self.disk('sdb', 5)
+        self.disk('sdc', 5, 'session2', second)
+        self.assertEqual([(PORTAL, IQN, 5)], self.told(self.info()))
+        self.mapper('dm-3', 'mpath-3600', 'sdb', 'sdc')
+        self.assertEqual([(PORTAL, IQN, 5), (SECOND, second, 5)],
+                         self.told(self.info()))
+
+    def test_iser(self):
+        self.session(1, OTHER)
+        self.assertIsNone(self.told(dict(self.info(),
+                                         driver_volume_type='iser')))
+
+    def test_nothing_but_a_map_is_left(self):
+        path = self.mapper('dm-3', 'mpath-3600')
+        self.assertEqual([(PORTAL, IQN, 5)], self.told(self.info(path)))
+
+    def test_all_else_is_as_it_was(self):
+        self.session(1)
+        self.disk('sdb', 5)
+        info = dict(self.info('/dev/sdb', encrypted=True), serial='volume')
+        before = dict(info, data=dict(info['data']))
+        narrowed = devices.narrow_connection_info(info, {'sdb'})
+        self.assertEqual(before, info)
+        self.assertEqual('volume', narrowed['serial'])
+        for name in ('target_portals', 'target_iqns', 'target_luns'):
+            del narrowed['data'][name]
+        self.assertEqual(before, narrowed)
+
+
+class PathTest(SessionsTestCase):
+    """The name of a device may be that of another volume by now."""
+
+    def path(self, path):
+        narrowed = devices.narrow_connection_info(
+            self.info(path), {'sdb', 'dm-1'})
+        return narrowed['data'].get('device_path')
+
+    def setUp(self):
+        super().setUp()
+        self.session(1)
+        self.disk('sdb', 5)
+        self.disk('sdc', 5, 'session2', OTHER)
+
+    def test_whose_it_is(self):
+        for path, expected in (
+                ('/dev/sdb', '/dev/sdb'), ('/dev/sdx', '/dev/sdx'),
+                ('/dev/sdc', None), (None, None)):
+            self.assertEqual(expected, self.path(path), path)
+
+    def test_a_link(self):
+        link = os.path.join(self.root, 'os-brick+dev+sdb')
+        for target, path in (('/dev/dm-1', link), ('/dev/sdc', None),
+                             ('/dev/gone', link)):
+            os.symlink(target, link)
+            self.assertEqual(path, self.path(link))
+            os.remove(link)
+
+
+class AsBeforeTest(SessionsTestCase):
+    """What nobody can judge here is left to os-brick, as it is."""
+
+    def check(self, info):
+        self.assertEqual(
+            info, devices.narrow_connection_info(info, frozenset()))
+
+    def test_what_cannot_be_judged(self):
+        without = self.info()
+        del without['data']['target_iqn']
+        for info in (
+                dict(self.info(), driver_volume_type='fibre_channel'),
+                {'driver_volume_type': 'rbd', 'data': {'name': 'a/b'}},
+                {'driver_volume_type': 'iscsi'}, without):
+            self.check(info)
+
+    def test_no_sysfs(self):
+        self.useFixture(fixtures.MockPatchObject(
+            devices, 'SYSFS', os.path.join(self.root, 'nowhere')))
+        self.check(self.info())
+
+
+NAMES = st.sampled_from([IQN, IQN.upper(), OTHER, 'iqn.third'])
+PORTALS = st.sampled_from([PORTAL, SECOND, '[2001:db8::1]:3260'])
+UNITS = st.integers(0, 2)
+
+
+class AllKindsTest(SessionsTestCase):
+
+    @given(told=st.lists(st.tuples(PORTALS, NAMES, UNITS), min_size=1,
+                         max_size=3),
+           live=st.lists(st.tuples(NAMES, st.none() | PORTALS), max_size=4),
+           is_listed=st.booleans())
+    def test_its_own_targets_and_no_others(self, told, live, is_listed):
+        self.useFixture(fixtures.MockPatchObject(
+            devices, 'SYSFS', os.path.join(self.tempdir(), 'sys')))
+        self.sys = devices.SYSFS
+        self.device('vda')
+        for number, (name, portal) in enumerate(live, 1):
+            self.session(number, name, portal)
+        portals, names, units = map(list, zip(*told))
+        info = {'driver_volume_type': 'iscsi', 'data': {
+            'target_portals': portals, 'target_iqns': names,
+            'target_luns': units} if is_listed else {
+            'target_portal': portals[0], 'target_iqn': names[0],
+            'target_lun': units[0]}}
+        own = {(name.lower(), unit)
+               for _, name, unit in (told if is_listed else told[:1])}
+        is_here = any(name.lower() in {n for n, _ in own}
+                      for name, _ in live)
+        found = self.told(info)
+        self.assertEqual(is_here, found is not None)
+        if found is not None:
+            spelt = {name for name, _ in live}
+            self.assertTrue(found)
+            for _, name, unit in found:
+                self.assertIn((name.lower(), unit), own)
+                self.assertIn(name, spelt)
