@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from typing import Any
+import dataclasses
+from typing import Any, Callable, NamedTuple
 
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import findings, inspection
@@ -13,10 +14,6 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.reasons import Remedy
 from nova_bdm_cleanup.terminal import ExitCode
-
-_COLUMNS = ('Device', 'Volume', 'Volume Status', 'Attachment in Nova',
-            'Attachment in Cinder', 'Host', 'Verdict', 'Hard Reboot',
-            'Explanation', 'Connects', 'Action')
 
 
 class ShowBdm(output.BdmCommand):
@@ -60,16 +57,20 @@ class ShowBdm(output.BdmCommand):
             self.exit_code = ExitCode.FINDINGS
         actions = (_action(findings.advised(found, cloud))
                    for found in findings.findings_of(seen))
-        return _COLUMNS, [
-            _row(f, seen, 'none' if f.reason is facts.Reason.HEALTHY
-                 else next(actions)) for f in seen.plan.findings]
+        disks = [
+            ShownDisk(f, seen, 'none' if f.reason is facts.Reason.HEALTHY
+                      else next(actions)) for f in seen.plan.findings]
+        return COLUMNS, [[fact.value(disk) for fact in FACTS]
+                         for disk in disks]
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
         if row['Verdict'] != str(facts.Reason.HEALTHY):
             yield from row['Action'].lines
             yield row['Explanation'] + '.'
-            yield 'A hard reboot %s. Attachment in Cinder: %s.' % (
-                row['Hard Reboot'], row['Attachment in Cinder'])
+            yield ' '.join([
+                'A hard reboot %s.' % row['Hard Reboot'],
+                *(fact.sentence % row[fact.title] for fact in FACTS
+                  if fact.sentence and row[fact.title] is not None)])
 
 
 def _action(found: findings.CloudFinding) -> findings.Action:
@@ -82,36 +83,88 @@ def _action(found: findings.CloudFinding) -> findings.Action:
     return action
 
 
-def _row(finding: facts.Finding, seen: inspection.Inspection,
-         action: findings.Action | str) -> tuple[Any, ...]:
-    volume = seen.volumes.get(finding.volume_id or '')
-    status = volume.status if volume else 'does not exist'
-    if finding.reason is facts.Reason.CANNOT_SEE_PROJECT:
-        status = 'unknown'
-    attachments = [a for a in seen.attachments.values()
-                   if a.id == finding.attachment_id
-                   or finding.bdm and a.volume_id == finding.volume_id
-                   and a.server_id == seen.server.id]
-    hosts = [volume.host_of(a.id) for a in attachments] if volume else []
-    return (
-        finding.device, finding.volume_id, status,
-        finding.bdm.attachment_id if finding.bdm else None,
-        ', '.join('%s (%s)' % (a.id, a.status)
-                  for a in attachments) or 'none',
-        next(filter(None, hosts), None), str(finding.reason),
-        _would(finding, seen), finding.explanation,
-        finding.bdm and finding.decision.connect, action)
+@dataclasses.dataclass(frozen=True)
+class ShownDisk:
+    """One volume of a server, or an attachment that no mapping accounts for.
+
+    It has all that a fact may be made from.
+    """
+
+    finding: facts.Finding
+    #: The server, with its volumes and attachments.
+    seen: inspection.Inspection
+    action: findings.Action | str
+
+    @property
+    def volume(self) -> facts.Volume | None:
+        return self.seen.volumes.get(self.finding.volume_id or '')
+
+    @property
+    def volume_status(self) -> str:
+        if self.finding.reason is facts.Reason.CANNOT_SEE_PROJECT:
+            return 'unknown'
+        return self.volume.status if self.volume else 'does not exist'
+
+    @property
+    def attachments(self) -> list[facts.Attachment]:
+        """Return the attachments of the volume to the server."""
+        finding = self.finding
+        return [a for a in self.seen.attachments.values()
+                if a.id == finding.attachment_id
+                or finding.bdm and a.volume_id == finding.volume_id
+                and a.server_id == self.seen.server.id]
+
+    @property
+    def host(self) -> str | None:
+        """Return the host that Cinder names."""
+        hosts = [self.volume.host_of(a.id) for a in self.attachments] \
+            if self.volume else []
+        return next(filter(None, hosts), None)
+
+    @property
+    def hard_reboot(self) -> str:
+        """Return what a hard reboot would do with it."""
+        finding = self.finding
+        without = (', and ' + facts.WITHOUT_DISK
+                   if finding in self.seen.left_out else '')
+        if finding.withheld is not None:
+            return 'keeps it (%s)%s' % (finding.withheld, without)
+        if finding.is_removal:
+            return ('removes the mapping' if finding.bdm
+                    else 'deletes the attachment')
+        if finding.reason is facts.Reason.DUPLICATE_MAPPING:
+            # The API does not show whether it was connected.
+            return 'removes it if Nova never connected it'
+        return 'keeps it' + without
 
 
-def _would(finding: facts.Finding, seen: inspection.Inspection) -> str:
-    """What a hard reboot would do with it."""
-    without = ', and ' + facts.WITHOUT_DISK if finding in seen.left_out else ''
-    if finding.withheld is not None:
-        return 'keeps it (%s)%s' % (finding.withheld, without)
-    if finding.is_removal:
-        return ('removes the mapping' if finding.bdm
-                else 'deletes the attachment')
-    if finding.reason is facts.Reason.DUPLICATE_MAPPING:
-        # The API does not show whether it was connected.
-        return 'removes it if Nova never connected it'
-    return 'keeps it' + without
+class Fact(NamedTuple):
+    """A column of the output."""
+
+    title: str
+    value: Callable[[ShownDisk], Any]
+    #: How a table on a terminal says it below the row; empty: not at all.
+    sentence: str = ''
+
+
+#: The columns, in their order.
+FACTS = (
+    Fact('Device', lambda d: d.finding.device),
+    Fact('Volume', lambda d: d.finding.volume_id),
+    Fact('Volume Status', lambda d: d.volume_status),
+    Fact('Attachment in Nova',
+         lambda d: d.finding.bdm.attachment_id if d.finding.bdm else None),
+    Fact('Attachment in Cinder',
+         lambda d: ', '.join('%s (%s)' % (a.id, a.status)
+                             for a in d.attachments) or 'none',
+         'Attachment in Cinder: %s.'),
+    Fact('Host', lambda d: d.host),
+    Fact('Verdict', lambda d: str(d.finding.reason)),
+    Fact('Hard Reboot', lambda d: d.hard_reboot),
+    Fact('Explanation', lambda d: d.finding.explanation),
+    Fact('Connects',
+         lambda d: d.finding.bdm and d.finding.decision.connect),
+    Fact('Action', lambda d: d.action),
+)
+
+COLUMNS = tuple(fact.title for fact in FACTS)

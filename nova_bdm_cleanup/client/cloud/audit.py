@@ -66,8 +66,10 @@ class CloudAudit:
     """One audit."""
 
     def __init__(self, cloud: inspection.Cloud, scope: Scope) -> None:
-        # What it finds out of the witness is no proof for whoever acts.
-        self._cloud = dataclasses.replace(cloud)
+        self._cloud = cloud
+        # Not the witness of the cloud: a command that changes something after
+        # the audit has to ask again.
+        self._witness = inspection.Witness(cloud.nova, cloud.cinder)
         self._nova = cloud.nova
         self._cinder = cloud.cinder
         self._scope = scope
@@ -166,14 +168,14 @@ class CloudAudit:
             for status in facts.TAKEN)
         self.size = books.size
         try:
-            # If none of them is in use, it may know one of them at all.
-            self._cloud.witness = (
-                facts.WitnessAnswer.KNOWN if books.knows_claim
-                else self._cinder.witness(books.claims()))
+            # Cinder may also know a volume that is not taken.
+            answer = (facts.WitnessAnswer.KNOWN if books.knows_claim
+                      else self._cinder.witness(books.claims()))
         except (errors.Unanswered, errors.Refused) as exc:
             self.gaps.append(str(exc))
             return
-        if self._cloud.witness is facts.WitnessAnswer.UNKNOWN:
+        self._witness = inspection.Witness(self._nova, self._cinder, answer)
+        if answer is facts.WitnessAnswer.UNKNOWN:
             # Everything would look dangling, and nothing would be.
             self.gaps.append(
                 'this Cinder knows none of the volumes that Nova names: is '
@@ -219,11 +221,15 @@ class CloudAudit:
                 raise _Over('%s %s, and what was still to be looked at: %s'
                             % (kind, suspect, exc)) from exc
 
+    def _inspect(self, server_id: str, named: Sequence[str] = ()
+                 ) -> inspection.Inspection | None:
+        return self._cloud.inspect(server_id, named, self._witness)
+
     def _look_at_servers(self, suspects: Mapping[str, Sequence[str]]
                          ) -> Iterator[CloudFinding]:
         """Look at servers, each with the attachments that name it."""
         def look(server_id: str) -> Iterable[CloudFinding]:
-            seen = self._cloud.inspect(server_id, suspects[server_id])
+            seen = self._inspect(server_id, suspects[server_id])
             return self._gone(server_id) if seen is None else findings_of(seen)
 
         return self._each('second looks at servers', 'server', suspects, look)
@@ -274,7 +280,7 @@ class CloudAudit:
         """
         if server_id in self._known:
             return ()
-        seen = self._cloud.inspect(server_id)
+        seen = self._inspect(server_id)
         self._known[server_id] = seen is not None
         return () if seen is None else findings_of(seen)
 

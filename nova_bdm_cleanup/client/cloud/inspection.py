@@ -50,6 +50,30 @@ class Inspection:
                      if not f.is_due)
 
 
+class Witness:
+    """A volume that Nova names and Cinder must know.
+
+    A Cinder of another region, or one restored from an old database, answers
+    that everything is gone.  So it has to know at least one volume.
+
+    :param answer: of Cinder, where it is known already
+    """
+
+    def __init__(self, nova: Nova, cinder: CloudCinder,
+                 answer: facts.WitnessAnswer | None = None) -> None:
+        self._nova = nova
+        self._cinder = cinder
+        self._answer = answer
+
+    def answer(self) -> facts.WitnessAnswer:
+        """Return Cinder's answer; ask for it only the first time."""
+        if self._answer is None:
+            self._answer = self._cinder.witness(
+                volume for page in self._nova.servers(self._cinder.sees_all)
+                for server in page for volume in server.volumes)
+        return self._answer
+
+
 @dataclasses.dataclass
 class Cloud:
     """Both APIs, as the credentials of a command show them."""
@@ -66,24 +90,19 @@ class Cloud:
     now: Callable[[], datetime.datetime] = functools.partial(
         datetime.datetime.now, datetime.timezone.utc)
 
-    @functools.cached_property
-    def witness(self) -> facts.WitnessAnswer:
-        """Whether this Cinder knows a volume that this Nova names.
-
-        A Cinder of another region, or one restored from an old database,
-        politely answers that everything is gone.  Asked for once, and only
-        where nobody has set the answer, or Cinder knows no volume of a server.
-        """
-        return self.cinder.witness(
-            volume for page in self.nova.servers(self.cinder.sees_all)
-            for server in page for volume in server.volumes)
+    def __post_init__(self) -> None:
+        self.witness = Witness(self.nova, self.cinder)
 
     def inspect(self, server_id: str, named: Sequence[str] = (),
-                closely: bool = False) -> Inspection | None:
-        """One server; None: Nova does not know it.
+                closely: bool = False,
+                witness: Witness | None = None) -> Inspection | None:
+        """Inspect a server; return None where Nova does not know it.
 
-        :param named: attachments that name it, whatever Cinder's list shows
+        :param named: attachments that name it, also where Cinder's list for
+            the server leaves them out
         :param closely: list the attachments at once, as in a second attempt
+        :param witness: instead of the one of this cloud; it is asked only
+            where Cinder knows no volume of the server
         :raises ApiError: when any question went unanswered
         """
         nova, cinder = self.nova, self.cinder
@@ -114,7 +133,8 @@ class Cloud:
             bdms=bdms, volumes=volumes, attachments=attachments,
             witness=facts.WitnessAnswer.KNOWN, sees_all=cinder.sees_all)
         if rules.needs_witness(snapshot):
-            snapshot = dataclasses.replace(snapshot, witness=self.witness)
+            snapshot = dataclasses.replace(
+                snapshot, witness=(witness or self.witness).answer())
         policy, now = self.policy, self.now()
         plan = rules.decide(snapshot, policy, now)
         if plan.due:

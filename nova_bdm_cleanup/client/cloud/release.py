@@ -60,7 +60,7 @@ class Releaser:
                 'the cells of these compute hosts do not answer, so no '
                 'server is known to be gone: %s' % ', '.join(hosts.silent))
         self._hosts = hosts.known
-        if self._cloud.witness is not facts.WitnessAnswer.KNOWN:
+        if self._cloud.witness.answer() is not facts.WitnessAnswer.KNOWN:
             raise errors.Refused(
                 'Cinder knows no volume that Nova names: nothing shows that '
                 'this Nova and this Cinder belong to the same region')

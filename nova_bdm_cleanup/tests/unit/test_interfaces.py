@@ -47,7 +47,7 @@ _COLUMNS = {
     'openstack bdm audit --long': (*audit.LONG_COLUMNS, 'Remedy'),
     'openstack bdm clean': clean.CleanBdm.columns,
     'openstack bdm release': release.ReleaseBdm.columns,
-    'openstack bdm show': show._COLUMNS,
+    'openstack bdm show': show.COLUMNS,
 }
 
 

@@ -166,7 +166,8 @@ class WitnessTest(InspectionCase):
                 (WitnessAnswer.KNOWN, None),
                 (WitnessAnswer.UNKNOWN, Reason.CINDER_SUSPECT)):
             cloud = self.proved()
-            cloud.witness = witness
+            cloud.witness = inspection.Witness(
+                cloud.nova, cloud.cinder, witness)
             seen = cloud.inspect(self.alpha)
             assert seen is not None
             [finding] = seen.findings
@@ -178,7 +179,7 @@ class WitnessTest(InspectionCase):
         self.cloud.lose_volume(self.disk)
         cloud = self.proved()
         for _ in range(2):
-            self.assertIs(WitnessAnswer.KNOWN, cloud.witness)
+            self.assertIs(WitnessAnswer.KNOWN, cloud.witness.answer())
         # Asked once.
         self.assertEqual(1, self.cloud.asked('/servers/detail'))
 
@@ -192,7 +193,8 @@ class WitnessTest(InspectionCase):
     def test_nova_names_no_volume(self) -> None:
         for server in (self.alpha, self.beta):
             self.cloud.mappings[server].clear()
-        self.assertIs(WitnessAnswer.NONE_EXISTS, self.proved().witness)
+        self.assertIs(WitnessAnswer.NONE_EXISTS,
+                      self.proved().witness.answer())
         self.assertEqual(1, self.cloud.asked('volume'))
 
     def test_known_to_nobody(self) -> None:
@@ -203,5 +205,6 @@ class WitnessTest(InspectionCase):
         for bare in (self.alpha, self.beta):
             kept = self.cloud.mappings[bare]
             self.cloud.mappings[bare] = []
-            self.assertIs(WitnessAnswer.UNKNOWN, self.proved().witness)
+            self.assertIs(WitnessAnswer.UNKNOWN,
+                      self.proved().witness.answer())
             self.cloud.mappings[bare] = kept
