@@ -31,19 +31,18 @@ from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
 
-#: What ``service_token_roles`` of Cinder's ``[keystone_authtoken]`` is, unless
-#: somebody has changed it.
+#: The default of ``service_token_roles`` in Cinder's ``[keystone_authtoken]``.
 _SERVICE_ROLE = 'service'
 
 _NO_CREDENTIALS = 'not checked without credentials in [cinder]'
 
 
-#: The code, and what to set; None: all is well.
+#: The code, and what to set; None: the check passes.
 _Found = Optional[tuple[Code, str]]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check all, and print it."""
+    """Run all checks and print the results."""
     conf = configuration.load_nova(args)
     # Where the library looks for --json, after its own way to parse it.
     upgradecheck.CONF = argparse.Namespace(command=args)
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _guarded(check: Callable[[Checks], _Found]
              ) -> Callable[[Checks], Result]:
-    """A check that fails in an unforeseen way is a failure of that check."""
+    """Turn an exception of a check into its failure."""
 
     def guarded(checks: Checks) -> Result:
         try:
@@ -68,7 +67,7 @@ def _guarded(check: Callable[[Checks], _Found]
 
 
 class Checks(upgradecheck.UpgradeCommands):
-    """All of them.
+    """All checks of this host.
 
     :param conf: Nova's configuration, with the options of the plugin
     """
@@ -79,11 +78,11 @@ class Checks(upgradecheck.UpgradeCommands):
         super().__init__()
         self._conf = conf
         self._problems = validation.problems(conf)
-        # So that they are a failure of one check only.
+        # Wrong values fail the check of the options, and no other.
         validation.forget_wrong_values(conf)
 
     def plugin(self) -> _Found:
-        """Whether nova-compute finds the plugin, and may use it."""
+        """Check that nova-compute finds the plugin, and may use it."""
         points = [p for d in metadata.distributions() for p in d.entry_points
                   if (p.group, p.name) == ('os_vif', 'bdm_cleanup')]
         if not points:
@@ -97,7 +96,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return None
 
     def nova(self) -> _Found:
-        """Check whether Nova has what the hooks need."""
+        """Check that Nova has what the hooks need."""
         from nova_bdm_cleanup.node.hooks import requirements
 
         differences = requirements.differences()
@@ -118,7 +117,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return (Code.WARNING, '; '.join(no_effect)) if no_effect else None
 
     def journal(self) -> _Found:
-        """Whether the journal can be written."""
+        """Check that the journal can be written."""
         path = self._conf[GROUP].store
         owner = _owner(pathlib.Path(path))
         if os.geteuid() == 0 and owner:
@@ -129,7 +128,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return None
 
     def running(self) -> _Found:
-        """Whether it works in the nova-compute that runs by now."""
+        """Check that the plugin works in the nova-compute that runs."""
         found = status_of(self._conf.host, self._conf[GROUP].store,
                           time.time(), self._problems)
         if found.state is State.REFUSED:
@@ -138,14 +137,14 @@ class Checks(upgradecheck.UpgradeCommands):
                 else Code.SUCCESS), found.why
 
     def metrics_file(self) -> _Found:
-        """Whether the metrics can be written."""
+        """Check that the metrics can be written."""
         path = self._conf[GROUP].metrics_file
         if path:
             files.METRICS_FILE.check(path)
         return None
 
     def credentials(self) -> _Found:
-        """Whether nova-compute has credentials of its own for Cinder."""
+        """Check that nova-compute has credentials of its own for Cinder."""
         return None if self._has_credentials else (
             Code.FAILURE,
             'set [cinder] auth_type, and the options that belong to it, for a '
@@ -153,7 +152,7 @@ class Checks(upgradecheck.UpgradeCommands):
             'project of the server does not request itself changes nothing')
 
     def service_token(self) -> _Found:
-        """Whether a service token is sent that Cinder will accept."""
+        """Check that a service token is sent which Cinder accepts."""
         group = self._conf.service_user
         if not group.send_service_user_token:
             return Code.FAILURE, (
@@ -184,7 +183,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return None
 
     def cinder_version(self) -> _Found:
-        """Whether Cinder's API is recent enough."""
+        """Check that Cinder's API is recent enough."""
         if not self._has_credentials:
             return Code.WARNING, _NO_CREDENTIALS
         client = self._client()
@@ -192,8 +191,8 @@ class Checks(upgradecheck.UpgradeCommands):
         def send(path: str, method: str, **values: Any) -> Any:
             return client.get_with_base_url(path, **values)
 
-        # In the version that every Cinder has, or an old one would only say
-        # that it does not know ours.
+        # In the version that every Cinder has: an old one would refuse ours
+        # and not say which it has.
         body = Api('Cinder', '3.0', lambda: send, NOVA_CONF).get('v3/')
         newest = max(_version(answers.text(r, 'version'))
                      for r in answers.records(body, 'versions'))
@@ -204,7 +203,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return Code.SUCCESS, details
 
     def cinder(self) -> _Found:
-        """The requests of a reboot, with its credentials and tokens."""
+        """Send the requests of a reboot, with its credentials and tokens."""
         if not self._has_credentials:
             return Code.WARNING, _NO_CREDENTIALS
         api = Api('Cinder', MICROVERSION, lambda: self._client().request,
@@ -223,7 +222,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     @staticmethod
     def _client() -> Any:
-        """What a reboot asks Cinder through."""
+        """Return the client by which a reboot asks Cinder."""
         from nova import context as nova_context
 
         from nova_bdm_cleanup.node import credentials
@@ -246,13 +245,13 @@ class Checks(upgradecheck.UpgradeCommands):
 
 
 def _owner(path: pathlib.Path) -> int:
-    """Who owns a file, or the directory that it would be made in."""
+    """Return the owner of a file, or of the directory it would be in."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path.stat().st_uid
 
 
 def _version(text: str) -> tuple[int, int]:
-    """A version as a pair, so that 3.9 is less than 3.44."""
+    """Parse a version to a pair, so that 3.9 is less than 3.44."""
     major, _, minor = text.partition('.')
     return int(major), int(minor)

@@ -61,7 +61,7 @@ def load_nova(args: argparse.Namespace) -> cfg.ConfigOpts:
 
 
 def _words(args: argparse.Namespace) -> list[str]:
-    """What was given of these options, as Nova takes it."""
+    """Return the options that were given, as Nova takes them."""
     return [word for name in ('config_file', 'config_dir')
             for value in getattr(args, name, ())
             for word in ('--' + name.replace('_', '-'), value)]

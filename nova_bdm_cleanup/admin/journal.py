@@ -17,22 +17,23 @@ from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.journal import Journal, objects, RecordedEntry
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
-_UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
+#: Seconds of each unit of an age.
+_SECONDS_OF_UNIT = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
 
-#: What tells one entry from another, in the order in which it is shown.
-_HEAD = (('Server', 'server'), ('Project', 'project'), ('Host', 'host'),
+#: The columns and fields that identify an entry, in the order of output.
+_IDENTIFYING_FIELDS = (('Server', 'server'), ('Project', 'project'), ('Host', 'host'),
          ('Trigger', 'trigger'), ('Request', 'request_id'),
          ('Plugin', 'plugin'), ('Nova', 'nova'))
 
-#: What an entry of the first releases does not say.
-_FIRST = {'trigger': 'hard_reboot'}
+#: Fields that the entries of the first releases do not have.
+_DEFAULT_FIELDS = {'trigger': 'hard_reboot'}
 
 
 def since(word: str) -> float:
-    """The moment that a word says."""
+    """Convert an age or a date and time to seconds since the epoch."""
     ago = re.fullmatch(r'([0-9]{1,9})([smhdw])', word)
     if ago:
-        return time.time() - int(ago.group(1)) * _UNITS[ago.group(2)]
+        return time.time() - int(ago.group(1)) * _SECONDS_OF_UNIT[ago.group(2)]
     try:
         # Before Python 3.11 the letter for UTC is not understood.
         when = datetime.datetime.fromisoformat(
@@ -67,7 +68,7 @@ def _find(args: argparse.Namespace) -> RecordedEntry:
 
 
 def list_entries(args: argparse.Namespace) -> int:
-    """``journal list``."""
+    """Run ``journal list``."""
     entries = _journal(args).entries(args.server, args.since)
     if args.json:
         print(json.dumps([_as_dict(e) for e in entries], indent=2))
@@ -76,22 +77,22 @@ def list_entries(args: argparse.Namespace) -> int:
             ('Entry', 'Time (UTC)', 'Server', 'Trigger', 'Removed',
              'Outcome'),
             [(e.id, terminal.moment(e.time), e.record.get('server'),
-              {**_FIRST, **e.record}['trigger'],
+              {**_DEFAULT_FIELDS, **e.record}['trigger'],
               '%d of %d' % (e.carried_out, e.removals), e.outcome)
              for e in entries]))
     return ExitCode.OK if entries else ExitCode.NOTHING
 
 
 def show(args: argparse.Namespace) -> int:
-    """``journal show``."""
+    """Run ``journal show``."""
     entry = _find(args)
     if args.json:
         print(json.dumps(_as_dict(entry), indent=2))
         return ExitCode.OK
-    record = {**_FIRST, **entry.record}
+    record = {**_DEFAULT_FIELDS, **entry.record}
     print(terminal.columns([
         ('Entry', entry.id), ('Time', terminal.moment(entry.time) + ' UTC'),
-        *((title, record.get(key)) for title, key in _HEAD),
+        *((title, record.get(key)) for title, key in _IDENTIFYING_FIELDS),
         ('Outcome', entry.outcome)]))
     for action in objects(record, 'actions'):
         print('\n%s (%s): %s' % tuple(terminal.clean(action.get(k)) for k in (
@@ -119,12 +120,12 @@ def show(args: argparse.Namespace) -> int:
 
 
 def undo_entry(args: argparse.Namespace) -> int:
-    """``journal undo``."""
+    """Run ``journal undo``."""
     return undo.run(_find(args), args.volume)
 
 
 def _as_dict(entry: RecordedEntry) -> dict[str, Any]:
-    """What scripts read; its fields are documented and stay."""
+    """Return the fields for scripts, which are documented and stay."""
     return {
         'entry': entry.id,
         'time': _time(entry.time),

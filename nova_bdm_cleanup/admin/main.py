@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StoreError as exc:
         return _complain(exc, ExitCode.REFUSED)
     except BrokenPipeError:
-        # Whoever reads the output has seen enough.  The interpreter would
+        # The reader of the output has closed it.  The interpreter would
         # complain when it flushes the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code

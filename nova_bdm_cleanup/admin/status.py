@@ -28,15 +28,15 @@ from nova_bdm_cleanup.node.store.processes import Process, Processes
 from nova_bdm_cleanup.rules.facts import Reason, REMOVED
 from nova_bdm_cleanup.terminal import ExitCode
 
-#: So many intervals without a good round are too many.
-_STALE = 3
+#: Audit intervals without a successful round after which the state is stale.
+_STALE_AFTER_INTERVALS = 3
 
 _REMEDY = ('[bdm_cleanup] mode = enforce (or observe) and a restart of '
            'nova-compute')
 
 
 class State(enum.Enum):
-    """What can be said of it, and the exit code: interfaces, both."""
+    """The state of the plugin, and the exit code; both are interfaces."""
 
     ACTIVE = 'active', ExitCode.OK
     NOT_ACTIVE = 'not-active', ExitCode.NOTHING
@@ -50,8 +50,8 @@ class State(enum.Enum):
 
 _REMOVED = frozenset(map(str, REMOVED))
 
-#: The columns of what is open, and what they show of it.
-_OPEN = (('Server', 'server'), ('Volume', 'volume'), ('Reason', 'reason'),
+#: The columns of the open findings, and their fields.
+_OPEN_COLUMNS = (('Server', 'server'), ('Volume', 'volume'), ('Reason', 'reason'),
          ('Since (UTC)', 'since'), ('What to do', 'what_to_do'))
 
 
@@ -60,13 +60,13 @@ class Status:
     """The plugin in one nova-compute."""
 
     state: State
-    #: Why it is that; empty when all is well.
+    #: Why it is in this state; empty when all is well.
     why: str
-    #: What is wrong with the options that are written now.
+    #: What is wrong with the options in the configuration files.
     option_problems: Sequence[str]
     process: Process | None = None
     last: Round = Round()
-    #: What the last good round of the audit found.
+    #: What the last successful audit round found.
     known: tuple[RecordedFinding, ...] = ()
     removals_last_hour: int = 0
     #: The nova-computes of other names, if this one was never started.
@@ -74,19 +74,19 @@ class Status:
 
     @property
     def is_audited(self) -> bool:
-        """Whether anybody knows what is open."""
+        """Return whether it is known what is open."""
         return bool(self.process and self.process.facts.get('audit_interval')
                     and self.last.succeeded)
 
     @property
     def findings(self) -> dict[str, int]:
-        """By reason, how many were told and are still there."""
+        """Count the open findings by reason."""
         return dict(sorted(collections.Counter(
             s.reason for s in self.known if s.announced).items()))
 
     @property
     def open(self) -> tuple[RecordedFinding, ...]:
-        """Those for which something is to be done, the worst first."""
+        """Return the findings that need an action, the worst first."""
         return tuple(sorted(
             (s for s in self.known if s.announced),
             key=lambda s: s.reason != Reason.ROOT_VOLUME_DANGLING))
@@ -94,9 +94,9 @@ class Status:
 
 def status_of(host: str, path: str, now: float,
               option_problems: Sequence[str] = ()) -> Status:
-    """What the store and the kernel say.
+    """Return what the store and the kernel say.
 
-    :param option_problems: what is wrong with the options that are written
+    :param option_problems: what is wrong with the options in the files
     :raises StoreError: when the store cannot be read
     """
     processes, store = Processes(path, host), FindingStore(path, host)
@@ -121,19 +121,19 @@ def status_of(host: str, path: str, now: float,
             'runs by now runs without the plugin; %s' % (process.pid, remedy))
     elif process.problem:
         state, why = State.REFUSED, process.problem
-    elif interval and age > _STALE * interval:
+    elif interval and age > _STALE_AFTER_INTERVALS * interval:
         state, why = State.STALE, (
             'no round of the audit has succeeded for %d s%s'
             % (age, last.problem and ': ' + last.problem))
     return Status(
         state, why, option_problems, process, last,
-        # What was known when there was an audit is old by now.
+        # Findings of the time when there was an audit are out of date.
         store.findings() if interval else (),
         Journal(path, clock=lambda: now).spent(REMOVALS))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the state, and what is open."""
+    """Show the state and the open findings."""
     conf = configuration.load(args)
     problems = validation.problems(conf)
     validation.forget_wrong_values(conf)
@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
-    """What people read."""
+    """Yield the lines for people."""
     yield 'Host', host
     yield 'State', '%s: %s' % (found.state, found.why) if found.why else (
         found.state)
@@ -168,7 +168,7 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
         '%s; %s is installed: restart nova-compute' % (version, VERSION))
     yield 'Nova', facts.get('nova_version')
     if process.problem:
-        # The options may be what is wrong.
+        # The problem may be the options.
         return
     yield 'Mode', facts.get('mode')
     yield 'Triggers', ', '.join(filter(None, (
@@ -201,10 +201,10 @@ def _counts(found: Status) -> str:
 
 
 def _open(found: Status) -> list[dict[str, Any]]:
-    """What scripts read of what is open."""
+    """Return the fields of the open findings for scripts."""
     facts = found.process.facts if found.process else {}
     observes = facts.get('mode') == 'observe'
-    # Something else at the server is not removed.
+    # At these servers there is a finding that a reboot does not remove.
     need_a_look = {s.server for s in found.open if s.reason not in _REMOVED}
     rows = []
     for sighting in found.open:
@@ -225,10 +225,10 @@ def _open(found: Status) -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """A line for each; on a terminal that is too narrow, a few."""
-    titles = [title for title, _ in _OPEN]
+    """Return a line for each; on a narrow terminal, a few lines."""
+    titles = [title for title, _ in _OPEN_COLUMNS]
     cells = [[terminal.moment(row[key]) if key == 'since' else row[key]
-              for _, key in _OPEN] for row in rows]
+              for _, key in _OPEN_COLUMNS] for row in rows]
     table = terminal.table(titles, cells)
     if (max(map(len, table.splitlines()))
             <= shutil.get_terminal_size((len(table), 0)).columns):
@@ -237,7 +237,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _as_dict(found: Status) -> dict[str, Any]:
-    """What scripts read; its fields are documented and stay."""
+    """Return the fields for scripts, which are documented and stay."""
     process, last = found.process, found.last
     return {
         'state': str(found.state),

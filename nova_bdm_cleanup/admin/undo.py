@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be undone, and the supported commands that do it.
 
-Undoing a removal is attaching the volume again.  Nothing else that the plugin
-does can be undone, and nothing else has to be.
+A removal is undone by attaching the volume again.  No other action of the
+plugin can be undone, and none has to be.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MICROVERSION = '2.60'
 #: The lowest that can ask for the deletion together with the server.
 _MICROVERSION_DELETE = '2.79'
 
-#: Why there is nothing to undo, of a mapping removed for such a reason.
-_NOTHING = {
+#: By the reason of a removal, why there is nothing to undo.
+_NOTHING_TO_UNDO = {
     str(Reason.DUPLICATE_MAPPING):
         'the server has volume %s by another mapping',
     str(Reason.ATTACHED_ELSEWHERE):
@@ -48,7 +48,8 @@ class Removal:
     #: Why it was removed, as recorded.
     why: str
     bdm: Mapping[str, Any]
-    #: Why it is undone only when the volume is named; empty: it is anyway.
+    #: Why it is undone only if the operator names the volume; empty: it is
+    #: undone in any case.
     doubt: str = ''
 
     @property
@@ -56,7 +57,7 @@ class Removal:
         return str(self.bdm.get('device_name') or '')
 
     def lost(self) -> Iterator[str]:
-        """What the mapping had and the API cannot ask for."""
+        """Yield what the mapping had and the API cannot ask for."""
         boot_index = self.bdm.get('boot_index')
         if isinstance(boot_index, int) and boot_index >= 0:
             yield 'its place %d in the boot order' % boot_index
@@ -64,7 +65,7 @@ class Removal:
             yield 'its device type %s' % self.bdm['device_type']
 
     def command(self, server: str, project: str) -> str:
-        """What the shell is to do: nothing unless the project is right.
+        """Return the commands for a shell, which test the project first.
 
         Joined by operators, so that it does the same when it is pasted: an
         ``exit`` would close the shell that it is pasted into.
@@ -128,7 +129,7 @@ def run(entry: RecordedEntry, volumes: Sequence[str] | None) -> int:
 
 
 def examine(entry: RecordedEntry) -> tuple[list[Removal], list[str]]:
-    """What an entry removed, and sentences about what cannot be undone.
+    """Return what an entry removed, and notes on what cannot be undone.
 
     :returns: the removals in the order of their device names, because a
         hypervisor that chooses the names itself hands them out in order
@@ -138,9 +139,9 @@ def examine(entry: RecordedEntry) -> tuple[list[Removal], list[str]]:
         reason = str(action.get('reason'))
         for bdm in objects(action, 'bdm'):
             doubt = _doubt(entry, reason, bdm)
-            if reason in _NOTHING:
+            if reason in _NOTHING_TO_UNDO:
                 notes.append('Nothing to undo: '
-                             + _NOTHING[reason] % bdm.get('volume_id'))
+                             + _NOTHING_TO_UNDO[reason] % bdm.get('volume_id'))
             elif doubt is None:
                 notes.append('Not removed, nothing to undo: volume %s'
                              % bdm.get('volume_id'))
@@ -162,12 +163,15 @@ def examine(entry: RecordedEntry) -> tuple[list[Removal], list[str]]:
 
 def _doubt(entry: RecordedEntry, reason: str,
            bdm: Mapping[str, Any]) -> str | None:
-    """Why a mapping may not be what was removed; None: it was not."""
+    """Return why a mapping may not have been removed.
+
+    Empty: it was removed; None: it was not.
+    """
     outcomes = _outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
     if not outcomes and entry.outcome != INTERRUPTED:
         return None
     if 'done' not in outcomes:
-        # After a crash or a lost answer nobody knows.
+        # The answer was lost, or nova-compute crashed.
         return ('%s, so the mapping may have been removed or not. Look at '
                 '"openstack server volume list" first'
                 % ('deleting the mapping failed' if outcomes
@@ -189,7 +193,7 @@ def _words(words: Sequence[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word for the shell, also when it cannot be printed as it is."""
+    """Quote a word for the shell, with characters that do not print."""
     if word.isprintable():
         return shlex.quote(word)
     return "$'%s'" % ''.join(
