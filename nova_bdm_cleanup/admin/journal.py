@@ -18,12 +18,14 @@ from nova_bdm_cleanup.node.store.journal import Journal, objects, RecordedEntry
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
 #: Seconds of each unit of an age.
-_SECONDS_OF_UNIT = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
+_SECONDS_OF_UNIT = {
+    's': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
 
 #: The columns and fields that identify an entry, in the order of output.
-_IDENTIFYING_FIELDS = (('Server', 'server'), ('Project', 'project'), ('Host', 'host'),
-         ('Trigger', 'trigger'), ('Request', 'request_id'),
-         ('Plugin', 'plugin'), ('Nova', 'nova'))
+_IDENTIFYING_FIELDS = (
+    ('Server', 'server'), ('Project', 'project'), ('Host', 'host'),
+    ('Trigger', 'trigger'), ('Request', 'request_id'),
+    ('Plugin', 'plugin'), ('Nova', 'nova'))
 
 #: Fields that the entries of the first releases do not have.
 _DEFAULT_FIELDS = {'trigger': 'hard_reboot'}

@@ -51,8 +51,9 @@ class State(enum.Enum):
 _REMOVED = frozenset(map(str, REMOVED))
 
 #: The columns of the open findings, and their fields.
-_OPEN_COLUMNS = (('Server', 'server'), ('Volume', 'volume'), ('Reason', 'reason'),
-         ('Since (UTC)', 'since'), ('What to do', 'what_to_do'))
+_OPEN_COLUMNS = (
+    ('Server', 'server'), ('Volume', 'volume'), ('Reason', 'reason'),
+    ('Since (UTC)', 'since'), ('What to do', 'what_to_do'))
 
 
 @dataclasses.dataclass(frozen=True)
