@@ -223,7 +223,8 @@ class CloudAudit:
 
     def _inspect(self, server_id: str, named: Sequence[str] = ()
                  ) -> inspection.Inspection | None:
-        return self._cloud.inspect(server_id, named, self._witness)
+        return self._cloud.inspect(server_id, named,
+                                   witness=self._witness)
 
     def _look_at_servers(self, suspects: Mapping[str, Sequence[str]]
                          ) -> Iterator[CloudFinding]:
