@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model that the search works on does what Cinder and Nova do.
+"""The model of the search behaves as Cinder and Nova do.
 
-The same calls are made on both sides, and what there is is compared after
-each of them.
+The same calls are made on both sides, and the states are compared after each.
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ import random
 from nova_bdm_cleanup.tests.cloud import cinder
 from nova_bdm_cleanup.tests.functional import (
     base,
-    scripts_of_cinder,
-    scripts_of_nova,
+    cinder_sequences,
+    nova_sequences,
 )
 
-#: So many scripts are drawn, of so many calls.
-_DRAWN, _LENGTH = 8, 30
+#: Number of random sequences, and of the calls in each.
+_RANDOM_SEQUENCES, _CALLS = 8, 30
 
 
 class CinderTest(base.FunctionalTestCase):
 
     CLOUD = None
 
-    def compare(self, name: str, calls: Sequence[scripts_of_cinder.Call]
+    def compare(self, name: str, calls: Sequence[cinder_sequences.Call]
                 ) -> list[str]:
-        """Play a script on both sides.
+        """Run a sequence on both sides.
 
-        :returns: the first difference, and what led to it
+        :returns: the calls up to the first difference, and the difference
         """
-        model = scripts_of_cinder.Model()
-        real = scripts_of_cinder.Real(cinder.shared().cinder())
-        done = [f'script "{name}":']
+        model = cinder_sequences.Model()
+        real = cinder_sequences.Real(cinder.shared().cinder())
+        done = [f'sequence "{name}":']
         for call in calls:
             refusals = model.call(*call), real.call(*call)
             done.append(f'  {" ".join(call)}: {refusals[1] or "done"}')
-            volumes = ([v for v in scripts_of_cinder.VOLUMES if v in call]
-                       or scripts_of_cinder.VOLUMES)
+            volumes = ([v for v in cinder_sequences.VOLUMES if v in call]
+                       or cinder_sequences.VOLUMES)
             states = [[(v, side.state(v)) for v in volumes]
                       for side in (model, real)]
             if refusals[0] != refusals[1] or states[0] != states[1]:
@@ -46,17 +45,18 @@ class CinderTest(base.FunctionalTestCase):
                         f'    real:  {refusals[1]} {states[1]}']
         return []
 
-    def test_scripts(self):
+    def test_sequences(self):
         self.assertEqual('', '\n'.join(
-            line for name, calls in scripts_of_cinder.SCRIPTS.items()
+            line for name, calls in cinder_sequences.SEQUENCES.items()
             for line in self.compare(name, calls)))
 
-    def test_drawn(self):
-        dice = random.Random(20261122)
+    def test_random_sequences(self):
+        rng = random.Random(20261122)
         self.assertEqual('', '\n'.join(
-            line for number in range(_DRAWN)
-            for line in self.compare(f'drawn {number}',
-                                     scripts_of_cinder.drawn(dice, _LENGTH))))
+            line for number in range(_RANDOM_SEQUENCES)
+            for line in self.compare(
+                f'random {number}',
+                cinder_sequences.random_sequence(rng, _CALLS))))
 
 
 class NovaTest(base.FunctionalTestCase):
@@ -67,15 +67,15 @@ class NovaTest(base.FunctionalTestCase):
             'shelved_offload_time': 0,
             'resume_guests_state_on_host_boot': True}}}
 
-    def compare(self, name: str, calls: Sequence[scripts_of_nova.Call]
+    def compare(self, name: str, calls: Sequence[nova_sequences.Call]
                 ) -> list[str]:
-        """Play a script on both sides.
+        """Run a sequence on both sides.
 
-        :returns: the first difference, and what led to it
+        :returns: the calls up to the first difference, and the difference
         """
-        model = scripts_of_nova.Model()
-        real = scripts_of_nova.Real(self.cloud)
-        done = [f'script "{name}":', '  begins']
+        model = nova_sequences.Model()
+        real = nova_sequences.Real(self.cloud)
+        done = [f'sequence "{name}":', '  begins']
         for call in (None, *calls):
             if call is not None:
                 done.append('  ' + ' '.join(call))
@@ -90,7 +90,7 @@ class NovaTest(base.FunctionalTestCase):
                           if part not in here)]
         return []
 
-    def test_scripts(self):
+    def test_sequences(self):
         self.assertEqual('', '\n'.join(
-            line for name, calls in scripts_of_nova.SCRIPTS.items()
+            line for name, calls in nova_sequences.SEQUENCES.items()
             for line in self.compare(name, calls)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search finds what there is to find, and leaves out nothing else.
+"""The search finds each violation within a bound, and skips nothing else.
 
-No cloud is needed, but Nova's modules are.
+It needs no cloud, but Nova's modules.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from oslo_config import cfg
 from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.tests.simulation import (
     faults,
-    movers,
+    move_operations,
     ports,
     scenarios,
     search,
-    story,
+    trace,
 )
 from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
 
-#: What there is at the ends of schedules, and the properties that are broken.
+#: Final states of schedules, and the violated properties.
 Found = tuple[set[object], set[str]]
 
 
-def _two_count(cloud: movers.Cloud) -> None:
-    """Both read, and both write what they have read and one more."""
+def _start_two_counters(cloud: move_operations.Cloud) -> None:
+    """Start two actors that each increment a number, not atomically."""
     world = cloud.world
     world.add_server(scenarios.SERVER)
     done: list[str] = []
@@ -44,13 +44,14 @@ def _two_count(cloud: movers.Cloud) -> None:
         world.change_server(scenarios.SERVER, locked_by=str(number + 1))
         done.append(name)
         if len(done) == 2 and not number:
-            world.broken('nothing-attached-is-lost', 'one was not counted')
+            world.violated('no-attached-volume-lost', 'an update is lost')
 
     cloud.begin('one', count, 'one')
     cloud.begin('another', count, 'another')
 
 
-PLANTED = scenarios.Scenario('planted', 'Two count.', _two_count)
+LOST_UPDATE = scenarios.Scenario(
+    'lost-update', 'Two actors increment a number.', _start_two_counters)
 
 
 class SearchTest(base.FunctionalTestCase):
@@ -60,81 +61,79 @@ class SearchTest(base.FunctionalTestCase):
     def setUp(self) -> None:
         super().setUp()
         options.register_opts(cfg.CONF)
-        # A story switches the logs of the search off again, and they would
-        # stay off for the tests that follow.
+        # A trace disables logging again at its end, which would affect the
+        # tests that follow.
         logging.disable(logging.CRITICAL)
         self.addCleanup(logging.disable, logging.NOTSET)
 
     def find(self, scenario: scenarios.Scenario, bound: search.Bound,
-             seen: search.Seen | None) -> Found:
+             reached: search.ReachedStates | None) -> Found:
         ends: set[object] = set()
-        finish = search._end
+        finish = search._run_final_checks
 
-        def end(cloud: movers.Cloud, scheduler: Scheduler) -> object:
+        def end(cloud: move_operations.Cloud, scheduler: Scheduler) -> object:
             ends.add(cloud.world.fingerprint())
             return finish(cloud, scheduler)
 
-        with ports.plugged_in() as stage, \
-                mock.patch.object(search, '_end', end):
-            broken = {run.broken.name for run in search.schedules(
-                stage, scenario, (bound,), seen)
-                if run.broken}
-        return ends, broken
+        with ports.installed_plugin() as harness, \
+                mock.patch.object(search, '_run_final_checks', end):
+            violation = {run.violation.name for run in search.schedules(
+                harness, scenario, (bound,), reached)
+                if run.violation}
+        return ends, violation
 
-    def test_planted(self):
-        """It takes somebody who comes between."""
+    def test_lost_update_needs_a_preemption(self):
         for preemptions, expected in ((0, set()),
-                                      (1, {'nothing-attached-is-lost'})):
-            _, broken = self.find(PLANTED, search.Bound(preemptions, 0),
-                                  search.Seen())
-            self.assertEqual(expected, broken)
+                                      (1, {'no-attached-volume-lost'})):
+            _, violation = self.find(LOST_UPDATE, search.Bound(preemptions, 0),
+                                     search.ReachedStates())
+            self.assertEqual(expected, violation)
 
-    def test_nothing_else_is_left_out(self):
+    def test_only_equivalent_schedules_are_skipped(self):
         for name in ('reboot-missing', 'start-available',
-                     'reboot-available-stranger-takes'):
+                     'reboot-available-remote-takes'):
             scenario = scenarios.SCENARIOS[name]
             for bound in (search.Bound(1, 0), search.Bound(0, 1),
                           search.Bound(2, 0)):
                 with self.subTest(scenario=name, bound=bound):
                     self.assertEqual(
                         self.find(scenario, bound, None),
-                        self.find(scenario, bound, search.Seen()))
+                        self.find(scenario, bound, search.ReachedStates()))
 
-    def test_story_again(self):
-        """What a story says to type tells the same story."""
-        with ports.plugged_in() as stage:
+    def test_replay_prints_the_same_trace(self):
+        with ports.installed_plugin() as harness:
             run = next(run for run in search.schedules(
-                stage, PLANTED, (search.Bound(1, 0),), None)
-                if run.broken)
-            told = story.tell(stage, PLANTED, run.choices)
-            self.assertIn('broken: nothing-attached-is-lost', told)
+                harness, LOST_UPDATE, (search.Bound(1, 0),), None)
+                if run.violation)
+            text = trace.render(harness, LOST_UPDATE, run.choices)
+            self.assertIn('violated: no-attached-volume-lost', text)
             name, choices = re.search(
-                r'--replay (\S+) (\S+)$', told).groups()
-            self.assertEqual('planted', name)
-            self.assertEqual(told, story.tell(stage, PLANTED,
-                                              story.read(choices)))
+                r'--replay (\S+) (\S+)$', text).groups()
+            self.assertEqual('lost-update', name)
+            self.assertEqual(text, trace.render(harness, LOST_UPDATE,
+                                                trace.parse_choices(choices)))
 
-    def test_faults(self):
-        """What is found otherwise, or not at all, is not found."""
+    def test_fault_must_violate_its_property(self):
+        """Reject faults found by another property, an exception or not."""
         fault = faults.FAULTS['row-before-disconnect']
         (actions, name, replacement), = fault.replaced
 
         def fail(*_, **__):
-            raise TypeError('a fault that is wrong itself')
+            raise TypeError('an error of the fault itself')
 
         for change, problem in (
                 ({}, r'$'),
                 ({'property': 'healthy-disks-stay'},
                  'row-before-disconnect: expected healthy-disks-stay, found '
-                 'no-row-before-its-device: '),
+                 'device-before-row: '),
                 ({'replaced': [(actions, name, fail)]},
-                 '.* found nothing-is-wrong-with-the-code: '),
+                 '.* found no-unexpected-exception: '),
                 ({'replaced': [(actions, name, lambda original, *args, **named:
                                 original(*args, **named))]},
-                 '.* no-row-before-its-device holds all the same'),
+                 '.* device-before-row is not violated'),
                 ({'replaced': [(actions, '_gone', replacement)]},
-                 '.* there is no _gone any more')):
+                 '.* _gone no longer exists')):
             with self.subTest(problem):
-                found = faults.hunt(dataclasses.replace(fault, **change),
-                                    lambda _: (search.Bound(0, 0),))
+                found = faults.search_for(dataclasses.replace(fault, **change),
+                                          lambda _: (search.Bound(0, 0),))
                 self.assertRegex(found.problem, '^' + problem)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every interleaving, kill and fault within a bound, over a small model.
+"""A search through every interleaving, kill and failure within a bound.
 
 The hooks, the cleaner, the rules, ``NovaInstance`` and ``Neighbours`` are the
 real ones.  Cinder, its back end, Nova's rows, task states and locks, the
@@ -8,22 +8,24 @@ the functional suite compares with the real things call by call.
 
 ``scheduler``
     runs actors step by step in a given order
-``world``, ``cinder``, ``compute``, ``moving``, ``nova``
+``world``, ``cinder``, ``compute``, ``compute_moves``, ``nova``
     the model
 ``ports``
-    what the plugin sees of it
-``actors``, ``movers``
-    what people, Nova, Cinder and neighbours do meanwhile
+    the model as the plugin sees it
+``operations``, ``move_operations``
+    operations of users, administrators and other projects
 ``properties``
-    what must never happen, and how it must end
+    the properties that every schedule must have
 ``scenarios``
-    who meets whom
+    the initial state, the operation on the server and a concurrent one
 ``search``
     all schedules of a scenario within a bound
+``known_violations``
+    violations that are expected
 ``faults``
-    what the search must find if a programmer gets it wrong
-``story``
-    a schedule that broke a property, as a person reads it
+    programming faults that the search must find
+``trace``
+    the steps of a schedule, printed for a person
 
 ``python -m nova_bdm_cleanup.tests.simulation`` runs it.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the search: all schedules within a bound, or random ones for a while.
+"""Command that runs all schedules within a bound, or random ones.
 
-It needs Nova, for its exceptions, states and objects' names::
+It needs Nova's exceptions, states and field names::
 
     python3 tools/run_tests.py --search
     python -m nova_bdm_cleanup.tests.simulation --preemptions 2
@@ -25,7 +25,7 @@ import sys
 import time
 import warnings
 
-# Nova's own are not ours to mend, and nothing here runs in green threads.
+# Nova's warnings are not ours, and nothing here runs in green threads.
 warnings.simplefilter('ignore')
 os.environ.setdefault('OS_NOVA_DISABLE_EVENTLET_PATCHING', 'true')
 
@@ -34,130 +34,135 @@ import nova.conf
 from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.tests.simulation import (
     faults,
-    known,
+    known_violations,
     ports,
     search,
-    story,
+    trace,
 )
 from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SCENARIOS
 
-#: Garbage is collected once in so many schedules; a scheduler leaves cycles.
-_COLLECTED = 500
+#: Number of schedules between two garbage collections: a scheduler leaves
+#: reference cycles.
+_SCHEDULES_PER_COLLECTION = 500
 
 
 @dataclasses.dataclass
-class Outcome:
-    """What the search of one scenario gave."""
+class SearchResult:
+    """Result of the search of one scenario."""
 
     schedules: int = 0
-    #: Those that do the same as another one.
-    left_out: int = 0
-    #: By the expected finding: how often.
+    #: Schedules that are equivalent to another one.
+    skipped: int = 0
+    #: Number of times that each known violation was found.
     expected: collections.Counter[str] = dataclasses.field(
         default_factory=collections.Counter)
-    #: Of the first that nobody expects.
-    story: str = ''
+    #: Trace of the first violation that is not known.
+    trace: str = ''
 
 
-def _search(scenario: Scenario, runs: Iterator[search.Run],
-            stage: ports.Stage) -> Outcome:
-    outcome = Outcome()
+def _check_runs(scenario: Scenario, runs: Iterator[search.Run],
+                harness: ports.Harness) -> SearchResult:
+    result = SearchResult()
     for run in runs:
-        if run.is_left_out:
-            outcome.left_out += 1
+        if run.is_skipped:
+            result.skipped += 1
         else:
-            outcome.schedules += 1
-        if not (outcome.schedules + outcome.left_out) % _COLLECTED:
+            result.schedules += 1
+        if not (result.schedules + result.skipped) % _SCHEDULES_PER_COLLECTION:
             gc.collect()
-        if run.broken is None:
+        if run.violation is None:
             continue
-        finding = known.finding_of(run.broken)
+        finding = known_violations.name_of(run.violation)
         if finding is None:
-            outcome.story = story.tell(stage, scenario, run.choices)
+            result.trace = trace.render(harness, scenario, run.choices)
             break
-        outcome.expected[finding] += 1
-    return outcome
+        result.expected[finding] += 1
+    return result
 
 
 _arguments: argparse.Namespace
 
 
-def _exhaust(name: str) -> Outcome:
-    """One scenario, in a process of its own."""
+def _search_all(name: str) -> SearchResult:
+    """Search one scenario, in a process of its own."""
     scenario = SCENARIOS[name]
-    with ports.plugged_in() as stage:
-        return _search(scenario, search.schedules(
-            stage, scenario, _bounds(scenario), search.Seen()), stage)
+    with ports.installed_plugin() as harness:
+        return _check_runs(scenario, search.schedules(
+            harness, scenario, _bounds(scenario),
+            search.ReachedStates()), harness)
 
 
 def _bounds(scenario: Scenario) -> search.Bounds:
-    """One preemption with kills and faults, and more of them without; all of
-    it together only if that is asked for.
+    """Return the bounds of a scenario.
+
+    By default, failures are combined with at most one preemption.
     """
-    preemptions = _asked(_arguments.preemptions, scenario.preemptions)
-    mischiefs = _asked(_arguments.mischiefs, scenario.mischiefs)
-    return (search.Bound(min(1, preemptions), mischiefs),
+    preemptions = _value_or_default(
+        _arguments.preemptions, scenario.preemptions)
+    failures = _value_or_default(_arguments.failures, scenario.failures)
+    return (search.Bound(min(1, preemptions), failures),
             search.Bound(preemptions,
-                         mischiefs if _arguments.together else 0))
+                         failures if _arguments.together else 0))
 
 
-def _asked(argument: int | None, default: int) -> int:
+def _value_or_default(argument: int | None, default: int) -> int:
     return default if argument is None else argument
 
 
-def _hunt(name: str) -> faults.Hunt:
-    """One fault, in a process of its own."""
-    return faults.hunt(faults.FAULTS[name], _bounds)
+def _search_fault(name: str) -> faults.FaultSearch:
+    """Search for one fault, in a process of its own."""
+    return faults.search_for(faults.FAULTS[name], _bounds)
 
 
-def _draw(name: str) -> Outcome:
-    """Random schedules of one scenario, until the time is over."""
+def _search_randomly(name: str) -> SearchResult:
+    """Run random schedules of one scenario, until the time is over."""
     scenario = SCENARIOS[name]
-    dice = random.Random(f'{_arguments.seed} {name}')
-    bounds = (search.Bound(_asked(_arguments.preemptions, 4),
-                           _asked(_arguments.mischiefs, 1)),)
+    rng = random.Random(f'{_arguments.seed} {name}')
+    bounds = (search.Bound(_value_or_default(_arguments.preemptions, 4),
+                           _value_or_default(_arguments.failures, 1)),)
     until = time.monotonic() + (
         60 * _arguments.minutes * _arguments.processes
         / len(_arguments.scenarios))
 
     def runs() -> Iterator[search.Run]:
         while time.monotonic() < until:
-            yield search.random_schedule(stage, scenario, bounds, dice)
+            yield search.random_schedule(harness, scenario, bounds, rng)
 
-    with ports.plugged_in() as stage:
-        return _search(scenario, runs(), stage)
+    with ports.installed_plugin() as harness:
+        return _check_runs(scenario, runs(), harness)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog='python -m nova_bdm_cleanup.tests.simulation',
         description='Search all interleavings of a small model for one that '
-        'breaks a property.')
+        'violates a property.')
     parser.add_argument('scenarios', nargs='*', metavar='SCENARIO',
                         help='only these; --list names them')
     parser.add_argument('--list', action='store_true',
-                        help='name the scenarios and the faults, and end')
+                        help='list the scenarios and the faults, and exit')
     parser.add_argument('--preemptions', type=_count, metavar='N',
-                        help='how often somebody comes between who need not '
-                        '(1, or 2 where these are few)')
-    parser.add_argument('--mischiefs', type=_count, metavar='N',
-                        help='how many kills and faults there are (1)')
+                        help='number of preemptions (1, or 2 where only one '
+                        'actor takes part)')
+    parser.add_argument('--failures', type=_count, metavar='N',
+                        help='number of kills and failed calls (1)')
     parser.add_argument('--together', action='store_true',
-                        help='have all preemptions and mischiefs in one '
-                        'schedule, and not only one preemption with them')
+                        help='combine failures with all preemptions, not '
+                        'only with one')
     parser.add_argument('--seed', type=int, metavar='N',
-                        help='draw random schedules instead')
+                        help='run random schedules instead')
     parser.add_argument('--minutes', type=float, metavar='N', default=1.0,
-                        help='for how long they are drawn (1)')
+                        help='how long random schedules are run (1)')
     parser.add_argument('--processes', type=int, metavar='N',
                         default=min(2, os.cpu_count() or 1),
-                        help='how many work at a time (2)')
+                        help='number of worker processes (2)')
     parser.add_argument('--first', action='store_true',
-                        help='end with the first property that is broken')
+                        help='stop at the first violation')
     parser.add_argument('--replay', nargs=2, metavar=('SCENARIO', 'CHOICES'),
-                        help='tell one schedule, as a story names it')
+                        help='print the trace of one schedule, which a trace '
+                        'names in its last line')
     parser.add_argument('--fault', metavar='FAULT', choices=faults.FAULTS,
-                        help='tell how the search finds one fault; --list '
+                        help='print how the search finds one fault; --list '
                         'names them')
     found = parser.parse_args(arguments)
     for name in (*found.scenarios, *(found.replay or ())[:1]):
@@ -172,23 +177,25 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f'{text}: a number from 0 on')
+        raise argparse.ArgumentTypeError(f'{text}: must be 0 or more')
     return int(text)
 
 
 def _replay(name: str, choices: str) -> int:
     try:
-        with ports.plugged_in() as stage:
-            print(story.tell(stage, SCENARIOS[name], story.read(choices)))
+        with ports.installed_plugin() as harness:
+            print(trace.render(harness, SCENARIOS[name],
+                               trace.parse_choices(choices)))
     except ValueError as exc:
-        print(f'{choices} is no schedule of {name}: {exc}', file=sys.stderr)
+        print(f'{choices} is not a schedule of {name}: {exc}', file=sys.stderr)
         return 2
     return 0
 
 
-def _tell_hunt(hunted: faults.Hunt) -> int:
-    print('\n\n'.join(filter(None, (hunted.story, hunted.problem))))
-    return 1 if hunted.problem else 0
+def _print_fault_search(fault_search: faults.FaultSearch) -> int:
+    print('\n\n'.join(filter(None, (
+        fault_search.trace, fault_search.problem))))
+    return 1 if fault_search.problem else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -196,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _arguments = _parse(arguments)
     if _arguments.list:
         for scenario in SCENARIOS.values():
-            print(f'{scenario.name:40} {scenario.words}')
+            print(f'{scenario.name:40} {scenario.description}')
         for fault in faults.FAULTS.values():
             print(f'--fault {fault.name:32} {fault.harm}')
         return 0
@@ -206,8 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if _arguments.replay:
         return _replay(*_arguments.replay)
     if _arguments.fault:
-        return _tell_hunt(_hunt(_arguments.fault))
-    # What is there by now stays: it need not be looked at again and again.
+        return _print_fault_search(_search_fault(_arguments.fault))
+    # The objects that exist already stay: exempt them from collections.
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -215,69 +222,74 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
-    begun = time.monotonic()
-    work = _exhaust if _arguments.seed is None else _draw
-    done: list[Outcome] = []
+    started = time.monotonic()
+    work = _search_all if _arguments.seed is None else _search_randomly
+    done: list[SearchResult] = []
     with multiprocessing.get_context('fork').Pool(
             _arguments.processes, maxtasksperchild=1) as pool:
-        for outcome in pool.imap_unordered(work, _arguments.scenarios):
-            done.append(outcome)
-            _progress(done, len(_arguments.scenarios), begun)
-            if outcome.story:
-                print(outcome.story)
+        for result in pool.imap_unordered(work, _arguments.scenarios):
+            done.append(result)
+            _print_progress(done, len(_arguments.scenarios), started)
+            if result.trace:
+                print(result.trace)
                 if _arguments.first:
                     break
-        hunted = pool.map(_hunt, faults.FAULTS) if _is_whole() else []
-    return _sum_up(done, hunted, time.monotonic() - begun)
+        fault_searches = (pool.map(_search_fault, faults.FAULTS)
+                          if _is_complete() else [])
+    return _print_summary(done, fault_searches, time.monotonic() - started)
 
 
-def _is_whole() -> bool:
-    """Whether all is searched that is searched by default."""
+def _is_complete() -> bool:
+    """Return whether everything is searched, as by default."""
     return (_arguments.seed is None and not _arguments.first
             and _arguments.preemptions is None
-            and _arguments.mischiefs is None
+            and _arguments.failures is None
             and len(_arguments.scenarios) == len(SCENARIOS))
 
 
-def _progress(done: Sequence[Outcome], number: int, begun: float) -> None:
+def _print_progress(done: Sequence[SearchResult], number: int,
+                    started: float) -> None:
     if sys.stderr.isatty():
         end = '\n' if len(done) == number else ''
         sys.stderr.write(
             f'\r\033[K{len(done)} of {number} scenarios, '
             f'{sum(o.schedules for o in done)} schedules, '
-            f'{time.monotonic() - begun:.0f} s{end}')
+            f'{time.monotonic() - started:.0f} s{end}')
         sys.stderr.flush()
 
 
-def _sum_up(done: Sequence[Outcome], hunted: Sequence[faults.Hunt],
-            seconds: float) -> int:
+def _print_summary(done: Sequence[SearchResult],
+                   fault_searches: Sequence[faults.FaultSearch],
+                   seconds: float) -> int:
     schedules = sum(o.schedules for o in done)
-    left_out = sum(o.left_out for o in done)
-    broken = [o for o in done if o.story]
+    skipped = sum(o.skipped for o in done)
+    violation = [o for o in done if o.trace]
     expected: collections.Counter[str] = collections.Counter()
-    for outcome in done:
-        expected.update(outcome.expected)
-    for name, finding in known.FINDINGS.items():
+    for result in done:
+        expected.update(result.expected)
+    for name, finding in known_violations.KNOWN_VIOLATIONS.items():
         if expected[name]:
             print(f'expected: {name}, {expected[name]} times: '
-                  f'{finding.words}')
-    missing = known.FINDINGS.keys() - expected.keys()
+                  f'{finding.description}')
+    missing = known_violations.KNOWN_VIOLATIONS.keys() - expected.keys()
     kind = ('all schedules' if _arguments.seed is None
             else f'random schedules of seed {_arguments.seed}')
     print(f'{len(done)} scenarios, {schedules} schedules in {seconds:.0f} s: '
-          f'{kind} within the bound; {left_out} more begin and then do the '
-          'same as one of these')
-    problems = [h.problem for h in hunted if h.problem]
-    if hunted:
-        print(f'{len(hunted) - len(problems)} of {len(hunted)} faults are '
-              'found as they must be', *problems, sep='\n')
-    # What a kill brings about is not found where there is none.
-    if _is_whole() and missing and not broken:
-        print('found no more, take it out of known.py: '
+          f'{kind} within the bound; {skipped} more are equivalent to one '
+          'of these')
+    problems = [h.problem for h in fault_searches if h.problem]
+    if fault_searches:
+        print(f'{len(fault_searches) - len(problems)} of '
+              f'{len(fault_searches)} faults are found by their property',
+              *problems, sep='\n')
+    # Some violations need a kill, so only a complete search finds them all.
+    if _is_complete() and missing and not violation:
+        print('no longer found, remove from known_violations.py: '
               + ', '.join(sorted(missing)))
         return 1
-    failed = len(broken) + len(problems)
-    print(f'{len(done) + len(hunted) - failed} passed, {failed} failed')
+    failed = len(violation) + len(problems)
+    print(f'{len(done) + len(fault_searches) - failed} passed, '
+          f'{failed} failed')
     return 1 if failed or not schedules else 0
 
 

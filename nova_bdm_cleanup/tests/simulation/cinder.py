@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of Cinder, and of a back end that gives its numbers out again.
+"""Model of Cinder, and of a back end that reuses its LUNs.
 
-Each method is one thing that Cinder does at once.  What it does, and what it
-refuses, was measured on a real one; ``functional.test_model`` compares.
+Each method is atomic in Cinder.  Results and refusals were measured on a real
+Cinder; ``functional.test_model`` compares them.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 import dataclasses
 
-#: The array has one name for all hosts, and counts units for each.
+#: The array has one target for all hosts, and numbers units for each host.
 TARGET = 'iqn.2026-11.example:array'
 
-#: Somebody's hands are on the volume.
-_KEPT = ('uploading',)
+#: Statuses of operations that the end of an attachment does not change.
+_KEPT_STATUSES = ('uploading',)
 
 
 class CinderError(Exception):
-    """Cinder refuses; the status of its answer."""
+    """An error response of Cinder, with its status."""
 
     status = 400
 
@@ -37,10 +37,10 @@ class Volume:
     project: str
     status: str = 'available'
     multiattach: bool = False
-    #: Cinder keeps this beside the status; resetting the latter leaves it.
+    #: Cinder's ``attach_status``; a reset of the status leaves it.
     is_attached: bool = False
     migration_status: str | None = None
-    #: Hours ago that it last changed.
+    #: Hours since the last change.
     age: float = 0.0
 
 
@@ -51,26 +51,26 @@ class Attachment:
     server: str | None
     #: reserved, attaching, attached.
     status: str = 'reserved'
-    #: Which host was let in, and by what number.
+    #: The host that it is exported to, and the number (LUN).
     host: str | None = None
     number: int | None = None
 
 
 class BackEnd:
-    """An array: what each host reads by each number.
+    """An array that exports volumes to hosts by numbers.
 
-    :param sees: is told what is looked at
-    :param changes: is told what is changed
+    :param reads: is called with the keys of what is read
+    :param changes: is called with the keys of what is changed
     """
 
-    def __init__(self, sees: Callable[..., None],
+    def __init__(self, reads: Callable[..., None],
                  changes: Callable[..., None]) -> None:
         self.exports: dict[str, dict[int, str]] = {}
-        self._sees = sees
+        self._reads = reads
         self._changes = changes
 
     def export(self, volume: str, host: str) -> int:
-        """Let a host in; the lowest number that is free is taken."""
+        """Export a volume to a host by the lowest free number."""
         self._changes(f'units of {host}')
         units = self.exports.setdefault(host, {})
         for number, other in units.items():
@@ -87,66 +87,66 @@ class BackEnd:
             del units[number]
 
     def forget(self, volume: str) -> None:
-        """The volume is deleted."""
+        """Delete a volume."""
         for host in self.exports:
             self.withdraw(volume, host)
 
     def read(self, host: str, number: int) -> str | None:
-        """Which volume a host reads by a number."""
-        self._sees(f'units of {host}')
+        """Return the volume that a host reads by a number."""
+        self._reads(f'units of {host}')
         return self.exports.get(host, {}).get(number)
 
 
-def _nobody(*keys: str) -> None:
+def _ignore(*keys: str) -> None:
     pass
 
 
 class Cinder:
-    """Volumes, attachments, and what follows from them.
+    """Volumes and attachments.
 
-    :param sees: is told what is looked at
-    :param changes: is told what is changed
+    :param reads: is called with the keys of what is read
+    :param changes: is called with the keys of what is changed
     """
 
-    def __init__(self, sees: Callable[..., None] = _nobody,
-                 changes: Callable[..., None] = _nobody) -> None:
+    def __init__(self, reads: Callable[..., None] = _ignore,
+                 changes: Callable[..., None] = _ignore) -> None:
         self.volumes: dict[str, Volume] = {}
         self.attachments: dict[str, Attachment] = {}
-        self.back_end = BackEnd(sees, changes)
-        self._sees = sees
+        self.back_end = BackEnd(reads, changes)
+        self._reads = reads
         self._changes = changes
         self._serial = 0
 
-    # What can be asked
+    # Reads
 
     def volume(self, volume: str) -> Volume:
-        self._sees(f'volume {volume}')
+        self._reads(f'volume {volume}')
         if volume not in self.volumes:
             raise NotFound(f'volume {volume}')
         return self.volumes[volume]
 
     def attachment(self, attachment: str) -> Attachment:
         if attachment not in self.attachments:
-            # Of whichever volume it was, or may be.
-            self._sees(*(f'volume {v}' for v in self.volumes))
+            # Its volume is not known.
+            self._reads(*(f'volume {v}' for v in self.volumes))
             raise NotFound(f'attachment {attachment}')
         found = self.attachments[attachment]
-        self._sees(f'volume {found.volume}')
+        self._reads(f'volume {found.volume}')
         return found
 
     def of_volume(self, volume: str) -> list[Attachment]:
-        self._sees(f'volume {volume}')
+        self._reads(f'volume {volume}')
         return [a for a in self.attachments.values() if a.volume == volume]
 
     def of_server(self, server: str) -> list[Attachment]:
         found = [a for a in self.attachments.values() if a.server == server]
-        self._sees(f'attachments of {server}',
-                   *(f'volume {a.volume}' for a in found))
+        self._reads(f'attachments of {server}',
+                    *(f'volume {a.volume}' for a in found))
         return found
 
-    def serves(self, volume: str | None, server: str
+    def attached_to(self, volume: str | None, server: str
                ) -> Iterator[Attachment]:
-        """The attachments by which Cinder attaches a volume to a server."""
+        """Yield the attachments by which a volume is attached to a server."""
         return (a for a in self.of_volume(volume)
                 if a.server == server and a.status == 'attached')
 
@@ -160,15 +160,15 @@ class Cinder:
         return made
 
     def reserve(self, volume: str, server: str | None) -> str:
-        """Make an attachment without a connector."""
-        there = self.volume(volume)
-        if there.status == 'available' or (
-                there.status == 'in-use' and there.multiattach):
-            self._set(there, 'reserved')
-        elif there.status not in ('in-use', 'reserved') or not any(
+        """Create an attachment without a connector."""
+        record = self.volume(volume)
+        if record.status == 'available' or (
+                record.status == 'in-use' and record.multiattach):
+            self._set(record, 'reserved')
+        elif record.status not in ('in-use', 'reserved') or not any(
                 a.server == server for a in self.of_volume(volume)):
-            # Only the same server gets another one, to move with.
-            raise CinderError(f'volume {volume} is {there.status}')
+            # Only the same server can have another one, for a move.
+            raise CinderError(f'volume {volume} is {record.status}')
         self._serial += 1
         made = Attachment(f'attachment-{self._serial}', volume, server)
         self._changes(f'volume {volume}', f'attachments of {server}')
@@ -176,119 +176,121 @@ class Cinder:
         return made.id
 
     def create(self, volume: str, server: str | None, host: str) -> str:
-        """Make one with a connector, as for a server that moves."""
+        """Create an attachment with a connector, as for a move."""
         made = self.reserve(volume, server)
-        self._let_in(self.attachments[made], host)
+        self._export(self.attachments[made], host)
         return made
 
     def connect(self, attachment: str, host: str) -> int:
-        """Give it a connector: the back end lets the host in."""
-        there = self.attachment(attachment)
-        others = self.of_volume(there.volume)
+        """Update an attachment with a connector, and export the volume."""
+        record = self.attachment(attachment)
+        others = self.of_volume(record.volume)
         if (len(others) > 1 and any(a.host for a in others)
-                and not self.volume(there.volume).multiattach):
-            raise Conflict(f'volume {there.volume} is connected already')
-        return self._let_in(there, host)
+                and not self.volume(record.volume).multiattach):
+            raise Conflict(f'volume {record.volume} is connected already')
+        return self._export(record, host)
 
-    def _let_in(self, there: Attachment, host: str) -> int:
-        there.number = self.back_end.export(there.volume, host)
-        there.host, there.status = host, 'attaching'
-        self._set(self.volume(there.volume), 'attaching', False)
-        return there.number
+    def _export(self, record: Attachment, host: str) -> int:
+        record.number = self.back_end.export(record.volume, host)
+        record.host, record.status = host, 'attaching'
+        self._set(self.volume(record.volume), 'attaching', False)
+        return record.number
 
     def complete(self, attachment: str) -> None:
-        there = self.attachment(attachment)
-        self._changes(f'volume {there.volume}')
-        there.status = 'attached'
-        self._set(self.volume(there.volume), 'in-use', True)
+        record = self.attachment(attachment)
+        self._changes(f'volume {record.volume}')
+        record.status = 'attached'
+        self._set(self.volume(record.volume), 'in-use', True)
 
     def delete(self, attachment: str) -> None:
-        """The back end is told first, and the volume's state follows."""
-        there = self.attachment(attachment)
-        # A record without a connector says nothing to the back end.
-        if there.host is not None:
-            self._shut_out(there.volume, there.host)
-        self._drop(there)
-        self._settle(there.volume)
+        """Delete an attachment: the export first, the status last."""
+        record = self.attachment(attachment)
+        # Without a connector, the back end is not called.
+        if record.host is not None:
+            self._end_export(record.volume, record.host)
+        self._remove(record)
+        self._update_status(record.volume)
 
-    def _shut_out(self, volume: str, host: str) -> None:
-        """As the driver for LVM does it: if several attachments of one host
-        are allowed, the host stays in for the others.
+    def _end_export(self, volume: str, host: str) -> None:
+        """End the export to a host, as the LVM driver does.
+
+        With multiattach it stays as long as the host has other attachments.
         """
         if not self.volume(volume).multiattach or sum(
                 a.host == host for a in self.of_volume(volume)) <= 1:
             self.back_end.withdraw(volume, host)
 
-    def _settle(self, volume: str) -> None:
-        there = self.volume(volume)
-        left = [a.status for a in self.of_volume(volume)]
+    def _update_status(self, volume: str) -> None:
+        record = self.volume(volume)
+        statuses = [a.status for a in self.of_volume(volume)]
         status = next(
-            (status for record, status in (
+            (status for found, status in (
                 ('attached', 'in-use'), ('attaching', 'attaching'),
-                ('reserved', 'reserved')) if record in left), 'available')
-        if not left and (there.status in _KEPT or there.migration_status):
-            status = there.status
-        self._set(there, status, 'attached' in left)
+                ('reserved', 'reserved')) if found in statuses), 'available')
+        if not statuses and (record.status in _KEPT_STATUSES
+                             or record.migration_status):
+            status = record.status
+        self._set(record, status, 'attached' in statuses)
 
     def begin_detaching(self, volume: str) -> None:
-        there = self.volume(volume)
-        if there.migration_status:
+        record = self.volume(volume)
+        if record.migration_status:
             return
-        if there.status != 'in-use' or not there.is_attached:
-            raise CinderError(f'volume {volume} is {there.status}')
-        self._set(there, 'detaching')
+        if record.status != 'in-use' or not record.is_attached:
+            raise CinderError(f'volume {volume} is {record.status}')
+        self._set(record, 'detaching')
 
     def roll_detaching(self, volume: str) -> None:
-        there = self.volume(volume)
-        if there.status == 'detaching':
-            self._set(there, 'in-use')
+        record = self.volume(volume)
+        if record.status == 'detaching':
+            self._set(record, 'in-use')
 
     def force_detach(self, volume: str, attachment: str, host: str) -> None:
-        """Have the back end shut a host out, whatever the records say."""
-        there = self.volume(volume)
-        self._shut_out(volume, host)
+        """End the export to a host, regardless of the records."""
+        record = self.volume(volume)
+        self._end_export(volume, host)
         if attachment in self.attachments:
-            self._drop(self.attachments[attachment])
-        self._settle(there.id)
+            self._remove(self.attachments[attachment])
+        self._update_status(record.id)
 
     # Volumes
 
     def begin_deleting(self, volume: str) -> None:
-        there = self.volume(volume)
-        if there.status not in ('available', 'error') or there.is_attached:
-            raise CinderError(f'volume {volume} is {there.status}')
-        self._set(there, 'deleting')
+        record = self.volume(volume)
+        if record.status not in ('available', 'error') or record.is_attached:
+            raise CinderError(f'volume {volume} is {record.status}')
+        self._set(record, 'deleting')
 
     def delete_volume(self, volume: str) -> None:
         self._changes(f'volume {volume}')
         self.volumes.pop(volume, None)
         for attachment in self.of_volume(volume):
-            self._drop(attachment)
+            self._remove(attachment)
         self.back_end.forget(volume)
 
     def reset_status(self, volume: str, status: str) -> None:
-        """An administrator writes another state, and nothing else."""
-        there = self.volume(volume)
+        """Reset the status of a volume, and nothing else."""
+        record = self.volume(volume)
         if status == 'deleting' or (
                 status == 'in-use' and not self.of_volume(volume)):
             raise CinderError(f'volume {volume} cannot be {status}')
-        self._set(there, status)
+        self._set(record, status)
 
     def reset_attached(self, volume: str) -> None:
-        """The records go, too; the back end is not told."""
-        there = self.volume(volume)
+        """Reset ``attach_status``: the records go, the export stays."""
+        record = self.volume(volume)
         for attachment in self.of_volume(volume):
-            self._drop(attachment)
-        self._set(there, 'available', False)
+            self._remove(attachment)
+        self._set(record, 'available', False)
 
     def transfer(self, volume: str, project: str) -> None:
-        there = self.volume(volume)
-        if there.status != 'available':
-            raise CinderError(f'volume {volume} is {there.status}')
+        record = self.volume(volume)
+        if record.status != 'available':
+            raise CinderError(f'volume {volume} is {record.status}')
         self._changes(f'volume {volume}')
-        there.project = project
+        record.project = project
 
-    def _drop(self, attachment: Attachment) -> None:
+    def _remove(self, attachment: Attachment) -> None:
         self._changes(f'volume {attachment.volume}',
                       f'attachments of {attachment.server}')
         del self.attachments[attachment.id]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's own part: the virt driver, and what brings servers back.
+"""Model of ``ComputeManager`` and its virt driver, without moves.
 
-As in Nova 34, and as in Nova 26 where that differs.  The hook is installed on
-these classes as it is on Nova's.
+It follows Nova 34, and Nova 26 where that differs.  The hooks are installed on
+these classes as they are on Nova's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from nova_bdm_cleanup.tests.simulation.world import (
     World,
 )
 
-#: What the driver is given: the name of a disk, and its connection.
+#: Block device info of the driver: device name and connection info of each.
 Disks = Sequence[tuple[str, Mapping[str, Any]]]
 
 
@@ -46,7 +46,7 @@ class HostFailure(Exception):
 
 
 class _Libvirt:
-    """What ``plugin.guests`` asks of libvirt."""
+    """The calls to libvirt that ``node.guests`` makes."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
@@ -103,7 +103,7 @@ class Driver(LibvirtDriver):
         self._host = _Libvirt(world, name)
 
     @property
-    def _there(self) -> Host:
+    def _model_host(self) -> Host:
         self._world.changes(f'units of {self._name}')
         return self._world.hosts[self._name]
 
@@ -119,7 +119,7 @@ class Driver(LibvirtDriver):
                   retry_interval: int = 0) -> None:
         with self._world.attempt('powers the guest off', HostFailure):
             self._guest(instance).is_running = False
-            properties.switched_off(self._world, instance.uuid)
+            properties.record_power_off(self._world, instance.uuid)
 
     # Devices
 
@@ -127,10 +127,10 @@ class Driver(LibvirtDriver):
                  connection_info: Mapping[str, Any]) -> None:
         number = number_of(connection_info)
         self._world.step(f'connects unit {number}')
-        if (number not in self._there.devices and
+        if (number not in self._model_host.devices and
                 self._world.cinder.back_end.read(self._name, number) is None):
             raise HostFailure(f'there is no unit {number}')
-        self._there.devices.setdefault(number, set()).add(instance.uuid)
+        self._model_host.devices.setdefault(number, set()).add(instance.uuid)
 
     def _disconnect_volume(
             self, context: Any, connection_info: Mapping[str, Any],
@@ -138,9 +138,9 @@ class Driver(LibvirtDriver):
             destroy_secrets: bool = True, force: bool = False) -> None:
         number = number_of(connection_info)
         with self._world.attempt(f'disconnects unit {number}', HostFailure):
-            properties.disconnecting(self._world, self._name, instance.uuid,
-                                     number)
-            self._there.devices.pop(number, None)
+            properties.check_disconnect(self._world, self._name, instance.uuid,
+                                        number)
+            self._model_host.devices.pop(number, None)
 
     def _disconnect_all(self, instance: Any, disks: Disks) -> None:
         for _, connection_info in disks:
@@ -148,14 +148,15 @@ class Driver(LibvirtDriver):
 
     def attach_volume(self, context: Any, connection_info: Mapping[str, Any],
                       instance: Any, mountpoint: str, **_: Any) -> None:
-        self._world.sees(f'guest of {instance.uuid}')
+        self._world.reads(f'guest of {instance.uuid}')
         if instance.uuid not in self._world.hosts[self._name].guests:
             raise HostFailure(f'{instance.uuid} is not on this host')
         self._connect(instance, connection_info)
         self._world.step(f'plugs {mountpoint} into the guest')
         self._guest(instance).disks[mountpoint] = Disk(
             connection_info['serial'], number_of(connection_info))
-        properties.opened(self._world, self._name, instance.uuid, mountpoint)
+        properties.check_opened_disk(
+            self._world, self._name, instance.uuid, mountpoint)
 
     def detach_volume(self, context: Any, connection_info: Mapping[str, Any],
                       instance: Any, mountpoint: str, **_: Any) -> None:
@@ -174,7 +175,7 @@ class Driver(LibvirtDriver):
         disk = self._guest(instance).disks.get(mountpoint)
         if disk is None or not self.is_running(instance):
             raise HostFailure(f'the guest has no {mountpoint} to copy')
-        # The definition keeps the serial of the first one.
+        # The definition keeps the serial of the first volume.
         self._guest(instance).disks[mountpoint] = Disk(
             disk.serial, number_of(new))
         self._disconnect_volume(context, old, instance)
@@ -212,7 +213,8 @@ class Driver(LibvirtDriver):
         guest.is_running = True
         self._world.hanging.discard(instance.uuid)
         for name in guest.disks:
-            properties.opened(self._world, self._name, instance.uuid, name)
+            properties.check_opened_disk(
+                self._world, self._name, instance.uuid, name)
 
     # Moves
 
@@ -224,7 +226,7 @@ class Driver(LibvirtDriver):
         if not self.is_running(instance):
             self.spawn(instance, disks)
             return
-        # libvirt refuses, and the disks are taken from the guest.
+        # libvirt refuses, and the disks of the running guest are disconnected.
         for _, connection_info in disks:
             self._connect(instance, connection_info)
         self._disconnect_all(instance, disks)
@@ -253,7 +255,7 @@ class _Network:
 
 
 class _Volumes:
-    """Nova's client of Cinder, as far as the plugin uses it."""
+    """Nova's client for Cinder, as the plugin uses it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -269,10 +271,10 @@ class _Volumes:
 
 
 class Manager:
-    """Nova's ComputeManager before 2023.2, but for its moves."""
+    """Nova's ComputeManager before 2023.2, without moves."""
 
-    #: A reboot that it takes up at its start, where the guest is off.
-    _TAKEN_UP: Sequence[str] = (
+    #: Task states of reboots that it resumes at its start if the guest is off.
+    _RESUMED_REBOOTS: Sequence[str] = (
         task_states.REBOOT_STARTED, task_states.REBOOT_STARTED_HARD)
 
     def __init__(self, world: World, host: str) -> None:
@@ -294,7 +296,7 @@ class Manager:
             self._revert_task_state(instance, exc)
 
     def _revert_task_state(self, instance: Instance, error: Exception) -> None:
-        """What a failed operation leaves: no task, and its error."""
+        """Reset the task state after a failed operation."""
         self._world.step('gives up')
         if not isinstance(error, exception.UnexpectedTaskStateError):
             self._world.change_server(instance.uuid, task_state=None)
@@ -364,9 +366,11 @@ class Manager:
 
     # Disks
 
-    def _let_in(self, volume: str, attachment: str) -> str:
-        """Have Cinder connect this host; how the disk is connected then."""
-        self._world.step(f'has Cinder let {self.host} in to {volume}')
+    def _export(self, volume: str, attachment: str) -> str:
+        """Have Cinder export a volume to this host; return its connection
+        info.
+        """
+        self._world.step(f'has Cinder export {volume} to {self.host}')
         return connection(volume, self._world.cinder.connect(
             attachment, self.host))
 
@@ -376,13 +380,13 @@ class Manager:
 
     def attach_volume(self, server: str, row: RowObject,
                       action: ServerAction) -> None:
-        world, there = self._world, self._world.server(server)
+        world, record = self._world, self._world.server(server)
         attachment = row.attachment_id
-        with world.hands_on(row.volume_id):
+        with world.operation_on(row.volume_id):
             with world.lock(server), world.lock('os-brick'):
                 try:
-                    info = self._let_in(row.volume_id, attachment)
-                    self.driver.attach_volume(None, json.loads(info), there,
+                    info = self._export(row.volume_id, attachment)
+                    self.driver.attach_volume(None, json.loads(info), record,
                                               row.device_name)
                     row.save(connection_info=info)
                     self._complete(row.volume_id, attachment)
@@ -398,14 +402,14 @@ class Manager:
                 world.end_action(action, result)
 
     def detach_volume(self, server: str, volume: str) -> None:
-        world, there = self._world, self._world.server(server)
-        with world.hands_on(volume):
+        world, record = self._world, self._world.server(server)
+        with world.operation_on(volume):
             with world.lock(server), world.lock('os-brick'):
                 world.step(f'reads the row of {volume}')
                 row = world.row_of(server, volume)
                 if row is not None and row.is_connected:
                     self.driver.detach_volume(
-                        None, json.loads(row.connection_info), there,
+                        None, json.loads(row.connection_info), record,
                         row.device_name)
                     world.step(f'has Cinder delete {row.attachment_id}')
                     with contextlib.suppress(model.CinderError):
@@ -415,24 +419,24 @@ class Manager:
 
     def swap_volume(self, server: str, old: str, new: str, attachment: str,
                     action: ServerAction) -> None:
-        world, there = self._world, self._world.server(server)
-        with world.hands_on(old, new), world.lock(server):
+        world, record = self._world, self._world.server(server)
+        with world.operation_on(old, new), world.lock(server):
             world.step(f'reads the row of {old}')
             row = world.row_of(server, old)
             is_done = row is not None and row.is_connected and (
-                self._swap_disk(there, row, new, attachment))
+                self._swap_disk(record, row, new, attachment))
             world.end_action(action, 'Success' if is_done else 'Error')
 
-    def _swap_disk(self, there: Server, row: Row, new: str,
+    def _swap_disk(self, record: Server, row: Row, new: str,
                    attachment: str) -> bool:
-        """Swap; returns whether it succeeded."""
+        """Swap a volume; return whether it succeeded."""
         world, former = self._world, row.attachment_id
-        info = self._let_in(new, attachment)
+        info = self._export(new, attachment)
         try:
             self.driver.swap_volume(None, json.loads(row.connection_info),
-                                    json.loads(info), there, row.device_name)
+                                    json.loads(info), record, row.device_name)
         except HostFailure:
-            # The guest has just been switched off, or never had the disk.
+            # The guest was just powered off, or never had the disk.
             world.step(f'gives up the swap for {new}')
             world.cinder.roll_detaching(row.volume_id)
             world.cinder.delete(attachment)
@@ -442,30 +446,30 @@ class Manager:
         world.cinder.delete(former)
         RowObject(world, row).save(
             volume_id=new, attachment_id=attachment, connection_info=info)
-        world.attached[there.uuid, new] = True
+        world.attached[record.uuid, new] = True
         return True
 
     def build_instance(self, instance: Instance, row: RowObject) -> None:
-        """Make a server, with a volume that is there."""
+        """Build a server with an existing volume."""
         world, server = self._world, instance.uuid
-        with world.hands_on(row.volume_id), world.lock(server):
+        with world.operation_on(row.volume_id), world.lock(server):
             world.step(f'begins to build {server}')
             world.change_server(server, host=self.host,
                                 task_state=task_states.BLOCK_DEVICE_MAPPING)
             with world.lock('os-brick'):
-                info = self._let_in(row.volume_id, row.attachment_id)
+                info = self._export(row.volume_id, row.attachment_id)
                 row.save(connection_info=info)
                 self._complete(row.volume_id, row.attachment_id)
             self.driver.power_on(
                 instance, [(row.device_name, json.loads(info))])
-            world.step(f'{server} is made')
+            world.step(f'{server} is built')
             world.change_server(server, vm_state=vm_states.ACTIVE,
                                 task_state=None)
 
     # The start of nova-compute
 
     def init_host(self) -> None:
-        """Nova takes up what was broken off, then brings guests back."""
+        """Resume interrupted operations, then guests."""
         for uuid in sorted(self._world.servers):
             server = self._world.server(uuid)
             if server.host == self.host:
@@ -482,12 +486,12 @@ class Manager:
         is_soft = task in task_states.soft_reboot_states
         if task in (task_states.REBOOT_PENDING,
                     task_states.REBOOT_PENDING_HARD) or (
-                        task in self._TAKEN_UP and not is_running):
+                        task in self._RESUMED_REBOOTS and not is_running):
             if is_soft and not is_running:
                 instance.save(task_state=task_states.REBOOT_PENDING_HARD)
             self.reboot_instance(
                 instance, 'SOFT' if is_soft and is_running else 'HARD')
-        elif task in self._TAKEN_UP:
+        elif task in self._RESUMED_REBOOTS:
             instance.save(task_state=None, vm_state=vm_states.ACTIVE)
         elif task == task_states.POWERING_ON:
             self.start_instance(instance)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of order: the search must find each of them, by a named property.
+"""Faults of order, each of which the search must find by its property.
 
-A unit test shows what one call does.  What others do meanwhile, and what a
-kill leaves, only the search shows; and that it does is shown by faults.  Each
-replaces a function of the plugin in this process while one scenario is played.
-It counts as found only if the property that is named with it is the first to
-break: not by an exception, and not if what it replaces is gone.
+A unit test checks one call.  Only the search checks concurrent operations and
+kills, and these faults check the search.  Each replaces a function of the
+plugin in this process while one scenario is run.  It counts as found only if
+its property is the first to be violated: not by an exception, and not if the
+replaced function no longer exists.
 """
 
 from __future__ import annotations
@@ -26,31 +26,36 @@ from nova_bdm_cleanup.node.hooks import moves
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.rules.facts import Ending
-from nova_bdm_cleanup.tests.simulation import known, ports, search, story
+from nova_bdm_cleanup.tests.simulation import (
+    known_violations,
+    ports,
+    search,
+    trace,
+)
 from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SCENARIOS
 
-#: Is given the original function, and what that was called with.
+#: Called with the original function and its arguments.
 Replacement = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """Something that a programmer could get wrong."""
+    """A programming fault."""
 
     name: str
-    #: What an operator or user would lose.
+    #: The damage for an operator or user.
     harm: str
-    #: The property that must find it, and the scenario that is played.
+    #: The property that must find it, and the scenario that is run.
     property: str
     scenario: str
-    #: What is replaced: a class or module, and the function in it.
+    #: The replaced functions: a class or module, the name, the replacement.
     replaced: Sequence[tuple[Any, str, Replacement]]
 
     @contextlib.contextmanager
     def planted(self) -> Iterator[None]:
-        """Have the plugin make it.
+        """Replace the functions of the plugin.
 
-        :raises KeyError: when what it replaces is not there
+        :raises KeyError: when a function does not exist
         """
         with contextlib.ExitStack() as stack:
             for owner, name, replacement in self.replaced:
@@ -60,7 +65,7 @@ class Fault:
 
 
 def _instead(original: Any, replacement: Replacement) -> Any:
-    """Return a function or method that has a replacement do its work."""
+    """Return a function or method that calls a replacement."""
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
         return replacement(original, *args, **kwargs)
@@ -69,38 +74,40 @@ def _instead(original: Any, replacement: Replacement) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Hunt:
-    """How the search for a fault ended."""
+class FaultSearch:
+    """Result of the search for a fault."""
 
-    #: Why it does not count as found; empty: it does.
+    #: Why it does not count as found; empty if it does.
     problem: str = ''
-    #: Of the schedule that broke a property.
-    story: str = ''
+    #: Trace of the schedule that violated a property.
+    trace: str = ''
 
 
-def hunt(fault: Fault,
-         bounds: Callable[[Scenario], search.Bounds]) -> Hunt:
-    """Search the scenario of a fault until a property is broken.
+def search_for(fault: Fault,
+               bounds: Callable[[Scenario], search.Bounds]) -> FaultSearch:
+    """Search the scenario of a fault until a property is violated.
 
-    :param bounds: gives those of a scenario
+    :param bounds: returns the bounds of a scenario
     """
     scenario = SCENARIOS[fault.scenario]
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(fault.planted())
         except KeyError as exc:
-            return Hunt(f'{fault.name}: there is no {exc.args[0]} any more')
-        stage = stack.enter_context(ports.plugged_in())
+            return FaultSearch(f'{fault.name}: {exc.args[0]} no longer exists')
+        harness = stack.enter_context(ports.installed_plugin())
         for run in search.schedules(
-                stage, scenario, bounds(scenario), search.Seen()):
-            if run.broken is None or known.finding_of(run.broken):
+                harness, scenario, bounds(scenario), search.ReachedStates()):
+            if run.violation is None or known_violations.name_of(
+                    run.violation):
                 continue
-            return Hunt(
-                '' if run.broken.name == fault.property else
-                f'{fault.name}: expected {fault.property}, found {run.broken}',
-                story.tell(stage, scenario, run.choices,
-                           f'--fault {fault.name}'))
-    return Hunt(f'{fault.name}: {fault.property} holds all the same')
+            return FaultSearch(
+                '' if run.violation.name == fault.property else
+                f'{fault.name}: expected {fault.property}, found '
+                f'{run.violation}',
+                trace.render(harness, scenario, run.choices,
+                             f'--fault {fault.name}'))
+    return FaultSearch(f'{fault.name}: {fault.property} is not violated')
 
 
 # The looks
@@ -123,7 +130,7 @@ def _only_removed(original: Any, self: Any, bdms: Any) -> Any:
 
 
 def _remove(original: Any, self: Any, bdms: Any) -> Any:
-    """Remove where it is only to be reported."""
+    """Remove instead of only reporting."""
     return self.clean(bdms)
 
 
@@ -139,7 +146,7 @@ def _swapped(original: Any, self: Any) -> Ending:
 
 
 def _record_later(original: Any, self: Any, found: Any) -> Any:
-    """Act first, and record the plan when that is done."""
+    """Record the plan after the actions."""
     begin, later = self.journal.begin, mock.Mock(id='entry')
     with mock.patch.object(self.journal, 'begin', lambda *_, **__: later):
         result = original(self, found)
@@ -148,7 +155,7 @@ def _record_later(original: Any, self: Any, found: Any) -> Any:
 
 
 def _without(step: str, original: Any, self: Any) -> None:
-    """Leave one call of the host out."""
+    """Skip one call of the instance."""
     with mock.patch.object(self.instance, step, lambda: None):
         original(self)
 
@@ -159,7 +166,7 @@ def _claim_later(original: Any, self: Any) -> None:
 
 
 def _power_off_first(original: Any, self: Any, *args: Any) -> None:
-    """Before the row, and so after the disk."""
+    """Power off before the row is deleted, and so after the disk."""
     if self.trigger.guest_is_on:
         self.instance.power_off()
     original(self, *args)
@@ -187,7 +194,7 @@ def _disconnected(original: Any, self: Any, bdm: Any) -> bool:
 
 
 def _disconnect_unseen(original: Any, self: Any, bdm: Any) -> bool:
-    """Do not look whether it is there."""
+    """Disconnect without a check that the device is on the host."""
     self._disconnect_all(bdm, self._connection_info(bdm), {})
     return True
 
@@ -205,14 +212,12 @@ def _keep_guard(original: Any, self: Any, volume: str) -> Any:
 # The other servers of the host
 
 
-def _no(original: Any, *args: Any) -> bool:
+def _false(original: Any, *args: Any) -> bool:
     return False
 
 
-def _nothing(original: Any, *args: Any) -> None:
+def _skip(original: Any, *args: Any) -> None:
     return None
-
-
 
 
 # Moves
@@ -222,7 +227,7 @@ def _no_obstacle(original: Any, *args: Any) -> str:
     return ''
 
 
-def _somebodys(original: Any, *args: Any) -> str:
+def _report_in_use(original: Any, *args: Any) -> str:
     return 'it is in use'
 
 
@@ -241,7 +246,7 @@ def _take_out_all(original: Any, bdms: Any, uuids: Any) -> None:
 
 
 def _lock_again(original: Any, self: Any, bdms: Any) -> Any:
-    """As if Nova did not hold its lock of the server."""
+    """Acquire the lock of the server although Nova holds it."""
     trigger = dataclasses.replace(
         self.trigger, nova_holds_lock=False)
     with mock.patch.object(self, 'trigger', trigger):
@@ -252,116 +257,121 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
 
     # The looks
     Fault('no-second-look',
-          'A disk goes that somebody mended while the guest shut down.',
+          'A disk is removed that was repaired while the guest shut down.',
           'healthy-disks-stay', 'reboot-reset-mends',
           ((Cleaner, '_look_again', _no_second_look),)),
     Fault('first-look-forgotten',
-          'Cinder does not answer the second look, and the guest gets the '
-          'disk of another server.',
+          'Cinder does not answer the second look, and the guest is started '
+          'with the disk of another server.',
           'own-volumes-only', 'reboot-missing-foreign-writes',
           ((Cleaner, '_look_again', _forget_first_look),)),
     Fault('kept-disk-connected',
-          'A disk that could not be removed, and is another server\'s by '
-          'now, is connected again.',
+          'A disk that could not be removed, and already belongs to another '
+          'server, is connected again.',
           'own-volumes-only', 'reboot-available-neighbour-takes',
           ((Cleaner, 'clean', _only_removed),)),
     Fault('soft-reboot-removes',
-          'A mapping goes, and the guest keeps its disk.',
-          'nothing-goes-unasked', 'hanging-available',
+          'A mapping is deleted, and the guest keeps its disk.',
+          'soft-reboot-removes-nothing', 'hanging-available',
           ((Cleaner, 'withhold_all', _remove),)),
     Fault('evacuation-removes',
-          'The dead host comes back, and nothing tells it to disconnect the '
+          'The dead host returns, and no mapping makes it disconnect the '
           'disk.',
-          'no-row-before-its-device', 'evacuate-available',
+          'device-before-row', 'evacuate-available',
           ((Cleaner, 'withhold_all', _remove),)),
     Fault('running-guest-not-asked',
-          'A mapping goes while a guest that should be off has its disk.',
-          'no-row-before-its-device', 'migrate-beside',
+          'A mapping is deleted while a guest that should be off has its '
+          'disk.',
+          'device-before-row', 'migrate-beside',
           ((NovaInstance, 'is_off', _off),)),
     Fault('open-swap-not-asked',
-          'The attachment goes by which the guest has its disk.',
-          'cinder-is-told-last', 'reboot-missing-swap',
+          'The attachment of a disk that the guest uses is deleted.',
+          'attachment-last', 'reboot-missing-swap',
           ((NovaInstance, 'swaps', _swapped),)),
 
     # The order of the steps
     Fault('journal-after-the-act',
-          'After a crash nobody can tell what was removed, or undo it.',
-          'recorded-is-done', 'reboot-available',
+          'After a crash the journal does not have the removals, so they '
+          'cannot be undone.',
+          'journal-is-true', 'reboot-available',
           ((Cleaner, '_act', _record_later),)),
     Fault('claim-after-power-off',
-          'After a crash between the two Nova leaves the server off.',
-          'comes-back-by-itself', 'reboot-available-nova26',
+          'After a crash between the two, Nova leaves the server off.',
+          'starts-after-a-kill', 'reboot-available-nova26',
           ((Actions, 'power_off', _claim_later),)),
     Fault('power-off-after-disconnect',
-          'The guest writes to a disk that is being taken away.',
-          'no-row-before-its-device', 'reboot-available',
+          'The guest writes to a disk that is being disconnected.',
+          'device-before-row', 'reboot-available',
           ((Actions, 'power_off', functools.partial(_without, 'power_off')),
            (Actions, '_destroy', _power_off_first))),
     Fault('row-before-disconnect',
-          'After a crash nothing tells what is still connected.',
-          'no-row-before-its-device', 'reboot-available',
+          'After a crash no record names the device that is still connected.',
+          'device-before-row', 'reboot-available',
           ((Actions, '_disconnect', _row_first),)),
     Fault('cinder-before-row',
-          'Cinder gives a volume away that Nova would connect again '
-          '(CVE-2023-2088).',
-          'cinder-is-told-last', 'reboot-reset',
+          'Cinder attaches a volume to another server, and Nova would '
+          'connect it again (CVE-2023-2088).',
+          'attachment-last', 'reboot-reset',
           ((Actions, '_destroy', _cinder_first),)),
     Fault('failed-disconnect-ignored',
-          'Cinder gives a volume away that this host still has.',
-          'cinder-is-told-last', 'error-stale',
+          'Cinder attaches a volume to another server that this host still '
+          'has.',
+          'attachment-last', 'error-stale',
           ((NovaInstance, 'disconnect', _disconnected),)),
-    Fault('disconnect-of-what-is-not-here',
-          'os-brick looks for a disk that is gone, and takes that of another '
-          'server.',
-          'only-what-is-here-goes', 'boot-available',
+    Fault('disconnect-of-missing-device',
+          'os-brick looks for a missing device, and disconnects that of '
+          'another server.',
+          'only-present-devices', 'boot-available',
           ((NovaInstance, 'disconnect', _disconnect_unseen),)),
     Fault('no-guard',
-          'A volume is connected while another one of its target is '
-          'disconnected, and goes with it.',
+          'A volume is connected while another one of the same target is '
+          'disconnected, and both are disconnected.',
           'healthy-disks-stay', 'shelve-available-neighbour-takes',
           ((NovaInstance, 'guard', _no_guard),)),
     Fault('guard-kept',
-          'No disk of the host can be attached any more.',
-          'nothing-waits-for-ever', 'reboot-stale-neighbour-attaches',
+          'No more volumes can be attached on the host.',
+          'every-operation-ends', 'reboot-stale-neighbour-attaches',
           ((NovaInstance, 'guard', _keep_guard),)),
 
     # The other servers of the host
     Fault('neighbours-not-asked',
-          'A disk goes that another server of the host uses.',
+          'A disk is disconnected that another server of the host uses.',
           'healthy-disks-stay', 'reboot-available-neighbour-takes',
-          ((NovaInstance, 'used_by_others', _no),)),
+          ((NovaInstance, 'used_by_others', _false),)),
     Fault('address-not-asked',
-          'The disk goes that has the address of the old one by now.',
-          'healthy-disks-stay', 'reboot-missing-somebody-comes',
-          ((NovaInstance, 'is_reused', _no),)),
+          'A disk is disconnected that already has the address of the old '
+          'one.',
+          'healthy-disks-stay', 'reboot-missing-remote-arrives',
+          ((NovaInstance, 'is_reused', _false),)),
     Fault('attach-not-seen',
-          'The disk goes that is just being connected for another server.',
+          'A disk is disconnected that is being connected for another '
+          'server.',
           'healthy-disks-stay', 'hanging-missing-neighbour-attaches',
-          ((Neighbours, '_check_attaches', _nothing),)),
+          ((Neighbours, '_check_attaches', _skip),)),
 
     # Moves
     Fault('move-disconnects-all',
-          'A migration takes a disk from another guest of the host.',
+          'A migration disconnects a disk of another guest of the host.',
           'healthy-disks-stay', 'migrate-beside',
           ((moves, '_obstacle_to_disconnect', _no_obstacle),)),
     Fault('move-with-the-rest',
-          'What could not be removed is attached to the server again.',
-          'no-strangers-disk', 'revert-available-neighbour-takes',
+          'A disk that could not be removed is attached to the server again.',
+          'no-foreign-disk', 'revert-available-neighbour-takes',
           ((moves, '_remove', _go_on_with_rest),)),
     Fault('foreseen-forgotten',
-          'libvirt does not answer once, and the migration ends half done.',
-          'moves-end-well', 'migrate-missing',
+          'libvirt does not answer once, and the migration fails half done.',
+          'no-half-done-move', 'migrate-missing',
           ((moves, '_remove', _forget_seen),)),
     Fault('healthy-disks-left-out',
           'A deleted server leaves its disks on the host.',
           'one-host-only', 'remove-beside',
           ((instance_cleanup, 'take_out', _take_out_all),)),
     Fault('live-migration-refused',
-          'A host cannot be drained, for disks that harm nobody.',
+          'A host cannot be drained because of harmless disks.',
           'refused-for-a-reason', 'live-available',
-          ((moves, '_obstacle_to_attach', _somebodys),)),
+          ((moves, '_obstacle_to_attach', _report_in_use),)),
     Fault('shelve-waits-for-itself',
-          'A server with a dangling mapping is stuck when it is shelved.',
+          'A server with a dangling mapping gets stuck when it is shelved.',
           'can-be-rebooted-again', 'shelve-available-attach',
           ((Cleaner, 'clean', _lock_again),)),
 )}

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's objects over the rows of the model: what ``nova.objects`` offers.
+"""Model of ``nova.objects`` over the rows of the world.
 
-What is read is a copy, as from a database: who holds one does not see what
-others write.
+An object is a copy, as from a database: it does not change with the row.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class Context:
     def elevated(self, read_deleted: str | None = None) -> Context:
         return Context(self.world, read_deleted or self.read_deleted)
 
-    def read(self, words: str) -> World:
-        """Let others go on before the database is read."""
-        self.world.ask(words, DatabaseFailure)
+    def read(self, description: str) -> World:
+        """Let other actors continue before the database is read."""
+        self.world.ask(description, DatabaseFailure)
         return self.world
 
 
@@ -72,14 +71,15 @@ class Instance:
         return Instance(world, world.server(uuid))
 
     def save(self, expected_task_state: Any = (), **given: Any) -> None:
-        """Write what was changed, and what is given."""
+        """Write changed attributes, and the given ones."""
         values: dict[str, Any] = self.__dict__
         values.update(given)
         changed = {name: values[name] for name, old in values['_saved'].items()
                    if values[name] != old}
         world: World = values['_world']
-        told = ', '.join(f'{name}={value}' for name, value in changed.items())
-        with world.attempt(f'writes {told or "nothing new"} to server '
+        changes = ', '.join(
+            f'{name}={value}' for name, value in changed.items())
+        with world.attempt(f'writes {changes or "nothing new"} to server '
                            f'{self.uuid}', DatabaseFailure):
             if self.uuid not in world.servers:
                 raise exception.InstanceNotFound(instance_id=self.uuid)
@@ -106,7 +106,7 @@ class RowObject:
     device_name: str
     boot_index: int | None
 
-    #: What the journal keeps of it.
+    #: The fields that the journal keeps.
     fields = ('uuid', 'instance_uuid', 'volume_id', 'attachment_id',
               'device_name', 'boot_index', 'created_at')
 
@@ -127,11 +127,11 @@ class RowObject:
         with self._world.attempt(f'deletes the row of {row.volume_id}',
                                  DatabaseFailure):
             if not row.deleted:
-                properties.destroying(self._world, row)
+                properties.check_row_deletion(self._world, row)
                 self._world.delete_row(row)
 
     def save(self, **values: Any) -> None:
-        """Write what is given; the row may be gone."""
+        """Write the given values; the row may have been deleted."""
         self._world.step(f'writes the row of {self._row.volume_id}')
         if self._row.deleted:
             raise exception.BDMNotFound(id=self._row.uuid)
@@ -140,7 +140,7 @@ class RowObject:
 
 
 class Mappings:
-    """A list of them, and ``BlockDeviceMappingList``."""
+    """``BlockDeviceMappingList``."""
 
     def __init__(self, objects: Iterable[RowObject]) -> None:
         self.objects = list(objects)
@@ -184,7 +184,7 @@ class Instances:
     def get_by_host(context: Context, host: str,
                     expected_attrs: Sequence[str] = ()) -> list[Instance]:
         world = context.read('reads the servers of the host')
-        return [Instance(world, server) for server in world.of_host(host)]
+        return [Instance(world, server) for server in world.servers_of(host)]
 
     @staticmethod
     def get_uuids_by_host(context: Context, host: str) -> list[str]:
@@ -210,7 +210,7 @@ class Migrations:
     def get_in_progress_by_host_and_node(context: Context, host: str,
                                          node: str) -> list[Migration]:
         world = context.read('reads the migrations of the host')
-        world.sees('migrations')
+        world.reads('migrations')
         return [Migration(server) for server, ends in world.migrations.items()
                 if host in ends and node == host]
 
@@ -222,7 +222,7 @@ class Actions:
     def get_by_instance_uuid(context: Context,
                              uuid: str) -> list[ServerAction]:
         world = context.read('reads the actions of the server')
-        world.sees('actions')
+        world.reads('actions')
         return [s for s in world.actions if s.instance_uuid == uuid]
 
 
@@ -235,7 +235,7 @@ class Events:
 
 
 class Event:
-    """``InstanceActionEvent``: what is told is looked at by nobody here."""
+    """``InstanceActionEvent``; the model does not use its events."""
 
     @staticmethod
     def event_start(*_: Any, **__: Any) -> None:
@@ -245,7 +245,7 @@ class Event:
 
 
 class Objects:
-    """What stands for the module ``nova.objects``."""
+    """Stand-in for the module ``nova.objects``."""
 
     Instance = Instance
     InstanceList = Instances

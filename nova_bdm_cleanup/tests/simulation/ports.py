@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin sees instead of the real things: Cinder's API, the kernel,
-its own journal, the clock, and what there is one of for each thread.
-"""
+"""Stand-ins for Cinder's API, the kernel, the journal, time and threads."""
 
 from __future__ import annotations
 
@@ -42,11 +40,11 @@ from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.tests.simulation import (
     cinder as model,
     compute,
-    moving,
+    compute_moves,
     properties,
 )
 from nova_bdm_cleanup.tests.simulation.nova import DatabaseFailure, Objects
-from nova_bdm_cleanup.tests.simulation.scheduler import Broken
+from nova_bdm_cleanup.tests.simulation.scheduler import Violation
 from nova_bdm_cleanup.tests.simulation.world import (
     BEFORE,
     Entry,
@@ -57,8 +55,8 @@ from nova_bdm_cleanup.tests.simulation.world import (
 
 T = TypeVar('T')
 
-#: How a request can go wrong: the plugin gets no answer; Cinder does it and
-#: the answer is lost; Cinder does it when nobody waits for it any more.
+#: Failures of a request: Cinder refuses it; Cinder carries it out and the
+#: answer is lost; Cinder carries it out after the plugin's timeout.
 REFUSED, LOST, LATE = 'is refused', 'loses its answer', 'is answered too late'
 
 
@@ -69,7 +67,7 @@ def _read(value: str) -> Sequence[str]:
 
 
 class Deadline:
-    """Time that goes by only where a fault says so."""
+    """A deadline that only a failure of the scheduler exceeds."""
 
     def __init__(self, seconds: float, option: str = 'timeout') -> None:
         self.remaining = seconds
@@ -88,7 +86,7 @@ class Deadline:
 
 
 class Api:
-    """Cinder's API as ``nova_bdm_cleanup.openstack.api`` gives it."""
+    """The interface of ``nova_bdm_cleanup.openstack.api`` on the model."""
 
     advice = cinder.NOVA_CONF
     name = 'Cinder'
@@ -117,13 +115,13 @@ class Api:
 
     def _volumes(self, parts: Sequence[str],
                  query: Mapping[str, str]) -> Mapping[str, Any]:
-        there = self._world.cinder
+        records = self._world.cinder
         if parts and parts[0] != 'detail':
-            return {'volume': self._volume(there.volume(parts[0]))}
+            return {'volume': self._volume(records.volume(parts[0]))}
         wanted = _read(query['id'])
-        self._world.sees(*(f'volume {v}' for v in wanted))
-        return {'volumes': [self._volume(there.volume(v)) for v in wanted
-                            if v in there.volumes]}
+        self._world.reads(*(f'volume {v}' for v in wanted))
+        return {'volumes': [self._volume(records.volume(v)) for v in wanted
+                            if v in records.volumes]}
 
     def _volume(self, volume: model.Volume) -> Mapping[str, Any]:
         return {
@@ -140,15 +138,15 @@ class Api:
 
     def _attachments(self, parts: Sequence[str],
                      query: Mapping[str, str]) -> Mapping[str, Any]:
-        there = self._world.cinder
+        records = self._world.cinder
         if parts and parts[0] != 'detail':
             return {'attachment': self._attachment(
-                there.attachment(parts[0]))}
-        found = (there.of_server(query['instance_id'])
+                records.attachment(parts[0]))}
+        found = (records.of_server(query['instance_id'])
                  if 'instance_id' in query
-                 else there.of_volume(query['volume_id']))
+                 else records.of_volume(query['volume_id']))
         if 'project_id' in query:
-            found = [a for a in found if there.volumes[a.volume].project
+            found = [a for a in found if records.volumes[a.volume].project
                      == query['project_id']]
         if 'volume_id' in query:
             found = [a for a in found if a.volume == query['volume_id']]
@@ -171,7 +169,7 @@ class Api:
         attachment = urllib.parse.unquote(path.rpartition('/')[2])
 
         def delete() -> None:
-            properties.telling(self._world, attachment)
+            properties.check_attachment_deletion(self._world, attachment)
             self._world.cinder.delete(attachment)
 
         self._change(f'tells Cinder to delete {attachment}', delete)
@@ -183,30 +181,30 @@ class Api:
         self._change(f'tells Cinder that {subject} is complete',
                      lambda: self._world.cinder.complete(subject))
 
-    def _change(self, words: str, change: Callable[[], None]) -> None:
-        fault = self._world.step(words, REFUSED, LOST, LATE)
-        if fault == REFUSED:
+    def _change(self, description: str, change: Callable[[], None]) -> None:
+        failure = self._world.step(description, REFUSED, LOST, LATE)
+        if failure == REFUSED:
             raise errors.BadAnswer('Cinder answered 500', 500)
-        if fault == LATE:
+        if failure == LATE:
             self._world.scheduler.spawn(
                 'Cinder, late', 'cinder',
-                lambda: self._do_late(words, change))
-            raise self._deadline.exceeded(words)
+                lambda: self._do_late(description, change))
+            raise self._deadline.exceeded(description)
         try:
             change()
         except model.NotFound as exc:
             raise errors.NotFound(str(exc), 404) from None
-        if fault:
+        if failure:
             raise errors.Unreachable('the answer was lost')
 
-    def _do_late(self, words: str, change: Callable[[], None]) -> None:
-        self._world.step(words)
+    def _do_late(self, description: str, change: Callable[[], None]) -> None:
+        self._world.step(description)
         with contextlib.suppress(model.CinderError):
             change()
 
 
 class Journal:
-    """What the plugin writes down."""
+    """The plugin's journal, in memory."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -224,27 +222,25 @@ class Journal:
         return self._world.entries[-1]
 
 
-class Stage:
-    """Where the run that goes on is.  The plugin is installed on it, and sees
-    what is there.
-    """
+class Harness:
+    """The world of the current run, with the plugin installed on it."""
 
     def __init__(self) -> None:
         self.world: World = None
         self._installed: tuple[int, Sequence[str]] | None = None
         #: Nova's ComputeManager, with the hooks on it.
-        self._manager: Any = moving.Manager26
+        self._manager: Any = compute_moves.Manager26
 
     def manager(self, release: int, triggers: Sequence[str]
-                ) -> type[moving.Manager26]:
-        """Nova's ComputeManager, with the plugin.
+                ) -> type[compute_moves.Manager26]:
+        """Return Nova's ComputeManager with the plugin installed.
 
-        :param release: Nova's
+        :param release: the release of Nova
         :param triggers: the words of ``[bdm_cleanup] triggers``
         """
         if self._installed != (release, triggers):
             installation.uninstall()
-            base = moving.MANAGERS[release]
+            base = compute_moves.MANAGERS[release]
             # A class of its own, since the hooks are put on it.
             self._manager = type('ComputeManager', (base,), {
                 name: value for cls in reversed(base.__mro__[:-1])
@@ -264,12 +260,12 @@ class Stage:
                 if number in self._devices() else {})
 
     def remaining(self, before: Mapping[str, str]) -> frozenset[str]:
-        there = self._devices()
+        devices = self._devices()
         return frozenset(name for name, number in before.items()
-                         if int(number) in there)
+                         if int(number) in devices)
 
     def _devices(self) -> AbstractSet[int]:
-        self.world.sees(f'units of {self.world.this_host}')
+        self.world.reads(f'units of {self.world.this_host}')
         return self.world.hosts[self.world.this_host].devices.keys()
 
     def removal_advice(self, names: Any, identities: Any) -> str:
@@ -283,14 +279,14 @@ class Stage:
     # Locks
 
     def guard_connection(self, volume: Mapping[str, Any]) -> Any:
-        """os-brick's."""
+        """Acquire os-brick's lock for volumes with shared targets."""
         return (self.world.lock('os-brick') if volume['shared_targets']
                 else contextlib.nullcontext())
 
     @contextlib.contextmanager
     def hold_lock(self, name: str, limit: Deadline) -> Iterator[None]:
-        """Nova's."""
-        with self.world.lock(name, is_patient=False) as got:
+        """Acquire a lock of Nova in time."""
+        with self.world.lock(name, waits_forever=False) as got:
             if not got:
                 raise limit.exceeded(f'waiting for the lock {name}')
             yield
@@ -302,40 +298,41 @@ class Stage:
         asked: Any = Api(self.world, limit)
         return cinder.Cinder(asked, sees_all=True, finds_stale=finds_stale)
 
-    def marked(self, clean: Callable[..., Any], goes_on: bool = False
+    def with_failures(self, clean: Callable[..., Any], continues: bool = False
                ) -> Callable[..., Any]:
-        """The cleanup, during which calls may go wrong.
+        """Wrap a function of the plugin whose calls can fail.
 
-        :param goes_on: the same move was looked at before
+        :param continues: an earlier look of the same move was answered
         """
-        def marked(*arguments: Any, **named: Any) -> Any:
+        def with_failures(*arguments: Any, **named: Any) -> Any:
             world, actor = self.world, self.world.scheduler.current
-            actor.local['asked'] = world.told(world.this_host)
-            world.has_looked = goes_on and not world.is_blind
-            world.is_blind = world.is_blind and not goes_on
+            actor.local['recorded at the start'] = world.recorded_disks(
+                world.this_host)
+            world.has_first_look = continues and not world.first_look_failed
+            world.first_look_failed = world.first_look_failed and not continues
             actor.is_cleaning = True
             try:
                 return clean(*arguments, **named)
             finally:
-                actor.is_cleaning = world.has_looked = False
+                actor.is_cleaning = world.has_first_look = False
 
-        return marked
+        return with_failures
 
-    def noting(self, left: Callable[..., None]) -> Callable[..., None]:
-        """What is said of devices that stay."""
-        def noting(lines: Any, finding: Any, why: str) -> None:
+    def recording_left(self, left: Callable[..., None]) -> Callable[..., None]:
+        """Wrap the log line of a device that stays."""
+        def recording_left(lines: Any, finding: Any, why: str) -> None:
             if finding.bdm:
-                self.world.left.add(finding.bdm.uuid)
+                self.world.devices_left.add(finding.bdm.uuid)
             left(lines, finding, why)
 
-        return noting
+        return recording_left
 
 
 class Local:
-    """What each thread has of its own."""
+    """A stand-in for ``threading.local``, by actor."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.__dict__['_stage'] = stage
+    def __init__(self, harness: Harness) -> None:
+        self.__dict__['_stage'] = harness
 
     def _own(self) -> object:
         actor = self.__dict__['_stage'].world.scheduler.current
@@ -348,68 +345,73 @@ class Local:
         setattr(self._own(), name, value)
 
 
-def _suspect(original: Callable[[object], str]) -> Callable[[object], str]:
-    """The plugin survives whatever is raised, and so would hide what is wrong
-    with the model, or with itself.
+def _raising_errors(original: Callable[[object], str]
+                    ) -> Callable[[object], str]:
+    """Wrap ``masked``: raise exceptions that are programming errors.
+
+    The plugin survives every exception, and would hide an error of the model
+    or its own.
     """
 
     def masked(error: object) -> str:
         if isinstance(error, (ArithmeticError, AssertionError, AttributeError,
                               ImportError, LookupError, NameError, TypeError,
                               ValueError)):
-            raise _wrong(error)
+            raise _unexpected(error)
         return original(error)
 
     return masked
 
 
-def _wrong(error: BaseException) -> Broken:
-    return Broken('nothing-is-wrong-with-the-code', ''.join(
+def _unexpected(error: BaseException) -> Violation:
+    return Violation('no-unexpected-exception', ''.join(
         traceback.format_exception(type(error), error, error.__traceback__)))
 
 
-def _complain(*_: Any, **__: Any) -> None:
+def _raise_unexpected(*_: Any, **__: Any) -> None:
     error = sys.exc_info()[1]
     if not isinstance(error, (DatabaseFailure, compute.HostFailure)):
-        raise _wrong(error)
+        raise _unexpected(error)
 
 
 @contextlib.contextmanager
-def plugged_in() -> Iterator[Stage]:
-    """Have the plugin see the model, until the end."""
-    stage = Stage()
+def installed_plugin() -> Iterator[Harness]:
+    """Install the plugin on the model, until the context ends."""
+    harness = Harness()
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
             instance, instance_cleanup, moves, neighbours, operations)),
-        (start, '_current', Local(stage)),
-        (boot, '_this_thread', Local(stage)),
-        (nova_manager, 'ComputeManager', moving.Manager26),
+        (start, '_current', Local(harness)),
+        (boot, '_this_thread', Local(harness)),
+        (nova_manager, 'ComputeManager', compute_moves.Manager26),
         (process_record, 'record', lambda *_: None),
-        (log_lines, 'masked', _suspect(log_lines.masked)),
-        (init_host.LOG, 'exception', _complain),
-        (instance_cleanup.LOG, 'exception', _complain),
+        (log_lines, 'masked', _raising_errors(log_lines.masked)),
+        (init_host.LOG, 'exception', _raise_unexpected),
+        (instance_cleanup.LOG, 'exception', _raise_unexpected),
         (instance_cleanup, 'clean',
-         stage.marked(instance_cleanup.clean)),
-        *((moves, name, stage.marked(getattr(moves, name))) for name in (
-            '_volumes_to_keep', 'refuse_live_migration')),
-        (moves, '_remove', stage.marked(moves._remove, goes_on=True)),
-        (log_lines.LogLines, 'left', stage.noting(log_lines.LogLines.left)),
+         harness.with_failures(instance_cleanup.clean)),
+        *((moves, name, harness.with_failures(getattr(moves, name)))
+          for name in ('_volumes_to_keep', 'refuse_live_migration')),
+        (moves, '_remove',
+         harness.with_failures(moves._remove, continues=True)),
+        (log_lines.LogLines, 'left',
+         harness.recording_left(log_lines.LogLines.left)),
         (instance_cleanup, 'Deadline', Deadline),
-        (instance_cleanup, 'Journal', lambda *_: Journal(stage.world)),
-        (credentials, 'cinder_for', stage.cinder_for),
+        (instance_cleanup, 'Journal', lambda *_: Journal(harness.world)),
+        (credentials, 'cinder_for', harness.cinder_for),
         (credentials, 'context_for', lambda context, instance: context),
-        # A mock would take a tenth of the time.
+        # A mock would take a tenth of the run time.
         (options, 'settings', lambda conf: types.SimpleNamespace(
-            policy=stage.world.policy, store='', watches=False)),
-        (instance, 'brick_utils', stage),
-        *((devices, name, getattr(stage, name)) for name in (
+            policy=harness.world.policy, store='', watches=False)),
+        (instance, 'brick_utils', harness),
+        *((devices, name, getattr(harness, name)) for name in (
             'volume_devices', 'remaining', 'removal_advice',
             'narrow_connection_info')),
-        (instance, 'hold_lock', stage.hold_lock))
+        (instance, 'hold_lock', harness.hold_lock))
     with contextlib.ExitStack() as stack:
         for module, name, value in seen:
             stack.enter_context(mock.patch.object(module, name, value))
         try:
-            yield stage
+            yield harness
         finally:
             installation.uninstall()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Actors that take turns at every step, in an order that can be repeated.
+"""Scheduler that interleaves actors step by step, reproducibly.
 
-An actor is a function that runs in a greenlet of its own.  Before each thing
-that others can notice it says what it is about to do, and the scheduler
-decides who goes on: the actor itself, another one, or nobody because the
-process is killed; or that the step goes wrong.  A schedule is the list of
-these decisions.
+An actor is a function that runs in a greenlet of its own.  Before each step
+that others can notice, it names the step, and the scheduler decides: the
+actor continues, another actor continues, the process is killed, or the step
+fails.  A schedule is the list of these decisions.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from typing import Any
 
 import greenlet  # noqa: TID251 - no nova-compute runs here
 
-#: What a decision costs, of which a search bounds each.
-PREEMPTION, MISCHIEF = 'preemption', 'mischief'
+#: Costs of a decision; a search bounds the number of each.
+PREEMPTION, FAILURE = 'preemption', 'failure'
 
-#: More steps than any run of a scenario has that ends.
-_ENDLESS = 4000
+#: More steps than any run that ends.
+_MAX_STEPS = 4000
 
 
 class Killed(BaseException):
-    """The process of the actor is gone."""
+    """The process of the actor was killed."""
 
 
-class Broken(BaseException):
-    """A property does not hold.
+class Violation(BaseException):
+    """A violation of a property.
 
-    :param situation: how it came to that, if it is one that is known
+    :param situation: the known circumstance that caused it, if there is one
     """
 
     def __init__(self, name: str, text: str, situation: str = '') -> None:
@@ -40,38 +39,39 @@ class Broken(BaseException):
 
 
 class Equivalent(BaseException):
-    """Another schedule, which costs as much, does the same."""
+    """Another schedule with the same cost is equivalent."""
 
 
 class Footprint:
-    """What was looked at and what was changed."""
+    """The records that were read and changed."""
 
     def __init__(self) -> None:
-        self.seen: set[str] = set()
-        self.changed: set[str] = set()
+        self.read_keys: set[str] = set()
+        self.changed_keys: set[str] = set()
 
     def add(self, other: Footprint) -> bool:
-        """Add another one; whether there was anything new in it."""
-        if other.seen <= self.seen and other.changed <= self.changed:
+        """Add another footprint; return whether it had new records."""
+        if (other.read_keys <= self.read_keys
+                and other.changed_keys <= self.changed_keys):
             return False
-        self.seen |= other.seen
-        self.changed |= other.changed
+        self.read_keys |= other.read_keys
+        self.changed_keys |= other.changed_keys
         return True
 
-    def meets(self, other: Footprint) -> bool:
-        """Whether the order of the two matters."""
-        return not (self.changed.isdisjoint(other.changed)
-                    and self.changed.isdisjoint(other.seen)
-                    and self.seen.isdisjoint(other.changed))
+    def conflicts_with(self, other: Footprint) -> bool:
+        """Return whether the order of the two matters."""
+        return not (self.changed_keys.isdisjoint(other.changed_keys)
+                    and self.changed_keys.isdisjoint(other.read_keys)
+                    and self.read_keys.isdisjoint(other.changed_keys))
 
 
 @dataclasses.dataclass
 class Slice:
-    """What one actor did without anybody coming between."""
+    """What one actor did without an interruption."""
 
     actor: Actor
-    #: Who could have gone on instead.
-    instead: Sequence[Actor]
+    #: The actors that could have continued instead.
+    alternatives: Sequence[Actor]
     footprint: Footprint = dataclasses.field(default_factory=Footprint)
 
 
@@ -81,18 +81,18 @@ class Decision:
 
     costs: tuple[str | None, ...]
     chosen: int
-    #: Who went on, and what with, if nobody came between.
+    #: The actor that continued and its step, if it was not interrupted.
     actor: str = ''
     done: Footprint | None = None
 
 
 class Actor:
-    """Something that goes on by itself.
+    """A concurrent operation.
 
-    :param name: for the story
-    :param process: what dies together
-    :param func: what it does
-    :param hub: where to go on when it waits or ends
+    :param name: its name in traces
+    :param process: the process that it dies with
+    :param func: the operation
+    :param hub: the greenlet to switch to when it waits or ends
     """
 
     def __init__(self, name: str, process: str, func: Callable[[], object],
@@ -101,16 +101,16 @@ class Actor:
         self.process = process
         self._func = func
         self._greenlet = greenlet.greenlet(self._run, hub)
-        #: Of its own: what Nova and the plugin keep for each thread.
+        #: Thread-local data of Nova and the plugin.
         self.local: dict[str, Any] = {}
-        #: It waits until this holds.
+        #: The condition that it waits for.
         self.waiting: Callable[[], bool] | None = None
-        #: It is told when it has waited for too long.
-        self.is_patient = True
+        #: It waits without a timeout.
+        self.waits_forever = True
         self.is_over = False
-        #: It is inside the cleanup, whose calls can go wrong.
+        #: It is inside the cleanup, whose calls can fail.
         self.is_cleaning = False
-        self.failure: BaseException | None = None
+        self.error: BaseException | None = None
 
     def _run(self, _: object) -> None:
         try:
@@ -118,7 +118,7 @@ class Actor:
         except Killed:
             pass
         except BaseException as exc:
-            self.failure = exc
+            self.error = exc
         finally:
             self.is_over = True
 
@@ -128,14 +128,14 @@ class Actor:
 
     @property
     def is_under_way(self) -> bool:
-        """It has begun, and is not over."""
+        """Return whether it has begun and not ended."""
         return bool(self._greenlet)
 
     def resume(self, what: object) -> Any:
         return self._greenlet.switch(what)
 
     def kill(self) -> None:
-        """Have it end at once, wherever it is."""
+        """End it at once, wherever it is."""
         self.is_over = True
         if self.is_under_way:
             self._greenlet.throw(Killed())
@@ -143,281 +143,286 @@ class Actor:
 
 @dataclasses.dataclass
 class Point:
-    """Where an actor stands, and what it is about to do."""
+    """The next step of an actor."""
 
-    words: str
-    faults: Sequence[str] = ()
-    #: A question: as long as nothing changes, it does not matter which one of
-    #: its kind is not answered.
+    description: str
+    failures: Sequence[str] = ()
+    #: Kind of a read: as long as nothing changes, it does not matter which
+    #: read of a kind fails.
     question: str = ''
 
 
 class Scheduler:
-    """One run.
+    """The run of one schedule.
 
-    :param choices: what is chosen, by the number of the decision; otherwise
-        the first option
-    :param tell: takes what happens, for the story
+    :param choices: options by the number of the decision; by default the
+        first one
+    :param tell: is called with each actor and step, for a trace
     """
 
     def __init__(self, choices: Mapping[int, int],
-                 tell: Callable[[str, str], None]) -> None:
+                 on_step: Callable[[str, str], None]) -> None:
         self._choices = choices
-        self._tell = tell
+        self._on_step = on_step
         self._hub = greenlet.getcurrent()
         self.actors: list[Actor] = []
         self.decisions: list[Decision] = []
         self.current: Actor | None = None
         self._steps = 0
         self._points: dict[Actor, Point] = {}
-        self._fault: str | None = None
-        #: The process that can be killed, and what is called then.
-        self.mortal = ''
+        self._failure: str | None = None
+        #: The process that can be killed, and the callback for that.
+        self.killable_process = ''
         self.on_kill: Callable[[], None] = lambda: None
         self._footprint = Footprint()
-        #: What each actor has looked at and changed so far, by its name.
+        #: What each actor has read and changed so far, by its name.
         self.footprints: dict[str, Footprint] = {}
-        #: The decision to go on, until it is known what with.
-        self._open: Decision | None = None
-        #: What others have done since an actor was interrupted.
-        self._since: dict[Actor, Footprint] = {}
-        #: The last two that ended with nobody coming between.
-        self._slice: Slice | None = None
-        self._former: Slice | None = None
-        #: What could have gone wrong since something was changed.
-        self._offered: set[object] = set()
-        #: Gives what there is, except in what actors hold in their hands.
+        #: The decision to continue, until the footprint of its step is known.
+        self._open_decision: Decision | None = None
+        #: What other actors have done since an actor was interrupted.
+        self._done_since_interruption: dict[Actor, Footprint] = {}
+        #: The last two slices that ended without an interruption.
+        self._last_slice: Slice | None = None
+        self._previous_slice: Slice | None = None
+        #: The failures that were possible since the last change.
+        self._offered_failures: set[object] = set()
+        #: Returns the state, without local variables of actors.
         self.fingerprint: Callable[[], object] = object
-        #: From where others have gone on already; None: no schedule is left
-        #: out, although it does the same as another one.
+        #: States that earlier schedules have reached; None: equivalent
+        #: schedules are not skipped.
         self.visited: set[object] | None = None
-        #: What was killed was inside the cleanup.
+        #: The process was killed inside the cleanup.
         self.was_cleaning = False
-        #: Nothing may go wrong, and nobody comes between, any more.
-        self.is_quiet = False
+        #: No more failures and preemptions.
+        self.is_undisturbed = False
 
     def spawn(self, name: str, process: str,
               func: Callable[[], object]) -> None:
-        """Begin something else."""
+        """Start another actor."""
         self.actors.append(Actor(name, process, func, self._hub))
 
     # What actors call
 
-    def step(self, words: str, faults: Sequence[str] = (),
+    def step(self, description: str, failures: Sequence[str] = (),
              question: str = '') -> str | None:
-        """Let others go on before something is done.
+        """Let other actors continue before something is done.
 
-        :param words: what is about to be done
-        :param faults: how it may go wrong
-        :param question: its kind, if it changes nothing
-        :returns: one of these, if it does
+        :param description: the step
+        :param failures: how it may fail
+        :param question: its kind, if it is a read
+        :returns: one of the failures, if it fails
         """
         actor = self.current
         if actor is None:
-            return None  # The scenario is being set up, or looked at.
+            return None  # The scenario is being set up or checked.
         if actor.is_over:
             raise Killed
-        fault: str | None = self._hub.switch(Point(words, faults, question))
-        return fault
+        failure: str | None = self._hub.switch(
+            Point(description, failures, question))
+        return failure
 
-    def wait(self, words: str, until: Callable[[], bool],
-             is_patient: bool = True) -> bool:
-        """Wait for something.
+    def wait(self, description: str, until: Callable[[], bool],
+             waits_forever: bool = True) -> bool:
+        """Wait for a condition.
 
-        :param is_patient: it waits for ever, and not only so long
-        :returns: whether it has come about
+        :param is_patient: wait without a timeout
+        :returns: whether the condition holds
         """
         actor = self.current
         if actor.is_over:
             raise Killed
         if until():
             return True
-        self._tell(actor.name, 'waits: ' + words)
-        actor.waiting, actor.is_patient = until, is_patient
+        self._on_step(actor.name, 'waits: ' + description)
+        actor.waiting, actor.waits_forever = until, waits_forever
         self._hub.switch(None)
         actor.waiting = None
         return until()
 
-    def sees(self, *keys: str) -> None:
-        """The step that goes on looks at something."""
-        self._footprint.seen.update(keys)
+    def reads(self, *keys: str) -> None:
+        """Record that the current step reads something."""
+        self._footprint.read_keys.update(keys)
 
     def changes(self, *keys: str) -> None:
-        """The step that goes on changes something."""
-        self._footprint.changed.update(keys)
-        self._offered.clear()
+        """Record that the current step changes something."""
+        self._footprint.changed_keys.update(keys)
+        self._offered_failures.clear()
 
     # The run
 
     def run(self) -> None:
-        """Until all is over.
+        """Run all actors to their end.
 
-        :raises Broken: when somebody waits for ever, or fails as nobody may
-        :raises Equivalent: when another schedule does the same
+        :raises Broken: when an actor waits forever, or fails unexpectedly
+        :raises Equivalent: when another schedule is equivalent
         """
         other: Actor | None = None
         while True:
             if other is None:
-                actor = self._pick()
+                actor = self._choose_actor()
             else:
                 actor = other
-                self._slice = self._former = None
-            other = self._go_on(actor)
+                self._last_slice = self._previous_slice = None
+            other = self._run_actor(actor)
             if other is None:
                 self._end_slice()
                 if all(a.is_over for a in self.actors):
                     return
 
-    def _pick(self) -> Actor:
-        """Who goes on when the last one cannot: anybody."""
-        self._stop_where_others_were()
+    def _choose_actor(self) -> Actor:
+        """Choose the next actor when the last one cannot continue."""
+        self._skip_reached_state()
         ready = [a for a in self.actors if a.can_run]
         if ready:
             chosen = self._decide([None] * len(ready))
-            self._slice = Slice(ready[chosen], ready[:chosen])
+            self._last_slice = Slice(ready[chosen], ready[:chosen])
             return ready[chosen]
-        self._slice = None
+        self._last_slice = None
         waiting = [a for a in self.actors if not a.is_over]
-        impatient = [a for a in waiting if not a.is_patient]
+        impatient = [a for a in waiting if not a.waits_forever]
         if not impatient:
-            raise Broken('nothing-waits-for-ever', ', '.join(
+            raise Violation('every-operation-ends', ', '.join(
                 f'{a.name} waits' for a in waiting))
-        # The time is over for whoever does not wait for ever.
+        # Those that wait with a timeout reach it.
         return impatient[0]
 
-    def _stop_where_others_were(self) -> None:
-        """If nobody is in the middle of something, what there is decides how
-        it goes on.
+    def _skip_reached_state(self) -> None:
+        """Skip the schedule if an earlier one has reached the same state.
+
+        This holds only where no actor is in the middle of an operation: then
+        the state alone decides what follows.
         """
         alive = [a for a in self.actors if not a.is_over]
-        if (self.visited is None or self.is_quiet or not alive
+        if (self.visited is None or self.is_undisturbed or not alive
                 or any(a.is_under_way for a in alive)
                 or len(self.decisions) <= max(self._choices, default=-1)):
             return
         spent = [d.costs[d.chosen] for d in self.decisions]
         state = (self.fingerprint(), tuple(a.name for a in alive),
-                 spent.count(PREEMPTION), spent.count(MISCHIEF))
+                 spent.count(PREEMPTION), spent.count(FAILURE))
         if state in self.visited:
-            self._leave_out()
+            self._skip()
         self.visited.add(state)
 
     def _end_slice(self) -> None:
-        """Of two that have nothing to do with each other, and could have been
-        in either order, one order is enough.
-        """
-        former, last = self._former, self._slice
+        """Skip one of the two orders of independent slices."""
+        former, last = self._previous_slice, self._last_slice
         if (former is not None and last is not None
-                and last.actor in former.instead
-                and not former.footprint.meets(last.footprint)):
-            self._leave_out()
-        self._former = last
+                and last.actor in former.alternatives
+                and not former.footprint.conflicts_with(last.footprint)):
+            self._skip()
+        self._previous_slice = last
 
-    def _leave_out(self) -> None:
-        if self.visited is not None and not self.is_quiet:
+    def _skip(self) -> None:
+        if self.visited is not None and not self.is_undisturbed:
             raise Equivalent
 
-    def _go_on(self, actor: Actor) -> Actor | None:
-        """Have an actor go on until it ends, waits or is interrupted.
+    def _run_actor(self, actor: Actor) -> Actor | None:
+        """Run an actor until it ends, waits or is interrupted.
 
-        :returns: who comes between, if somebody does
+        :returns: the actor that interrupts it, if any
         """
         point = self._points.pop(actor, None)
         if point is None:
             point = self._resume(actor, None)
-        elif self._may_interrupt(actor, point, ()) is not None:
+        elif self._decide_step(actor, point, ()) is not None:
             return None
         else:
-            point = self._proceed(actor, point)
+            point = self._take_step(actor, point)
         while point is not None:
             others = [a for a in self.actors if a is not actor and a.can_run]
-            other = self._may_interrupt(actor, point, others)
+            other = self._decide_step(actor, point, others)
             if other is actor:
                 return None
             if other is not None:
                 self._points[actor] = point
-                self._since[actor] = Footprint()
+                self._done_since_interruption[actor] = Footprint()
                 return other
-            point = self._proceed(actor, point)
+            point = self._take_step(actor, point)
         return None
 
-    def _may_interrupt(self, actor: Actor, point: Point,
-                       others: Sequence[Actor]) -> Actor | None:
+    def _decide_step(self, actor: Actor, point: Point,
+                     others: Sequence[Actor]) -> Actor | None:
         """Decide at a point what happens next.
 
-        :returns: who comes between; the actor itself: it is dead
+        :returns: the actor that interrupts; the actor itself if it was killed
         """
-        self._fault = None
-        if self.is_quiet:
+        self._failure = None
+        if self.is_undisturbed:
             return None
-        # As long as nothing changes, it dies in the same place.
-        is_mortal = actor.process == self.mortal and self._is_new('killed')
-        faults = point.faults if not point.question or self._is_new(
+        # As long as nothing changes, each kill is equivalent.
+        is_killable = (actor.process == self.killable_process
+                       and self._is_new('killed'))
+        failures = point.failures if not point.question or self._is_new(
             actor, point.question) else ()
         costs = [None, *[PREEMPTION] * len(others),
-                 *[MISCHIEF] * (len(faults) + is_mortal)]
+                 *[FAILURE] * (len(failures) + is_killable)]
         chosen = self._decide(costs)
         if not chosen:
-            self._open = self.decisions[-1] if len(costs) > 1 else None
+            self._open_decision = (
+                self.decisions[-1] if len(costs) > 1 else None)
             return None
         if chosen <= len(others):
             return others[chosen - 1]
         chosen -= 1 + len(others)
-        if chosen < len(faults):
-            self._fault = faults[chosen]
+        if chosen < len(failures):
+            self._failure = failures[chosen]
             return None
-        self._tell(self.mortal, f'is killed ({actor.name} was about to: '
-                   f'{point.words})')
+        self._on_step(self.killable_process,
+                      f'is killed (next step of {actor.name}: '
+                      f'{point.description})')
         self._kill()
         return actor
 
     def _is_new(self, *what: object) -> bool:
-        if what in self._offered:
+        if what in self._offered_failures:
             return False
-        self._offered.add(what)
+        self._offered_failures.add(what)
         return True
 
-    def _proceed(self, actor: Actor, point: Point) -> Point | None:
-        """Have an actor do what it was about to do, and come to the next."""
-        self._tell(actor.name, point.words + (
-            f' -- {self._fault}' if self._fault else ''))
-        return self._resume(actor, self._fault)
+    def _take_step(self, actor: Actor, point: Point) -> Point | None:
+        """Run an actor's current step, and return its next one."""
+        self._on_step(actor.name, point.description + (
+            f' -- {self._failure}' if self._failure else ''))
+        return self._resume(actor, self._failure)
 
     def _resume(self, actor: Actor, what: object) -> Point | None:
         self._steps += 1
-        if self._steps > _ENDLESS:
-            raise Broken('nothing-waits-for-ever', 'it goes on and on')
+        if self._steps > _MAX_STEPS:
+            raise Violation('every-operation-ends', 'it does not end')
         if not actor.is_under_way:
-            self._offered.clear()
+            self._offered_failures.clear()
         self.current = actor
         done = self._footprint = Footprint()
         point: Point | None = actor.resume(what)
         self.current = None
         self.footprints.setdefault(actor.name, Footprint()).add(done)
-        if self._open is not None:
-            self._open.actor, self._open.done = actor.name, done
-            self._open = None
-        if self._slice is not None:
-            self._slice.footprint.add(done)
-        since = self._since.pop(actor, None)
-        for others in self._since.values():
+        if self._open_decision is not None:
+            self._open_decision.actor = actor.name
+            self._open_decision.done = done
+            self._open_decision = None
+        if self._last_slice is not None:
+            self._last_slice.footprint.add(done)
+        since = self._done_since_interruption.pop(actor, None)
+        for others in self._done_since_interruption.values():
             others.add(done)
-        if isinstance(actor.failure, Exception):
-            # A row that is gone, for example, while an attach needs it.
-            raise Broken('nothing-is-wrong-with-the-code',
-                         f'{actor.name}: {actor.failure!r}') from actor.failure
-        if actor.failure is not None:
-            raise actor.failure
-        if since is not None and not since.meets(done):
-            # They could as well have come between one step later.
-            self._leave_out()
+        if isinstance(actor.error, Exception):
+            # For example, an attach needs a row that was deleted.
+            raise Violation('no-unexpected-exception',
+                            f'{actor.name}: {actor.error!r}') from actor.error
+        if actor.error is not None:
+            raise actor.error
+        if since is not None and not since.conflicts_with(done):
+            # The interruption could as well have been one step later.
+            self._skip()
         return None if actor.is_over or actor.waiting else point
 
     def _decide(self, costs: Sequence[str | None]) -> int:
-        """The number of the option that is chosen.
+        """Return the number of the chosen option.
 
-        :param costs: of each option
+        :param costs: the cost of each option
         """
-        if self.is_quiet or len(costs) == 1:
+        if self.is_undisturbed or len(costs) == 1:
             return 0
         chosen = self._choices.get(len(self.decisions), 0)
         if chosen >= len(costs):
@@ -427,22 +432,22 @@ class Scheduler:
         return chosen
 
     def _kill(self) -> None:
-        """Have all actors of the process end where they are.
+        """End all actors of the process where they are.
 
-        What it has not begun with is still in the queue, and is begun with
-        when it is there again.
+        Operations that have not begun are still in the queue, and begin when
+        the process runs again.
         """
         self.was_cleaning = any(a.is_cleaning for a in self.actors)
         for actor in self.actors:
-            if actor.process == self.mortal and actor.is_under_way:
+            if actor.process == self.killable_process and actor.is_under_way:
                 self._end(actor)
-        # Where everybody stood when it was killed matters.
-        self._since.clear()
-        self._slice = self._former = None
+        # The position of each actor at the kill matters.
+        self._done_since_interruption.clear()
+        self._last_slice = self._previous_slice = None
         self.on_kill()
 
     def close(self) -> None:
-        """Leave nothing behind, however it ended."""
+        """End all actors, however the run ended."""
         for actor in self.actors:
             self._end(actor)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All schedules of a scenario within a bound, each of them once.
 
-A run is repeated from its start with other decisions.  After it, each decision
-that it took by itself is taken otherwise, as far as the bound allows: so all
-schedules are run, and none twice.
+A schedule is run again from its start with other decisions: for each decision
+that was taken by default, every other option that the bound allows.  So every
+schedule is run, and none twice.
 """
 
 from __future__ import annotations
@@ -13,52 +13,52 @@ import dataclasses
 import random
 
 from nova_bdm_cleanup.tests.simulation import properties
-from nova_bdm_cleanup.tests.simulation.movers import Cloud
-from nova_bdm_cleanup.tests.simulation.ports import Stage
+from nova_bdm_cleanup.tests.simulation.move_operations import Cloud
+from nova_bdm_cleanup.tests.simulation.ports import Harness
 from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SERVER
 from nova_bdm_cleanup.tests.simulation.scheduler import (
-    Broken,
     Decision,
     Equivalent,
+    FAILURE,
     Footprint,
-    MISCHIEF,
     PREEMPTION,
     Scheduler,
+    Violation,
 )
 from nova_bdm_cleanup.tests.simulation.world import COMPUTE, World
 
-#: What is decided otherwise than by itself, by the number of the decision.
+#: Options that differ from the default, by the number of the decision.
 Choices = Mapping[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """How much may happen in one schedule."""
+    """Limits of one schedule."""
 
-    #: So often somebody comes between who need not.
+    #: Number of preemptions.
     preemptions: int = 1
-    #: So many kills and faults.
-    mischiefs: int = 1
+    #: Number of kills and failed calls.
+    failures: int = 1
 
     def allows(self, costs: Sequence[str | None]) -> bool:
         return (costs.count(PREEMPTION) <= self.preemptions
-                and costs.count(MISCHIEF) <= self.mischiefs)
+                and costs.count(FAILURE) <= self.failures)
 
 
-#: Several, of which one must allow it.
+#: Alternative bounds: a schedule must be within one of them.
 Bounds = Sequence[Bound]
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """How one schedule ended."""
+    """Result of one schedule."""
 
     choices: Choices
     decisions: Sequence[Decision]
-    broken: Broken | None = None
-    #: It was left out: another one does the same.
-    is_left_out: bool = False
-    #: What each actor looked at and changed, by its name.
+    violation: Violation | None = None
+    #: It was skipped: another schedule is equivalent.
+    is_skipped: bool = False
+    #: What each actor read and changed, by its name.
     footprints: Mapping[str, Footprint] = dataclasses.field(
         default_factory=dict)
 
@@ -68,126 +68,125 @@ class Run:
 
 
 @dataclasses.dataclass
-class Seen:
-    """What schedules of a scenario have come to before."""
+class ReachedStates:
+    """States that earlier schedules of a scenario have reached."""
 
-    #: From where they have gone on, where nobody was in the middle of
-    #: something.
+    #: States in which no actor was in the middle of an operation.
     visited: set[object] = dataclasses.field(default_factory=set)
-    #: How it ends, from what there is when all is over.
-    ends: dict[object, Broken | None] = dataclasses.field(
+    #: Violation found by the final checks, by the final state.
+    ends: dict[object, Violation | None] = dataclasses.field(
         default_factory=dict)
 
 
-def _silent(who: str, what: str) -> None:
+def _ignore_step(actor: str, step: str) -> None:
     pass
 
 
-def play(stage: Stage, scenario: Scenario, choices: Choices,
-         tell: Callable[[str, str], None] = _silent,
-         seen: Seen | None = None) -> Run:
-    """One schedule, from the start to the end.
+def run_schedule(harness: Harness, scenario: Scenario, choices: Choices,
+                 on_step: Callable[[str, str], None] = _ignore_step,
+                 reached: ReachedStates | None = None) -> Run:
+    """Run one schedule, from the start to the end.
 
-    :param seen: it is left out if another one has done the same
+    :param reached: to skip it if another schedule is equivalent
     """
-    scheduler = Scheduler(choices, tell)
-    if seen is not None:
-        scheduler.visited = seen.visited
-    scheduler.mortal = COMPUTE
-    world = stage.world = World(scheduler)
-    cloud = Cloud(world, stage.manager(scenario.release, scenario.triggers))
-    broken, is_left_out = None, False
+    scheduler = Scheduler(choices, on_step)
+    if reached is not None:
+        scheduler.visited = reached.visited
+    scheduler.killable_process = COMPUTE
+    world = harness.world = World(scheduler)
+    cloud = Cloud(world, harness.manager(scenario.release, scenario.triggers))
+    violation, is_skipped = None, False
     try:
         scenario.setup(cloud)
         scheduler.run()
         end = world.fingerprint()
-        if seen is None or end not in seen.ends:
-            broken = _end(cloud, scheduler)
-            if seen is not None:
-                seen.ends[end] = broken
+        if reached is None or end not in reached.ends:
+            violation = _run_final_checks(cloud, scheduler)
+            if reached is not None:
+                reached.ends[end] = violation
         else:
-            broken = seen.ends[end]
-    except Broken as exc:
-        broken = exc
+            violation = reached.ends[end]
+    except Violation as exc:
+        violation = exc
     except Equivalent:
-        is_left_out = True
+        is_skipped = True
     finally:
         scheduler.close()
-    return Run(choices, scheduler.decisions, broken, is_left_out,
+    return Run(choices, scheduler.decisions, violation, is_skipped,
                scheduler.footprints)
 
 
-def _end(cloud: Cloud, scheduler: Scheduler) -> Broken | None:
-    """All is over; the owner reboots twice more, a day later each time."""
-    scheduler.is_quiet = True
+def _run_final_checks(cloud: Cloud, scheduler: Scheduler) -> Violation | None:
+    """Run the final checks, after two more reboots a day apart each."""
+    scheduler.is_undisturbed = True
     try:
-        cloud.quiet(SERVER)
-        properties.ended(cloud.world, SERVER)
-    except Broken as exc:
+        cloud.finish_all(SERVER)
+        properties.check_end(cloud.world, SERVER)
+    except Violation as exc:
         return exc
     return None
 
 
-class _Touched:
-    """What the actors of a scenario have touched in any schedule so far."""
+class _Footprints:
+    """Footprints of the actors in all schedules so far."""
 
     def __init__(self) -> None:
-        self._by: dict[str, Footprint] = {}
+        self._by_actor: dict[str, Footprint] = {}
         self._others: dict[str, Footprint] = {}
 
     def add(self, run: Run) -> None:
         for name, footprint in run.footprints.items():
-            known = self._by.setdefault(name, Footprint())
+            known = self._by_actor.setdefault(name, Footprint())
             if known.add(footprint):
                 self._others.clear()
 
     def by_others(self, actor: str) -> Footprint:
         if actor not in self._others:
             others = self._others[actor] = Footprint()
-            for name, footprint in self._by.items():
+            for name, footprint in self._by_actor.items():
                 if name != actor:
                     others.add(footprint)
         return self._others[actor]
 
 
-def schedules(stage: Stage, scenario: Scenario, bounds: Bounds,
-              seen: Seen | None) -> Iterator[Run]:
-    """All schedules within a bound, each of them once.
+def schedules(harness: Harness, scenario: Scenario, bounds: Bounds,
+              reached: ReachedStates | None) -> Iterator[Run]:
+    """Run all schedules within a bound, each of them once.
 
-    Nobody need come between before a step that has nothing to do with
-    anything that anybody else touches in any schedule: it makes no difference
-    whether that is before or after it.
+    A preemption is not needed before a step that touches nothing that another
+    actor touches in any schedule: the order makes no difference.
     """
     waiting: list[Choices] = [{}]
-    touched = _Touched()
+    footprints = _Footprints()
     needless: list[tuple[Choices, Decision]] = []
     while waiting:
-        run = play(stage, scenario, waiting.pop(), seen=seen)
+        run = run_schedule(harness, scenario, waiting.pop(), reached=reached)
         yield run
-        touched.add(run)
-        for choices, decision in _otherwise(run, bounds):
-            if seen is not None and _is_needless(choices, decision, touched):
+        footprints.add(run)
+        for choices, decision in _alternatives(run, bounds):
+            if reached is not None and _is_needless(
+                    choices, decision, footprints):
                 needless.append((choices, decision))
             else:
                 waiting.append(choices)
         if not waiting:
-            # Somebody may have touched more by now.
-            again = [n for n in needless if not _is_needless(*n, touched)]
+            # Later schedules may have touched more.
+            again = [n for n in needless if not _is_needless(*n, footprints)]
             needless = [n for n in needless if n not in again]
             waiting += [choices for choices, _ in again]
 
 
 def _is_needless(choices: Choices, decision: Decision,
-                 touched: _Touched) -> bool:
+                 footprints: _Footprints) -> bool:
     cost = decision.costs[choices[max(choices)]]
     return (cost == PREEMPTION and decision.done is not None
-            and not touched.by_others(decision.actor).meets(decision.done))
+            and not footprints.by_others(decision.actor).conflicts_with(
+                decision.done))
 
 
-def _otherwise(run: Run, bounds: Bounds) -> Iterator[tuple[Choices, Decision]]:
-    """What follows when one of the decisions after the last choice is taken
-    in another way.
-    """
+def _alternatives(run: Run, bounds: Bounds
+                  ) -> Iterator[tuple[Choices, Decision]]:
+    """Yield the choices that change one decision after the last choice."""
     begin = max(run.choices, default=-1) + 1
     spent = run.spent
     for number in range(begin, len(run.decisions)):
@@ -197,13 +196,13 @@ def _otherwise(run: Run, bounds: Bounds) -> Iterator[tuple[Choices, Decision]]:
                 yield {**run.choices, number: option}, decision
 
 
-def random_schedule(stage: Stage, scenario: Scenario, bounds: Bounds,
-                    dice: random.Random) -> Run:
-    """One schedule with decisions that are drawn."""
+def random_schedule(harness: Harness, scenario: Scenario, bounds: Bounds,
+                    rng: random.Random) -> Run:
+    """Run one schedule with random decisions."""
     choices: dict[int, int] = {}
-    run = play(stage, scenario, choices)
+    run = run_schedule(harness, scenario, choices)
     while True:
-        others = [choices for choices, _ in _otherwise(run, bounds)]
-        if not others or run.broken is not None:
+        others = [choices for choices, _ in _alternatives(run, bounds)]
+        if not others or run.violation is not None:
             return run
-        run = play(stage, scenario, dice.choice(others))
+        run = run_schedule(harness, scenario, rng.choice(others))

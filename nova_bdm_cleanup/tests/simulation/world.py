@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of Nova's database and of the hosts, and all of it together."""
+"""Model of Nova's database, Placement, the hosts and the journal."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from nova.compute import instance_actions, power_state, vm_states
 
 from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.tests.simulation import cinder as model
-from nova_bdm_cleanup.tests.simulation.scheduler import Broken, Scheduler
+from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler, Violation
 
-#: The host that the plugin is on, and another one.
+#: The compute host of the scenario, and another one.
 HERE, THERE = 'here', 'there'
 
-#: Their nova-computes, which can be killed.
+#: Their nova-compute processes, which can be killed.
 COMPUTE, OTHER_COMPUTE = 'nova-compute', 'other nova-compute'
 COMPUTES = {HERE: COMPUTE, THERE: OTHER_COMPUTE}
 
-#: Whose servers these are.
-OWNER = 'project'
+#: The project of the servers.
+OWN_PROJECT = 'project'
 
 
-#: What the locks of the other host end with.
-_ELSEWHERE = ' elsewhere'
+#: Suffix of the other host's locks.
+_OTHER_HOST_SUFFIX = ' elsewhere'
 
-#: How a call can go wrong: before it has an effect, or after that.
-BEFORE, AFTER = 'fails', 'fails, although it is done'
+#: A call fails before or after it has taken effect.
+BEFORE, AFTER = 'fails', 'fails, although it took effect'
 
-#: What two worlds of the same scenario have alike, and what they are told to
-#: hold in another way.
-_UNTOLD = ('scheduler', 'sees', 'changes', 'cinder', 'rows', 'actions',
-           'entries', 'locks')
+#: Attributes that two worlds of a scenario share, and those that
+#: ``fingerprint`` compares in another form.
+_NOT_IN_FINGERPRINT = (
+    'scheduler', 'reads', 'changes', 'cinder', 'rows', 'actions', 'entries',
+    'locks')
 
 
 def hours_ago(hours: float) -> datetime.datetime:
@@ -50,11 +51,11 @@ def now() -> datetime.datetime:
 
 @dataclasses.dataclass
 class Server:
-    """A row of Nova's instances.  One that is shelved is on no host."""
+    """A row of Nova's instances.  A shelved one has no host."""
 
     uuid: str
     host: str = HERE
-    project_id: str = OWNER
+    project_id: str = OWN_PROJECT
     vm_state: str = vm_states.ACTIVE
     task_state: str | None = None
     power_state: int = power_state.RUNNING
@@ -95,7 +96,7 @@ def number_of(connection_info: Mapping[str, Any]) -> int:
 
 
 def connection(volume: str, number: int) -> str:
-    """What Nova writes down of a disk that it has connected."""
+    """Return the connection info that Nova keeps for a volume."""
     return json.dumps({
         'driver_volume_type': 'iscsi', 'serial': volume,
         'data': {'target_iqn': model.TARGET, 'target_lun': number,
@@ -112,10 +113,10 @@ class Disk:
 
 @dataclasses.dataclass
 class Guest:
-    """What libvirt knows of a server.  One that runs has all disks open."""
+    """The guest of a server in libvirt.  A running one has all disks open."""
 
     is_running: bool = False
-    #: By the name of the device in the guest.
+    #: Disks by the name of the device in the guest.
     disks: dict[str, Disk] = dataclasses.field(default_factory=dict)
 
 
@@ -123,21 +124,20 @@ class Guest:
 class Host:
     """The kernel and libvirt of a host."""
 
-    #: The devices that are there by their number, and the servers that they
-    #: were connected for.
+    #: Servers that each device was connected for, by its number (LUN).
     devices: dict[int, set[str]] = dataclasses.field(default_factory=dict)
     guests: dict[str, Guest] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
 class ServerAction:
-    """An attach or a swap of volumes, as Nova's instance actions show it."""
+    """An instance action of an attach or a swap of volumes."""
 
     id: int
     instance_uuid: str
     action: str
     start_time: datetime.datetime
-    #: Result and end of its event, once it is over.
+    #: Result and end of its event, once it has ended.
     result: str | None = None
     finish_time: datetime.datetime | None = None
 
@@ -147,7 +147,7 @@ class Entry:
     """An entry of the plugin's journal."""
 
     plan: Mapping[str, Any]
-    #: Name, outcome and subject of each.
+    #: Name, outcome and subject of each step.
     steps: list[tuple[str, str, Mapping[str, Any]]] = dataclasses.field(
         default_factory=list)
     id = 'entry'
@@ -160,64 +160,64 @@ class Entry:
 
 
 class World:
-    """Everything there is.
+    """The whole state of the model.
 
-    :param scheduler: lets actors take turns
+    :param scheduler: interleaves the actors
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         scheduler.fingerprint = self.fingerprint
-        self.sees, self.changes = scheduler.sees, scheduler.changes
-        self.cinder = model.Cinder(self.sees, self.changes)
+        self.reads, self.changes = scheduler.reads, scheduler.changes
+        self.cinder = model.Cinder(self.reads, self.changes)
         self.hosts = {name: Host() for name in (HERE, THERE)}
         self.servers: dict[str, Server] = {}
         self.rows: dict[str, Row] = {}
         self.actions: list[ServerAction] = []
-        #: By server, between which hosts it moves.
+        #: Source and target of each server that moves.
         self.migrations: dict[str, tuple[str, str]] = {}
-        #: By server or migration, the hosts on which Placement keeps room.
+        #: Hosts with allocations, by server or migration.
         self.allocations: dict[str, frozenset[str]] = {}
-        #: By server, the dead host that it was evacuated from.
+        #: The dead host of each evacuated server.
         self.evacuated: dict[str, str] = {}
-        #: In the memory of the nova-compute of a host.
+        #: Locks in the memory of the nova-computes.
         self.locks: dict[str, object] = {}
         self.is_up = True
-        #: nova-compute was killed in Nova's own part of something.
-        self.died_in_nova = False
-        #: It was killed while a server moved, of which Nova takes up little.
-        self.died_in_move = False
+        #: nova-compute was killed in Nova's own part of an operation.
+        self.killed_in_nova = False
+        #: It was killed while a server moved; Nova resumes few moves.
+        self.killed_in_move = False
         #: ``resume_guests_state_on_host_boot``.
         self.resumes_guests = False
-        #: A first look was not answered.  Then Nova does what it would do
-        #: without the plugin, as it is promised.
-        self.is_blind = False
-        #: Something is in the way of a move, or went wrong, or others are at
-        #: work: the plugin may refuse it.
+        #: The first look was not answered.  Then Nova must do what it does
+        #: without the plugin.
+        self.first_look_failed = False
+        #: A disk cannot be removed, a call failed, or another operation is in
+        #: progress: the plugin may refuse a move.
         self.may_refuse = False
-        #: An earlier look of the same move was.
-        self.has_looked = False
-        #: The mappings of which the plugin has said that the device stays.
-        self.left: set[str] = set()
-        #: It has refused to let a migration be taken back.
-        self.refused_way_back = False
-        #: What was being attached or detached when a move was asked for.
-        self.in_hand: set[str | None] = set()
-        #: The volumes that were another's when a live migration was checked.
-        self.anothers: set[str | None] = set()
-        #: The server was deleted while something else was going on with it.
+        #: An earlier look of the same move was answered.
+        self.has_first_look = False
+        #: Mappings whose device stays, as the plugin has logged.
+        self.devices_left: set[str] = set()
+        #: The plugin has refused to revert a migration.
+        self.refused_revert = False
+        #: Volumes that were being attached or detached when a move began.
+        self.in_operation_at_move: set[str | None] = set()
+        #: Foreign volumes at the check of a live migration.
+        self.foreign_at_check: set[str | None] = set()
+        #: The server was deleted during another operation.
         self.deleted_meanwhile = False
         self.policy = Policy()
-        #: What the plugin wrote to its journal, by entry.
+        #: Entries of the plugin's journal.
         self.entries: list[Entry] = []
-        #: Guests that do not answer to a soft reboot.
+        #: Guests that do not react to a soft reboot.
         self.hanging: set[str] = set()
-        #: Volumes on which Nova is working for somebody else, and those of
-        #: which such an operation died half way.
-        self.busy: set[str] = set()
-        self.disturbed: set[str] = set()
-        #: By server and volume: what was attached while the scenario ran, and
-        #: whether it still is.
+        #: Volumes of operations in progress, and volumes that are not checked
+        #: at the end: an operation on them was interrupted.
+        self.in_operation: set[str] = set()
+        self.unchecked_volumes: set[str] = set()
+        #: By server and volume: whether a volume that was attached in the
+        #: scenario still is.
         self.attached: dict[tuple[str, str], bool] = {}
         self._serial = 0
 
@@ -227,49 +227,49 @@ class World:
 
     @property
     def this_host(self) -> str:
-        """The host of whoever goes on."""
+        """Return the host of the current actor."""
         actor = self.scheduler.current
         return (THERE if actor is not None and actor.process == OTHER_COMPUTE
                 else HERE)
 
-    def step(self, words: str, *faults: str,
+    def step(self, description: str, *failures: str,
              question: str = '') -> str | None:
-        """Let others go on before something happens."""
+        """Let other actors continue before something happens."""
         actor = self.scheduler.current
-        fault = self.scheduler.step(
-            words, faults if actor is not None and actor.is_cleaning else (),
-            question)
-        if fault:
+        failure = self.scheduler.step(
+            description, failures
+            if actor is not None and actor.is_cleaning else (), question)
+        if failure:
             self.may_refuse = True
-        if fault and question and not (self.entries or self.has_looked):
-            self.is_blind = True
-        return fault
+        if failure and question and not (self.entries or self.has_first_look):
+            self.first_look_failed = True
+        return failure
 
-    def ask(self, words: str, failure: type[Exception],
+    def ask(self, description: str, error_type: type[Exception],
             question: str = '') -> None:
-        """Let others go on before something is looked at.
+        """Let other actors continue before a read.
 
-        :raises failure: when there is no answer
+        :raises error_type: when there is no answer
         """
-        if self.step(words, BEFORE, question=question or words):
-            raise failure(words)
+        if self.step(description, BEFORE, question=question or description):
+            raise error_type(description)
 
     @contextlib.contextmanager
-    def attempt(self, words: str, failure: type[Exception]
+    def attempt(self, description: str, error_type: type[Exception]
                 ) -> Iterator[None]:
-        """Let others go on before something is done that can go wrong.
+        """Let other actors continue before a call that can fail.
 
-        :raises failure: before it is done, or after that
+        :raises error_type: before or after it has taken effect
         """
-        fault = self.step(words, BEFORE, AFTER)
-        if fault == BEFORE:
-            raise failure(fault)
+        failure = self.step(description, BEFORE, AFTER)
+        if failure == BEFORE:
+            raise error_type(failure)
         yield
-        if fault:
-            raise failure(fault)
+        if failure:
+            raise error_type(failure)
 
     def fingerprint(self) -> object:
-        """What there is, and nobody's memory."""
+        """Return the state, without the memory of processes."""
         young = hours_ago(1)
         return repr((
             self.cinder.volumes, self.cinder.attachments,
@@ -279,19 +279,20 @@ class World:
              for r in self.rows.values()],
             [(s.instance_uuid, s.result, s.start_time > young)
              for s in self.actions],
-            # A mapping in a plan says when it was made, to the microsecond.
+            # Leave out the creation times of mappings in plans.
             [(e.steps, [{**a, 'bdm': a.get('bdm', {}).get('uuid')}
                         for a in e.plan['actions']])
              for e in self.entries],
             sorted(self.locks),
             [sorted(map(str, value)) if isinstance(value, set) else value
-             for name, value in vars(self).items() if name not in _UNTOLD]))
+             for name, value in vars(self).items()
+             if name not in _NOT_IN_FINGERPRINT]))
 
-    def broken(self, name: str, text: str, situation: str = '') -> None:
-        raise Broken(name, text, situation)
+    def violated(self, name: str, text: str, situation: str = '') -> None:
+        raise Violation(name, text, situation)
 
     def server(self, uuid: str) -> Server:
-        self.sees(f'server {uuid}')
+        self.reads(f'server {uuid}')
         return self.servers[uuid]
 
     def change_server(self, uuid: str, **values: Any) -> None:
@@ -299,23 +300,25 @@ class World:
         for name, value in values.items():
             setattr(self.servers[uuid], name, value)
 
-    def of_host(self, host: str) -> list[Server]:
-        self.sees(*(f'server {uuid}' for uuid in self.servers))
+    def servers_of(self, host: str) -> list[Server]:
+        self.reads(*(f'server {uuid}' for uuid in self.servers))
         if self.scheduler.current is not None:
-            self.scheduler.current.local['told'] = self.told(host)
+            self.scheduler.current.local['recorded at the read'] = (
+                self.recorded_disks(host))
         return [s for s in self.servers.values() if s.host == host]
 
     def users(self, host: str, number: int) -> list[str]:
-        """The servers whose guests have a device of a host open."""
+        """Return the servers whose guests have a device of a host open."""
         guests = self.hosts[host].guests
-        self.sees('guests', *(f'guest of {s}' for s in guests))
+        self.reads('guests', *(f'guest of {s}' for s in guests))
         return [server for server, guest in guests.items()
                 if guest.is_running and any(
                     d.number == number for d in guest.disks.values())]
 
-    def told(self, host: str) -> frozenset[tuple[str, str | None]]:
-        """The disks of a host that Nova's records tell of, by their server
-        and volume; no volume stands for all of a server.
+    def recorded_disks(self, host: str) -> frozenset[tuple[str, str | None]]:
+        """Return the disks of a host in Nova's records, as (server, volume).
+
+        Without a volume, an entry stands for all volumes of the server.
         """
         return frozenset([
             *((r.instance_uuid, r.volume_id) for r in self.rows.values()
@@ -328,7 +331,7 @@ class World:
               if host in ends)])
 
     def allocate(self, consumer: str, *hosts: str) -> None:
-        """Have Placement keep room on just these hosts."""
+        """Replace the allocations of a consumer by these hosts."""
         self.changes('allocations')
         self.allocations.pop(consumer, None)
         if hosts:
@@ -337,7 +340,7 @@ class World:
     # Nova's rows
 
     def rows_of(self, server: str) -> list[Row]:
-        self.sees(f'rows of {server}')
+        self.reads(f'rows of {server}')
         return [r for r in self.rows.values()
                 if r.instance_uuid == server and not r.deleted]
 
@@ -358,8 +361,8 @@ class World:
         return row
 
     def rows_where(self, holds: Callable[[Row], bool]) -> list[Row]:
-        """Also those that are deleted."""
-        self.sees(*(f'rows of {uuid}' for uuid in self.servers))
+        """Return matching rows, deleted ones included."""
+        self.reads(*(f'rows of {uuid}' for uuid in self.servers))
         return [r for r in self.rows.values() if holds(r)]
 
     def change_row(self, row: Row, **values: Any) -> None:
@@ -370,7 +373,7 @@ class World:
     def delete_row(self, row: Row) -> None:
         self.change_row(row, deleted=True, deleted_at=now())
 
-    # What Nova has begun
+    # Instance actions
 
     def begin_action(self, server: str, kind: str) -> ServerAction:
         action = ServerAction(self.serial(), server, kind, now())
@@ -383,20 +386,20 @@ class World:
         action.result, action.finish_time = result, now()
 
     @contextlib.contextmanager
-    def hands_on(self, *volumes: str) -> Iterator[None]:
-        """Nova works on volumes; who is killed there leaves them so."""
-        self.busy.update(volumes)
+    def operation_on(self, *volumes: str) -> Iterator[None]:
+        """Mark volumes as in an operation; they stay marked after a kill."""
+        self.in_operation.update(volumes)
         yield
-        self.busy.difference_update(volumes)
+        self.in_operation.difference_update(volumes)
 
-    def settled(self, server: str) -> None:
-        """Nova is not in the middle of its disks any more."""
-        self.busy.difference_update(
+    def end_operations(self, server: str) -> None:
+        """Mark the volumes of a server as in no operation any more."""
+        self.in_operation.difference_update(
             r.volume_id for r in self.volumes_of(server))
 
-    def forget_server(self, uuid: str) -> None:
-        """It is deleted, and its mappings with it."""
-        self.settled(uuid)
+    def delete_server(self, uuid: str) -> None:
+        """Delete a server and its mappings."""
+        self.end_operations(uuid)
         for row in self.rows_of(uuid):
             self.delete_row(row)
         self.changes(f'server {uuid}')
@@ -408,35 +411,35 @@ class World:
     # Locks of nova-compute
 
     @contextlib.contextmanager
-    def lock(self, name: str, is_patient: bool = True,
+    def lock(self, name: str, waits_forever: bool = True,
              host: str | None = None) -> Iterator[bool]:
-        """Hold a lock of a host; yields whether it could be had in time."""
+        """Hold a lock of a host; yield whether it was acquired in time."""
         holder = object()
         if (host or self.this_host) == THERE:
-            name += _ELSEWHERE
+            name += _OTHER_HOST_SUFFIX
         self.changes(f'lock {name}')
         got = self.scheduler.wait(
             f'for the lock {name}', lambda: name not in self.locks,
-            is_patient)
+            waits_forever)
         if got:
             self.locks[name] = holder
         try:
             yield got
         finally:
-            # The lock of a process that was killed is gone already.
+            # A killed process has lost the lock already.
             self.changes(f'lock {name}')
             if self.locks.get(name) is holder:
                 del self.locks[name]
 
-    def forget_memory(self) -> None:
-        """nova-compute of this host is killed."""
+    def lose_memory(self) -> None:
+        """Lose the memory of this host's nova-compute."""
         self.locks = {name: holder for name, holder in self.locks.items()
-                      if name.endswith(_ELSEWHERE)}
+                      if name.endswith(_OTHER_HOST_SUFFIX)}
         self.is_up = False
-        self.disturbed |= self.busy
-        self.busy.clear()
+        self.unchecked_volumes |= self.in_operation
+        self.in_operation.clear()
 
-    # The scene
+    # Setup
 
     def add_server(self, uuid: str, **values: Any) -> Server:
         server = self.servers[uuid] = Server(uuid, **values)
@@ -452,27 +455,27 @@ class World:
 
     def add_disk(self, server: str, volume: str,
                  project: str | None = None, **values: Any) -> Row:
-        """A volume that was attached a day ago."""
-        there = self.servers[server]
+        """Add a volume that was attached a day ago."""
+        record = self.servers[server]
         if volume not in self.cinder.volumes:
-            self.cinder.create_volume(volume, project or there.project_id)
+            self.cinder.create_volume(volume, project or record.project_id)
         attachment = self.cinder.reserve(volume, server)
-        number = self.cinder.connect(attachment, there.host)
+        number = self.cinder.connect(attachment, record.host)
         self.cinder.complete(attachment)
         self.cinder.volumes[volume].age = 24.0
         row = self.add_row(
             server, volume, attachment_id=attachment,
             connection_info=connection(volume, number),
             created_at=hours_ago(24), **values)
-        host = self.hosts[there.host]
+        host = self.hosts[record.host]
         guest = host.guests[server]
         if guest.is_running:
             host.devices.setdefault(number, set()).add(server)
         guest.disks[row.device_name] = Disk(volume, number)
         return row
 
-    def pass_time(self, hours: float = 24.0) -> None:
-        """Nothing that happened so far is new any more."""
+    def advance_time(self, hours: float = 24.0) -> None:
+        """Make everything older by some hours."""
         earlier = datetime.timedelta(hours=hours)
         for row in self.rows.values():
             row.created_at -= earlier

@@ -50,7 +50,7 @@ def of_search() -> Iterator[str]:
             yield from ast.literal_eval(node.value)
     for node in parsed(SEARCH / 'scenarios.py').body:
         if (isinstance(node, ast.AnnAssign)
-                and ast.unparse(node.target) == '_MEETINGS'):
+                and ast.unparse(node.target) == '_COMBINATIONS'):
             for ways, kind, others in ast.literal_eval(node.value):
                 yield from (f'{way}-{kind}-{other}'
                             for way in ways for other in others)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schedule as a person reads it: who did what, and what is wrong."""
+"""Trace of a schedule: its steps, and the violation that it found."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import logging
 from unittest import mock
 
 from nova_bdm_cleanup.tests.simulation import properties, search
-from nova_bdm_cleanup.tests.simulation.ports import Stage
+from nova_bdm_cleanup.tests.simulation.ports import Harness
 from nova_bdm_cleanup.tests.simulation.scenarios import Scenario
 from nova_bdm_cleanup.tests.simulation.world import World
 
-#: What the plugin logs about what is in order is left out.
-_DULL = 'reason=healthy'
+#: Log lines about healthy disks are not printed.
+_HEALTHY = 'reason=healthy'
 
 
 @contextlib.contextmanager
-def _listening(lines: list[tuple[str, str]]) -> Iterator[None]:
-    """Take what the plugin logs."""
+def _collected_log_lines(lines: list[tuple[str, str]]) -> Iterator[None]:
+    """Collect the plugin's log lines."""
     def take(record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if _DULL not in text:
+        if _HEALTHY not in text:
             lines.append(('', f'logs: {text}'))
 
     with mock.patch.multiple(logging.getLogger('nova_bdm_cleanup.audit'),
@@ -34,42 +34,46 @@ def _listening(lines: list[tuple[str, str]]) -> Iterator[None]:
             logging.disable(logging.CRITICAL)
 
 
-def tell(stage: Stage, scenario: Scenario, choices: search.Choices,
-         again: str = '') -> str:
-    """Play a schedule again, and tell it.
+def render(harness: Harness, scenario: Scenario, choices: search.Choices,
+           replay_arguments: str = '') -> str:
+    """Run a schedule again, and return its trace.
 
-    :param again: the arguments that tell it again, if others than these
+    :param replay_arguments: arguments that print the trace again, by default
+        ``--replay``
     """
     lines: list[tuple[str, str]] = []
-    with _listening(lines):
-        run = search.play(stage, scenario, choices,
-                          lambda who, what: lines.append((who, what)))
-    told = [f'scenario: {scenario.name}', f'  {scenario.words}', '']
+    with _collected_log_lines(lines):
+        run = search.run_schedule(
+            harness, scenario, choices,
+            lambda actor, step: lines.append((actor, step)))
+    text = [f'scenario: {scenario.name}', f'  {scenario.description}', '']
     last = ''
-    for who, what in lines:
-        told.append(f'  {"" if who == last else who:28} {what}')
-        last = who or last
-    told += ['', *_verdict(run, stage.world), '',
+    for actor, step in lines:
+        text.append(f'  {"" if actor == last else actor:28} {step}')
+        last = actor or last
+    text += ['', *_result_lines(run, harness.world), '',
              'replay: python3 -m nova_bdm_cleanup.tests.simulation '
-             + (again or f'--replay {scenario.name} {written(choices)}')]
-    return '\n'.join(told)
+             + (replay_arguments or
+                f'--replay {scenario.name} {format_choices(choices)}')]
+    return '\n'.join(text)
 
 
-def _verdict(run: search.Run, world: World) -> Sequence[str]:
-    if run.broken is None:
+def _result_lines(run: search.Run, world: World) -> Sequence[str]:
+    if run.violation is None:
         return ['All properties hold.']
-    return [f'broken: {run.broken}',
-            f'  ({properties.PROPERTIES[run.broken.name]})', '',
-            'What there is:', *_state(world)]
+    return [f'violated: {run.violation}',
+            f'  ({properties.PROPERTIES[run.violation.name]})', '',
+            'State:', *_state_lines(world)]
 
 
-def _state(world: World) -> Iterator[str]:
+def _state_lines(world: World) -> Iterator[str]:
     for volume in world.cinder.volumes.values():
         held = ', '.join(
             f'{a.id} ({a.status}) to {a.server}'
             + (f' on {a.host} by unit {a.number}' if a.host else '')
             for a in world.cinder.of_volume(volume.id))
-        yield f'  volume {volume.id}: {volume.status}; {held or "nobody"}'
+        yield (f'  volume {volume.id}: {volume.status}; '
+               f'{held or "no attachment"}')
     for server in world.servers.values():
         guest = (world.hosts[server.host].guests.get(server.uuid)
                  if server.host else None)
@@ -88,16 +92,16 @@ def _state(world: World) -> Iterator[str]:
                + ', '.join(f'{n}={v}' for n, v in sorted(units.items())))
 
 
-def written(choices: search.Choices) -> str:
-    """Choices as the command takes them: ``12:1,30:3``."""
+def format_choices(choices: search.Choices) -> str:
+    """Return choices in the format of ``--replay``: ``12:1,30:3``."""
     return ','.join(f'{number}:{option}'
                     for number, option in sorted(choices.items())) or '-'
 
 
-def read(text: str) -> search.Choices:
-    """The same back.
+def parse_choices(text: str) -> search.Choices:
+    """Parse the format of ``--replay``.
 
-    :raises ValueError: when it is something else
+    :raises ValueError: when the text has another format
     """
     if text == '-':
         return {}

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's own part of what takes a server from its host, or to another one.
+"""Model of ``ComputeManager`` with resize, shelve and other moves.
 
-As in Nova 34; in Nova 26 it is the same, as far as disks matter.  Placement
-keeps room for a server under its own name and, while it moves, under that of
-the migration.
+It follows Nova 34; for disks, Nova 26 does the same.  Placement has
+allocations of the server and, while it moves, of the migration.
 """
 
 from __future__ import annotations
@@ -24,45 +23,45 @@ from nova_bdm_cleanup.tests.simulation.compute import Disks, HostFailure
 from nova_bdm_cleanup.tests.simulation.nova import Instance, Mappings
 from nova_bdm_cleanup.tests.simulation.world import connection, HERE
 
-#: What breaks Nova's own part off.
+#: Failures of Nova's own part of an operation.
 _FAILURES = (HostFailure, model.CinderError, exception.BDMNotFound)
 
-#: What the plugin refuses by.
+#: Exceptions by which the plugin refuses a move.
 _REFUSALS = (exception.InstanceFaultRollback, exception.InstanceUnacceptable,
              exception.MigrationPreCheckError)
 
-#: Somebody else has taken the server.
-_TAKEN = (exception.UnexpectedTaskStateError, exception.InstanceNotFound)
+#: Another operation has taken the server.
+_CONFLICTS = (exception.UnexpectedTaskStateError, exception.InstanceNotFound)
 
 
 def migration_of(server: str) -> str:
-    """Under whose name there is room on the host that a server leaves."""
+    """Return the consumer of a migration's allocations."""
     return f'migration of {server}'
 
 
 class Manager26(compute.Manager):
-    """Nova's ComputeManager before 2023.2, as far as it matters."""
+    """Nova's ComputeManager before 2023.2."""
 
     @contextlib.contextmanager
-    def _breaking_off(self, instance: Instance, vm_state: str | None,
-                      undo: Callable[[], None] = lambda: None
+    def _handling_failures(self, instance: Instance, vm_state: str | None,
+                           undo: Callable[[], None] = lambda: None
                       ) -> Iterator[None]:
-        """What Nova makes of a part of a move that fails.
+        """Handle the failure of a part of a move as Nova does.
 
-        :param vm_state: the server's state then; None: as it is
-        :param undo: what it does with Placement
+        :param vm_state: the new state of the server; None: unchanged
+        :param undo: reverts the allocations
         """
         world, uuid = self._world, instance.uuid
         try:
             yield
-        except (*_FAILURES, *_REFUSALS, *_TAKEN) as exc:
+        except (*_FAILURES, *_REFUSALS, *_CONFLICTS) as exc:
             undo()
-            if isinstance(exc, _TAKEN):
+            if isinstance(exc, _CONFLICTS):
                 return
             if isinstance(exc, _REFUSALS):
-                properties.refused(world, uuid)
+                properties.check_refusal(world, uuid)
             else:
-                properties.broken_off(world, uuid, exc)
+                properties.check_failed_move(world, uuid, exc)
             world.step('gives up')
             if uuid in world.servers:
                 if isinstance(exc, exception.InstanceFaultRollback):
@@ -70,30 +69,30 @@ class Manager26(compute.Manager):
                 world.change_server(uuid, task_state=None, **(
                     {'vm_state': vm_state} if vm_state else {}))
 
-    def _end_migration(self, server: str, is_taken_back: bool = False
+    def _end_migration(self, server: str, is_reverted: bool = False
                        ) -> None:
-        """It keeps no room any more.
+        """Delete the allocations of a migration.
 
-        :param is_taken_back: what it kept is the server's again
+        :param is_reverted: they become the server's again
         """
         world = self._world
         world.changes('migrations')
         world.migrations.pop(server, None)
         kept = world.allocations.get(migration_of(server))
-        if kept or not is_taken_back:
+        if kept or not is_reverted:
             world.allocate(migration_of(server))
-        if kept and is_taken_back:
+        if kept and is_reverted:
             world.allocate(server, *kept)
 
     # Resize and cold migration
 
     def resize_instance(self, instance: Instance, target: str,
                         then: Callable[[], None]) -> None:
-        """On the source.
+        """Move the disks off the source.
 
-        :param then: has the destination go on
+        :param then: continues on the destination
         """
-        with self._breaking_off(
+        with self._handling_failures(
                 instance, vm_states.ERROR,
                 lambda: self._end_migration(instance.uuid, True)):
             instance.save(task_states.RESIZE_PREP,
@@ -103,30 +102,30 @@ class Manager26(compute.Manager):
             self._terminate_volume_connections(self._context, instance, bdms)
             instance.save(task_states.RESIZE_MIGRATING, host=target,
                           task_state=task_states.RESIZE_MIGRATED)
-            self._world.settled(instance.uuid)
+            self._world.end_operations(instance.uuid)
             then()
 
     def _disks(self, instance: Any) -> tuple[Mappings, Disks]:
-        """The mappings of a server, and its disks by them."""
+        """Return the mappings of a server, and its block device info."""
         bdms = self._mappings(instance)
         return bdms, self._get_instance_block_device_info(
             self._context, instance, bdms=bdms)
 
     def finish_resize(self, instance: Instance) -> None:
-        """On the destination."""
-        with self._breaking_off(
+        """Start the guest on the destination."""
+        with self._handling_failures(
                 instance, vm_states.ERROR,
                 lambda: self._end_migration(instance.uuid)):
-            self._hold(instance.uuid)
+            self._mark_in_operation(instance.uuid)
             bdms = self._mappings(instance)
             instance.save(task_states.RESIZE_MIGRATED,
                           task_state=task_states.RESIZE_FINISH)
-            self._arrive(instance, bdms)
+            self._connect_and_start(instance, bdms)
             instance.save(task_states.RESIZE_FINISH, task_state=None,
                           vm_state=vm_states.RESIZED)
-            self._world.settled(instance.uuid)
+            self._world.end_operations(instance.uuid)
 
-    def _arrive(self, instance: Any, bdms: Any) -> None:
+    def _connect_and_start(self, instance: Any, bdms: Any) -> None:
         """Connect all disks by their new attachments, and start the guest."""
         for row in _attached(bdms):
             self._reconnect(instance, row)
@@ -138,73 +137,73 @@ class Manager26(compute.Manager):
 
     def _reconnect(self, instance: Any, row: Any) -> None:
         self._world.step(
-            f'has Cinder let {self.host} in to {row.volume_id}')
-        properties.moving_in(self._world, instance.uuid, row.volume_id)
-        self._hold(instance.uuid)
+            f'has Cinder export {row.volume_id} to {self.host}')
+        properties.check_connection(self._world, instance.uuid, row.volume_id)
+        self._mark_in_operation(instance.uuid)
         number = self._world.cinder.connect(row.attachment_id, self.host)
         row.save(connection_info=connection(row.volume_id, number))
 
-    def _hold(self, server: str) -> None:
-        """Should nova-compute die, its disks have no connection."""
+    def _mark_in_operation(self, server: str) -> None:
+        """Mark its volumes: after a kill they have no connection."""
         if self.host == HERE:
-            self._world.busy.update(
+            self._world.in_operation.update(
                 r.volume_id for r in self._world.volumes_of(server))
 
     def _terminate_volume_connections(self, context: Any, instance: Any,
                                       bdms: Any) -> None:
         for row in _attached(bdms):
-            self._renew(instance, row)
+            self._renew_attachment(instance, row)
 
-    def _renew(self, instance: Any, row: Any) -> None:
+    def _renew_attachment(self, instance: Any, row: Any) -> None:
         """Reserve the volume by another attachment, and delete the former."""
         world = self._world
         world.step(f'reserves {row.volume_id} once more')
-        properties.moving_out(world, instance.uuid, row.volume_id)
-        self._hold(instance.uuid)
+        properties.check_reservation(world, instance.uuid, row.volume_id)
+        self._mark_in_operation(instance.uuid)
         made = world.cinder.reserve(row.volume_id, instance.uuid)
         world.step(f'has Cinder delete {row.attachment_id}')
-        # One that is gone is no error.
+        # A missing attachment is no error.
         with contextlib.suppress(model.NotFound):
             world.cinder.delete(row.attachment_id)
         row.save(attachment_id=made)
 
     def confirm_resize(self, instance: Instance) -> None:
-        """On the source."""
-        self._world.step('lets the source go')
+        """Remove the server from the source."""
+        self._world.step('removes the guest from the source')
         self.driver.undefine(instance)
         self._end_migration(instance.uuid)
         instance.save((None, task_states.DELETING), vm_state=vm_states.ACTIVE)
 
     def revert_resize(self, instance: Instance, then: Callable[[], None]
                       ) -> None:
-        """On the destination.
+        """Remove the server from the destination.
 
-        :param then: has the source go on
+        :param then: continues on the source
         """
-        with self._breaking_off(instance, vm_states.ERROR):
+        with self._handling_failures(instance, vm_states.ERROR):
             bdms, disks = self._disks(instance)
             self.driver.destroy(instance, disks)
             self._terminate_volume_connections(self._context, instance, bdms)
-            self._world.settled(instance.uuid)
+            self._world.end_operations(instance.uuid)
             then()
 
     def finish_revert_resize(self, instance: Instance) -> None:
-        """On the source."""
-        with self._breaking_off(instance, vm_states.ERROR):
-            self._hold(instance.uuid)
+        """Start the guest on the source again."""
+        with self._handling_failures(instance, vm_states.ERROR):
+            self._mark_in_operation(instance.uuid)
             bdms = self._mappings(instance)
             instance.save(task_states.RESIZE_REVERTING, host=self.host)
-            self._end_migration(instance.uuid, is_taken_back=True)
-            self._arrive(instance, bdms)
+            self._end_migration(instance.uuid, is_reverted=True)
+            self._connect_and_start(instance, bdms)
             instance.save(task_states.RESIZE_REVERTING, task_state=None,
                           vm_state=vm_states.ACTIVE)
-            self._world.settled(instance.uuid)
+            self._world.end_operations(instance.uuid)
 
     # Shelve and unshelve
 
     def shelve_instance(self, instance: Instance) -> None:
-        """One that has no volume for its root is copied to an image first."""
-        with self._world.lock(instance.uuid), self._breaking_off(
+        """Shelve and offload; one without a root volume is imaged first."""
+        with self._world.lock(instance.uuid), self._handling_failures(
                 instance, None):
             bdms = self._mappings(instance)
             self.driver.power_off(instance)
@@ -222,16 +221,16 @@ class Manager26(compute.Manager):
         self.driver.destroy(instance, disks)
         self._terminate_volume_connections(context, instance, bdms)
         self._world.allocate(instance.uuid)
-        # Nova writes the host right after the rest.
+        # Nova writes the host right after the other attributes.
         instance.save(
             (task_states.SHELVING, task_states.SHELVING_OFFLOADING),
             vm_state=vm_states.SHELVED_OFFLOADED, task_state=None,
             power_state=power_state.SHUTDOWN, host=None)
-        self._world.settled(instance.uuid)
+        self._world.end_operations(instance.uuid)
 
     def unshelve_instance(self, instance: Instance) -> None:
-        """Where it comes back."""
-        with self._world.lock(instance.uuid), self._breaking_off(
+        """Start the guest on the host that the scheduler chose."""
+        with self._world.lock(instance.uuid), self._handling_failures(
                 instance, None):
             bdms = self._mappings(instance)
             instance.save(task_state=task_states.SPAWNING)
@@ -240,7 +239,7 @@ class Manager26(compute.Manager):
             self.driver.spawn(instance, disks)
             instance.save(vm_state=vm_states.ACTIVE, task_state=None,
                           power_state=power_state.RUNNING)
-            self._world.settled(instance.uuid)
+            self._world.end_operations(instance.uuid)
 
     def _prep_block_device(self, context: Any, instance: Any,
                            bdms: Any) -> Disks:
@@ -254,11 +253,11 @@ class Manager26(compute.Manager):
     # Evacuation
 
     def rebuild_instance(self, instance: Instance) -> None:
-        """Where a server is made anew whose host is dead."""
+        """Rebuild an evacuated server on this host."""
         world, uuid = self._world, instance.uuid
 
-        with self._breaking_off(instance, vm_states.ERROR,
-                                lambda: self._has_left(uuid)):
+        with self._handling_failures(instance, vm_states.ERROR,
+                                     lambda: self._end_evacuation(uuid)):
             self._rebuild_default_impl(
                 context=self._context, instance=instance,
                 bdms=self._mappings(instance), evacuate=True,
@@ -266,10 +265,10 @@ class Manager26(compute.Manager):
                 attach_block_devices=self._prep_block_device)
             instance.save(task_states.REBUILD_SPAWNING, task_state=None,
                           vm_state=vm_states.ACTIVE, host=self.host)
-            world.settled(uuid)
+            world.end_operations(uuid)
 
-    def _has_left(self, server: str) -> None:
-        """A server that is evacuated is not on this host, or no more."""
+    def _end_evacuation(self, server: str) -> None:
+        """Delete the allocations of an evacuated server on this host."""
         self._world.allocate(
             server, *self._world.allocations[server] - {self.host})
         self._world.evacuated.pop(server, None)
@@ -289,27 +288,27 @@ class Manager26(compute.Manager):
 
     def _detach_remotely(self, context: Any, instance: Any,
                          bdms: Any) -> None:
-        """The dead host cannot disconnect anything."""
+        """Renew the attachments: a dead host disconnects nothing."""
         for row in bdms:
             if row.is_volume:
-                self._renew(instance, row)
+                self._renew_attachment(instance, row)
 
     # Live migration
 
     def live_migration(self, instance: Instance, then: Callable[[], None]
                        ) -> None:
-        """On the source.
+        """Check the live migration on the source.
 
-        :param then: has the guest go on elsewhere
+        :param then: migrates the guest
         """
         world, server = self._world, instance.uuid
-        world.anothers = {
+        world.foreign_at_check = {
             row.volume_id for row in world.volumes_of(server)
-            if properties.is_anothers(world, server, row.volume_id)}
+            if properties.is_foreign(world, server, row.volume_id)}
         try:
             self.check_can_live_migrate_source(self._context, instance, None)
         except exception.MigrationPreCheckError:
-            properties.refused(world, server)
+            properties.check_refusal(world, server)
             world.change_server(server, task_state=None)
         else:
             then()
@@ -331,7 +330,7 @@ class Manager26(compute.Manager):
                 with contextlib.suppress(model.CinderError):
                     world.cinder.delete(row.attachment_id)
             world.step(f'{instance.uuid} is gone')
-            world.forget_server(instance.uuid)
+            world.delete_server(instance.uuid)
 
     # The start of nova-compute
 
@@ -342,13 +341,13 @@ class Manager26(compute.Manager):
                 self.driver.destroy(
                     instance, self._get_instance_block_device_info(
                         self._context, instance))
-                self._has_left(uuid)
+                self._end_evacuation(uuid)
         super().init_host()
 
     def _init_instance(self, instance: Any) -> None:
         task = instance.task_state
         if task == task_states.RESIZE_MIGRATING:
-            self._take_back(instance)
+            self._restore_guest(instance)
         elif instance.vm_state != vm_states.ERROR and task in (
                 task_states.SPAWNING, task_states.REBUILDING,
                 task_states.REBUILD_BLOCK_DEVICE_MAPPING,
@@ -358,9 +357,9 @@ class Manager26(compute.Manager):
             instance.save(task_state=None)
         super()._init_instance(instance)
 
-    def _take_back(self, instance: Any) -> None:
-        """nova-compute died in the source's part of a move."""
-        # Nova logs what goes wrong, and no more.
+    def _restore_guest(self, instance: Any) -> None:
+        """Restore the guest after a kill in the source's part of a move."""
+        # Nova only logs a failure.
         with contextlib.suppress(HostFailure):
             disks = self._get_instance_block_device_info(
                 self._context, instance)
@@ -369,19 +368,19 @@ class Manager26(compute.Manager):
 
 
 def _attached(bdms: Mappings) -> Iterator[Any]:
-    """The disks that Cinder knows of."""
+    """Yield the mappings of volumes with an attachment."""
     return (row for row in bdms if row.is_volume and row.attachment_id)
 
 
 class Manager34(Manager26):
-    """The same since then: it has a cleanup of its own."""
+    """Nova's ComputeManager since 2023.2, with a cleanup of its own."""
 
-    _TAKEN_UP = (*Manager26._TAKEN_UP, task_states.REBOOTING,
-                 task_states.REBOOTING_HARD)
+    _RESUMED_REBOOTS = (*Manager26._RESUMED_REBOOTS, task_states.REBOOTING,
+                        task_states.REBOOTING_HARD)
 
     def _delete_dangling_bdms(self, context: Any, instance: Any,
                               bdms: Any) -> None:
-        """Nova's own cleanup, which is replaced."""
+        """Run Nova's own cleanup, which the plugin replaces."""
 
     def _reboot_instance(self, context: Any, instance: Any,
                          block_device_info: Any, reboot_type: str) -> None:
@@ -393,5 +392,5 @@ class Manager34(Manager26):
         self._carry_out_reboot(instance, reboot_type, disks)
 
 
-#: By release.
+#: ComputeManager by release of Nova.
 MANAGERS: Mapping[int, type[Manager26]] = {34: Manager34, 26: Manager26}

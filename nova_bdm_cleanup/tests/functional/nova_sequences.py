@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts of what is asked of Nova, and the two that are asked.
+"""Call sequences for Nova, run by the model and by a real Nova.
 
-The model does what the actors of the search do; the plugin is on neither side.
+The model uses the operations of the search.  The plugin is on neither side.
 """
 
 from __future__ import annotations
@@ -18,28 +18,32 @@ from nova.compute import power_state, task_states, vm_states
 from nova.virt.libvirt import driver
 
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
-from nova_bdm_cleanup.tests.simulation import movers, moving, world as worlds
+from nova_bdm_cleanup.tests.simulation import (
+    compute_moves,
+    move_operations,
+    world as worlds,
+)
 from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
 
-#: Two servers of one host, the volume of each, and one that is free.
+#: Two servers of one host with their volumes, and an available volume.
 SERVER, NEIGHBOUR = 'server', 'neighbour'
 SERVERS: Mapping[str, str] = {SERVER: 'S', NEIGHBOUR: 'N'}
 FREE = 'F'
 
-#: What a host is called on the real side.
+#: Names of the hosts in the model, by their real names.
 HOSTS: Mapping[str, str] = {
     'compute1': worlds.HERE, 'compute2': worlds.THERE}
 
 Call = tuple[str, ...]
 
-#: nova-compute has died in a reboot, after it had begun it and before.
+#: nova-compute was killed in a reboot, after its begin and before.
 _INTERRUPTED: Call = ('die', SERVER, task_states.REBOOT_PENDING_HARD)
 _NOT_BEGUN: Call = ('die', SERVER, task_states.REBOOTING_HARD)
 
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """What there is of a server."""
+    """State of a server."""
 
     host: str
     vm_state: str
@@ -47,41 +51,41 @@ class Server:
     power_state: int
     locked_by: str | None
     is_running: bool
-    #: By volume: the device, what Cinder says of the attachment, and whether
-    #: there is a connection.
+    #: By volume: the device, the attachment's status in Cinder, and whether
+    #: the mapping has connection info.
     rows: Mapping[str | None, tuple[str, str | None, bool]]
-    #: By device: the volume.
+    #: Volumes by device.
     disks: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What there is."""
+    """State of all servers, volumes and hosts."""
 
     servers: Mapping[str, Server]
-    #: Status and attachments, of which each has a server, status and host.
+    #: Status and attachments (server, status and host) of each volume.
     volumes: Mapping[str, tuple[str, Sequence[tuple[str, ...]]]]
-    #: The volumes of which each host has the device.
+    #: The volumes that each host has a device of.
     devices: Mapping[str, frozenset[str]]
 
     def parts(self) -> list[tuple[str, object]]:
-        """Each server, volume and host by its name, in the same order."""
+        """Return the state of each server, volume and host, sorted by name."""
         parts: Sequence[Mapping[str, object]] = (
             self.servers, self.volumes, self.devices)
         return [item for part in parts for item in sorted(
             part.items(), key=lambda item: item[0])]
 
 
-#: By what each shows.
-SCRIPTS: Mapping[str, Sequence[Call]] = {
-    'nova-compute, again': [
+#: Call sequences by their subject.
+SEQUENCES: Mapping[str, Sequence[Call]] = {
+    'nova-compute restarts': [
         _INTERRUPTED, ('attach', SERVER, 'F'), ('soft', SERVER),
         ('restart',), ('attach', SERVER, 'F'), ('lose_power',), ('restart',),
         _INTERRUPTED, ('reboot', SERVER),
         ('reset_task_state', SERVER), ('reboot', SERVER),
         ('stop', NEIGHBOUR), ('lose_power',), _INTERRUPTED, ('restart',),
         _NOT_BEGUN, ('restart',), _NOT_BEGUN, ('lose_power',), ('restart',)],
-    'attach, detach, swap and what is refused': [
+    'attach, detach, swap and refusals': [
         ('attach', SERVER, 'F'), ('attach', SERVER, 'F'),
         ('attach', NEIGHBOUR, 'F'), ('reboot', SERVER), ('soft', SERVER),
         ('detach', NEIGHBOUR, 'F'), ('detach', SERVER, 'S'),
@@ -89,7 +93,7 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('detach', SERVER, 'F'), ('swap', SERVER, 'S', 'N'),
         ('swap', SERVER, 'S', 'F'), ('reboot', SERVER),
         ('swap', SERVER, 'S', 'F'), ('attach', NEIGHBOUR, 'S')],
-    'stopped or locked, and what is asked then': [
+    'operations on stopped and locked servers': [
         ('start', SERVER), ('stop', SERVER), ('soft', SERVER),
         ('swap', SERVER, 'S', 'F'), ('attach', SERVER, 'F'),
         ('detach', SERVER, 'F'), ('start', SERVER), ('stop', SERVER),
@@ -99,7 +103,7 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('swap', SERVER, 'S', 'F'), ('stop', SERVER), ('unlock', SERVER),
         ('stop', SERVER), ('lock', SERVER), ('start', SERVER),
         ('unlock', SERVER), ('start', SERVER)],
-    'what goes behind the back of Nova': [
+    'changes in Cinder without Nova': [
         ('lose', 'S'), ('detach', SERVER, 'S'), ('attach', NEIGHBOUR, 'S'),
         ('attach', SERVER, 'S'), ('swap', SERVER, 'S', 'F'),
         ('swap', NEIGHBOUR, 'N', 'S'), ('give_away', 'S'),
@@ -110,16 +114,16 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('detach', SERVER, 'S'), ('delete_volume', 'S'), ('reboot', SERVER),
         ('reset_status', 'S', 'in-use'), ('detach', SERVER, 'S'),
         ('attach', NEIGHBOUR, 'S')],
-    'moves, one of them taken back': [
+    'moves, one of them reverted': [
         ('migrate', SERVER), ('reboot', SERVER), ('migrate', SERVER),
         ('confirm', SERVER), ('reboot', SERVER), ('migrate', SERVER),
         ('revert', SERVER), ('migrate', SERVER), ('confirm', SERVER),
         ('detach', SERVER, 'S')],
-    'shelved, and back': [
+    'shelve and unshelve': [
         ('shelve', SERVER), ('start', SERVER), ('reboot', SERVER),
         ('migrate', SERVER), ('unshelve', SERVER), ('shelve', NEIGHBOUR),
         ('lose', 'N'), ('unshelve', NEIGHBOUR)],
-    'moves with what dangles': [
+    'moves with dangling mappings': [
         ('lose', 'S'), ('shelve', SERVER), ('lose', 'N'),
         ('delete_volume', 'N'), ('migrate', NEIGHBOUR)],
     'a live migration': [
@@ -128,32 +132,33 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
 }
 
 
-#: What the API calls it.
+#: Names of server actions in the API.
 _ACTIONS: Mapping[str, str] = {
     'confirm': 'confirmResize', 'revert': 'revertResize', 'shelve': 'shelve',
     'unshelve': 'unshelve', 'lock': 'lock', 'unlock': 'unlock'}
-#: What nova-compute may break off.
-_LEFT = ('migrate', 'unshelve')
+#: Calls that answer with nova-compute's failure, since casts are synchronous.
+_SYNCHRONOUS = ('migrate', 'unshelve')
 
 
-def _silent(who: str, what: str) -> None:
+def _ignore_step(actor: str, step: str) -> None:
     pass
 
 
 class Model:
-    """What is asked, by the actors of the search."""
+    """Call sequences on the model of the search."""
 
     def __init__(self) -> None:
-        self._scheduler = Scheduler({}, _silent)
+        self._scheduler = Scheduler({}, _ignore_step)
         self._world = worlds.World(self._scheduler)
         self._world.resumes_guests = True
-        # Nobody looks at what dangles.
-        self._world.is_blind = True
-        self._cloud = movers.Cloud(self._world, moving.Manager34)
+        # The plugin is not installed.
+        self._world.first_look_failed = True
+        self._cloud = move_operations.Cloud(
+            self._world, compute_moves.Manager34)
         for server, volume in SERVERS.items():
             self._world.add_server(server)
             self._world.add_disk(server, volume)
-        self._world.cinder.create_volume(FREE, worlds.OWNER)
+        self._world.cinder.create_volume(FREE, worlds.OWN_PROJECT)
 
     def call(self, name: str, *arguments: str) -> None:
         ask = getattr(self, f'_{name}', None) or getattr(self._cloud, name)
@@ -164,13 +169,13 @@ class Model:
         self._cloud.reboot(server, 'SOFT')
 
     def _stop(self, server: str) -> None:
-        """A stop, of which no actor needs more than what it leaves."""
-        there = self._world.server(server)
-        if there.vm_state == vm_states.ACTIVE and there.locked_by is None:
+        """Stop a server, without the steps of a stop."""
+        record = self._world.server(server)
+        if record.vm_state == vm_states.ACTIVE and record.locked_by is None:
             self._world.change_server(
                 server, vm_state=vm_states.STOPPED,
                 power_state=power_state.SHUTDOWN)
-            self._world.hosts[there.host].guests[server].is_running = False
+            self._world.hosts[record.host].guests[server].is_running = False
 
     def _unshelve(self, server: str) -> None:
         # The other host has more room.
@@ -190,24 +195,24 @@ class Model:
         self._world.change_server(server, task_state=task_state)
 
     def _restart(self) -> None:
-        self._world.forget_memory()
+        self._world.lose_memory()
         self._cloud.start_compute()
 
     def state(self) -> State:
-        there = self._world.cinder
+        record = self._world.cinder
         return State(
             {uuid: self._server(server)
              for uuid, server in self._world.servers.items()},
             {volume.id: (volume.status, sorted(
                 (a.server or '', a.status, a.host or '')
-                for a in there.of_volume(volume.id)))
-             for volume in there.volumes.values()},
+                for a in record.of_volume(volume.id)))
+             for volume in record.volumes.values()},
             {name: frozenset(self._volume(name, number)
                              for number in host.devices)
              for name, host in self._world.hosts.items()})
 
     def _volume(self, host: str, number: int) -> str:
-        """The volume that a host reads by a number, or has read."""
+        """Return the volume that a host reads, or has read, by a number."""
         return self._world.cinder.back_end.read(host, number) or next(
             (row.volume_id or '' for row in self._world.rows.values()
              if row.number == number), f'unit {number}')
@@ -228,15 +233,15 @@ class Model:
              for name, disk in guest.disks.items()})
 
 
-def _copy(there: driver.LibvirtDriver, guest: Any, disk: str, conf: Any,
+def _copy(record: driver.LibvirtDriver, guest: Any, disk: str, conf: Any,
           resize_to: int) -> None:
-    """A copy by libvirt; the fake one copies nothing, and ends the guest."""
+    """Replace a disk; the fake libvirt cannot copy, and ends the guest."""
     guest.detach_device(guest.get_disk(disk), persistent=True)
     guest.attach_device(conf, persistent=True, live=True)
 
 
 class Real:
-    """The same, asked of a real Nova."""
+    """Call sequences on a real Nova."""
 
     def __init__(self, cloud: fixture.Cloud) -> None:
         self._cloud = cloud
@@ -252,7 +257,7 @@ class Real:
         self._uuids = {s.id: name for name, s in self._servers.items()}
 
     def call(self, name: str, *arguments: str) -> None:
-        """Ask; a refusal is seen by what does not change."""
+        """Make a call; a refusal shows in the unchanged state."""
         given: list[Any] = [self._servers.get(a) or self._volumes.get(a, a)
                             for a in arguments]
         try:
@@ -262,8 +267,8 @@ class Real:
                 (getattr(self, f'_{name}', None)
                  or getattr(self._cloud, name))(*given)
         except fixture.APIError as exc:
-            # What Nova leaves to nova-compute is done before it answers.
-            assert exc.status < 500 or name in _LEFT, exc
+            # nova-compute has finished before the API answers.
+            assert exc.status < 500 or name in _SYNCHRONOUS, exc
         except cinder_exceptions.ClientException as exc:
             assert exc.code < 500, exc
 
@@ -275,7 +280,7 @@ class Real:
 
     def _swap(self, server: fixture.Server, old: str, new: str) -> None:
         path = f'/servers/{server.id}/os-volume_attachments/{old}'
-        # Later releases of Nova swap volumes for Cinder only.
+        # Later releases of Nova accept a swap only from Cinder.
         self._cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
             lambda body: {'volume': {**body['volume'],
                                      'migration_status': 'migrating'}}),
@@ -324,7 +329,7 @@ class Real:
         self._move(server, 'compute1')
 
     def _move(self, server: fixture.Server, host: str) -> None:
-        """A live migration."""
+        """Live-migrate a server, and wait for the end."""
         self._act(server, 'os-migrateLive', host=host,
                   block_migration='auto')
         until = time.monotonic() + fixture.TIMEOUT
@@ -333,9 +338,9 @@ class Real:
             time.sleep(0.1)
 
     def state(self) -> State:
-        # By the API, each look would take several requests of 50 ms.
+        # The API would need several requests of 50 ms each.
         with self._cloud.cinder.database() as database:
-            there = dict(database.execute(
+            record = dict(database.execute(
                 'SELECT id, status FROM volumes WHERE NOT deleted'))
             attachments = database.execute(
                 'SELECT id, volume_id, attach_status, instance_uuid, connector'
@@ -345,12 +350,12 @@ class Real:
         return State(
             {name: self._server(server, known)
              for name, server in self._servers.items()},
-            {name: (there[volume], sorted(
+            {name: (record[volume], sorted(
                 (self._uuids[server], status,
                  HOSTS[json.loads(connector)['host']] if connector else '')
                 for _, attached, status, server, connector in attachments
                 if attached == volume))
-             for name, volume in self._volumes.items() if volume in there},
+             for name, volume in self._volumes.items() if volume in record},
             {name: frozenset(
                 self._names[volume]
                 for volume in self._cloud.nova.connected[host]
@@ -359,9 +364,9 @@ class Real:
 
     def _server(self, server: fixture.Server, known: Mapping[str, str]
                 ) -> Server:
-        """What there is of a server.
+        """Return the state of a server.
 
-        :param known: the status of each attachment that Cinder knows
+        :param known: status of each attachment in Cinder
         """
         instance = self._cloud.nova.instance(server.id)
         guest = instance.host and self._cloud.domain(

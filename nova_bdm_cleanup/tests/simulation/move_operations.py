@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has servers moved, shelved and deleted, and how it ends.
+"""Operations that move, shelve or delete a server, and the final steps.
 
-Nova's API and conductor do their part at once and leave the rest to the
+Nova's API and conductor do their part in one step and cast the rest to the
 nova-computes, one after the other.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from nova.compute import power_state, task_states, vm_states
 
 from nova_bdm_cleanup.tests.simulation import (
-    actors,
     cinder as model,
+    operations,
     properties,
 )
-from nova_bdm_cleanup.tests.simulation.moving import migration_of
+from nova_bdm_cleanup.tests.simulation.compute_moves import migration_of
 from nova_bdm_cleanup.tests.simulation.nova import Context, Mappings
 from nova_bdm_cleanup.tests.simulation.world import (
     COMPUTE,
@@ -31,23 +31,23 @@ from nova_bdm_cleanup.tests.simulation.world import (
 _NONE = model.Volume('', '')
 
 
-class Cloud(actors.Users):
-    """All of them: also those who have servers moved between two hosts."""
+class Cloud(operations.Operations):
+    """All operations, including those between two hosts."""
 
-    def _asked(self, server: str, state: str | None, *states: str
-               ) -> Server | None:
-        """A server in one of some states, of which something is asked."""
-        there = self.world.servers.get(server)
-        self.world.sees(f'server {server}')
-        if there is None or not actors.takes(there, *states):
+    def _begin_task(self, server: str, task_state: str | None, *states: str
+                    ) -> Server | None:
+        """Set the task state; return None if Nova refuses the operation."""
+        record = self.world.servers.get(server)
+        self.world.reads(f'server {server}')
+        if record is None or not operations.accepts(record, *states):
             return None
-        self.world.in_hand.update(
+        self.world.in_operation_at_move.update(
             row.volume_id for row in self.world.volumes_of(server)
             if row.created_at > hours_ago(1) or self.world.cinder.volumes.get(
                 row.volume_id, _NONE).status == 'detaching')
-        if state is not None:
-            self.world.change_server(server, task_state=state)
-        return there
+        if task_state is not None:
+            self.world.change_server(server, task_state=task_state)
+        return record
 
     # Resize and cold migration
 
@@ -55,11 +55,11 @@ class Cloud(actors.Users):
         """``openstack server migrate``, to the other host."""
         world = self.world
         world.step(f'asks to migrate {server}')
-        there = self._asked(server, task_states.RESIZE_PREP,
-                            vm_states.ACTIVE, vm_states.STOPPED)
-        if there is None:
+        record = self._begin_task(server, task_states.RESIZE_PREP,
+                                  vm_states.ACTIVE, vm_states.STOPPED)
+        if record is None:
             return
-        source = there.host
+        source = record.host
         target = THERE if source == HERE else HERE
         world.allocate(migration_of(server), source)
         world.allocate(server, target)
@@ -74,7 +74,7 @@ class Cloud(actors.Users):
     def confirm(self, server: str) -> None:
         """``openstack server migration confirm``."""
         self.world.step(f'confirms the migration of {server}')
-        if self._asked(server, None, vm_states.RESIZED) is None:
+        if self._begin_task(server, None, vm_states.RESIZED) is None:
             return
         source, _ = self.world.migrations[server]
         self._cast(f'confirmation of {server}', source, 'confirm_resize',
@@ -82,9 +82,9 @@ class Cloud(actors.Users):
 
     def revert(self, server: str) -> None:
         """``openstack server migration revert``."""
-        self.world.step(f'asks to take back the migration of {server}')
-        if self._asked(server, task_states.RESIZE_REVERTING,
-                       vm_states.RESIZED) is None:
+        self.world.step(f'asks to revert the migration of {server}')
+        if self._begin_task(server, task_states.RESIZE_REVERTING,
+                            vm_states.RESIZED) is None:
             return
         source, target = self.world.migrations[server]
         instance = self._instance(server)
@@ -92,12 +92,12 @@ class Cloud(actors.Users):
                    lambda: self._cast(f'return of {server}', source,
                                       'finish_revert_resize', instance))
 
-    def there_and_back(self, server: str) -> None:
-        """Whoever has migrated a server takes it back when it is there."""
+    def migrate_and_revert(self, server: str) -> None:
+        """Migrate a server, and revert the migration."""
         self.migrate(server)
-        there = self.world.servers[server]
+        record = self.world.servers[server]
         self.world.scheduler.wait(
-            'for the migration', lambda: there.task_state is None)
+            'for the migration', lambda: record.task_state is None)
         self.revert(server)
 
     # Shelve and unshelve
@@ -105,20 +105,21 @@ class Cloud(actors.Users):
     def shelve(self, server: str) -> None:
         """``openstack server shelve``, which offloads it, too."""
         self.world.step(f'asks to shelve {server}')
-        there = self._asked(server, task_states.SHELVING, vm_states.ACTIVE,
-                            vm_states.STOPPED, vm_states.SHELVED)
-        if there is not None:
-            self._cast(f'shelving of {server}', there.host,
+        record = self._begin_task(
+            server, task_states.SHELVING, vm_states.ACTIVE, vm_states.STOPPED,
+            vm_states.SHELVED)
+        if record is not None:
+            self._cast(f'shelving of {server}', record.host,
                        'shelve_instance', self._instance(server))
 
     def unshelve(self, server: str, host: str = HERE) -> None:
         """``openstack server unshelve``.
 
-        :param host: where the scheduler has it come back
+        :param host: the host that the scheduler chooses
         """
         self.world.step(f'asks to unshelve {server}')
-        if self._asked(server, task_states.UNSHELVING,
-                       vm_states.SHELVED_OFFLOADED) is not None:
+        if self._begin_task(server, task_states.UNSHELVING,
+                            vm_states.SHELVED_OFFLOADED) is not None:
             self.world.allocate(server, host)
             self._cast(f'unshelving of {server}', host, 'unshelve_instance',
                        self._instance(server))
@@ -129,17 +130,18 @@ class Cloud(actors.Users):
         """``openstack server evacuate``, from the other host to this one."""
         world = self.world
         world.step(f'asks to evacuate {server}')
-        there = self._asked(server, task_states.REBUILDING, vm_states.ACTIVE,
-                            vm_states.STOPPED, vm_states.ERROR)
-        if there is not None:
-            world.allocate(server, HERE, there.host)
+        record = self._begin_task(
+            server, task_states.REBUILDING, vm_states.ACTIVE,
+            vm_states.STOPPED, vm_states.ERROR)
+        if record is not None:
+            world.allocate(server, HERE, record.host)
             world.changes('evacuations')
-            world.evacuated[server] = there.host
+            world.evacuated[server] = record.host
             self._cast(f'evacuation of {server}', HERE, 'rebuild_instance',
                        self._instance(server))
 
     def start_other_compute(self) -> None:
-        """The other host is back, whose power was lost."""
+        """Start the other nova-compute after a loss of power."""
         self.world.step('the other nova-compute starts')
         self.hosts[THERE].init_host()
 
@@ -148,23 +150,23 @@ class Cloud(actors.Users):
     def live_migrate(self, server: str) -> None:
         """``openstack server migrate --live-migration``, away from here."""
         world = self.world
-        world.step(f'asks to migrate {server} alive')
-        if self._asked(server, task_states.MIGRATING,
-                       vm_states.ACTIVE) is not None:
+        world.step(f'asks to live-migrate {server}')
+        if self._begin_task(server, task_states.MIGRATING,
+                            vm_states.ACTIVE) is not None:
             self._cast(
                 f'live migration of {server}', HERE, 'live_migration',
                 self._instance(server), lambda: self.begin(
-                    f'live migration of {server}, then', self._move_alive,
+                    f'live migration of {server}, then', self._move_live,
                     server, process='conductor'))
 
-    def _move_alive(self, server: str) -> None:
+    def _move_live(self, server: str) -> None:
         world = self.world
         former = {row.uuid: (row.attachment_id, row.connection_info)
                   for row in world.volumes_of(server)}
         try:
-            self.carry_over(server, HERE, THERE)
+            self.move_guest(server, HERE, THERE)
         except model.CinderError:
-            # Whatever was connected there for it goes again.
+            # Roll back: disconnect the volumes from the target.
             for row in world.volumes_of(server):
                 attachment, connection_info = former[row.uuid]
                 if row.attachment_id != attachment:
@@ -178,71 +180,73 @@ class Cloud(actors.Users):
     # Delete
 
     def delete(self, server: str) -> None:
-        """``openstack server delete``, whatever goes on with it."""
+        """``openstack server delete``, in any task state."""
         world = self.world
         world.step(f'asks to delete {server}')
-        there = world.servers.get(server)
-        if there is None or there.locked_by or not there.host:
+        record = world.servers.get(server)
+        if record is None or record.locked_by or not record.host:
             return
-        world.deleted_meanwhile = there.task_state is not None
+        world.deleted_meanwhile = record.task_state is not None
         world.change_server(server, task_state=task_states.DELETING)
         bdms = Mappings.get_by_instance_uuid(Context(world), server)
-        self._cast(f'deletion of {server}', there.host, 'terminate_instance',
+        self._cast(f'deletion of {server}', record.host, 'terminate_instance',
                    self._instance(server), bdms)
 
-    # What was before
+    # Initial states
 
-    def have_moved(self, server: str, source: str) -> None:
-        """A server has come from another host, and may go back."""
-        world, there = self.world, self.world.servers[server]
-        there.vm_state = vm_states.RESIZED
+    def set_up_resized(self, server: str, source: str) -> None:
+        """Set a server up as resized, so that it can be reverted."""
+        world, record = self.world, self.world.servers[server]
+        record.vm_state = vm_states.RESIZED
         world.allocate(migration_of(server), source)
-        world.migrations[server] = source, there.host
-        # Its files are still there.
+        world.migrations[server] = source, record.host
+        # Its files are still on the source.
         world.hosts[source].guests[server] = Guest()
 
-    def have_shelved(self, server: str) -> None:
-        """It has left its host, with what its mappings tell of that."""
-        world, there = self.world, self.world.servers[server]
-        del world.hosts[there.host].guests[server]
+    def set_up_shelved(self, server: str) -> None:
+        """Set a server up as shelved, with its reserved attachments."""
+        world, record = self.world, self.world.servers[server]
+        del world.hosts[record.host].guests[server]
         for row in world.volumes_of(server):
             former = row.attachment_id
             row.attachment_id = world.cinder.reserve(
                 row.volume_id, server)
             world.cinder.delete(former)
-            del world.hosts[there.host].devices[row.number]
-        there.vm_state = vm_states.SHELVED_OFFLOADED
-        there.power_state = power_state.SHUTDOWN
-        there.host = ''
+            del world.hosts[record.host].devices[row.number]
+        record.vm_state = vm_states.SHELVED_OFFLOADED
+        record.power_state = power_state.SHUTDOWN
+        record.host = ''
         world.allocate(server)
 
-    # How it ends
+    # The end
 
-    def quiet(self, server: str) -> None:
-        """Nothing else happens, and whoever may brings the server back."""
+    def finish_all(self, server: str) -> None:
+        """Finish open operations, and reboot the server twice."""
         world = self.world
         if world.evacuated:
-            self._peacefully(THERE, self.start_other_compute)
-        there = world.servers.get(server)
-        if there is None:
+            self._run_undisturbed(THERE, self.start_other_compute)
+        record = world.servers.get(server)
+        if record is None:
             return
-        properties.came_back(world, there)
-        if world.died_in_move and there.task_state in actors.LEFT_ALONE:
-            # An administrator resets its state; of one without a host, in
-            # the database.
+        properties.check_restart(world, record)
+        if (world.killed_in_move
+                and record.task_state in operations.NOT_RESUMED):
+            # An administrator resets its state; without a host, in the
+            # database.
             world.change_server(server, task_state=None, **(
-                {'vm_state': vm_states.ACTIVE} if there.host else {}))
-        if there.vm_state == vm_states.RESIZED:
-            self._peacefully(HERE, lambda: self.confirm(server))
-        if there.vm_state == vm_states.SHELVED:
-            self._peacefully(HERE, lambda: self.shelve(server))
-        if there.vm_state == vm_states.SHELVED_OFFLOADED:
-            self._peacefully(HERE, lambda: self.unshelve(server))
+                {'vm_state': vm_states.ACTIVE} if record.host else {}))
+        if record.vm_state == vm_states.RESIZED:
+            self._run_undisturbed(HERE, lambda: self.confirm(server))
+        if record.vm_state == vm_states.SHELVED:
+            self._run_undisturbed(HERE, lambda: self.shelve(server))
+        if record.vm_state == vm_states.SHELVED_OFFLOADED:
+            self._run_undisturbed(HERE, lambda: self.unshelve(server))
         for _ in range(2):
-            world.pass_time()
-            self._peacefully(there.host, lambda: self.quiet_reboot(server))
+            world.advance_time()
+            self._run_undisturbed(
+                record.host, lambda: self.reboot_at_end(server))
 
-    def _peacefully(self, host: str, func: Callable[[], object]) -> None:
-        self.begin('owner, in peace', func, process=(
+    def _run_undisturbed(self, host: str, func: Callable[[], object]) -> None:
+        self.begin('owner, at the end', func, process=(
             OTHER_COMPUTE if host == THERE else COMPUTE))
         self.world.scheduler.run()

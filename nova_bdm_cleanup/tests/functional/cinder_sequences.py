@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts of calls to Cinder, and the two that they are given to.
+"""Call sequences for Cinder, run by the model and by a real Cinder.
 
 A call is a tuple of its name and its arguments.  Volumes, servers and
-attachments have short names in a script; each side has ids of its own.  What
-a call that makes an attachment returns is known by the name that it is given.
+attachments have short names in a sequence; each side has ids of its own.  A
+call that creates an attachment gives it a name.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from cinderclient import exceptions as cinder_exceptions
 from nova_bdm_cleanup.tests.cloud import cinder, identity
 from nova_bdm_cleanup.tests.simulation import cinder as model
 
-#: A volume that one server may have, and one that several may.
-ONE, MANY = 'one', 'many'
+#: A volume without and one with multiattach.
+ONE, MANY = 'single', 'multi'
 VOLUMES = (ONE, MANY)
-#: It is there in no script.
-NOBODY = 'nobody'
+#: A name of no volume and no attachment.
+MISSING = 'missing'
 
 Call = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What there is of a volume."""
+    """State of a volume."""
 
     status: str | None
     project: str | None = None
-    #: The name of each attachment, its status and server, and the host that
-    #: it lets in.
+    #: Name, status, server and host of each attachment.
     attachments: frozenset[tuple[str, str, str, str | None]] = frozenset()
-    #: The hosts that the back end lets in.
+    #: The hosts that the back end exports the volume to.
     hosts: frozenset[str] = frozenset()
 
 
@@ -46,16 +45,16 @@ def _attached(name: str, volume: str, server: str, host: str) -> list[Call]:
             ('complete', name)]
 
 
-#: By what each shows.
-SCRIPTS: Mapping[str, Sequence[Call]] = {
-    'attached, and detached': [
+#: Call sequences by their subject.
+SEQUENCES: Mapping[str, Sequence[Call]] = {
+    'attach and detach': [
         *_attached('a', ONE, 's', 'here'), ('begin_detaching', ONE),
         ('delete', 'a')],
-    'a detach that is given up': [
+    'a detach is rolled back': [
         ('roll_detaching', ONE), *_attached('a', ONE, 's', 'here'),
         ('begin_detaching', ONE), ('begin_detaching', ONE),
         ('roll_detaching', ONE), ('roll_detaching', ONE)],
-    'an attach that is given up': [
+    'an attach is rolled back': [
         ('reserve', 'a', ONE, 's'), ('delete', 'a'),
         ('reserve', 'b', ONE, 's'), ('connect', 'b', 'here'),
         ('delete', 'b')],
@@ -66,11 +65,11 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here'),
         ('connect', 'a', 'here'), ('complete', 'a'), ('connect', 'a', 'here'),
         ('begin_detaching', ONE), ('delete', 'a')],
-    'another server gets nothing': [
+    'another server is refused': [
         *_attached('a', ONE, 's', 'here'), ('reserve', 'b', ONE, 't'),
         ('create', 'b', ONE, 't', 'there'), ('delete_volume', ONE),
         ('transfer', ONE, 'other')],
-    'the same server once more': [
+    'the same server again': [
         ('reserve', 'a', ONE, 's'), ('reserve', 'b', ONE, 's'),
         ('reserve', 'c', ONE, 't'), ('connect', 'a', 'here'),
         ('reserve', 'c', ONE, 's'), ('complete', 'a'),
@@ -81,7 +80,7 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         *_attached('a', ONE, 's', 'here'),
         ('create', 'b', ONE, 's', 'there'), ('begin_detaching', ONE),
         ('complete', 'b'), ('delete', 'a'), ('begin_detaching', ONE)],
-    'a move that is given up': [
+    'a move is rolled back': [
         *_attached('a', ONE, 's', 'here'),
         ('create', 'b', ONE, 's', 'there'), ('delete', 'b'),
         ('begin_detaching', ONE)],
@@ -101,13 +100,13 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         *_attached('a', MANY, 's', 'here'), ('reserve', 'b', MANY, 't'),
         ('delete', 'b'), ('reserve', 'b', MANY, 's'), ('delete', 'a'),
         ('reserve', 'c', MANY, 't'), ('delete', 'b')],
-    'set to available by hand': [
+    'status reset to available': [
         *_attached('a', ONE, 's', 'here'), ('reset_status', ONE, 'available'),
         ('begin_detaching', ONE), ('delete_volume', ONE),
         ('reserve', 'b', ONE, 't'), ('connect', 'b', 'there'),
         ('reset_status', ONE, 'in-use'), ('begin_detaching', ONE),
         ('delete', 'a'), ('connect', 'b', 'there')],
-    'given away with an attachment': [
+    'transferred with an attachment': [
         *_attached('a', ONE, 's', 'here'), ('reset_status', ONE, 'available'),
         ('transfer', ONE, 'other'), ('delete', 'a'),
         ('transfer', ONE, 'third')],
@@ -115,7 +114,7 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         ('reserve', 'a', ONE, 's'), ('delete_volume', ONE),
         ('reset_status', ONE, 'available'), ('delete_volume', ONE),
         ('delete', 'a')],
-    'deleted while a host is let in': [
+    'deleted while exported': [
         ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here'),
         ('reset_status', ONE, 'available'), ('delete_volume', ONE),
         ('complete', 'a')],
@@ -123,62 +122,62 @@ SCRIPTS: Mapping[str, Sequence[Call]] = {
         *_attached('a', ONE, 's', 'here'), ('reset_attached', ONE),
         ('reserve', 'b', ONE, 't'), ('reset_attached', ONE),
         ('reset_attached', ONE), ('delete_volume', ONE)],
-    'what cannot be set by hand': [
+    'refused resets of the status': [
         ('reset_status', ONE, 'in-use'), ('reset_status', ONE, 'deleting'),
         ('reserve', 'a', ONE, 's'), ('reset_status', ONE, 'in-use'),
         ('begin_detaching', ONE), ('reset_status', ONE, 'detaching'),
         ('roll_detaching', ONE), ('reset_status', ONE, 'reserved')],
-    'forced off': [
+    'force-detached': [
         *_attached('a', ONE, 's', 'here'), ('force_detach', ONE, 'a', 'here')],
-    'forced off half way': [
+    'force-detached while attaching': [
         ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here'),
         ('force_detach', ONE, 'a', 'here')],
-    'one of two forced off': [
+    'one of two force-detached': [
         *_attached('a', MANY, 's', 'here'), ('reserve', 'b', MANY, 't'),
         ('connect', 'b', 'there'), ('force_detach', MANY, 'a', 'here'),
         ('force_detach', MANY, 'b', 'there')],
-    'forced off without an attachment': [
+    'force-detached without an attachment': [
         *_attached('a', ONE, 's', 'here'), ('reset_attached', ONE),
         ('force_detach', ONE, 'a', 'here'), ('reset_status', ONE, 'detaching'),
         ('force_detach', ONE, 'a', 'here')],
-    'nobody is there': [
-        ('reserve', 'a', NOBODY, 's'), ('connect', NOBODY, 'here'),
-        ('complete', NOBODY), ('delete', NOBODY),
-        ('begin_detaching', NOBODY), ('roll_detaching', NOBODY),
-        ('reset_status', NOBODY, 'available'), ('reset_attached', NOBODY),
-        ('transfer', NOBODY, 'other'), ('delete_volume', NOBODY),
-        ('create', 'a', NOBODY, 's', 'here'),
-        ('force_detach', NOBODY, NOBODY, 'here')],
+    'missing volumes and attachments': [
+        ('reserve', 'a', MISSING, 's'), ('connect', MISSING, 'here'),
+        ('complete', MISSING), ('delete', MISSING),
+        ('begin_detaching', MISSING), ('roll_detaching', MISSING),
+        ('reset_status', MISSING, 'available'), ('reset_attached', MISSING),
+        ('transfer', MISSING, 'other'), ('delete_volume', MISSING),
+        ('create', 'a', MISSING, 's', 'here'),
+        ('force_detach', MISSING, MISSING, 'here')],
 }
 
 
-def drawn(dice: random.Random, length: int) -> list[Call]:
-    """A script of calls that are drawn."""
+def random_sequence(rng: random.Random, length: int) -> list[Call]:
+    """Return a sequence of random calls."""
     names = ['a', 'b', 'c']
     servers = ['s', 't']
     hosts = ['here', 'there']
     calls: list[Call] = []
     for _ in range(length):
-        volume = dice.choice(VOLUMES)
-        name, host = dice.choice(names), dice.choice(hosts)
-        calls.append(dice.choice([
-            ('reserve', name, volume, dice.choice(servers)),
-            ('reserve', name, volume, dice.choice(servers)),
-            ('create', name, volume, dice.choice(servers), host),
+        volume = rng.choice(VOLUMES)
+        name, host = rng.choice(names), rng.choice(hosts)
+        calls.append(rng.choice([
+            ('reserve', name, volume, rng.choice(servers)),
+            ('reserve', name, volume, rng.choice(servers)),
+            ('create', name, volume, rng.choice(servers), host),
             ('connect', name, host), ('connect', name, host),
             ('complete', name), ('complete', name),
             ('delete', name),
             ('begin_detaching', volume), ('roll_detaching', volume),
-            ('reset_status', volume, dice.choice(['available', 'in-use'])),
+            ('reset_status', volume, rng.choice(['available', 'in-use'])),
             ('force_detach', volume, name, host), ('reset_attached', volume),
-            ('transfer', volume, dice.choice(['other', 'third'])),
+            ('transfer', volume, rng.choice(['other', 'third'])),
         ]))
-    # Once only: what comes after it has nothing to work on.
+    # Only at the end: later calls on a deleted volume are all refused.
     return [*calls, *(('delete_volume', volume) for volume in VOLUMES)]
 
 
 class Model:
-    """The calls on the model; each returns how it is refused, if it is."""
+    """Calls on the model; each returns the status of a refusal, or None."""
 
     def __init__(self) -> None:
         self._cinder = model.Cinder()
@@ -202,46 +201,47 @@ class Model:
         return None
 
     def state(self, volume: str) -> State:
-        there = self._cinder.volumes.get(volume)
+        record = self._cinder.volumes.get(volume)
         hosts = frozenset(
             host for host, units in self._cinder.back_end.exports.items()
             if volume in units.values())
-        if there is None:
+        if record is None:
             return State(None, hosts=hosts)
         names = {value: name for name, value in self._ids.items()}
-        return State(there.status, there.project, frozenset(
+        return State(record.status, record.project, frozenset(
             (names.get(a.id, '?'), a.status, a.server, a.host)
             for a in self._cinder.of_volume(volume)), hosts)
 
-#: The calls that take nothing but the id of one of these.
+
+#: Calls whose only argument is the id of an attachment or a volume.
 _BY_ID: Mapping[str, str] = {
     'complete': 'attachments', 'delete': 'attachments',
     'begin_detaching': 'volumes', 'roll_detaching': 'volumes'}
 
 
 class Real:
-    """The same calls on a real Cinder."""
+    """Calls on a real Cinder."""
 
-    def __init__(self, there: cinder.Cinder) -> None:
-        self._cinder = there
+    def __init__(self, record: cinder.Cinder) -> None:
+        self._cinder = record
         self._owner = identity.Caller('owner', f'project-{uuid.uuid4().hex}')
-        self._client = there.client(identity.NOVA, service=True)
-        owner = there.client(self._owner)
+        self._client = record.client(identity.NOVA, service=True)
+        owner = record.client(self._owner)
         self._volumes = {
             ONE: owner.volumes.create(1).id,
             MANY: owner.volumes.create(
                 1, volume_type=cinder.MULTIATTACH_TYPE).id}
         for volume in self._volumes.values():
-            there.wait(volume, 'available')
+            record.wait(volume, 'available')
         self._names = {value: name for name, value in self._volumes.items()}
         self._servers: dict[str, str] = {}
-        #: Of volumes and of attachments.
+        #: Ids of volumes and attachments by name.
         self._ids = dict(self._volumes)
-        #: Which volumes are let in to which hosts.
+        #: Exports, as pairs of a volume and a host.
         self._units: set[tuple[str, str]] = set()
-        #: How far the log of the back end has been read.
-        self._told = (there.state / 'driver.log').stat().st_size
-        #: The hosts of the attachments of each, when last looked at.
+        #: Position in the log of the back end.
+        self._log_position = (record.state / 'driver.log').stat().st_size
+        #: The hosts of each volume's attachments, at the last look.
         self._hosts: dict[str, list[str | None]] = {
             volume: [] for volume in VOLUMES}
 
@@ -255,18 +255,20 @@ class Real:
                 getattr(self, f'_{name}')(*arguments)
         except cinder_exceptions.ClientException as exc:
             refusal = exc.code
-        self._listen()
+        self._read_driver_log()
         return refusal
 
-    def _listen(self) -> None:
-        """Do what the back end is told, as Cinder's own for LVM does it: it
-        keeps a host in that another attachment of a multiattach volume is for.
+    def _read_driver_log(self) -> None:
+        """Follow the calls of the back end, as the LVM driver does.
+
+        The export of a multiattach volume stays as long as the host has
+        another attachment.
         """
         path = self._cinder.state / 'driver.log'
         with open(path) as log:
-            log.seek(self._told)
+            log.seek(self._log_position)
             calls = [json.loads(line) for line in log.readlines()]
-            self._told = log.tell()
+            self._log_position = log.tell()
         for call in calls:
             volume, host = self._names.get(call['volume']), call['host']
             if call['call'] == 'initialize_connection':
@@ -325,7 +327,7 @@ class Real:
 
     def state(self, volume: str) -> State:
         hosts = frozenset(h for v, h in self._units if v == volume)
-        # Hundreds of looks; by the API, each would take 100 ms.
+        # There are hundreds of reads, and the API would need 100 ms for each.
         with self._cinder.database() as database:
             found = database.execute(
                 'SELECT status, project_id FROM volumes WHERE id = ?'

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Violations that the search finds and that are not repaired yet.
+
+Each is a risk that the documentation names, or an open issue.  A violation
+that is no longer found must be removed here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nova_bdm_cleanup.tests.simulation import properties
+from nova_bdm_cleanup.tests.simulation.scheduler import Violation
+
+
+class KnownViolation(NamedTuple):
+    """A violation that is expected."""
+
+    #: The properties that it violates, and the situation: an entry for a whole
+    #: scenario would hide other violations of the same property.
+    property_names: tuple[str, ...]
+    situation: str
+    #: What is wrong, for a person.
+    description: str
+
+
+KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
+    # A risk that the documentation names.  A mend would need os-brick's lock
+    # of the back end, and for a deleted volume its back end is not known.
+    'address-in-no-row-yet': KnownViolation(
+        ('healthy-disks-stay',), properties.BEGAN_LATER,
+        'a neighbour gets the address of the disk that is just being '
+        'disconnected'),
+    # The same with a longer window: Nova's driver disconnects the disk after
+    # it has waited for the guest to shut down.
+    'address-taken-while-the-guest-shuts-down': KnownViolation(
+        ('healthy-disks-stay',), properties.WHILE_MOVING,
+        'a neighbour gets the address of the disk before a move disconnects '
+        'it'),
+    # A fault of Nova: its row already has the address of another host.
+    'half-moved-by-a-kill': KnownViolation(
+        ('own-volumes-only',), properties.HALF_MOVED,
+        'nova-compute died in a move, and Nova starts the guest with an '
+        'address that is no longer its own'),
+    # A fault of Nova: the guest runs where Nova does not expect it.
+    'evacuated-by-a-nova-that-died': KnownViolation(
+        ('one-host-only',), properties.HALF_MOVED,
+        'nova-compute died in an evacuation after the guest was started, and '
+        'Nova has it on its old host'),
+    # Nova does the same without a dangling mapping.
+    'operation-when-the-move-begins': KnownViolation(
+        ('no-half-done-move', 'own-volumes-only'),
+        properties.OPERATION_AT_MOVE,
+        'a disk was being attached or detached when the move began, and the '
+        'move fails at it, or Nova connects it on both hosts'),
+    'attach-when-the-move-begins': KnownViolation(
+        ('one-host-only',), properties.OPERATION_AT_MOVE,
+        'a disk was being attached when the move began, and the volume stays '
+        'exported to the old host'),
+    'deleted-in-a-move': KnownViolation(
+        ('one-host-only',), properties.DELETED,
+        'the server was deleted in a move, and Nova uses the mappings that '
+        'it read before'),
+    # The guest already runs: no disk can be removed from it.
+    'taken-after-the-check': KnownViolation(
+        ('no-foreign-disk',), properties.AFTER_CHECK,
+        'a volume that was available when a live migration was checked is '
+        'attached to another server before Nova connects it'),
+    # A fault of Nova: it keeps the allocations when a revert fails.
+    'allocations-of-a-refused-revert': KnownViolation(
+        ('one-host-only',), properties.REVERT_REFUSED,
+        'the plugin refused a revert, and Placement keeps allocations on '
+        'both hosts'),
+}
+
+
+def name_of(violation: Violation) -> str | None:
+    """Return the name of the known violation, or None."""
+    return next((name for name, known in KNOWN_VIOLATIONS.items()
+                 if violation.name in known.property_names
+                 and violation.situation == known.situation), None)
