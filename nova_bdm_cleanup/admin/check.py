@@ -29,7 +29,11 @@ from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import Database, StoreError
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.api import Api
-from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.cinder import (
+    Cinder,
+    NOVA_CONF,
+    VOLUME_MICROVERSION,
+)
 
 #: The default of ``service_token_roles`` in Cinder's ``[keystone_authtoken]``.
 _SERVICE_ROLE = 'service'
@@ -197,8 +201,8 @@ class Checks(upgradecheck.UpgradeCommands):
         newest = max(_version(answers.text(r, 'version'))
                      for r in answers.records(body, 'versions'))
         details = 'its API has version %d.%d, and %s is needed' % (
-            *newest, MICROVERSION)
-        if newest < _version(MICROVERSION):
+            *newest, VOLUME_MICROVERSION)
+        if newest < _version(VOLUME_MICROVERSION):
             return Code.FAILURE, details + ' (Queens): upgrade Cinder'
         return Code.SUCCESS, details
 
@@ -206,8 +210,8 @@ class Checks(upgradecheck.UpgradeCommands):
         """Send the requests of a reboot, with its credentials and tokens."""
         if not self._has_credentials:
             return Code.WARNING, _NO_CREDENTIALS
-        api = Api('Cinder', MICROVERSION, lambda: self._client().request,
-                  NOVA_CONF)
+        api = Api('Cinder', VOLUME_MICROVERSION,
+                  lambda: self._client().request, NOVA_CONF)
         if not Cinder(api).prove_admin():
             return Code.FAILURE, (
                 'Cinder does not show all projects to the user in [cinder]: '

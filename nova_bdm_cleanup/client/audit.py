@@ -31,9 +31,10 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.reasons import DANGLING, Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 
-COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
-           'Since', 'Action')
-LONG_COLUMNS = (*COLUMNS, 'Server Name', 'Project', 'Breaks', 'Explanation')
+AUDIT_COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
+                 'Since', 'Action')
+LONG_COLUMNS = (*AUDIT_COLUMNS, 'Server Name', 'Project', 'Breaks',
+                'Explanation')
 
 #: When a volume was changed, for people.
 _FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
@@ -51,7 +52,7 @@ _OTHERS = 72
 #: As many findings of one kind at one server have a row each in a table.
 _EACH = 4
 
-_REASONS = sorted(str(r) for r in Reason if r.remedy)
+_REPORTED_REASONS = sorted(str(r) for r in Reason if r.remedy)
 _QUIET = sorted(str(r) for r in Reason if r.passes)
 
 #: What may be written into files, and how.
@@ -103,13 +104,13 @@ class AuditBdm(output.BdmCommand):
                  'another attachment of the same volume and server, or none')
         parser.add_argument(
             '--reason', metavar='<reason>', action='append', default=[],
-            choices=_REASONS,
+            choices=_REPORTED_REASONS,
             help='Show this reason only; may be repeated. Without it, all '
                  'are shown but %s. Reasons: %s' % (
-                     ', '.join(_QUIET), ', '.join(_REASONS)))
+                     ', '.join(_QUIET), ', '.join(_REPORTED_REASONS)))
         parser.add_argument(
             '--fail-on', metavar='<reason>', action='append', default=[],
-            choices=_REASONS + ['none'],
+            choices=_REPORTED_REASONS + ['none'],
             help='Exit with 5 only if this reason is shown; may be repeated; '
                  'none: never (default: any)')
         parser.add_argument(
@@ -156,7 +157,8 @@ class AuditBdm(output.BdmCommand):
         if auditor.gaps:
             self._note_incomplete(args.prometheus)
         else:
-            reasons = args.reason or [r for r in _REASONS if r not in _QUIET]
+            reasons = args.reason or [
+                r for r in _REPORTED_REASONS if r not in _QUIET]
             self._write('metrics file', args.prometheus, lambda path: (
                 prometheus_client.write_to_textfile(str(path), AuditResult(
                     shown, reasons, auditor.hosts, auditor.size,
@@ -177,7 +179,7 @@ class AuditBdm(output.BdmCommand):
         columns = LONG_COLUMNS
         if not self.is_for_people(args):
             # Its last column makes it a plan for the other commands.
-            columns = (*(columns if args.long else COLUMNS), 'Remedy')
+            columns = (*(columns if args.long else AUDIT_COLUMNS), 'Remedy')
             rows = [_row(i, MOMENT) for i in shown]
         elif args.long:
             self.short = tuple(c for c in columns if c not in self.below)

@@ -14,7 +14,7 @@ import urllib.parse
 from keystoneauth1 import adapter
 
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
-from nova_bdm_cleanup.client.cloud.nova import MICROVERSION, Nova
+from nova_bdm_cleanup.client.cloud.nova import COMPUTE_MICROVERSION, Nova
 from nova_bdm_cleanup.openstack import cinder
 from nova_bdm_cleanup.openstack.api import Advice, Api, Budget
 
@@ -45,12 +45,13 @@ class Client:
         :param rate: requests per second, on average; 0: as fast as possible
         """
         return Nova(self._api(
-            'Nova', 'compute', MICROVERSION, budget, rate))
+            'Nova', 'compute', COMPUTE_MICROVERSION, budget, rate))
 
     def cinder(self, budget: Budget, rate: int = 0) -> CloudCinder:
         """Cinder; with the same parameters."""
         return CloudCinder(self._api(
-            'Cinder', 'block-storage', cinder.MICROVERSION, budget, rate))
+            'Cinder', 'block-storage', cinder.VOLUME_MICROVERSION, budget,
+            rate))
 
     @property
     def place(self) -> str:

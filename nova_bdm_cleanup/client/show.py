@@ -60,7 +60,7 @@ class ShowBdm(output.BdmCommand):
         disks = [
             ShownDisk(f, seen, 'none' if f.reason is facts.Reason.HEALTHY
                       else next(actions)) for f in seen.plan.findings]
-        return COLUMNS, [[fact.value(disk) for fact in FACTS]
+        return SHOW_COLUMNS, [[fact.value(disk) for fact in FACTS]
                          for disk in disks]
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
@@ -167,4 +167,4 @@ FACTS = (
     Fact('Action', lambda d: d.action),
 )
 
-COLUMNS = tuple(fact.title for fact in FACTS)
+SHOW_COLUMNS = tuple(fact.title for fact in FACTS)

@@ -16,7 +16,7 @@ from nova_bdm_cleanup.node.instance import mapping_of, server_of
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Api, Budget
-from nova_bdm_cleanup.openstack.cinder import MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.cinder import NOVA_CONF, VOLUME_MICROVERSION
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import spelling
 
@@ -56,7 +56,7 @@ class NovaNode:
 
     def cinder(self, seconds: float) -> AuditCinder:
         return AuditCinder(Api(
-            'Cinder', MICROVERSION, self._connect, NOVA_CONF,
+            'Cinder', VOLUME_MICROVERSION, self._connect, NOVA_CONF,
             Deadline(seconds, option='timeout that one question has'),
             self._budget), sees_all=True)
 

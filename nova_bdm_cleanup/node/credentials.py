@@ -19,7 +19,11 @@ from nova.volume import cinder as nova_cinder
 
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Api
-from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.cinder import (
+    Cinder,
+    NOVA_CONF,
+    VOLUME_MICROVERSION,
+)
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import spelling
 
@@ -33,7 +37,7 @@ def cinder_for(context: Any, instance: Any, deadline: Deadline,
     :param context: the context of the reboot or start
     :param finds_stale: attachments that no mapping names are of interest
     """
-    api = Api('Cinder', MICROVERSION,
+    api = Api('Cinder', VOLUME_MICROVERSION,
               lambda: client(context_for(context, instance)).request,
               NOVA_CONF, deadline)
     return Cinder(api, sees_all=is_service(), finds_stale=finds_stale)
@@ -86,4 +90,5 @@ def client(context: Any) -> Any:
     endpoint, TLS and service token.
     """
     return nova_cinder.cinderclient(
-        context, microversion=MICROVERSION, skip_version_check=True).client
+        context, microversion=VOLUME_MICROVERSION,
+        skip_version_check=True).client

@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 
 
 #: What Nova writes for a disk that was never connected.
-_NOT_CONNECTED = (None, '', '{}', 'null')
+_NEVER_CONNECTED = (None, '', '{}', 'null')
 
 
 class StillConnected(Exception):
@@ -388,7 +388,7 @@ def mapping_of(row: Any) -> facts.Bdm:
         attachment_id=spelling.optional(row.attachment_id),
         boot_index=row.boot_index,
         device_name=row.device_name,
-        has_connection_info=row.connection_info not in _NOT_CONNECTED,
+        has_connection_info=row.connection_info not in _NEVER_CONNECTED,
         created_at=row.created_at)
 
 

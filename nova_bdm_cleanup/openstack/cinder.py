@@ -20,7 +20,7 @@ from nova_bdm_cleanup.rules.facts import Answers, Attachment, Bdm, Volume
 
 #: The microversion that Nova speaks for attachments since Queens.  From 3.31
 #: on Cinder refuses an id filter that it would silently drop before.
-MICROVERSION = '3.44'
+VOLUME_MICROVERSION = '3.44'
 
 #: Cinder cuts lists at ``osapi_max_limit``, by default this, without a link.
 PAGE = 1000

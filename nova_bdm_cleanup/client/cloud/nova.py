@@ -21,7 +21,7 @@ from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Bdm, Ending
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
-MICROVERSION = '2.89'
+COMPUTE_MICROVERSION = '2.89'
 
 #: The last version that lists mappings without an attachment id as well.
 _LISTS_ALL = '2.88'

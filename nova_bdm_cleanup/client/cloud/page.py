@@ -18,7 +18,7 @@ from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.client import runbook
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 
-_PAGE = """<!DOCTYPE html>
+_HTML_PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -140,7 +140,7 @@ def render(findings: Sequence[CloudFinding], total: str, cloud: str,
     for finding in findings:
         reasons[str(finding.reason)] += finding.count
         hosts[finding.host or 'none'] += finding.count
-    return _PAGE % {
+    return _HTML_PAGE % {
         'when': created.strftime('%Y-%m-%d %H:%M'), 'scope': _text(scope),
         'cloud': _text(cloud), 'total': _text(total),
         'cut': '' if shown == findings else

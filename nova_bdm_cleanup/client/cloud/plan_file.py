@@ -16,7 +16,7 @@ from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 #: How an audit writes when a volume was changed.
 MOMENT = '%Y-%m-%dT%H:%M:%SZ'
 
-_REASONS = {str(reason): reason for reason in Reason if reason.remedy}
+_REASONS_BY_CODE = {str(reason): reason for reason in Reason if reason.remedy}
 
 #: What a finding has to have.
 _FIELDS = ('Server', 'Host', 'Volume', 'Attachment', 'Reason', 'Since',
@@ -61,10 +61,11 @@ def _finding(row: Any) -> CloudFinding:
         if not isinstance(row[name], (str, type(None))):
             raise ValueError('"%s" is no text' % name)
     since = row['Since']
-    if row['Reason'] not in _REASONS:
+    if row['Reason'] not in _REASONS_BY_CODE:
         raise ValueError('unknown reason %s' % row['Reason'])
     return CloudFinding(
-        reason=_REASONS[row['Reason']], explanation='', host=row['Host'],
+        reason=_REASONS_BY_CODE[row['Reason']], explanation='',
+        host=row['Host'],
         server=spelling.optional(row['Server']),
         volume=spelling.optional(row['Volume']),
         attachment=spelling.optional(row['Attachment']),

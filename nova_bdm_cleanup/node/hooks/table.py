@@ -111,7 +111,7 @@ INIT_HOST = Method('init_host')
 _GOES_ON = 'One log line; Nova goes on as without the plugin.'
 _ALL_DISKS = 'One log line; the driver is given all disks.'
 _CLEANS = 'Cleans up, with the guest off.'
-_NOT_CONNECTED = ('Takes the disks that are not connected out of what the '
+_TAKES_OUT = ('Takes the disks that are not connected out of what the '
                   'driver is given.')
 _KEEPS_DISKS = ('Keeps connected what a neighbour uses: the driver '
                 'disconnects by address.')
@@ -139,23 +139,23 @@ HOOKS: Sequence[Hook] = (
          'Cleans up before it.', _GOES_ON,
          release=NovaRelease.WITHOUT_BUILTIN),
     Hook(triggers.HARD_REBOOT, BLOCK_DEVICE_INFO, Wraps.BEFORE,
-         'start.take_out', _NOT_CONNECTED, _ALL_DISKS,
+         'start.take_out', _TAKES_OUT, _ALL_DISKS,
          callers=(REBOOT.name,), release=NovaRelease.WITHOUT_BUILTIN),
     Hook(triggers.SOFT_REBOOT, REBOOT, Wraps.AROUND, 'start.clean_before',
          'Reports before it.', _GOES_ON,
          release=NovaRelease.WITHOUT_BUILTIN),
     Hook(triggers.SOFT_REBOOT, BLOCK_DEVICE_INFO, Wraps.BEFORE,
-         'start.take_out', _NOT_CONNECTED, _ALL_DISKS,
+         'start.take_out', _TAKES_OUT, _ALL_DISKS,
          callers=(REBOOT.name,), release=NovaRelease.WITHOUT_BUILTIN),
 
     Hook(triggers.START, POWER_ON, Wraps.AROUND, 'start.clean_before',
          _CLEANS, _GOES_ON),
     Hook(triggers.START, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'start.take_out',
-         _NOT_CONNECTED, _ALL_DISKS, callers=(POWER_ON.name,)),
+         _TAKES_OUT, _ALL_DISKS, callers=(POWER_ON.name,)),
     Hook(triggers.HOST_BOOT, RESUME, Wraps.AROUND, 'start.clean_before',
          _CLEANS, _GOES_ON, callers=('_init_instance',)),
     Hook(triggers.HOST_BOOT, BLOCK_DEVICE_INFO, Wraps.BEFORE,
-         'start.take_out', _NOT_CONNECTED, _ALL_DISKS,
+         'start.take_out', _TAKES_OUT, _ALL_DISKS,
          callers=(RESUME.name,)),
 
     Hook(triggers.MOVE, BLOCK_DEVICE_INFO, Wraps.BEFORE,

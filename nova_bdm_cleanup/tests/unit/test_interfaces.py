@@ -43,11 +43,11 @@ _COMMANDS: dict[str, Any] = {
 
 #: As JSON has them.
 _COLUMNS = {
-    'openstack bdm audit': (*audit.COLUMNS, 'Remedy'),
+    'openstack bdm audit': (*audit.AUDIT_COLUMNS, 'Remedy'),
     'openstack bdm audit --long': (*audit.LONG_COLUMNS, 'Remedy'),
     'openstack bdm clean': clean.CleanBdm.columns,
     'openstack bdm release': release.ReleaseBdm.columns,
-    'openstack bdm show': show.COLUMNS,
+    'openstack bdm show': show.SHOW_COLUMNS,
 }
 
 

@@ -71,7 +71,7 @@ class HelpTest(commandcase.CommandCase):
         text = page.read_text(encoding='utf-8')
         columns = audit.LONG_COLUMNS + ('Remedy',) + \
             clean.CleanBdm.columns + \
-            release.ReleaseBdm.columns + show.COLUMNS
+            release.ReleaseBdm.columns + show.SHOW_COLUMNS
         for column in columns:
             self.assertIn('``%s``' % column, text)
         for code in ExitCode:

@@ -22,7 +22,11 @@ from nova_bdm_cleanup.node.audit.cinder import AuditCinder
 from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Advice, Api
-from nova_bdm_cleanup.openstack.cinder import Cinder, MICROVERSION, NOVA_CONF
+from nova_bdm_cleanup.openstack.cinder import (
+    Cinder,
+    NOVA_CONF,
+    VOLUME_MICROVERSION,
+)
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base, loopback, make, wire, worlds
@@ -51,7 +55,7 @@ class CinderTestCase(base.TestCase):
     def cinder(self, sees_all=True, advice=NOVA_CONF, seconds=120, **values):
         """As who cannot wait for long asks it, unless without seconds."""
         return self.kind(Api(
-            'Cinder', MICROVERSION,
+            'Cinder', VOLUME_MICROVERSION,
             lambda: self.server.cinderclient(self.user).client.request,
             advice, Deadline(seconds) if seconds else None), sees_all,
             **values)
@@ -903,7 +907,7 @@ class WorldCase(base.TestCase):
                 {'X-Auth-Token': 'admin'}, body, '/volume/v3/own' + url))
             return types.SimpleNamespace(status_code=status), change(answer)
 
-        return AuditCinder(Api('Cinder', MICROVERSION, lambda: send,
+        return AuditCinder(Api('Cinder', VOLUME_MICROVERSION, lambda: send,
                                  NOVA_CONF, Deadline(120)), True)
 
     @staticmethod
