@@ -45,7 +45,7 @@ _LEFT = frozenset((
 _CONNECTING = datetime.timedelta(minutes=5)
 
 #: So many servers of a cell are searched for volumes at a time.
-_SERVERS_PER_QUERY = 200
+_SERVERS_PER_PAGE = 200
 
 
 class Neighbours:
@@ -155,12 +155,12 @@ class Neighbours:
         while True:
             page = objects.InstanceList.get_by_filters(
                 self._context, {'deleted': False, 'soft_deleted': True},
-                limit=_SERVERS_PER_QUERY, marker=marker, expected_attrs=[])
+                limit=_SERVERS_PER_PAGE, marker=marker, expected_attrs=[])
             others = [server.uuid for server in page
                       if server.uuid not in here | {self._instance.uuid}]
             if others:
                 yield others
-            if len(page) < _SERVERS_PER_QUERY:
+            if len(page) < _SERVERS_PER_PAGE:
                 return
             marker = page[-1].uuid
 
