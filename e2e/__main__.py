@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command; the script beside this takes the right interpreter."""
+"""Entry point of the command; the script ``run`` picks the interpreter."""
 
 from e2e import cli
 

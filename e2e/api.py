@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 VERSIONS = {'compute': '2.91', 'volumev3': '3.70'}
 
-#: User and project of those who press the buttons.
+#: User and project of the administrator and of the servers' owner.
 ADMIN = ('admin', 'admin')
 TENANT = ('demo', 'demo')
-#: Whose token opens what Cinder refuses to a user (CVE-2023-2088).
+#: The user whose token permits what Cinder refuses to others (CVE-2023-2088).
 SERVICE = ('cinder', 'service')
 
 
 class ApiError(Exception):
-    """An answer of 400 or more."""
+    """An answer with a status of 400 or more."""
 
     def __init__(self, method: str, path: str, code: int, text: str) -> None:
         super().__init__(f'{method} {path}: {code} {text[:500]}')
@@ -44,7 +44,7 @@ def call(service: str, method: str, path: str, body: Any = None,
          who: tuple[str, str] = TENANT,
          headers: dict[str, str] | None = None,
          data: bytes | None = None) -> Any:
-    """One request; the parsed answer, or None when there is no body."""
+    """Send a request; return the parsed answer, or None without a body."""
     answer = login(who).request(
         path, method, json=body, data=data, headers=dict(headers or {}),
         microversion=VERSIONS.get(service), raise_exc=False,
@@ -64,5 +64,5 @@ def service_token() -> dict[str, str]:
 
 
 def forget_logins() -> None:
-    """After the cloud was made anew old tokens are worthless."""
+    """Drop all sessions: a recreated cloud does not accept old tokens."""
     login.cache_clear()

@@ -17,7 +17,7 @@ OSD_UUID = '5c8a2b1e-3f77-4a5e-9d0a-7b6f4e1c9d03'
 
 
 class Ceph:
-    """The cluster of one lab, and what the tests ask of it."""
+    """The cluster of one lab, with the queries of the tests."""
 
     def __init__(self, lab: lab_mod.Lab, procs: processes.Processes) -> None:
         self.lab = lab
@@ -110,7 +110,7 @@ class Ceph:
                   '--file', '/dev/stdin', stdin=key.strip())
 
     def watchers(self, volume: str) -> int:
-        """How many clients have the image of that volume open."""
+        """Return the number of clients that have the volume's image open."""
         done = lab_mod.run(
             'rbd', '--id', 'cinder', 'status', '--format', 'json',
             f'{lab_mod.CEPH_POOL}/volume-{volume}', check=False, timeout=60,
@@ -137,6 +137,6 @@ class Ceph:
             image.write(data, 0)
 
     def count(self, volume: str) -> int:
-        """How far a guest has counted on a volume."""
+        """Return the last count that a guest wrote to a volume."""
         with self._image(volume, read_only=True) as image:
             return int.from_bytes(image.read(guest.COUNT, 4), 'little')

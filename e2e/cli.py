@@ -105,7 +105,7 @@ def _down(stack: stack_mod.Stack, wipe: bool = False) -> None:
 
 
 def _run(args: argparse.Namespace, stack: stack_mod.Stack) -> int:
-    """All that was asked for on one back end; the number of failures."""
+    """Run everything requested on one back end; count the failures."""
     stack.up()
     hosts.Hosts(stack).leave()
     runner = runner_mod.Runner(stack, args.only)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators' commands, as an operator has them.
+"""The operators' commands, installed as an operator installs them.
 
 ``openstack bdm`` is installed from this checkout with its extra ``[cli]``
 into a virtual environment that sees nothing of Debian's OpenStack, and knows
-the cloud from a clouds.yaml alone.  ``nova-bdm-cleanup`` is the one that came
-with the plugin.
+the cloud only from a clouds.yaml.  ``nova-bdm-cleanup`` is the one that is
+installed with the plugin.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ clouds:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a command printed, and how it ended."""
+    """The output and exit code of a command."""
 
     code: int
     output: str
@@ -51,7 +51,7 @@ class Answer:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The table; it is asked for as JSON."""
+        """Return the table, which is requested as JSON."""
         rows: list[dict[str, Any]] = json.loads(self.output)
         return rows
 
@@ -68,10 +68,10 @@ class Client:
         self.python = self.directory / 'bin' / 'python'
 
     def install(self) -> None:
-        """Install this checkout; what it needs stays from the last time."""
+        """Install this checkout; keep the dependencies of the last time."""
         if not self.python.exists():
-            # Debian has pip in one package and what venv takes it from in
-            # another, so it is told where to install to.
+            # Debian packages pip apart from the wheel that venv installs it
+            # from, so Debian's pip installs into the environment.
             lab_mod.run(lab_mod.PYTHON, '-m', 'venv', '--without-pip',
                         str(self.directory))
         wheel = plugin_mod.wheel(self.lab)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people and programs do to servers and volumes in the tests."""
+"""Operations of users and programs on servers and volumes in the tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from e2e import (
     stack as stack_mod,
 )
 
-#: What a compute node tells Cinder about itself.
+#: The connector properties that a compute node sends to Cinder.
 CONNECTOR = {
     'platform': 'x86_64', 'os_type': 'linux', 'ip': '127.0.0.1',
     'host': lab_mod.HOST, 'multipath': False, 'do_local_attach': False,
@@ -39,7 +39,7 @@ def cinder(method: str, path: str, body: Any = None,
 
 
 def found(read: Callable[[], Any]) -> Any:
-    """The answer, or None where the API says that there is no such thing."""
+    """Return the answer, or None where the API answers 404."""
     try:
         return read()
     except api.ApiError as exc:
@@ -113,7 +113,7 @@ class Cloud:
     # -- attachments, behind Nova's back -----------------------------------
 
     def attachments(self, server: str) -> list[dict[str, Any]]:
-        """Every Cinder attachment that names the server."""
+        """Return every Cinder attachment that names the server."""
         listed = cinder('GET', '/attachments/detail?all_tenants=1&'
                                f'instance_id={server}', who=api.ADMIN)
         rows: list[dict[str, Any]] = listed['attachments']
@@ -121,12 +121,12 @@ class Cloud:
 
     def delete_attachment(self, attachment: str,
                           who: tuple[str, str] = api.TENANT) -> None:
-        """As Nova does it, and as a user may not: with a service token."""
+        """Delete with a service token, as Nova does and a user may not."""
         cinder('DELETE', f'/attachments/{attachment}', who=who, service=True)
 
     def add_attachment(self, server: str, volume: str, connected: bool,
                        who: tuple[str, str] = api.TENANT) -> str:
-        """An attachment that no block device mapping accounts for."""
+        """Create an attachment without a block device mapping."""
         made = cinder('POST', '/attachments', {'attachment': {
             'instance_uuid': server, 'volume_uuid': volume,
             'connector': CONNECTOR if connected else None}}, who)
@@ -137,8 +137,8 @@ class Cloud:
         return str(attachment)
 
     def foreign_attachment(self, server: str, connected: bool) -> str:
-        """An attachment that another project makes for the server, on a
-        volume of its own and with a connector of its invention.
+        """Create an attachment to the server as another project, on a volume
+        of that project and with a made-up connector.
         """
         made = cinder('POST', '/volumes', {'volume': {
             'name': 'foreign', 'size': 1, 'volume_type': 'e2e'}}, api.ADMIN)
@@ -177,7 +177,7 @@ class Cloud:
         return shown
 
     def wait_server(self, server: str, seconds: float = 180) -> str:
-        """Wait until nobody works on the server; its status then."""
+        """Wait until the server has no task; return its status."""
         status = 'BUILD'
 
         def idle() -> bool:
@@ -190,7 +190,7 @@ class Cloud:
         return status
 
     def where(self, server: str) -> tuple[pathlib.Path, str]:
-        """Its host's directory of instances, and address of libvirt."""
+        """Return its host's instances directory and libvirt address."""
         return self.lab.nova_state / 'instances', ceph.LIBVIRT
 
     def guest_disks(self, server: str) -> tuple[int, ...] | None:
@@ -200,10 +200,10 @@ class Cloud:
     def wait_guest(self, server: str,
                    disks: tuple[int, ...] | None = None,
                    seconds: float = 20) -> tuple[int, ...] | None:
-        """Wait for the guest to report (these disks); what it reported.
+        """Wait until the guest reports (these disks); return its report.
 
-        Running into the limit is no error: what the guest says instead is
-        what the test wants to know.
+        A timeout is no error: the test compares the disks that the guest
+        reports instead.
         """
         end = time.monotonic() + seconds
         while True:
@@ -238,12 +238,12 @@ class Cloud:
     def reboot(self, server: str, kind: str = 'HARD',
                who: tuple[str, str] = api.TENANT,
                seconds: float = 180) -> str:
-        """Press reboot and wait; the server's status afterwards."""
+        """Reboot the server and wait; return its status afterwards."""
         self.press_reboot(server, kind, who)
         return self.wait_server(server, seconds)
 
     def end_resize(self, server: str, end: str) -> None:
-        """Confirm a resize or a migration, or take it back."""
+        """Confirm or revert a resize or a migration."""
         self.action(server, {end: None})
         processes.wait_until(
             lambda: self.wait_server(server) != 'VERIFY_RESIZE', end)
@@ -257,10 +257,10 @@ class Cloud:
     # -- after a test ------------------------------------------------------
 
     def sweep(self) -> None:
-        """Delete all servers, attachments and volumes, whatever they are in.
+        """Delete all servers, attachments and volumes, in any status.
 
-        What is broken is not mended through the plugin but through Cinder's
-        own administrative calls: the next test must begin with nothing.
+        Broken ones are mended through Cinder's administrative calls, not
+        through the plugin: the next test must begin with an empty cloud.
         """
         for one in nova('GET', '/servers?all_tenants=1',
                         who=api.ADMIN)['servers']:

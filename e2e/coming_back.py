@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each kind of damage, and each way in which a server comes back from it.
+"""Each kind of damage, and each way in which a server is started after it.
 
 By a hard reboot, with and without the plugin; by stop and start; and when the
-host boots: its guests end without Nova, as they do when it loses power, and
-nova-compute starts anew.
+host boots: its guests end without Nova, as in a power loss, and nova-compute
+is started again.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _OPTIONS = {
     'DEFAULT': {'resume_guests_state_on_host_boot': 'true'},
     'bdm_cleanup': {'triggers': 'start, host_boot'}}
 
-#: What is played when a server is rebooted; the root has a trial of its own.
+#: The damage before a hard reboot; the root has a trial of its own.
 _REBOOTED = ('attachment-deleted', 'volume-deleted', 'status-reset',
              'given-away', 'transferred', 'stale-attachment')
 
-#: What is played when it comes back in another way.
+#: The damage before a stop and start, and before the host boots.
 _RETURNED = ('volume-deleted', 'status-reset', 'given-away',
              'stale-attachment')
 
 
 def _expect_promised(t: Trial, server: str, name: str, volume: str) -> str:
-    """What the plugin promises, seen from all sides."""
+    """Check the promises of the plugin from all sides."""
     damage = DAMAGE[name]
     if damage.status is None:
         t.expect(server, 'ACTIVE', 'root A B')
@@ -63,7 +63,7 @@ def _hard_reboot(name: str, t: Trial) -> str:
     elif volume == 'B' and not t.other and DAMAGE[name].status:
         t.expect_order(server, 'B',
                        attachment if name == 'status-reset' else None)
-    # What is done is done.
+    # Another reboot removes nothing.
     t.logs.mark()
     t.reboot(t.other or server)
     t.reboot(server)
@@ -78,7 +78,7 @@ def _hard_reboot(name: str, t: Trial) -> str:
 
 
 def _stock(t: Trial, server: str, name: str) -> str:
-    """What Nova makes of it alone."""
+    """Check the outcome on stock Nova."""
     if name == 'stale-attachment':
         t.expect(server, 'ACTIVE', 'root A B',
                  attachments=f'{HEALTHY} B:attached left-over:attached')
@@ -98,7 +98,7 @@ def _stock(t: Trial, server: str, name: str) -> str:
 
 
 def _begin(t: Trial) -> str:
-    """A server, and a nova-compute that cleans up whatever comes back."""
+    """Boot a server; let nova-compute clean up at start and host boot."""
     t.restart(**_OPTIONS)
     return t.server('A', 'B')
 
@@ -115,7 +115,7 @@ def _start(name: str, t: Trial) -> str:
 def _boot(name: str, t: Trial) -> str:
     server = _begin(t)
     if t.backend == 'loop' and name == 'given-away':
-        # The other server has to be made while this one runs.
+        # The other server must be created while this one runs.
         return 'not played: QEMU locks the file'
     volume = t.damage(server, name)
     _lose_power(t, server, *filter(None, [t.other]))
@@ -130,7 +130,7 @@ def _boot(name: str, t: Trial) -> str:
 
 
 def _lose_power(t: Trial, *servers: str) -> None:
-    """Guests end, and nova-compute does not see it."""
+    """End the guests while nova-compute is stopped."""
     t.stack.procs.stop('nova-compute')
     for server in servers:
         stack_mod.virsh('destroy', server)
@@ -167,7 +167,7 @@ def root_detached(t: Trial) -> str:
 
 @COMING_BACK.add('The host of two healthy servers boots')
 def host_boot_healthy(t: Trial) -> str:
-    """Guests that were killed come back with all their disks."""
+    """Check that killed guests come back with all their disks."""
     first = _begin(t)
     second = t.server('C', root='other-root')
     _lose_power(t, first, second)
@@ -180,7 +180,7 @@ def host_boot_healthy(t: Trial) -> str:
 
 @COMING_BACK.add('SIGKILL while the host boots, then again')
 def host_boot_killed(t: Trial) -> str:
-    """nova-compute is killed while it resumes, and starts once more."""
+    """Kill nova-compute while it resumes guests, and start it again."""
     server = _begin(t)
     t.damage(server, 'attachment-deleted')
     _lose_power(t, server)

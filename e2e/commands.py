@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators' commands on the real APIs, with Keystone's real tokens.
 
-``openstack bdm`` finds what is broken, explains it, has a hard reboot clean
-it and releases what is held for servers that are gone; who may not do that is
-told so.  ``nova-bdm-cleanup check`` judges the compute host.
+``openstack bdm`` finds and explains damage, cleans it up by a hard reboot and
+releases volumes of deleted servers; it refuses users without permission in a
+clear line.  ``nova-bdm-cleanup check`` judges the compute host.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ COMMANDS = Suite()
 OK, LOGIN_FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
 PARTLY, FINDINGS = 4, 5
 
-#: Of ``nova-bdm-cleanup check``.
+#: The exit code of ``nova-bdm-cleanup check`` for a failure.
 CHECK_FAILED = 2
 
-#: The numbers of oslo.upgradecheck.
+#: The result codes of oslo.upgradecheck.
 _CODES = {0: 'Success', 1: 'Warning', 2: 'Failure'}
 
 
 def expect(answer: client_mod.Answer, code: int,
            says: str = '') -> client_mod.Answer:
-    """The exit code must be this, and this on standard error."""
+    """Check the exit code and the text on standard error."""
     if answer.code != code or says not in answer.errors:
         raise Failed(f'exit code {code} and {says!r} expected: {answer}')
     return answer
@@ -38,13 +38,13 @@ def expect(answer: client_mod.Answer, code: int,
 
 def bdm(t: Trial, code: int, who: str, *words: str,
         says: str = '') -> client_mod.Answer:
-    """Run ``openstack bdm``, which must end with this exit code."""
+    """Run ``openstack bdm`` and check its exit code."""
     return expect(t.client.bdm(who, *words), code, says)
 
 
 def refused(t: Trial, *words: str) -> None:
-    """A member is refused in one clear line, and gets no table that could be
-    believed.
+    """Check that a member is refused in one clear line, without a table that
+    could be believed.
     """
     answer = bdm(t, REFUSED, MEMBER, *words, says='admin role')
     t.equal('table of a refusal', answer.output.strip(), '')
@@ -54,18 +54,18 @@ def refused(t: Trial, *words: str) -> None:
 
 
 def rows(answer: client_mod.Answer, *columns: str) -> list[tuple[Any, ...]]:
-    """Some columns of the table, sorted."""
+    """Return some columns of the table, sorted."""
     return sorted((tuple(row[column] for column in columns)
                    for row in answer.rows), key=str)
 
 
 def damaged(t: Trial) -> str:
-    """A server with a dangling B, and another attachment left over."""
+    """Boot a server; make B dangle and leave another attachment over."""
     return t.damaged('attachment-deleted', 'stale-attachment')
 
 
 def found(t: Trial) -> list[tuple[Any, ...]]:
-    """What an audit must say of it."""
+    """Return the findings that an audit must report for it."""
     return sorted([(t.volumes['B'], 'volume-available'),
                    (t.volumes['left-over'], 'stale-attachment')])
 
@@ -103,7 +103,7 @@ def audit_finds(t: Trial) -> str:
 @COMMANDS.add('``audit`` without Cinder, with too few requests, with a wrong '
               'password')
 def audit_incomplete(t: Trial) -> str:
-    """What was not asked is never taken for clean, nor for dangling."""
+    """Check that unread state counts neither as clean nor as dangling."""
     t.server('A')
     answer = bdm(t, PARTLY, ADMIN, 'audit', '--all-projects',
                  '--max-requests', '4', says='INCOMPLETE:')
@@ -138,7 +138,7 @@ def clean_running(t: Trial) -> str:
 
 @COMMANDS.add('``clean --plan`` of a server in ERROR')
 def clean_error(t: Trial) -> str:
-    """The reboot that failed on stock Nova comes first."""
+    """Clean a server after its reboot failed on stock Nova."""
     server = t.damaged_in_error()
     plan = t.lab.run / 'plan.json'
     answer = bdm(t, FINDINGS, ADMIN, 'audit', '--all-projects')
@@ -156,7 +156,7 @@ def clean_error(t: Trial) -> str:
 # -- release ---------------------------------------------------------------
 
 def abandoned(t: Trial) -> tuple[str, str]:
-    """A server deleted while Cinder could not be told, and one that is left.
+    """Delete one of two servers while Cinder is down; return both.
 
     Both have the multiattach volume B.
     """
@@ -219,11 +219,11 @@ def release_healthy(t: Trial) -> str:
 
 @COMMANDS.add('A member of the project, without the admin role')
 def member(t: Trial) -> str:
-    """What is beyond the project is refused.
+    """Check that everything beyond the project is refused.
 
     In the project both are found, but Nova does not show a member which
     volume is the root, nor Cinder whether one is migrating: so nothing is
-    called removable, and nothing is removed.
+    reported as removable, and nothing is removed.
     """
     server = damaged(t)
     refused(t, 'audit', '--all-projects')
@@ -247,7 +247,7 @@ def member(t: Trial) -> str:
 
 @COMMANDS.add('A member of the project and a server that boots from an image')
 def member_cleans(t: Trial) -> str:
-    """No volume can be the root: there is nothing that is not known."""
+    """Check that a member may clean where no volume can be the root."""
     t.volume('A')
     t.volume('B')
     server = t.image_server()
@@ -284,7 +284,7 @@ def host_check(t: Trial) -> str:
 @COMMANDS.add('``nova-bdm-cleanup status`` after a start, a SIGKILL, a start '
               'with ``mode = off``, one with a wrong value, and another start')
 def status(t: Trial) -> str:
-    """Only a running nova-compute that has the plugin is active."""
+    """Check that only a running nova-compute with the plugin is active."""
     procs = t.stack.procs
     seen = []
 
@@ -325,7 +325,7 @@ def _check_fails(t: Trial, options: dict[str, dict[str, str]], name: str,
 
 
 def _verdicts(answer: client_mod.Answer, name: str | None) -> set[str]:
-    """The results of all the checks, or of the one of that name."""
+    """Return the results of all checks, or of the one with that name."""
     return {_CODES[one['result']]
             for one in json.loads(answer.output)['checks']
             if name in (None, one['check'])}

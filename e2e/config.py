@@ -26,14 +26,14 @@ heartbeat_in_pthread = false
 [oslo_messaging_notifications]
 driver = noop"""
 
-#: A service token is accepted, and worth something, only with the role.
+#: A service token is accepted and effective only with the role.
 MIDDLEWARE = """\
 www_authenticate_uri = http://127.0.0.1:5000/
 interface = internal
 service_token_roles = service
 service_token_roles_required = true"""
 
-#: What a service needs in order to get a token of its own.
+#: The options with which a service gets its own token.
 CREDENTIALS = """\
 auth_type = password
 auth_url = http://127.0.0.1:5000/v3
@@ -96,7 +96,7 @@ def write_all(lab: lab_mod.Lab) -> None:
 
 def write_nova(lab: lab_mod.Lab,
                extra: Mapping[str, Mapping[str, str]] = {}) -> None:
-    """Write nova.conf, with options of the scenario at its end.
+    """Write nova.conf, with the options of the scenario at its end.
 
     oslo.config lets a section appear twice and takes the last value, so the
     extra options override the template's.
@@ -115,7 +115,7 @@ def _put(path: pathlib.Path, text: str) -> None:
 
 def write_host(lab: lab_mod.Lab, home: pathlib.Path,
                own: Mapping[str, str]) -> None:
-    """The configuration of one of several compute hosts."""
+    """Write the configuration of one of several compute hosts."""
     values = {**_values(lab), **own}
     _put(home / 'nova.conf', _render('nova-host.conf', values))
     for name in ('libvirtd', 'qemu', 'virtlogd'):

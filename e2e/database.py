@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MariaDB: brought up, filled with schemas, and read by the tests.
 
-The tests read Nova's rows through a user that may do nothing else; what is
-in the tables is changed by Nova alone.
+The tests read Nova's rows through a user that may do nothing else; only Nova
+changes the tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _root(lab: lab_mod.Lab, statement: str) -> bool:
 
 
 def create(lab: lab_mod.Lab) -> None:
-    """Make the databases and bring every schema to its head."""
+    """Create the databases and upgrade every schema to its head."""
     _root(lab, "create user if not exists e2e@'127.0.0.1' "
                f"identified by '{lab_mod.PASSWORD}'")
     _root(lab, "create user if not exists reader@'127.0.0.1' "
@@ -96,7 +96,7 @@ def _one_by_one(commands: Iterable[list[str]]) -> None:
 
 
 def query(statement: str, *values: Any) -> list[Any]:
-    """Read a column of Nova's rows, as the user that can only read."""
+    """Read a column of Nova's rows, as the read-only user."""
     import pymysql
     link = pymysql.connect(
         host='127.0.0.1', port=lab_mod.PORTS['mariadb'], user='reader',
@@ -110,13 +110,13 @@ def query(statement: str, *values: Any) -> list[Any]:
 
 
 def mapped(server: str) -> list[str | None]:
-    """The volumes of the live block device mappings of a server."""
+    """Return the volumes of a server's live block device mappings."""
     return query('select volume_id from block_device_mapping '
                  'where instance_uuid = %s and deleted = 0', server)
 
 
 def deleted_at(server: str, volume: str) -> datetime.datetime | None:
-    """When Nova soft-deleted its row of a volume, to the second."""
+    """Return when Nova soft-deleted its row of a volume, to the second."""
     rows = query(
         'select deleted_at from block_device_mapping where instance_uuid = %s '
         'and volume_id = %s and deleted <> 0 order by id desc limit 1',

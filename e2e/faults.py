@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults on the real thing, in the middle of a cleanup.
 
-Every one begins with the same damage: the status of B was set to available by
-hand while its attachment is still there, so that all four steps (guest off,
-host disconnected, row gone, Cinder told) are due, and another volume has an
-attachment that no block device mapping accounts for.  At the end of each the
-server runs with its healthy disks, and what the fault left undone is finished
-by the next hard reboot.
+Every one begins with the same damage: the status of B was reset to available
+while its attachment still exists, so that all four steps (guest off, host
+disconnected, row gone, Cinder told) are due, and another volume has an
+attachment without a block device mapping.  At the end of each the server runs
+with its healthy disks, and the next hard reboot finishes the steps that the
+fault left undone.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ PLACES = {name: place for name, (_, place) in POINTS.items()}
 
 
 def damaged(t: Trial) -> str:
-    """A running server with something to do in every step."""
+    """Boot a server that has something to clean up in every step."""
     return t.damaged('status-reset', 'stale-attachment')
 
 
 def untouched(t: Trial, server: str) -> None:
-    """The server runs and nothing of it was changed."""
+    """Check that the server runs and nothing of it was changed."""
     t.expect(server, 'ACTIVE', 'root A B', attachments=_LEFT)
 
 
@@ -71,7 +71,7 @@ def _killed(name: str, t: Trial) -> str:
     _nothing_out_of_order(t, server, attachment)
     t.compute.start()
     if name != 'plan-recorded':
-        # Nova takes the reboot up, once the guest is off.
+        # Nova resumes the reboot once the guest is off.
         t.wait_server(server)
         t.expect_clean(server)
         return 'finished at the start of nova-compute'
@@ -81,7 +81,7 @@ def _killed(name: str, t: Trial) -> str:
 
 
 def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
-    """At the moment of death no later step may be done without an earlier."""
+    """Check that, at the kill, no step was done before an earlier one."""
     rows = database.mapped(server)
     known = {one['id'] for one in t.attachments(server)}
     off = t.domain(server) is None
@@ -100,8 +100,10 @@ def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
 
 
 def _killed_in_error(name: str, t: Trial) -> str:
-    """Nova resumes no reboot of a server in ERROR, so its owner must be able
-    to press reboot again.
+    """Kill in the reboot of a server in ERROR.
+
+    Nova does not resume that reboot, so its owner must be able to reboot it
+    again.
     """
     server = damaged(t)
     t.action(server, {'os-resetState': {'state': 'error'}}, api.ADMIN)
@@ -112,7 +114,7 @@ def _killed_in_error(name: str, t: Trial) -> str:
 
 
 def _switched_off(name: str, disks: str, t: Trial) -> str:
-    """Killed half way, and the plugin is gone at the next start.
+    """Kill half way, and start nova-compute without the plugin.
 
     :param disks: what stock Nova then gives the guest
     """
@@ -179,7 +181,7 @@ def cinder_hangs(t: Trial) -> str:
         t.stack.procs.resume('cinder-api')
     t.expect_audit('WARNING', 'event=skipped')
     untouched(t, server)
-    # In so little time a slow machine does not get to stale attachments.
+    # In that time a slow machine does not reach the stale attachments.
     t.restart()
     next_reboot_finishes(t, server)
     return ('reboot succeeds after [bdm_cleanup] timeout, nothing changed; '
@@ -263,7 +265,7 @@ def journal_full(t: Trial) -> str:
         t.expect_audit('WARNING', 'journal-unwritable')
         t.expect_audit('WARNING', 'event=not-connected')
         t.expect_no_removal()
-        # Cinder offers the volume to everybody.
+        # Cinder offers the volume to all users.
         t.expect(server, 'ACTIVE', 'root A B', inside='root A',
                  attachments=_LEFT)
     finally:
@@ -289,7 +291,7 @@ def over_limit(t: Trial) -> str:
     t.restart(bdm_cleanup={'max_removals': '1'})
     t.reboot(server)
     t.expect_audit('WARNING', 'over-limit')
-    # The limit of mappings does not keep a stale attachment.
+    # The limit for mappings does not protect a stale attachment.
     t.expect(server, 'ACTIVE', 'root A B')
     t.expect_volume('left-over', 'available', on_host=False)
     t.restart()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest: its boot sector (guest.S) and what it says on its console."""
+"""The guest: its boot sector (guest.S) and its reports on the console."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 from e2e import lab as lab_mod
 
 SECTOR = 512
-#: Where in it the guest is told to count, and where on its disks it does.
+#: Offset of the flag that makes it count, and of the count on its disks.
 FLAG, COUNT = 493, 2047 * SECTOR
 
 SOURCE = pathlib.Path(__file__).with_name('guest.S')
@@ -21,7 +21,7 @@ _DISKS = re.compile(r'DISKS((?: \d)*);')
 
 @functools.lru_cache(maxsize=None)
 def _code() -> bytes:
-    """guest.S, assembled."""
+    """Assemble guest.S."""
     with tempfile.TemporaryDirectory() as directory:
         lab_mod.run('as', '--32', str(SOURCE), '-o', f'{directory}/guest.o')
         lab_mod.run('ld', '-m', 'elf_i386', '-Ttext', '0x7c00', '--oformat',
@@ -35,7 +35,7 @@ def boot_sector(counts: bool = False) -> bytes:
 
 
 def disks(console: pathlib.Path) -> tuple[int, ...] | None:
-    """The disks of the guest's last report, as sorted sizes in GiB.
+    """Return the disks of the guest's last report, as sorted sizes in GiB.
 
     None when it has not reported since it was started.
     """

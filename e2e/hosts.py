@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute hosts that servers can move between, on one machine.
 
-Each host has namespaces of its own for mounts, its name and its processes, an
-address of its own, and in there its own libvirtd, sshd (for cold migrations)
-and nova-compute.  The network is the machine's, since the services of the
-cloud listen on loopback addresses only.
+Each host has its own mount, UTS and PID namespaces, its own address, and in
+them its own libvirtd, sshd (for cold migrations) and nova-compute.  The
+network is the machine's, since the services of the cloud listen on loopback
+addresses only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from e2e import (
     stack as stack_mod,
 )
 
-#: The first process of a host: it mounts, and reaps what loses its parent.
+#: The first process of a host: it mounts, and reaps orphaned processes.
 #: When it is killed, the kernel kills all others, as a power cut does.
 _INIT = """\
 hostname "$0"
@@ -36,7 +36,7 @@ for pair; do mount --bind "${pair%%:*}" "${pair#*:}"; done
 while :; do sleep 3600 & wait $!; done
 """
 
-#: What a host has of its own, below its directory.
+#: The paths that each host has below its own directory.
 _MOUNTS = {
     'run': '/run', 'libvirt': '/etc/libvirt', 'lib': '/var/lib/libvirt',
     'cache': '/var/cache/libvirt', 'log': '/var/log/libvirt'}
@@ -79,7 +79,7 @@ class Host:
         return stack_mod.virsh(*arguments, uri=self.uri)
 
     def boot(self) -> None:
-        """Switch the host on: all but nova-compute."""
+        """Start everything on the host but nova-compute."""
         if self.procs.is_running(self.name):
             return
         self._configure()
@@ -135,7 +135,7 @@ class Host:
             (self.home / path).mkdir(parents=True, exist_ok=True)
         (self.home / 'hosts').write_text('127.0.0.1 localhost\n' + ''.join(
             f'127.0.0.1{name[-1]} {name}\n' for name in lab_mod.HOSTS))
-        # Without PAM nobody logs in to an account that is locked.
+        # Without PAM, sshd refuses logins to a locked account.
         shadow = pathlib.Path('/etc/shadow').read_text()
         (self.home / 'shadow').touch(0o600)
         (self.home / 'shadow').write_text(
@@ -165,9 +165,9 @@ class Hosts(dict[str, Host]):
             list(pool.map(Host.boot, self.values()))
 
     def leave(self) -> None:
-        """Have servers run on the machine itself, from now on.
+        """Let servers run on the machine itself again.
 
-        A run that was interrupted leaves some that only their host can delete.
+        An interrupted run leaves servers that only their host can delete.
         """
         if Computes(self.stack, self).is_running():
             cloud.Cloud(self.stack).sweep()
@@ -183,7 +183,7 @@ class Hosts(dict[str, Host]):
             for name in (lab_mod.HOST, *self)})
 
     def force_down(self, *names: str) -> None:
-        """Tell Nova which hosts are dead; all others are not."""
+        """Force down these hosts in Nova, and no others."""
         self._change('forced_down', {name: name in names for name in self})
 
     @staticmethod
@@ -223,7 +223,7 @@ class Computes(plugin_mod.Compute):
                 who=api.ADMIN)['hypervisors'] if one['state'] == 'up'
                 and one['hypervisor_hostname'] in self.hosts]
             return len(up) == len(self.hosts)
-        # Not before nova-compute has cleaned up what was evacuated.
+        # Only after nova-compute has cleaned up evacuated instances.
         self.hosts.force_down()
         processes.wait_until(are_up, 'the hosts', 90)
         self.hosts.use(*self.hosts)
@@ -235,7 +235,7 @@ class Computes(plugin_mod.Compute):
 
 @contextlib.contextmanager
 def instead_of_one(stack: stack_mod.Stack) -> Iterator[None]:
-    """Have servers run on these hosts, not on the machine itself."""
+    """Let servers run on these hosts instead of the machine itself."""
     hosts = Hosts(stack)
     stack.procs.stop('nova-compute')
     try:

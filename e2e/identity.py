@@ -15,7 +15,7 @@ ENDPOINTS = {
     'image': 'http://127.0.0.1:9292',
 }
 
-#: The root disk of the second is not a volume; the third has more memory.
+#: The second has a local root disk; the third has more memory.
 FLAVOR, LOCAL_FLAVOR, LARGER_FLAVOR = '1', '2', '3'
 MULTIATTACH_TYPE = 'multi'
 
@@ -32,10 +32,10 @@ def _identity(method: str, path: str, body: Any = None) -> Any:
 
 
 def fill_keystone() -> None:
-    """Service users have the roles admin *and* service.
+    """Give service users the roles admin *and* service.
 
-    Keystone's bootstrap of this release does not make the second, without
-    which a service token is worth nothing to Cinder.
+    Keystone's bootstrap of this release does not create the second, and
+    Cinder ignores a service token without it.
     """
     roles = {role['name']: role['id']
              for role in _identity('GET', '/roles')['roles']}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the cloud of the tests lives and what it is called.
+"""Location and names of the cloud of the tests.
 
-Everything the tests write lies under one directory.  The exceptions are the
-two places that libvirt does not let one choose: its run-time directories and
-``/etc/libvirt/qemu.conf``, which is put back when the cloud is taken down.
+Everything the tests write lies under one directory.  The exceptions are two
+paths that libvirt fixes: its run-time directories and
+``/etc/libvirt/qemu.conf``, which is restored when the cloud is taken down.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PASSWORD = 'e2e'
 REGION = 'RegionOne'
 #: The name under which Nova and Cinder know this machine.
 HOST = 'e2e1'
-#: Those that servers move between, in namespaces of their own.
+#: Hosts that servers move between, in namespaces of their own.
 HOSTS = ('cmp1', 'cmp2')
 
 #: Fixed ports: only one such cloud fits on a machine at a time.
@@ -86,10 +86,10 @@ class Lab:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """The environment of every process of the cloud.
+    """Return the environment of every process of the cloud.
 
-    Built up instead of inherited: a proxy or a PYTHONPATH of the caller's
-    would change what is tested.
+    Built up instead of inherited: a proxy or a PYTHONPATH of the caller
+    would change the tests.
     """
     env = {
         'PATH': '/usr/sbin:/usr/bin:/sbin:/bin',
@@ -102,7 +102,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def of_the_site() -> dict[str, str]:
-    """How this machine reaches packages: what an installation inherits."""
+    """Return the variables for package access that installs inherit."""
     return {key: value for key, value in os.environ.items()
             if key.lower().endswith('_proxy') or key.startswith('PIP_')}
 
@@ -112,7 +112,7 @@ def run(*command: str, check: bool = True, env: Mapping[str, str] = {},
     """Run a command of the cloud to its end.
 
     :param check: whether it must succeed
-    :raises RuntimeError: it has not, with what it said
+    :raises RuntimeError: it has failed; with its output
     """
     done = subprocess.run(command, text=True, capture_output=True, cwd='/',
                           env=environment(**env), **options)

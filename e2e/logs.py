@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the services' logs: only what was written since a mark."""
+"""The services' logs, read only from a mark on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import re
 from e2e import lab as lab_mod
 
 _STAMP = re.compile(r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d')
-#: Those whose logs a failure keeps.
+#: The services whose logs are kept after a failure.
 SERVICES = ('nova-compute', 'nova-api', 'nova-conductor', 'cinder-api',
             'cinder-volume', *(f'nova-compute-{name}'
                                for name in lab_mod.HOSTS))
 
 
 class Logs:
-    """The logs of one lab from now on."""
+    """The logs of one lab from a mark on."""
 
     def __init__(self, lab: lab_mod.Lab) -> None:
         self.lab = lab
@@ -24,13 +24,13 @@ class Logs:
         self.mark()
 
     def mark(self) -> None:
-        """Forget what is in the logs so far."""
+        """Ignore the lines in the logs so far."""
         for service in SERVICES:
             path = self.lab.log_of(service)
             self._marks[service] = path.stat().st_size if path.exists() else 0
 
     def lines(self, service: str, *words: str) -> list[str]:
-        """The new lines that contain all the words."""
+        """Return the new lines that contain all the words."""
         path = self.lab.log_of(service)
         if not path.exists():
             return []
@@ -42,8 +42,8 @@ class Logs:
 
     def first(self, service: str,
               *words: str) -> datetime.datetime | None:
-        """When the first such line was written: the second, which is what a
-        database knows, too.
+        """Return the time of the first such line, to the second as in a
+        database.
         """
         for line in self.lines(service, *words):
             stamp = _STAMP.match(line)

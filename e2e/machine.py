@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is this a machine the tests can run on, and are the packages there?"""
+"""Requirements of the tests: a fit machine, and its packages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PACKAGES = pathlib.Path(__file__).parent / 'packages'
 
 
 class Unfit(Exception):
-    """The tests cannot run here; the message says why."""
+    """A machine that cannot run the tests; the message says why."""
 
 
 def check(backend: str) -> None:
-    """Say at once what is missing, before anything is touched.
+    """Refuse an unfit machine before anything is changed.
 
     :raises Unfit: with one line for the operator.
     """
@@ -42,7 +42,7 @@ def _os_release() -> dict[str, str]:
 
 
 def check_ports(lab: lab_mod.Lab) -> None:
-    """A port taken by somebody else means a second cloud, or a leftover."""
+    """Refuse ports of other programs: a second cloud, or a leftover."""
     for service, port in lab_mod.PORTS.items():
         if processes.Processes(lab).is_running(service):
             continue
@@ -63,7 +63,7 @@ def missing_packages(backend: str) -> list[str]:
 
 
 def install(backend: str) -> None:
-    """Install what is missing; no service may start by itself."""
+    """Install missing packages; no service may start by itself."""
     names = missing_packages(backend)
     if not names:
         return

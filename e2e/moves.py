@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that leave their host, each with a disk that dangles.
 
-Every operation is played with every kind of a dangling disk B, beside healthy
-disks that the guest writes to all the time.  Afterwards one line says how the
-server is, as seen from all sides, and is compared with what is known of stock
-Nova and promised of the plugin.
+Every operation is run with every kind of a dangling disk B, beside healthy
+disks that the guest writes to all the time.  Afterwards one line describes
+the server from all sides, and is compared with the known outcome of stock
+Nova and the promised one of the plugin.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from e2e import (
 HERE, THERE = lab_mod.HOSTS
 _PLACES = {HERE: ' here', THERE: ' there', None: ''}
 
-#: What has become of B when the server is on its way: of the list of damage,
-#: or attached where the server goes, or where it does not.
+#: The damage to B before the server moves: one of the list of damage, or
+#: attached on another host (elsewhere) or on the same (samehost).
 KINDS = ('healthy', 'volume-deleted', 'attachment-deleted', 'transferred',
          'elsewhere', 'samehost')
 
@@ -38,7 +38,7 @@ def _host(server: dict[str, Any]) -> str | None:
 
 
 def _holders() -> dict[str, frozenset[str]]:
-    """Who has an allocation, by host."""
+    """Return the consumers that have an allocation, by host."""
     return {one['name']: frozenset(api.call(
         'placement', 'GET', f'/resource_providers/{one["uuid"]}/allocations',
         who=api.ADMIN)['allocations'])
@@ -56,16 +56,16 @@ class Moves(trial_mod.Trial):
         super().__init__(stack, plugin)
         self.machines = hosts_mod.Hosts(stack)
         self.compute = hosts_mod.Computes(stack, self.machines)
-        #: What is still to be seen, and what has been.
+        #: The lines still to be seen, and those already seen.
         self.expected: list[str] = []
         self.seen: list[str] = []
-        #: Who held an allocation in the empty cloud: nothing ends a leak.
+        #: Consumers with an allocation in the empty cloud: leaks never end.
         self.leaked = frozenset().union(*_holders().values())
         #: How far the guest had counted on its disks.
         self.written: list[int] = []
 
     def where(self, server: str) -> tuple[pathlib.Path, str]:
-        # One that is shelved is nowhere, so it is in no place either.
+        # A shelved server has no host, so it is found on none of them.
         host = self.machines[_host(self.show_server(server)) or HERE]
         return host.instances, host.uri
 
@@ -78,7 +78,7 @@ class Moves(trial_mod.Trial):
                 for line in self.logs.lines(host.compute, 'bdm-cleanup:')]
 
     def server(self, *disks: str, root: str = 'root', on: str = HERE) -> str:
-        """Its guest writes to its first two disks."""
+        """Boot a server whose guest writes to its first two disks."""
         self.machines.use(on)
         server = super().server(*disks, root=root)
         self.machines.use(*self.hosts)
@@ -98,14 +98,14 @@ class Moves(trial_mod.Trial):
         self.logs.mark()
 
     def act(self, server: str, action: str, **words: str) -> str:
-        """Do it as an administrator, and wait; the status afterwards."""
+        """Act as an administrator and wait; return the status."""
         self.action(server, {action: words or None}, api.ADMIN)
         return self.wait_server(server)
 
     # -- looking -----------------------------------------------------------
 
     def describe(self, server: str) -> str:
-        """A server in one line; what is as it should be is left out."""
+        """Describe a server in one line that omits the expected state."""
         view = self.view(server)
         host = _host(self.show_server(server))
         words = [f'{view.status}{_PLACES[host]}']
@@ -126,7 +126,7 @@ class Moves(trial_mod.Trial):
 
     def _allocations(self, server: str, host: str | None,
                      status: str) -> list[str]:
-        """What Placement has too many or too few of."""
+        """Return the surplus and missing allocations in Placement."""
         words = []
         for name, holders in _holders().items():
             held = server in holders
@@ -166,7 +166,7 @@ class Moves(trial_mod.Trial):
 
     def expect_writes(self, *names: str, since: list[int] | None = None
                       ) -> list[int]:
-        """The guest goes on to write, from where it left off."""
+        """Check that the guest goes on writing from its last count."""
         before = self.counted(*names)
         if since and any(now < then for now, then in zip(before, since)):
             raise trial_mod.Failed(f'written to {names}: {since}, then '
@@ -178,7 +178,7 @@ class Moves(trial_mod.Trial):
         return before
 
     def expect_disk(self, kind: str) -> None:
-        """Whoever has B by now still has it, and nobody else."""
+        """Check that B still has its new holder, and no other."""
         has = 'has A B root' in self.seen[-1]
         its = self.seen[-1].endswith(_ALL) or 'B:attached' in self.seen[-1]
         self.expect_volume('B', {'volume-deleted': 'gone'}.get(kind, (
@@ -188,7 +188,7 @@ class Moves(trial_mod.Trial):
                 'os-vol-tenant-attr:tenant_id')
             self.equal('project of B', owner,
                        api.login(api.ADMIN).get_project_id())
-        if kind != 'volume-deleted':  # what is left of it has another name
+        if kind != 'volume-deleted':  # a remaining image has another name
             self.equal('guests that have B open', len(self.on_host('B')),
                        has + bool(self.other))
         if self.other:
@@ -196,7 +196,7 @@ class Moves(trial_mod.Trial):
             self.expect_writes('B', 'other-root')
 
 
-# The operations; each is given a server whose B dangles, or will
+# The operations on a server whose B dangles, or will
 
 
 def _migrate(t: Moves, server: str, kind: str) -> None:
@@ -275,7 +275,7 @@ OPERATIONS = {
 }
 
 
-# What is to be seen, line by line
+# The lines to be seen
 
 _ALL = 'guest has A B root'
 _WITHOUT = 'guest has A root'
@@ -286,7 +286,7 @@ _HALF = 'no guest, mappings A B root, attachments A:reserved root:reserved'
 
 
 def _fine(operation: str, guest: str, shelved: str) -> list[str]:
-    """The operation is carried out, and the guest has these disks."""
+    """Return the lines of an operation that succeeds with these disks."""
     return {
         'migrate': [f'VERIFY_RESIZE there, {guest}', f'ACTIVE there, {guest}'],
         'resize': [f'VERIFY_RESIZE there, {guest}', f'ACTIVE here, {guest}'],
@@ -305,7 +305,7 @@ def _all_fine(operation: str) -> list[str]:
 def _stock(operation: str, kind: str) -> list[str]:
     allocation = "migration's allocation here"
     if (operation, kind) == ('resize', 'transferred'):
-        # It is the owner who takes it back, and may not have this volume.
+        # The owner reverts, and may not have this volume.
         half = _HALF.replace('root:', 'B:attached root:')
         return [f'VERIFY_RESIZE there, {_ALL}',
                 f'ERROR there, {half}, {allocation}']
@@ -324,7 +324,7 @@ def _stock(operation: str, kind: str) -> list[str]:
 
 
 def _with_plugin(operation: str, kind: str) -> list[str]:
-    """A last line, if there is one more, is after a hard reboot."""
+    """Return the lines; an extra last one follows a hard reboot."""
     refused = [f'ACTIVE here, {_DANGLING}', f'ACTIVE here, {_WITHOUT}']
     if kind == 'healthy' or (
             operation == 'live' and kind == 'attachment-deleted'):

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plugin under test.
 
-It is installed as its documentation says, and switched on in nova.conf and
-nowhere else.
+It is installed as documented, and switched on only in nova.conf.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ PIP = [lab_mod.PYTHON, '-m', 'pip', '--disable-pip-version-check',
 def install(lab: lab_mod.Lab) -> None:
     """Install this project for Debian's Python.
 
-    Nothing of Debian's is replaced: what the wheel requires is there with
-    Nova already.
+    No package of Debian is replaced: Nova already brings the requirements of
+    the wheel.
     """
     built = wheel(lab)
     uninstall()
@@ -43,7 +42,7 @@ def wheel(lab: lab_mod.Lab) -> pathlib.Path:
     """Build a wheel of this project as it is now."""
     source = lab.directory / 'build'
     shutil.rmtree(source, ignore_errors=True)
-    # What a build leaves behind; environments may be of several GiB.
+    # Leftovers of a build; environments may take several GiB.
     shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns(
         '.*', 'build', 'dist', '__pycache__', '*.egg-info'))
     wheels = source / 'dist'
@@ -54,7 +53,7 @@ def wheel(lab: lab_mod.Lab) -> pathlib.Path:
 
 
 def uninstall() -> None:
-    # There may not even be a pip yet.
+    # pip may not be installed yet.
     lab_mod.run(*PIP, 'uninstall', '--break-system-packages', '-y',
                 '--root-user-action=ignore', NAME, check=False)
 
@@ -69,14 +68,14 @@ class Compute:
     def __init__(self, stack: stack_mod.Stack) -> None:
         self.stack = stack
         self.lab = stack.lab
-        #: What nova.conf says, once it is changed from here.
+        #: The setting in nova.conf, once it is changed from here.
         self.plugin: bool | None = None
         self.extra: Mapping[str, Mapping[str, str]] = {}
 
     def restart(self, plugin: bool,
                 extra: Mapping[str, Mapping[str, str]] = {},
                 env: dict[str, str] | None = None) -> None:
-        """Stop it, change nova.conf, start it, wait until it serves."""
+        """Stop it, change nova.conf, start it and wait until it serves."""
         self.stop()
         self.configure(plugin, extra)
         self.start(env)

@@ -2,7 +2,7 @@
 """The processes of the cloud: started, found again, stopped, killed.
 
 There is no init system.  A process is known by its id *and* its start time,
-so that nothing else is ever signalled when an id was used again.
+so that no other process is signalled when an id is reused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from e2e import lab as lab_mod
 
 
 class NotUp(Exception):
-    """Something did not come up in time."""
+    """A timeout while something comes up."""
 
 
 def wait_until(check: Callable[[], object], what: str, seconds: float = 60,
@@ -40,13 +40,13 @@ def wait_until(check: Callable[[], object], what: str, seconds: float = 60,
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Return whether a process listens on the port."""
     with socket.socket() as probe:
         return probe.connect_ex(('127.0.0.1', port)) == 0
 
 
 def _start_time(pid: int) -> str | None:
-    """The kernel's start time of a live process, or None."""
+    """Return the kernel's start time of a live process, or None."""
     try:
         text = pathlib.Path(f'/proc/{pid}/stat').read_text()
     except OSError:
@@ -68,7 +68,7 @@ class Processes:
         return self.lab.pids / name
 
     def pid(self, name: str) -> int | None:
-        """The id of the running process of that name."""
+        """Return the id of the running process of that name."""
         try:
             pid, started = json.loads(self._record(name).read_text())
         except (OSError, ValueError):
@@ -81,14 +81,14 @@ class Processes:
         return self.pid(name) is not None
 
     def names(self) -> list[str]:
-        """What is on record, newest first."""
+        """Return the recorded names, newest first."""
         records = [p for p in self.lab.pids.iterdir() if p.is_file()]
         records.sort(key=lambda p: p.stat().st_mtime, reverse=True)
         return [p.name for p in records]
 
     def start(self, name: str, command: list[str],
               env: dict[str, str] | None = None) -> None:
-        """Start it in a session of its own, unless it runs already."""
+        """Start it in its own session, unless it already runs."""
         if self.is_running(name):
             return
         with self.lab.log_of(name).open('ab') as log:
@@ -101,7 +101,7 @@ class Processes:
             json.dumps([child.pid, _start_time(child.pid)]))
 
     def stop(self, name: str, patience: float = 10) -> None:
-        """TERM to its process group, KILL to what is left of it."""
+        """Send TERM to its process group, then KILL to the rest."""
         pid = self.pid(name)
         if pid is not None:
             if patience:
@@ -116,7 +116,7 @@ class Processes:
         self._record(name).unlink(missing_ok=True)
 
     def kill(self, name: str) -> None:
-        """SIGKILL, as the kernel does it when memory runs out."""
+        """Send SIGKILL, as the kernel does when memory runs out."""
         self.stop(name, patience=0)
 
     def pause(self, name: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runs gave: kept as JSON lines, shown as the table of the docs."""
+"""Results of the runs: kept as JSON lines, shown as a table of the docs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pathlib
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One trial."""
+    """The result of one trial."""
 
     suite: str
     name: str
@@ -40,7 +40,7 @@ def load(paths: list[pathlib.Path]) -> list[Result]:
 
 
 def table(results: list[Result], suite: str) -> str:
-    """The rows of one suite.
+    """Return the rows of one suite.
 
     A trial that was repeated shows its last outcome.
     """
@@ -51,10 +51,10 @@ def table(results: list[Result], suite: str) -> str:
             continue
         titles[one.name] = one.title
         text = one.outcome if one.passed else f'FAILED: {one.outcome}'
-        # A failure's words may be of several lines, which a cell is not.
+        # The message of a failure may have several lines; a cell has one.
         cells.setdefault(one.name, {})[one.backend, one.plugin] = (
             ' '.join(text.split()))
-    # What makes no sense on stock Nova has no column for it.
+    # A suite that is not run on stock Nova has no column for it.
     sides = sorted({plugin for row in cells.values() for _, plugin in row})
     heads = {False: 'Stock Nova', True: 'With the plugin'}
     rows = [[titles[name], backend, *(row.get((backend, plugin), '--')
@@ -66,7 +66,7 @@ def table(results: list[Result], suite: str) -> str:
 
 
 def list_table(headings: list[str], rows: list[list[str]]) -> str:
-    """A table of the documentation."""
+    """Return a table of the documentation."""
     lines = ['.. list-table::', '   :header-rows: 1', '']
     for row in [headings, *rows]:
         for number, text in enumerate(row):

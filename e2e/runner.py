@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs trials one after another and keeps what they leave when one fails."""
+"""Runner of consecutive trials that keeps the logs of a failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from e2e import (
 
 
 class Runner:
-    """Runs on one back end and records the results.
+    """A runner on one back end that records the results.
 
     :param only: shell patterns of the names to run; empty for all
     """
@@ -32,7 +32,7 @@ class Runner:
         self.path = self.lab.results / f'{self.lab.backend}.jsonl'
         self.failed = 0
         self.ran = 0
-        #: Of the suite that runs.
+        #: The class of the running suite.
         self.kind: type[trial_mod.Trial] = trial_mod.Trial
 
     def wanted(self, name: str) -> bool:
@@ -40,19 +40,19 @@ class Runner:
             fnmatch.fnmatch(name, one) for one in self.only)
 
     def nova_compute(self, plugin: bool) -> None:
-        """nova-compute as the following trials need it."""
+        """Set nova-compute up for the following trials."""
         if plugin:
             plugin_mod.install(self.lab)
         else:
             self.stack.procs.stop('nova-compute')
             plugin_mod.uninstall()
         self.kind(self.stack, plugin).compute.restart(plugin)
-        # A run that was interrupted leaves its servers.
+        # An interrupted run leaves its servers.
         cloud_mod.Cloud(self.stack).sweep()
 
     def trial(self, suite: str, scenario: trial_mod.Scenario,
               plugin: bool) -> None:
-        """One trial in a cloud without servers and volumes."""
+        """Run a trial in a cloud without servers and volumes."""
         began = time.monotonic()
         trial = self.kind(self.stack, plugin)
         name = scenario.name
@@ -85,7 +85,7 @@ class Runner:
         elif not compute.is_running():
             compute.start()
         trial.sweep()
-        # The hourly limit counts what is in the store, and many trials fit
+        # The hourly limit counts removals in the store, and many trials run
         # in an hour.
         for path in trial.plugin_files('store*'):
             path.unlink()

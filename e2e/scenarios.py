@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What else may be so when a server is rebooted: run on both back ends, with
-and without the plugin.
+"""Further circumstances of a reboot: run on both back ends, with and without
+the plugin.
 
-Stock Nova is checked as strictly as the plugin: what the plugin mends is only
-worth a line in the table when it is really broken without.
+Stock Nova is checked as strictly as the plugin: a repair by the plugin is only
+worth a line in the table when stock Nova really fails.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SAME = 'reboot succeeds, nothing changed'
 
 
 def stock(t: Trial, server: str, is_gone: bool = False) -> str:
-    """What Nova makes of a server that has lost the attachment of B.
+    """Check the outcome on stock Nova when the attachment of B is gone.
 
-    The disk comes back where nobody looks whether the host may have it.
+    The disk comes back where nothing checks that the host may have it.
 
-    :param is_gone: there is no volume, either
+    :param is_gone: the volume is deleted, too
     """
     is_back = t.backend == 'rbd' and not is_gone
     t.expect(server, 'ACTIVE' if is_back else 'ERROR', 'root A B',
@@ -35,7 +35,7 @@ def stock(t: Trial, server: str, is_gone: bool = False) -> str:
 
 
 def stock_twice(t: Trial, server: str, is_gone: bool = False) -> str:
-    """The same, and it does not end there."""
+    """Check the same, and then the status of B or a second reboot."""
     outcome = stock(t, server, is_gone)
     if outcome == BACK:
         t.expect_volume('B', 'available', on_host=True)
@@ -109,7 +109,7 @@ def multiattach(t: Trial) -> str:
 
 @SCENARIOS.add('Rescued server', stock=True)
 def rescued(t: Trial) -> str:
-    """Nova refuses a hard reboot in rescue; after it, it is as ever."""
+    """Check that Nova refuses a hard reboot in rescue, but not after it."""
     server = t.server('A', 'B')
     image = t.rescue_image()
     t.action(server, {'rescue': {'rescue_image_ref': image}})
@@ -133,16 +133,18 @@ def rescued(t: Trial) -> str:
 
 @SCENARIOS.add('Soft reboot', stock=True)
 def soft_reboot(t: Trial) -> str:
-    """It keeps the old domain, so nothing may be removed."""
+    """Check that nothing is removed: Nova keeps the old domain."""
     server = t.damaged('attachment-deleted')
     t.reboot(server, 'SOFT')
-    # Where the old domain cannot be started again, Nova makes it a hard one.
+    # Where the old domain cannot be restarted, Nova makes it a hard reboot.
     return _softly(t, server, becomes_hard=t.backend != 'rbd')
 
 
 @SCENARIOS.add('Soft reboot of a paused guest', stock=True)
 def soft_reboot_paused(t: Trial) -> str:
-    """Libvirt's driver makes a hard one of it, without telling Nova."""
+    """Check that nothing is removed in a reboot that only libvirt's driver
+    makes a hard one.
+    """
     server = t.damaged('attachment-deleted')
     stack_mod.virsh('suspend', server)
     t.reboot(server, 'SOFT')
@@ -166,7 +168,7 @@ def _softly(t: Trial, server: str, becomes_hard: bool) -> str:
 
 @SCENARIOS.add('Administrator of another project presses reboot', stock=True)
 def other_project(t: Trial) -> str:
-    """Cinder shows that token none of the server's attachments."""
+    """Reboot with a token that sees none of the server's attachments."""
     server = t.server('A', 'B')
     t.reboot(server, who=api.ADMIN)
     t.expect(server, 'ACTIVE', 'root A B')
@@ -181,10 +183,10 @@ def other_project(t: Trial) -> str:
 
 @SCENARIOS.add('Reboot resumed by nova-compute at its start', stock=True)
 def resumed(t: Trial) -> str:
-    """nova-compute dies in a reboot and takes it up at its next start.
+    """Kill nova-compute in a reboot that it resumes at its next start.
 
-    It is killed where the old guest is gone and the new one not yet defined,
-    with everything healthy; what dangles is broken while it is down.
+    It is killed after the old guest is gone and before the new one is
+    defined, with everything healthy; B is made to dangle while it is down.
     """
     server = t.server('A', 'B')
     t.killed_in_reboot(
@@ -193,7 +195,7 @@ def resumed(t: Trial) -> str:
     t.lose_attachment(server, 'B')
     t.logs.mark()
     if t.backend == 'loop' and not t.plugin:
-        # The failure of that one reboot ends the start of the service.
+        # The failure of that one reboot aborts the start of the service.
         t.stack.start('nova-compute')
         processes.wait_until(
             lambda: t.logs.lines('nova-compute', 'Error starting thread'),
@@ -213,7 +215,7 @@ def resumed(t: Trial) -> str:
 
 @SCENARIOS.add('Attachments that another project made for the server')
 def foreign_attachments(t: Trial) -> str:
-    """They neither keep a dangling disk nor are they touched."""
+    """Check that they neither keep a dangling disk nor are touched."""
     server = t.damaged('attachment-deleted')
     foreign = [t.foreign_attachment(server, number < 8)
                for number in range(12)]
@@ -228,7 +230,7 @@ def foreign_attachments(t: Trial) -> str:
 
 @SCENARIOS.add('A flood of reserved attachments of the own project')
 def flood(t: Trial) -> str:
-    """None of them is deleted, and the mapping is removed all the same."""
+    """Check that none is deleted, and the mapping is removed anyway."""
     server = t.damaged('attachment-deleted')
     t.volume('left-over', multiattach=True)
     for _ in range(60):
@@ -250,7 +252,7 @@ def flood(t: Trial) -> str:
 
 @SCENARIOS.add('Server locked by an administrator')
 def locked(t: Trial) -> str:
-    """Nothing is removed, and the dangling disk is not connected."""
+    """Check that nothing is removed and the dangling disk not connected."""
     server = t.damaged('attachment-deleted', 'stale-attachment')
     t.action(server, {'lock': None}, api.ADMIN)
     t.reboot(server, who=api.ADMIN)
@@ -273,7 +275,7 @@ def mode_off(t: Trial) -> str:
 
 @SCENARIOS.add('Mode observe')
 def observe_mode(t: Trial) -> str:
-    """Nova 26 has no cleanup of its own that could run."""
+    """Check that nothing is removed; Nova 26 has no cleanup of its own."""
     return _as_without(t, 'observe')
 
 
@@ -294,7 +296,7 @@ def _as_without(t: Trial, mode: str) -> str:
 
 @SCENARIOS.add('A key in ``[bdm_cleanup]`` that does not exist')
 def unknown_key(t: Trial) -> str:
-    """``modes = enforce`` keeps the plugin off, and one line says why."""
+    """Check that ``modes = enforce`` keeps the plugin off and logs why."""
     server = t.damaged('attachment-deleted')
     options = {'modes': 'enforce'}
     t.logs.mark()
@@ -332,7 +334,7 @@ def _expect_refusal(t: Trial) -> None:
 
 @SCENARIOS.add('Detach and attach through Nova')
 def ordinary_life(t: Trial) -> str:
-    """What the plugin did not touch works as before."""
+    """Check that everything the plugin did not touch works as before."""
     server = t.server('A', 'B')
     t.detach(server, t.volumes['B'])
     t.expect(server, 'ACTIVE', 'root A')

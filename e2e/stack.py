@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole cloud: up in the right order, down without a trace."""
+"""The whole cloud: started in order, and removed without a trace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from e2e import (
 DRIVERS = pathlib.Path(__file__).parent / 'cinder_driver'
 QEMU_CONF = pathlib.Path('/etc/libvirt/qemu.conf')
 
-#: Stopped last, and in the opposite order of their start.
+#: Stopped last, and in the reverse order of their start.
 BASE = ('mariadb', 'epmd', 'rabbitmq', 'virtlogd', 'libvirtd',
         'ceph-mon', 'ceph-mgr', 'ceph-osd')
 
@@ -49,11 +49,11 @@ class Stack:
     # -- up ----------------------------------------------------------------
 
     def up(self) -> None:
-        """Bring up what is not up; safe to call again."""
+        """Start the services that do not run; safe to call again."""
         began = time.monotonic()
         if self.lab.directory.exists() and not self._filled.exists():
-            # An earlier bring-up died half way; what it left is not filled
-            # in again but thrown away.
+            # An earlier start failed half way; its remains are not completed
+            # but wiped.
             self.down(wipe=True)
         self.lab.make_directories()
         machine.check_ports(self.lab)
@@ -192,7 +192,7 @@ class Stack:
     # -- down --------------------------------------------------------------
 
     def down(self, wipe: bool = False) -> None:
-        """Stop what was started here and give back what was taken."""
+        """Stop the started services and release their resources."""
         if not self.lab.pids.exists():
             return
         if self.procs.is_running('libvirtd'):
@@ -217,14 +217,14 @@ class Stack:
 
 
 def virsh(*arguments: str, uri: str = ceph.LIBVIRT) -> str | None:
-    """What virsh prints, or None when it fails."""
+    """Return the output of virsh, or None when it fails."""
     done = lab_mod.run('virsh', '-q', '-c', uri, *arguments, check=False,
                        timeout=60)
     return None if done.returncode else done.stdout
 
 
 def loop_devices(lab: lab_mod.Lab) -> dict[str, str]:
-    """The loop devices over files of this lab, and the file of each."""
+    """Return the loop devices over files of this lab, with their files."""
     shown = lab_mod.run('losetup', '-n', '--raw', '-O', 'NAME,BACK-FILE',
                         check=False).stdout
     pairs = (line.split(maxsplit=1) for line in shown.splitlines())

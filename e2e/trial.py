@@ -29,7 +29,7 @@ from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 #: Short name of a volume to its size in GiB.  Guests tell disks by size.
 SIZES = {'root': 1, 'A': 2, 'B': 3, 'left-over': 4, 'other-root': 5, 'C': 6}
 
-#: The attachments of a server that has lost that of B.
+#: The attachments of a server that has lost the one of B.
 HEALTHY = 'root:attached A:attached'
 
 #: Where Python finds the hook that stops nova-compute at a point.
@@ -37,7 +37,7 @@ HOOKS = pathlib.Path(__file__).parent / 'hooks'
 
 
 class Failed(AssertionError):
-    """What was seen is not what must be."""
+    """A difference between the seen and the required state."""
 
 
 Run = Callable[['Trial'], str]
@@ -45,7 +45,7 @@ Run = Callable[['Trial'], str]
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What a trial does, and what the table calls it.
+    """The function of a trial, and its title in the table.
 
     A function builds its servers, breaks something and checks what must
     hold; it returns the words for its cell of the table.
@@ -59,10 +59,10 @@ class Scenario:
 
 
 class Suite(list[Scenario]):
-    """Scenarios, in the order in which they are played."""
+    """Scenarios, in the order in which they run."""
 
     def add(self, title: str, stock: bool = False) -> Callable[[Run], Run]:
-        """Put a function into it under its own name."""
+        """Add a function under its own name."""
         def register(function: Run) -> Run:
             self.append(Scenario(function.__name__.replace('_', '-'), title,
                                  function, stock))
@@ -86,16 +86,16 @@ class View:
 
 
 class Trial(cloud_mod.Cloud):
-    """The hands and eyes of one scenario.
+    """The operations and checks of one scenario.
 
     It has the verbs of :mod:`nova_bdm_cleanup.tests.cloud.damage`; a volume
     goes by its short name.
 
-    :param plugin: whether the plugin is at work in this trial
+    :param plugin: whether the plugin is enabled in this trial
     """
 
     hosts: Sequence[str] = (lab_mod.HOST,)
-    #: Who has nothing to do with the servers.
+    #: User and project that own none of the servers.
     stranger = api.ADMIN
 
     def __init__(self, stack: stack_mod.Stack, plugin: bool) -> None:
@@ -106,7 +106,7 @@ class Trial(cloud_mod.Cloud):
         self.client = client.Client(stack.lab)
         self.logs = logs_mod.Logs(stack.lab)
         self.volumes: dict[str, str] = {}
-        #: The other server that has B by now.
+        #: The other server that now has B.
         self.other: str | None = None
 
     # -- building ----------------------------------------------------------
@@ -119,7 +119,7 @@ class Trial(cloud_mod.Cloud):
 
     def server(self, *disks: str, root: str = 'root',
                on: str = lab_mod.HOST) -> str:
-        """A running server with these volumes, whose guest has them all.
+        """Boot a server with these volumes, all visible in its guest.
 
         :param on: its host, where there are several
         """
@@ -133,7 +133,7 @@ class Trial(cloud_mod.Cloud):
         return server
 
     def rescue_image(self) -> str:
-        """An image that a volume-backed server can be rescued with."""
+        """Create an image that can rescue a volume-backed server."""
         made = api.call('image', 'POST', '/v2/images', {
             'name': 'rescue', 'disk_format': 'raw',
             'container_format': 'bare', 'visibility': 'public',
@@ -145,7 +145,7 @@ class Trial(cloud_mod.Cloud):
         return str(made['id'])
 
     def image_server(self) -> str:
-        """A running server whose root disk is no volume."""
+        """Boot a server whose root disk is not a volume."""
         server = self.boot_from('image', identity.LOCAL_FLAVOR,
                                 {'imageRef': self.rescue_image()})
         self.logs.mark()
@@ -160,27 +160,27 @@ class Trial(cloud_mod.Cloud):
         self.wait_server(server)
 
     def restart(self, **options: dict[str, str]) -> None:
-        """Start nova-compute anew, with these options more than usual."""
+        """Restart nova-compute with these additional options."""
         self.compute.restart(self.plugin, options)
         self.logs.mark()
 
     # -- behind Nova's back ------------------------------------------------
 
     def damage(self, server: str, name: str) -> str:
-        """Let it happen to B, or to the root; the volume concerned."""
+        """Damage B, or the root; return the volume concerned."""
         damage = DAMAGE[name]
         volume = 'root' if damage.is_root else 'B'
         return damage.break_it(self, server, volume) or volume
 
     def damaged(self, *names: str) -> str:
-        """A running server with disks A and B, which this has happened to."""
+        """Boot a server with disks A and B, and do this damage to it."""
         server = self.server('A', 'B')
         for name in names:
             self.damage(server, name)
         return server
 
     def damaged_in_error(self) -> str:
-        """The volume is deleted; a reboot without the plugin has failed."""
+        """Delete the volume; let a reboot without the plugin fail."""
         server = self.damaged('volume-deleted')
         self.compute.restart(plugin=False)
         self.reboot(server)
@@ -204,7 +204,7 @@ class Trial(cloud_mod.Cloud):
         if (self.backend == 'loop'
                 and self.show_server(server)['status'] != 'SHUTOFF'):
             # QEMU's lock on the file keeps the other server from starting
-            # while this one has the disk open: it has to be off for a moment.
+            # while this one has the disk open: stop it for a moment.
             self.stop(server)
         self.other = self.server(volume, root='other-root', on=host)
         return self.other
@@ -224,7 +224,7 @@ class Trial(cloud_mod.Cloud):
 
         :param point: ``module:Class.method:before`` or ``:after``
         :param action: ``kill`` or ``pause``
-        :param at_start: it gets there before it serves anybody
+        :param at_start: it reaches the point before it serves requests
         """
         for name in ('reached', 'go'):
             (self.lab.run / name).unlink(missing_ok=True)
@@ -246,13 +246,13 @@ class Trial(cloud_mod.Cloud):
             'SIGKILL of nova-compute', pause=0.1)
 
     def killed_in_reboot(self, server: str, point: str) -> None:
-        """A hard reboot, in which nova-compute is killed at a point."""
+        """Hard-reboot a server, and kill nova-compute at a point."""
         self.stop_at(point, 'kill')
         self.press_reboot(server)
         self.wait_killed()
 
     def paused_in_reboot(self, server: str, point: str) -> None:
-        """A hard reboot, in which nova-compute waits until :meth:`go_on`."""
+        """Hard-reboot; nova-compute waits at a point until :meth:`go_on`."""
         self.stop_at(point, 'pause')
         self.press_reboot(server)
         processes.wait_until((self.lab.run / 'reached').exists,
@@ -263,7 +263,7 @@ class Trial(cloud_mod.Cloud):
 
     @contextlib.contextmanager
     def without_cinder(self) -> Iterator[None]:
-        """cinder-api is killed, and starts again at the end."""
+        """Kill cinder-api, and start it again at the end."""
         self.stack.procs.kill('cinder-api')
         try:
             yield
@@ -308,7 +308,7 @@ class Trial(cloud_mod.Cloud):
         return tuple(sorted(names.get(size, f'{size} GiB') for size in disks))
 
     def on_host(self, name: str) -> list[str]:
-        """What of a volume is left on this machine."""
+        """Return the traces of a volume on this machine."""
         volume = self.volumes[name]
         if self.lab.is_rbd():
             return ['watcher'] * self.stack.ceph.watchers(volume)
@@ -318,13 +318,13 @@ class Trial(cloud_mod.Cloud):
             left.append('link')
         return left
 
-    # -- what must be seen -------------------------------------------------
+    # -- required state ----------------------------------------------------
 
     def expect(self, server: str, status: str, disks: str,
                inside: str | None = None,
                attachments: str | None = None,
                off: bool = False) -> None:
-        """The server must look like this from all sides.
+        """Check that the server looks like this from all sides.
 
         :param disks: names of the volumes of its block device mappings
         :param inside: disks of its domain and its guest, where they differ
@@ -355,8 +355,8 @@ class Trial(cloud_mod.Cloud):
 
     def expect_volume(self, name: str, status: str,
                       on_host: bool | None = None) -> None:
-        """Cinder's status, ``gone`` where it knows no such volume, and whether
-        anything is left on the host.
+        """Check Cinder's status, ``gone`` for no such volume, and whether
+        traces are left on the host.
         """
         seen = self.show_volume(self.volumes[name])
         self.equal(f'status of {name}', seen['status'] if seen else 'gone',
@@ -366,7 +366,7 @@ class Trial(cloud_mod.Cloud):
             self.equal(f'{name} on the host {left}', bool(left), on_host)
 
     def expect_clean(self, server: str) -> None:
-        """Everything is finished, and nothing is left anywhere."""
+        """Check that the cleanup is finished, and nothing is left."""
         self.expect(server, 'ACTIVE', 'root A')
         for name in {'B', 'left-over'}.intersection(self.volumes):
             self.expect_volume(name, 'available', on_host=False)
@@ -377,13 +377,13 @@ class Trial(cloud_mod.Cloud):
             raise Failed(f'{what}: {seen!r} instead of {wanted!r}')
 
     def expect_audit(self, *words: str) -> None:
-        """The plugin must have logged a line with these words."""
+        """Check that the plugin has logged a line with these words."""
         if not self.logs.lines('nova-compute', 'bdm-cleanup:', *words):
             raise Failed(f'no audit line with {words}; there are:\n  '
                          + '\n  '.join(self.audit_lines()))
 
     def plugin_files(self, pattern: str = '*') -> list[pathlib.Path]:
-        """What the plugin keeps."""
+        """Return the files that the plugin keeps."""
         return list(self.lab.nova_state.glob(f'bdm-cleanup/{pattern}'))
 
     def audit_lines(self) -> list[str]:
@@ -395,10 +395,10 @@ class Trial(cloud_mod.Cloud):
 
     def expect_order(self, server: str, name: str,
                      attachment: str | None = None) -> None:
-        """Guest off, host disconnected, Nova's row gone, Cinder told.
+        """Check the order guest off, host disconnected, row gone, Cinder told.
 
-        Read off Nova's libvirt driver, Nova's database and Cinder's API; when
-        the host was disconnected nobody tells but the plugin's own journal.
+        Read from Nova's libvirt driver, Nova's database and Cinder's API;
+        only the plugin's own journal tells when the host was disconnected.
         An attachment that was gone before has no last step.
         """
         volume = self.volumes[name]
@@ -431,7 +431,7 @@ class Trial(cloud_mod.Cloud):
         self.equal('first recorded step', seen[:2], ['disconnect', 'destroy'])
 
     def attachment_of(self, server: str, name: str) -> str:
-        """The id of Cinder's attachment of that volume to that server."""
+        """Return the id of Cinder's attachment of the volume to the server."""
         ids = [one['id'] for one in self.attachments(server)
                if one['volume_id'] == self.volumes[name]]
         self.equal(f'attachments of {name}', len(ids), 1)

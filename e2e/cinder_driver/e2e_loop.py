@@ -2,9 +2,9 @@
 """A Cinder back end of sparse files shown as loop devices.
 
 Its connections are os-brick's and Nova's own kind ``local``: the path of a
-block device.  As with iSCSI or Fibre Channel, the path is there while
-somebody is connected and gone afterwards, so a server that still wants a
-volume nobody exports any more fails to start.
+block device.  As with iSCSI or Fibre Channel, the path exists only while a
+host is connected, so a server that still needs a volume without an export
+fails to start.
 
 The path is a link of the volume's own, as below /dev/disk/by-path, and not
 /dev/loopN: a loop device in use survives being freed until its last user
@@ -35,7 +35,7 @@ def _losetup(*arguments: str) -> list[str]:
 
 @interface.volumedriver
 class LoopDriver(driver.VolumeDriver):
-    """What the scenarios need of a volume driver, and no more."""
+    """Only the parts of a volume driver that the scenarios need."""
 
     VERSION = '1'
     CI_WIKI_NAME = 'none'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a virtual machine and runs a command in it."""
+"""A virtual machine that runs one command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import threading
 
 from e2e.devices import prepare
 
-#: MiB of the machine.  Two cases at a time, with their volumes, take 300.
+#: The machine's memory in MiB.  Two cases at a time take 300 with volumes.
 MEMORY = 544
-#: QEMU's memory for the code that it has translated, in MiB; it would take
-#: 1 GiB.
+#: QEMU's cache of translated code, in MiB; the default is 1 GiB.
 _CODE = 96
 
 
@@ -31,13 +30,13 @@ def run(machine: prepare.Machine, python: pathlib.Path, name: str,
 
     :param machine: its parts
     :param python: the interpreter, one of this host's
-    :param name: tells machines apart that run at the same time
-    :param arguments: of the interpreter
-    :param timeout: after so many seconds the machine is switched off
-    :param results: where what it leaves behind is copied to
-    :param say: is told each line that the command prints
+    :param name: tells concurrent machines apart
+    :param arguments: the arguments of the interpreter
+    :param timeout: seconds after which the machine is switched off
+    :param results: the directory that gets a copy of the results
+    :param say: called with each line that the command prints
     :returns: the exit status of the command
-    :raises Broken: it ended without a status
+    :raises Broken: the machine ended without a status
     """
     with tempfile.TemporaryDirectory(dir=machine.directory) as directory:
         share = pathlib.Path(directory)
@@ -75,7 +74,7 @@ def run(machine: prepare.Machine, python: pathlib.Path, name: str,
 
 def _command(machine: prepare.Machine, share: pathlib.Path,
              console: pathlib.Path) -> list[str]:
-    """How QEMU is called.
+    """Return the QEMU command.
 
     One virtual processor: with two, and without hardware virtualisation,
     each is half as fast.

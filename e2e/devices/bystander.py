@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk of this host that no case is about, and that all must leave alone."""
+"""A disk of this host that belongs to no case, and that no case may change."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from e2e.devices import kernel, storage
 class Bystander:
     """A volume that is connected while the cases run.
 
-    Its target answers at all portals: a portal refuses at once what it does
-    not have, but one without any target does not answer at all.
+    Its target is at all portals: a portal refuses at once a target that it
+    does not have, but one without any target does not answer at all.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Bystander:
         assert not problems, problems
 
     def problems(self) -> list[str]:
-        """What is not as it was."""
+        """Return what has changed."""
         now = self._connected()
         if now != self._before or not now.disks:
             return [f'the bystander had {self._before}, and has {now}']

@@ -26,27 +26,27 @@ from e2e.devices import compute_host, kernel, records, steps, storage, volumes
 
 @dataclasses.dataclass
 class Result:
-    """What is told of one case."""
+    """The result of one case."""
 
     name: str
     title: str
-    #: Where it stands in the list of cases.
+    #: Its position in the list of cases.
     number: int = 0
     problems: list[str] = dataclasses.field(default_factory=list)
-    #: What the table shows: (heading, text).
+    #: The facts of the table: (heading, text).
     facts: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    #: What the plugin logged: event, reason and text.
+    #: The plugin's log lines: event, reason and text.
     logged: list[str] = dataclasses.field(default_factory=list)
     #: The same in short.
     events: str = ''
     seconds: float = 0.0
-    #: Of the reboot alone.
+    #: The seconds of the reboot alone.
     reboot: float | None = None
 
 
 @dataclasses.dataclass
 class Disk:
-    """A volume that a server has, and where it answers."""
+    """An attached volume and its target."""
 
     volume: storage.Volume
     attached: volumes.Attached
@@ -58,24 +58,24 @@ class Disk:
         return self.attached.server
 
     def connected(self) -> kernel.Connected:
-        """What the host has of it."""
+        """Return what the host has of the disk."""
         return kernel.connected(self.volume.id, self.target.address)
 
     def device(self) -> str:
-        """The device that a guest of it would have."""
+        """Return the device that its guest would have."""
         found = self.connected()
         return '/dev/' + (found.maps or found.disks)[0]
 
 
 class Case:
-    """What a case works with.
+    """The volumes, targets and servers of one case, and its checks.
 
-    :param result: where it tells what it finds
-    :param directory: of its own, and the working directory
-    :param manager: of :func:`e2e.devices.compute_host.prepare`
-    :param multipath: whether Nova uses it
-    :param disconnects: whether a cleanup disconnects; without, whatever needs
-        it must fail
+    :param result: the result that it fills in
+    :param directory: its own working directory
+    :param manager: from :func:`e2e.devices.compute_host.prepare`
+    :param multipath: whether Nova uses multipath
+    :param disconnects: whether a cleanup disconnects; if not, each case that
+        needs the disconnect must fail
     """
 
     def __init__(self, result: Result, directory: pathlib.Path, manager: Any,
@@ -96,14 +96,14 @@ class Case:
     def volume(self, letter: str, project: str = 'project',
                megabytes: int = storage.MEGABYTES,
                encryption: dict[str, Any] | None = None) -> storage.Volume:
-        """Make a volume that Cinder knows."""
+        """Create a volume that Cinder knows."""
         volume = storage.Volume(letter, megabytes)
         self._volumes.append(volume)
         self.cinder.add(volume, project, encryption)
         return volume
 
     def target(self, paths: int = 1, is_told: bool = True) -> storage.Target:
-        """Make an iSCSI target; see :class:`e2e.devices.storage.Target`."""
+        """Create an iSCSI target; see :class:`e2e.devices.storage.Target`."""
         target = storage.Target(uuid.uuid4().hex[:8], paths, is_told)
         self._targets.append(target)
         return target
@@ -112,7 +112,7 @@ class Case:
              target: storage.Target | None = None,
              volume: storage.Volume | None = None, project: str = 'project',
              host: str = compute_host.HOST) -> Disk:
-        """Attach a volume, new ones being made as needed."""
+        """Attach a volume; create it and its target unless given."""
         target = target or self.target(paths)
         volume = volume or self.volume(letter, project)
         target.map(lun, volume)
@@ -132,7 +132,7 @@ class Case:
         return Disk(volume, attached, subsystem)
 
     def server(self, *disks: Disk, **more: Any) -> str:
-        """Make a server with disks and start its guest.
+        """Create a server with disks and start its guest.
 
         :param more: see :meth:`e2e.devices.compute_host.ComputeHost.server`
         """
@@ -147,26 +147,26 @@ class Case:
         return server
 
     def running(self, letter: str = 'a', paths: int = 1) -> Disk:
-        """Attach a disk to a server, whose guest has it."""
+        """Attach a disk to a new server and start its guest."""
         disk = self.disk(letter, paths)
         self.server(disk)
         return disk
 
     def connect(self, disk: Disk) -> None:
-        """Have the host connect a disk that is no server's."""
+        """Connect a disk that belongs to no server."""
         status = self.nova(lambda: self.host.connect(disk.attached), 'none')
         assert not status, 'it was not connected:\n' + self._tail()
 
     def discover(self) -> None:
-        """Look which targets there are, as an operator may."""
+        """Discover the targets, as an operator may."""
         with records.changing():
             kernel.run('iscsiadm', '-m', 'discovery', '-t', 'sendtargets',
                        '-p', f'{storage.ADDRESSES[0]}:3260')
 
     def lose_power(self) -> None:
-        """What the host had in memory is gone; open-iscsi's records are not.
+        """Drop what the host has in memory, but not open-iscsi's records.
 
-        No guest runs and nothing of the case is connected any more.
+        Afterwards no guest runs and nothing of the case is connected.
         """
         for server in self._servers:
             self.host.libvirt.stop(server)
@@ -190,23 +190,23 @@ class Case:
 
     def nova(self, function: Callable[[], None], cleanup: str = 'plugin',
              kill_before: int | None = None) -> int:
-        """Run something in a nova-compute that has just started.
+        """Run a function in a nova-compute that has just started.
 
-        :param cleanup: whose cleanup it does
+        :param cleanup: the cleanup that it does
         :param kill_before: kill it before this step of its cleanup
         :returns: its exit status
         """
         self._runs += 1
         path = self.directory / f'steps-{self._runs}'
         path.touch()
-        # SQLite knows nothing of processes that share a connection.
+        # Processes must not share a connection of SQLite.
         db.context_manager.dispose_pool()
         pid = os.fork()
         if pid:
             try:
                 return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             except TimeoutError:
-                # It writes down where it hangs.
+                # It then logs where it hangs.
                 os.kill(pid, signal.SIGABRT)
                 time.sleep(2)
                 os.kill(pid, signal.SIGKILL)
@@ -230,7 +230,7 @@ class Case:
 
     def reboot(self, server: str, cleanup: str = 'plugin',
                kill_before: int | None = None, quietly: bool = False) -> int:
-        """Have a server rebooted hard, in a process of its own."""
+        """Reboot a server hard, in a process of its own."""
         began = time.monotonic()
         lines = len(self.host.log())
         status = self.nova(lambda: self.host.reboot(server), cleanup,
@@ -241,27 +241,27 @@ class Case:
         return status
 
     def delete(self, server: str, cleanup: str) -> int:
-        """Have a server deleted, in a process of its own."""
+        """Delete a server, in a process of its own."""
         lines = len(self.host.log())
         status = self.nova(lambda: self.host.delete(server), cleanup)
         self.result.logged += self._said(lines)
         return status
 
     def _said(self, lines: int) -> list[str]:
-        """What the plugin has logged after so many lines."""
+        """Return the plugin's log lines after the first ``lines`` lines."""
         return [line.partition('bdm-cleanup: ')[2]
                 for line in self.host.log()[lines:] if 'bdm-cleanup: ' in line]
 
     def steps(self) -> list[str]:
-        """What the last nova-compute did in its cleanup, step by step."""
+        """Return the steps of the cleanup of the last nova-compute."""
         return (self.directory / f'steps-{self._runs}'
                 ).read_text().splitlines()
 
     # -- telling -----------------------------------------------------------
 
     def reboot_and_look(self, disk: Disk) -> int:
-        """Have the server of a disk rebooted; the table shows what was and
-        what is.
+        """Reboot the server of a disk; the table shows the disk before and
+        after.
         """
         self.look('before', disk)
         status = self.reboot(disk.server)
@@ -269,25 +269,25 @@ class Case:
         return status
 
     def look(self, when: str, disk: Disk) -> None:
-        """Have the table show what this host has of a disk."""
+        """Add to the table what this host has of a disk."""
         text = str(disk.connected())
         if disk.volume.id in self.host.libvirt.secrets():
             text += ', a secret of libvirt'
         self.fact(when, text)
 
     def fact(self, heading: str, text: object) -> None:
-        """Have the table show something."""
+        """Add a fact to the table."""
         self.result.facts.append((heading, str(text)))
 
     def expect(self, condition: object, problem: str) -> None:
-        """What must be true, or the case fails."""
+        """Check that a condition holds, or fail the case."""
         if not condition:
-            # One problem is enough where there must be some.
+            # One problem is enough for a case that must fail.
             assert self._disconnects, problem
             self.result.problems.append(problem)
 
     def expect_gone(self, disk: Disk) -> None:
-        """Check that everybody has let go of a disk, and the guest runs."""
+        """Check that a disk is gone everywhere, and the guest runs."""
         found = disk.connected()
         self.expect(not found, f'the host still has {found}')
         self.expect(not self.host.mappings(disk.volume), 'Nova has its row')
@@ -299,7 +299,7 @@ class Case:
         self.expect_running(disk.server, 0)
 
     def expect_running(self, server: str, disks: int) -> None:
-        """Check that a guest runs, with so many disks."""
+        """Check that a guest runs with this number of disks."""
         self.expect(self.host.libvirt.is_running(server),
                     'the guest does not run')
         found = self.host.libvirt.disks(server)
@@ -321,9 +321,9 @@ class Case:
         self.expect_running(server, disks)
 
     def reboot_next(self, server: str) -> list[str]:
-        """Have the server rebooted once more.
+        """Reboot the server once more.
 
-        :returns: what the plugin logged
+        :returns: the lines that the plugin logged
         """
         lines = len(self.host.log())
         status = self.reboot(server, quietly=True)
@@ -333,7 +333,7 @@ class Case:
         return said
 
     def expect_log(self, *words: str) -> None:
-        """Check that one line of the plugin has all these words."""
+        """Check that one line of the plugin contains all these words."""
         self.expect(
             any(all(word in line for word in words)
                 for line in self.result.logged),
@@ -345,7 +345,7 @@ class Case:
     # -- the end -----------------------------------------------------------
 
     def clean_up(self) -> None:
-        """Leave nothing to the next case."""
+        """Remove all that could reach the next case."""
         for volume in self._volumes:
             kernel.fail_queued(kernel.connected(volume.id, '').maps)
         for server in self._servers:
@@ -361,7 +361,7 @@ class Case:
 
 
 def events(logged: list[str]) -> str:
-    """The events and reasons of log lines, in short."""
+    """Return the events and reasons of log lines, in short."""
     found = []
     for line in logged:
         words = dict(word.partition('=')[::2] for word in line.split()[:2])
@@ -391,7 +391,7 @@ def _remove_maps(volume: storage.Volume) -> None:
 
 
 def _leave_connected() -> None:
-    """Take the disconnect step out of the cleanup, and of nothing else."""
+    """Disable the disconnect in the cleanup, and nowhere else."""
     cleanup = nova_manager.ComputeManager._delete_dangling_bdms
 
     def without(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases: how a disk comes to dangle, and what has to become of it.
+"""The cases: how a disk comes to dangle, and what the cleanup must do with it.
 
 Each is a function of a :class:`e2e.devices.case.Case`; its docstring is its
-title.  It runs in a process of its own, in a directory of its own.
+title.  It runs in its own process and directory.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from e2e.devices.case import Case, Disk
 
 Run = Callable[[Case], None]
 
-#: The only key of Nova's key manager for tests, and what it is.
+#: The id and the value of the only key of Nova's key manager for tests.
 _KEY_ID = '00000000-0000-0000-0000-000000000000'
 _KEY = '0123456789abcdef' * 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """A case and what the suite has to know of it.
+    """A case and its properties.
 
     :ivar run: the case
     :ivar multipath: whether Nova uses multipath
     :ivar disconnects: whether it must fail when nothing is disconnected
     :ivar alone: whether no other case may run meanwhile
-    :ivar weight: about how many seconds it takes, beside others
+    :ivar weight: the approximate seconds that it takes, beside others
     """
 
     run: Run
@@ -69,14 +69,14 @@ def _case(**more: Any) -> Callable[[Run], Run]:
 
 
 def _clean(case: Case, disk: Disk) -> None:
-    """Reboot the server of a disk that dangles, and look."""
+    """Reboot the server of a dangling disk and check the cleanup."""
     status = case.reboot_and_look(disk)
     case.expect(status == 0, f'the reboot ended with {status}')
     _expect_clean(case, disk)
 
 
 def _expect_clean(case: Case, disk: Disk) -> None:
-    """Everybody has let go of the disk, and nothing is left to do."""
+    """Check that the disk is gone everywhere and nothing is left to do."""
     case.expect_gone(disk)
     case.expect_idle(disk.server)
 
@@ -85,9 +85,9 @@ def _expect_clean(case: Case, disk: Disk) -> None:
 
 
 def _cve(case: Case, cleanup: str) -> tuple[dict[str, bool], Disk, str]:
-    """A target gives the number of a disk that dangles to another volume.
+    """Map another volume at the LUN of a dangling disk and reboot.
 
-    :returns: what is so afterwards, the disk of the other volume, the server
+    :returns: the facts afterwards, the disk of the other volume, the server
     """
     disk = case.running('A')
     server, target = disk.server, disk.target.address
@@ -95,7 +95,7 @@ def _cve(case: Case, cleanup: str) -> tuple[dict[str, bool], Disk, str]:
     other = case.disk('B', target=disk.target, project='other',
                       host='compute2')
     case.fact('before', disk.connected())
-    # The guest of server 1 has been at it already; begin anew.
+    # The guest of server 1 has written to it already; restore its data.
     case.host.libvirt.stop(server)
     other.volume.path.write_bytes(b'B' * other.volume.size)
     status = case.reboot(server, cleanup)
@@ -121,7 +121,7 @@ def _cve(case: Case, cleanup: str) -> tuple[dict[str, bool], Disk, str]:
 
 
 def _reaches(device: str, other: Disk) -> bool:
-    """Whether a write to a device reaches the other volume."""
+    """Return whether a write to a device reaches the other volume."""
     offset = 1 << 20
     kernel.run('dd', 'if=/dev/zero', f'of={device}', 'bs=4096', 'count=1',
                f'seek={offset // 4096}', 'oflag=direct',
@@ -190,7 +190,7 @@ def one_path_dead(case: Case) -> None:
 def _expect_stuck(case: Case, disk: Disk) -> None:
     """Reboot a server while its guest waits for its disk and cannot be killed.
 
-    Nova's own reboot fails; what is to be seen is that nothing has changed.
+    Nova's own reboot fails; check that nothing has changed.
     """
     case.reboot(disk.server)
     case.look('the guest stuck', disk)
@@ -203,8 +203,8 @@ def _expect_stuck(case: Case, disk: Disk) -> None:
 
 
 def _give_up(case: Case, disk: Disk) -> None:
-    """Have multipathd wait no longer for a path; it does so a minute after
-    the last one was lost.
+    """Have multipathd stop waiting for a path now; it would do so a minute
+    after the last one was lost.
     """
     kernel.wait_no_longer(disk.connected().maps)
     processes.wait_until(lambda: 'queues' not in str(disk.connected()),
@@ -231,7 +231,7 @@ def held_open(case: Case) -> None:
     """
     disk = case.running(paths=2)
     device = disk.device()
-    # Its own writes would wait for a path, and it could not be killed.
+    # The guest's writes would wait for a path, and it could not be killed.
     case.host.libvirt.stop(disk.server)
     holder = _hold(device)
     try:
@@ -240,13 +240,13 @@ def held_open(case: Case) -> None:
         case.reboot_and_look(disk)
         _expect_left(case, disk, case.result.logged, device)
         _expect_left(case, disk, case.reboot_next(disk.server), device)
-        # What the plugin tells an operator to do, and nothing else.
+        # Only the commands that the plugin gives an operator.
         commands = re.findall(r'`([^`]+)`', ' '.join(case.result.logged))
         case.expect(len(commands) == 2, f'the log names {commands}')
         release, remove = map(shlex.split, commands)
         kernel.run(*release)
     finally:
-        # It could not even be killed while its data waits for a path.
+        # The holder could not be killed while its data waits for a path.
         kernel.fail_queued(disk.connected().maps)
         holder.kill()
         holder.wait(60)
@@ -259,7 +259,7 @@ def held_open(case: Case) -> None:
 
 def _expect_left(case: Case, disk: Disk, logged: list[str],
                  device: str) -> None:
-    """Check that Cinder is told nothing while a device is left."""
+    """Check that nothing changes in Cinder while a device is left."""
     left = disk.connected()
     case.expect(left.maps and not left.disks,
                 f'left is {left}: the case is not what it says')
@@ -288,8 +288,8 @@ def held_open_one_path(case: Case) -> None:
 
 
 def _hold(device: str) -> subprocess.Popen[bytes]:
-    """A process that is no guest, as a backup's is not."""
-    # Its own way to write keeps what it writes in this host's cache.
+    """Start a process that holds a device and is no guest, like a backup."""
+    # Unlike a guest's, its writes stay in this host's cache.
     holder = subprocess.Popen(
         ['sh', '-c', f'exec 3<>{device}; printf %8192s >&3; echo ready; '
          'exec sleep 1000'], stdout=subprocess.PIPE)
@@ -326,7 +326,7 @@ def _encrypted_disk(case: Case, provider: str, letter: str,
     volume = case.volume(letter, project, megabytes=32, encryption={
         'provider': provider, 'cipher': 'aes-xts-plain64', 'key_size': 256,
         'control_location': 'front-end', 'encryption_key_id': _KEY_ID})
-    # Beforehand, with a cheap derivation of the key: os-brick would take half
+    # Format beforehand, with a cheap key derivation: os-brick would take half
     # a minute for it here.
     subprocess.run(
         ['cryptsetup', '--batch-mode', 'luksFormat', '--type',
@@ -370,7 +370,7 @@ class _Neighbour:
     device: str = ''
 
     def start(self, case: Case) -> None:
-        """Have it run, for the first time or once more."""
+        """Start its guest, for the first time or once more."""
         if self.device:
             case.reboot(self.disk.server, 'none', quietly=True)
         else:
@@ -378,12 +378,12 @@ class _Neighbour:
         self.device = self.disk.device()
 
     def expect_writing(self, case: Case) -> None:
-        """Check that what it writes still arrives, and nothing else does."""
+        """Check that the writes of its guest arrive, and no others."""
         volume, mark = self.disk.volume, guests.mark(self.disk.server)
         with open(volume.path, 'r+b') as file:
             file.seek(guests.OFFSET)
             file.write(volume.letter.encode() * storage.BLOCK)
-        # Who reads a multipath device without a path may wait for ever.
+        # A read of a multipath device without a path may never return.
         processes.wait_until(
             lambda: volume.read(guests.OFFSET) == mark,
             f'the guest of {volume.letter}, which writes to it', 20)
@@ -420,10 +420,10 @@ def shared_target(case: Case) -> None:
 
 
 def _let_go(case: Case, disk: Disk) -> None:
-    """The guest has closed its disk, and its attachment is lost.
+    """Have the guest close its disk, and lose its attachment.
 
-    What opens the disk while its unit is gone, as udev does then, makes it
-    empty.
+    udev then opens the disk; an open while its LUN is gone would make the
+    disk empty, so wait for udev first.
     """
     case.host.libvirt.stop(disk.server)
     kernel.run('udevadm', 'settle')
@@ -431,17 +431,17 @@ def _let_go(case: Case, disk: Disk) -> None:
 
 
 def _reused(case: Case) -> tuple[Disk, Disk, str]:
-    """The address of a lost disk is another volume's by now, here.
+    """Connect another volume at the address of a lost disk, on this host.
 
-    The host knows the newcomer by the old device, which is the kernel's way.
+    The kernel keeps the old device for the newcomer.
 
     :returns: the lost disk, the newcomer, the device
     """
     disk = case.running()
     _let_go(case, disk)
     newcomer = case.disk('n', target=disk.target, project='other')
-    # As an attach does, and a live migration before it; not as a reboot, which
-    # would disconnect the address first.
+    # As an attach does, or a live migration beforehand; a reboot would
+    # disconnect the address first.
     case.connect(newcomer)
     _expect_newcomer(case, newcomer, disk.device())
     return disk, newcomer, disk.device()
@@ -458,9 +458,9 @@ def _expect_newcomer(case: Case, newcomer: Disk, device: str) -> None:
 
 def _reboot_beside(case: Case, disk: Disk, newcomer: Disk, device: str,
                    settle: Callable[[], None]) -> None:
-    """Reboot while nobody can tell whose the address is, and afterwards.
+    """Reboot while the owner of the address is uncertain, and afterwards.
 
-    :param settle: brings the newcomer to its end
+    :param settle: completes the newcomer's attach or migration
     """
     case.reboot_and_look(disk)
     _expect_newcomer(case, newcomer, device)
@@ -563,10 +563,10 @@ def invented_connector(case: Case) -> None:
 
 def _among_neighbours(case: Case,
                       paths: int = 1) -> tuple[Disk, list[_Neighbour]]:
-    """A disk and two neighbours, each with a target of its own, at the same
-    portals and with the same unit; Cinder tells the first portal only.
+    """Start a server and two neighbours, each with its own target, at the
+    same portals and with the same LUN; Cinder returns only the first portal.
     """
-    # All are there before the first is connected, which may discover them.
+    # Make all before the first is connected: that may discover the targets.
     disk, *others = (
         case.disk(letter, target=case.target(paths, is_told=False),
                   project=project)
@@ -581,7 +581,7 @@ def _among_neighbours(case: Case,
 
 def _expect_gone_alone(case: Case, disk: Disk,
                        neighbours: list[_Neighbour]) -> None:
-    """The disk is gone, and no neighbour has lost anything."""
+    """Check that the disk is gone and no neighbour has lost anything."""
     for neighbour in neighbours:
         neighbour.expect_writing(case)
     _expect_clean(case, disk)
@@ -666,8 +666,8 @@ def luks_name_reused(case: Case) -> None:
 
 
 def _deleted(case: Case, cleanup: str) -> _Neighbour:
-    """Cinder has given a disk to another server of the host; then the server
-    that it was of is deleted.
+    """Attach a lost disk to another server of the host, then delete its
+    former server.
     """
     disk = case.running()
     _let_go(case, disk)
@@ -705,16 +705,16 @@ def delete_plugin(case: Case) -> None:
 
 def _killed(case: Case, paths: int, first: int) -> None:
     """Kill nova-compute before every other step, and have the next one finish
-    the job.
+    the cleanup.
 
-    A disk is put back for each time, since a device cannot be.
+    Each kill has a new disk, since a device cannot be put back.
 
     :param first: the step to begin with
     """
     killed: list[str] = []
     for number in itertools.count(first, 2):
         disk = case.running(paths=paths)
-        # Cinder holds the attachment: the last step is its deletion.
+        # Cinder keeps the attachment: the last step is its deletion.
         case.reset_status(disk)
         case.result.logged.clear()
         status = case.reboot(disk.server, kill_before=number)

@@ -17,10 +17,10 @@ from e2e.devices import boot, prepare
 from e2e.machine import Unfit
 from e2e.results import list_table
 
-#: Seconds; on a busy machine everything takes longer than it should.
+#: Seconds, with a margin for a busy host.
 _TIMEOUT = 3600
 
-#: One virtual processor uses one of this host, and no more.
+#: Each has one virtual processor, which uses at most one of this host.
 _MACHINES = 2
 
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the suite; the exit code.
+    """Run the suite and return the exit code.
 
     :raises Unfit: something is missing
     """
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         print(f'e2e: devices: {exc}', file=sys.stderr)
         return 1
     failed = sum(ended)
-    # Written by the suite itself, with the log of each beside it.
+    # The suite itself writes them, with the log of each case beside.
     ran = len(list(results.glob('*.json')))
     how = ', without the disconnect: all have to fail' \
         if args.without_disconnect else ''
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, machine: prepare.Machine,
          python: pathlib.Path, results: pathlib.Path) -> list[int]:
-    """Share the cases between two machines, which have a processor each."""
+    """Run the cases in two machines, each with one processor."""
 
     def run(number: int) -> int:
         arguments = ['-m', 'e2e.devices.suite', '--part', str(number),
@@ -88,11 +88,11 @@ def _run(args: argparse.Namespace, machine: prepare.Machine,
 
 
 def table(directory: pathlib.Path) -> str:
-    """The results as the tables of the documentation."""
+    """Return the results as the tables of the documentation."""
     results = sorted(
         (json.loads(path.read_text()) for path in directory.glob('*.json')),
         key=lambda result: int(result['number']))
-    # Side by side, with a column for each fact.
+    # The table side by side, with a column for each fact.
     beside = [one for one in results if one['name'].startswith('cve-')]
     headings = [heading for heading, _ in beside[0]['facts']] if beside else []
     rows = [[_sentence(one['title'].partition(', ')[2]),
@@ -128,7 +128,7 @@ def _row(result: Any) -> list[str]:
 
 
 def _environment() -> pathlib.Path:
-    """The frozen environment with Nova and os-brick, built when needed."""
+    """Return the environment of Nova and os-brick; build it if needed."""
     built = subprocess.run(
         [sys.executable, prepare.ROOT / 'tools/environments.py',
          prepare.ENVIRONMENT], stdout=subprocess.PIPE, text=True)

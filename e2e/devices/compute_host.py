@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova-compute of the machine: Nova's own manager, driver and objects.
 
-What is not Nova's is small: libvirt is the fake one, Cinder that of
-:mod:`e2e.devices.volumes`, the database is SQLite without a conductor before
-it.  os-brick is the real one; its commands run in this process, which is
-root's, rather than in a daemon beside it.
+The rest is small: libvirt is Nova's fake, Cinder is that of
+:mod:`e2e.devices.volumes`, the database is SQLite without a conductor.
+os-brick is the real one; its commands run in this process, as root, and not
+in a privsep daemon.
 """
 
 from __future__ import annotations
 
-# First, for it decides on how threads are made.
+# First: it decides how threads are made.
 from nova.cmd import compute  # noqa: F401 isort: skip
 
 import gc
@@ -93,9 +93,9 @@ timeout = 600
 
 
 def prepare() -> Any:
-    """What all cases share, done once: options, privileges, tables.
+    """Prepare once what all cases share: options, privileges, tables.
 
-    :returns: Nova's manager, without a hypervisor yet
+    :returns: Nova's manager, still without a hypervisor
     """
     path = pathlib.Path('/run/nova.conf')
     path.write_text(_CONFIGURATION)
@@ -103,7 +103,7 @@ def prepare() -> Any:
     nova.conf.neutron.register_dynamic_opts(CONF)
     config.parse_args(['nova-compute', '--config-file', str(path)])
     logging.setup(CONF, 'nova')
-    # It would log to the console, which is slow here.
+    # They would log to the console, which is slow here.
     std_logging.getLogger().handlers.clear()
     for module in (brick_privileged, nova.privsep):
         for context in vars(module).values():
@@ -111,7 +111,7 @@ def prepare() -> Any:
                 context.set_client_mode(False)
     objects.register_all()
     os_brick.setup(CONF)
-    # Each case sets the endpoint, an option that only the plugin registers.
+    # Each case sets the endpoint; only the auth plugin registers that option.
     ks_loading.load_auth_from_conf_options(CONF, 'cinder')
     _TEMPLATE.unlink(missing_ok=True)
     engine = sqlalchemy.create_engine(f'sqlite:///{_TEMPLATE}')
@@ -119,7 +119,7 @@ def prepare() -> Any:
     engine.dispose()
     for module_name in ('driver', 'host', 'guest', 'migration'):
         _set(f'nova.virt.libvirt.{module_name}.libvirt', fakes.libvirt)
-    # What asks a hypervisor or a service that is not here.
+    # Replace the calls of a hypervisor or a service that is not here.
     for name, value in (
             ('nova.scheduler.client.report.SchedulerReportClient'
              '._create_client', lambda *_: None),
@@ -140,13 +140,13 @@ def prepare() -> Any:
 
 
 def warm_up(manager: Any, directory: pathlib.Path) -> None:
-    """Do once what every process would do slowly for its first time, such as
-    having SQLAlchemy compile Nova's statements.
+    """Do once what is slow the first time in each process, such as SQLAlchemy
+    compiling Nova's statements.
 
-    Nothing is connected, no thread and no open file stays.
+    Nothing is connected, and no thread and no open file is left.
 
-    :param manager: what :func:`prepare` has made
-    :param directory: empty, to work in
+    :param manager: from :func:`prepare`
+    :param directory: an empty working directory
     """
     directory.mkdir(parents=True)
     os.chdir(directory)
@@ -174,7 +174,7 @@ def warm_up(manager: Any, directory: pathlib.Path) -> None:
     cinder.stop()
     volume.remove()
     db.context_manager.dispose_pool()
-    # They have kept the address of the Cinder that is gone.
+    # The globals hold the address of the Cinder that is gone.
     service_auth.reset_globals()
     gc.freeze()
 
@@ -182,9 +182,9 @@ def warm_up(manager: Any, directory: pathlib.Path) -> None:
 class ComputeHost:
     """One compute host, with a directory and a database of its own.
 
-    :param directory: for its state
+    :param directory: the directory of its state
     :param cinder: the volume service
-    :param manager: what :func:`prepare` has made
+    :param manager: from :func:`prepare`
     :param multipath: whether Nova connects volumes with multipath
     """
 
@@ -211,15 +211,15 @@ class ComputeHost:
 
     @staticmethod
     def context(**more: Any) -> nova_context.RequestContext:
-        """An administrator's, without a token: Nova then uses its own."""
+        """Return an admin context without a token: Nova uses its own."""
         return nova_context.RequestContext(
             user_id='user', project_id='project', is_admin=True, **more)
 
     def server(self, *disks: volumes.Attached, project: str = 'project',
                host: str = HOST) -> str:
-        """Write a server and its disks into the database.
+        """Create a server and its disks in the database.
 
-        :returns: its id, which the first disk knows
+        :returns: the id of the server, from the first disk
         """
         context = self.context()
         instance = objects.Instance(
@@ -252,7 +252,7 @@ class ComputeHost:
 
     def mappings(self, volume: storage.Volume
                  ) -> list[objects.BlockDeviceMapping]:
-        """The mappings of a volume that Nova has."""
+        """Return Nova's BDMs of a volume."""
         try:
             return list(objects.BlockDeviceMappingList.get_by_volume(
                 self.context(), volume.id))
@@ -268,8 +268,8 @@ class ComputeHost:
     def start(self, cleanup: str = 'plugin') -> None:
         """Become this host's nova-compute, just started.
 
-        :param cleanup: ``none``, as before Nova 28; ``builtin``, as since;
-            ``plugin``
+        :param cleanup: ``none``, as before Nova 28; ``builtin``, as since
+            Nova 28; ``plugin``
         """
         handler = std_logging.FileHandler(self._log)
         handler.setLevel(std_logging.INFO)
@@ -279,7 +279,7 @@ class ComputeHost:
         connection = guests.Connection(self.libvirt)
         driver = self._manager.driver
         driver._host.get_connection = lambda: connection
-        # Made when first used, with or without multipath.
+        # They are made on first use, with or without multipath.
         driver.volume_drivers.clear()
         if cleanup == 'plugin':
             installation.install(options.settings(CONF).triggers)
@@ -288,13 +288,13 @@ class ComputeHost:
                  lambda *_: None)
 
     def connect(self, attached: volumes.Attached) -> None:
-        """Connect a volume for something else than a server."""
+        """Connect a volume for a use other than a server."""
         info = _connection_info(attached)
         self._manager.driver._get_volume_driver(info).connect_volume(
             info, None)
 
     def reboot(self, server: str) -> None:
-        """Have a server rebooted hard, as Nova's API does."""
+        """Reboot a server hard, as Nova's API requests it."""
         context = self.context()
         instance = self.instance(server)
         instance.task_state = task_states.REBOOTING_HARD
@@ -303,7 +303,7 @@ class ComputeHost:
         self._manager.reboot_instance(context, instance, None, 'HARD')
 
     def delete(self, server: str) -> None:
-        """Have a server deleted, as far as this host has a part in it."""
+        """Delete a server, as far as this host has a part in it."""
         context = self.context()
         instance = self.instance(server)
         instance.task_state = task_states.DELETING
@@ -314,13 +314,13 @@ class ComputeHost:
                 context, server), notify=False, try_deallocate_networks=False)
 
     def log(self) -> list[str]:
-        """The lines of nova-compute's log."""
+        """Return the lines of nova-compute's log."""
         return self._log.read_text().splitlines() if self._log.exists() \
             else []
 
 
 def _connection_info(attached: volumes.Attached) -> dict[str, Any]:
-    """As Nova keeps it: the driver's data apart from its type."""
+    """Return the connection information as Nova keeps it: type and data."""
     data = dict(attached.connection)
     kind = data.pop('driver_volume_type')
     return {'driver_volume_type': kind, 'data': data, 'status': 'attached',
@@ -336,5 +336,5 @@ def _flavor() -> objects.Flavor:
 
 
 def _set(name: str, value: Any) -> None:
-    """Replace for the rest of this process, which is not long."""
+    """Replace an attribute for the rest of this short process."""
     mock.patch(name, value).start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's own fake libvirt, without all of Nova's other fixtures."""
+"""Nova's own fake libvirt, without Nova's other fixtures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import nova.tests
 _NAME = 'nova.tests.fixtures'
 
 if _NAME not in sys.modules:
-    # The package itself imports every fixture, which takes ten seconds in
+    # The package itself imports all fixtures, which takes ten seconds in
     # the machine.
     package = types.ModuleType(_NAME)
     package.__path__ = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guests: processes that hold their disks open and write to them.
 
-libvirt is Nova's own fake one, which forgets everything with the process that
-it is in.  Here nova-compute is killed, so what libvirt knows is in files too,
-and the guests live on, as QEMU does.
+libvirt is Nova's own fake, whose state ends with its process.  Here
+nova-compute is killed, so the state is in files too, and the guests live on,
+as QEMU does.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from xml.etree import ElementTree
 
 from e2e.devices import fakes
 
-#: Where a guest writes on its disks.  A newcomer's own data is elsewhere.
+#: The offset of a guest's writes.  A newcomer's own data is elsewhere.
 OFFSET = 2 << 20
 
-#: How long a guest that is killed may take; libvirt gives one 15 seconds.
+#: Seconds that a killed guest may take to end; libvirt allows 15.
 _PATIENCE = 8
 
 
 def mark(server: str) -> str:
-    """What the guest of a server writes: eight letters."""
+    """Return the eight letters that the guest of a server writes."""
     return server[:8]
 
 
 class Libvirt:
-    """What the fake libvirt of a nova-compute has to remember.
+    """The state of a nova-compute's fake libvirt, in files.
 
-    :param directory: where domains and secrets are kept
+    :param directory: the directory of domains and secrets
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -44,7 +44,7 @@ class Libvirt:
         directory.mkdir(exist_ok=True)
 
     def is_running(self, server: str) -> bool:
-        """Whether the guest of a server lives."""
+        """Return whether the guest of a server runs."""
         try:
             pid = int(self.path(server, 'pid').read_text())
             os.kill(pid, 0)
@@ -53,15 +53,15 @@ class Libvirt:
         return 'Z' not in _state(pid)
 
     def kept(self, kind: str) -> list[pathlib.Path]:
-        """The files of all domains, or of all secrets."""
+        """Return the files of all domains, or of all secrets."""
         return sorted(self._directory.glob(f'*.{kind}'))
 
     def secrets(self) -> list[str]:
-        """The volumes that libvirt holds a secret of."""
+        """Return the volumes that have a secret in libvirt."""
         return [path.stem for path in self.kept('secret')]
 
     def disks(self, server: str) -> list[str]:
-        """The block devices of a server's domain."""
+        """Return the block devices of a server's domain."""
         path = self.path(server, 'domain')
         return _sources(path.read_text()) if path.exists() else []
 
@@ -82,10 +82,10 @@ class Libvirt:
             os._exit(0)
 
     def stop(self, server: str) -> bool:
-        """Kill the guest of a server and wait until it has let go.
+        """Kill the guest of a server and wait for its end.
 
-        :returns: whether it has; a process that waits for its disk cannot be
-            killed
+        :returns: whether it ended; a process that waits for its disk cannot
+            be killed
         """
         path = self.path(server, 'pid')
         if path.exists():
@@ -107,8 +107,8 @@ class Libvirt:
 
 
 class Connection(fakes.libvirt.Connection):  # type: ignore[name-defined]
-    """The fake libvirt of one process: it knows what former processes have
-    defined, and keeps what it is told.
+    """The fake libvirt of one process: it loads what former processes have
+    defined, and saves what is defined in it.
     """
 
     def __init__(self, kept: Libvirt) -> None:
@@ -149,7 +149,7 @@ class Connection(fakes.libvirt.Connection):  # type: ignore[name-defined]
         super()._mark_not_running(domain)
 
     def secretDefineXML(self, xml: str) -> Any:
-        # libvirt makes one up; the fake one wants to be told.
+        # libvirt generates a UUID; the fake one requires it.
         if '<uuid>' not in xml:
             xml = xml.replace('</secret>', f'<uuid>{uuid.uuid4()}</uuid>'
                               '</secret>')
@@ -173,7 +173,7 @@ class Connection(fakes.libvirt.Connection):  # type: ignore[name-defined]
 
 
 def _sources(xml: str) -> list[str]:
-    # What Nova has made is no threat.
+    # XML made by Nova is no threat.
     domain = ElementTree.fromstring(xml)  # noqa: S314
     return [source.attrib['dev'] for source in
             domain.findall('./devices/disk/source')
@@ -189,8 +189,8 @@ def _state(pid: int) -> str:
 
 
 def _guest(devices: list[str], word: bytes) -> None:
-    """Write to all disks again and again, past the host's cache, like QEMU
-    does for Nova.
+    """Write to all disks in a loop, past the host's cache, as QEMU does for
+    Nova.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     disks = [os.open(device, os.O_RDWR | os.O_DIRECT) for device in devices]
@@ -201,5 +201,5 @@ def _guest(devices: list[str], word: bytes) -> None:
                 try:
                     os.pwritev(disk, [block], OFFSET)
                 except OSError:
-                    pass  # A guest sees an error of its disk, and goes on.
+                    pass  # A guest sees an I/O error of its disk and goes on.
             time.sleep(0.2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine's kernel has connected, read from /sys."""
+"""The devices that the machine's kernel has connected, read from /sys."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from e2e import lab
 
 _BLOCK = pathlib.Path('/sys/block')
 
-#: Runs a command to its end; what touches a lost device may never have one.
-#: On a busy machine udevadm takes the two minutes that it gives itself.
+#: Run a command with a timeout: one that touches a lost device may never end.
+#: On a busy machine udevadm takes its own limit of two minutes.
 run = functools.partial(lab.run, timeout=180)
 
 
 @dataclasses.dataclass(frozen=True)
 class Connected:
-    """All that this host has of one volume, or of one target.
+    """The devices and sessions that this host has of a volume or a target.
 
     :ivar disks: the plain disks
     :ivar maps: the multipath and dm-crypt devices on them
-    :ivar sessions: how many sessions or controllers of the target
-    :ivar tables: what the maps are, as the device mapper says
+    :ivar sessions: the number of sessions or controllers of the target
+    :ivar tables: the kinds of the maps, from the device mapper
     """
 
     disks: tuple[str, ...] = ()
@@ -46,10 +46,10 @@ class Connected:
 
 
 def connected(volume: str, target: str) -> Connected:
-    """What there is of a volume and of its target.
+    """Return what this host has of a volume and of its target.
 
     :param volume: its id, which is also the disk's serial number; the kernel
-        goes on telling the one that it saw when it connected the disk
+        keeps the number that it read when it connected the disk
     :param target: its IQN or NQN
     """
     disks = [disk.name for disk in sorted(_BLOCK.glob('sd*'))
@@ -63,7 +63,7 @@ def connected(volume: str, target: str) -> Connected:
 
 
 def sessions(target: str) -> int:
-    """How many sessions, or NVMe controllers, a target has here."""
+    """Return the number of a target's sessions, or NVMe controllers, here."""
     return sum(
         _text(path) == target
         for pattern in ('iscsi_session/*/targetname', 'nvme/*/subsysnqn')
@@ -71,8 +71,8 @@ def sessions(target: str) -> int:
 
 
 def disks_of(target: str) -> list[str]:
-    """The disks of all the sessions of an iSCSI target, whatever the host
-    takes them for.
+    """Return the disks of all the sessions of an iSCSI target, even if the
+    host takes them for those of another volume.
     """
     return sorted(
         '/dev/' + disk.name
@@ -82,7 +82,7 @@ def disks_of(target: str) -> list[str]:
 
 
 def fail_queued(maps: Iterable[str]) -> None:
-    """Have multipath devices without a path fail what waits for one."""
+    """Have multipath devices without a path fail their queued I/O."""
     for name in maps:
         if _text(_BLOCK / name / 'dm/uuid').startswith('mpath-'):
             run('dmsetup', 'message', _text(_BLOCK / name / 'dm/name'), '0',
@@ -90,9 +90,9 @@ def fail_queued(maps: Iterable[str]) -> None:
 
 
 def wait_no_longer(maps: Iterable[str]) -> None:
-    """Have multipathd do at once what it does when it has waited for a path.
+    """Have multipathd stop queueing at once, as it does after its wait.
 
-    It would have the kernel wait again, were only the kernel told not to.
+    If only the kernel were told, multipathd would have it queue again.
     """
     for name in maps:
         run('multipathd', 'disablequeueing', 'map',
@@ -100,9 +100,9 @@ def wait_no_longer(maps: Iterable[str]) -> None:
 
 
 def give_up(target: str) -> str:
-    """Have the kernel no longer try to reach an NVMe subsystem.
+    """Have the kernel stop reconnecting to an NVMe subsystem.
 
-    :returns: how many seconds it would have tried, or "off" for ever
+    :returns: the seconds that it would have tried, or "off" for ever
     """
     seconds = next(
         _text(path.parent / 'ctrl_loss_tmo')
@@ -113,7 +113,7 @@ def give_up(target: str) -> str:
 
 
 def _table(name: str) -> str:
-    """What a map is, in few words."""
+    """Return the kind of a map, in few words."""
     words = run('dmsetup', 'table', f'/dev/{name}',
                 check=False).stdout.split()
     if not words[2:]:
@@ -126,7 +126,7 @@ def _table(name: str) -> str:
 
 
 def _maps_of(volume: str, disks: list[str]) -> list[str]:
-    """Maps are found also when they have lost the disks below them."""
+    """Return the maps, also those that have lost the disks below them."""
     compact = volume.replace('-', '')[:25]
     found: list[str] = []
     for path in sorted(_BLOCK.glob('dm-*')):

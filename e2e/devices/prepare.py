@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the virtual machine is made of: a kernel, programs, a first process.
+"""The parts of the virtual machine: a kernel, programs, a first process.
 
-The machine's file system is this host's own, shown to it read-only, under a
-layer of the packages that the host lacks.  Nothing is installed on the host:
-the packages are only unpacked, into a folder of their own.
+The machine's file system is this host's own, read-only, under a layer of the
+packages that the host lacks.  Nothing is installed on the host: the packages
+are only unpacked, into a directory of their own.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 QEMU = 'qemu-system-x86_64'
-#: Which environment of tools/environments the machine's Python is.
+#: The environment of tools/environments for the machine's Python.
 ENVIRONMENT = 'nova-34'
-#: What a compute host with block storage has, and busybox to boot with.
+#: The packages of a compute host with block storage, and busybox to boot.
 PACKAGES = ('busybox-static', 'cryptsetup-bin', 'kmod', 'multipath-tools',
             'nvme-cli', 'open-iscsi', 'udev')
-#: What the initramfs needs to reach the host's files.
+#: The modules that the initramfs needs to reach the host's files.
 _BOOT_MODULES = ('virtio_pci', '9pnet_virtio', '9p', 'overlay')
-#: Debian has made these links to their namesakes in /usr.
+#: In Debian these are links to their namesakes in /usr.
 _MERGED = ('bin', 'lib', 'lib64', 'sbin')
 
 
 def check() -> None:
-    """Say in one line what is missing, before anything is done.
+    """Check the requirements before anything else is done.
 
-    :raises Unfit: the suite cannot run here
+    :raises Unfit: something is missing; one line names all of it
     """
     missing = []
     if os.geteuid() != 0:
@@ -51,9 +51,9 @@ def check() -> None:
 
 
 class Machine:
-    """The parts, made once and kept.
+    """The parts of the machine, made once and kept.
 
-    :param directory: where everything that is made lives
+    :param directory: the directory of all parts
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -65,9 +65,9 @@ class Machine:
         self._stamp = directory / 'made-of'
 
     def prepare(self) -> None:
-        """Make what is missing or no longer fits.
+        """Make the parts that are missing or outdated.
 
-        :raises Unfit: apt or a program does not do its part
+        :raises Unfit: apt or a program fails
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
@@ -87,8 +87,8 @@ class Machine:
                           + _last_line(exc.stderr or exc.stdout)) from exc
 
     def copy_sources(self, python: pathlib.Path) -> None:
-        """Take the plugin and this suite as they are now, compiled: the
-        machine is slow at that.
+        """Copy the plugin and this suite, and compile them here: the machine
+        is slow at that.
         """
         shutil.rmtree(self.sources, ignore_errors=True)
         for package in ('nova_bdm_cleanup', 'e2e'):
@@ -109,15 +109,15 @@ class Machine:
         for package in packages:
             with subprocess.Popen(['dpkg-deb', '--fsys-tarfile', package],
                                   stdout=subprocess.PIPE) as process:
-                # Through the links just made, which Python's own extraction
-                # would replace.
+                # tar follows the links just made; Python's own extraction
+                # would replace them.
                 subprocess.run(
                     ['tar', '--extract', '--keep-directory-symlink',
                      '--directory', self.layer], stdin=process.stdout,
                     check=True, capture_output=True)
 
     def _build(self, release: str) -> None:
-        """Lay out the kernel and the archive that it starts with."""
+        """Copy the kernel and build its initramfs."""
         self._kmod('depmod', '-b', self.layer, release)
         shutil.copyfile(self.layer / f'boot/vmlinuz-{release}', self.kernel)
         tree = self.directory / 'initramfs'
@@ -125,7 +125,7 @@ class Machine:
         for name in ('bin', 'dev', 'proc', 'modules', 'host', 'layer',
                      'memory', 'root'):
             (tree / name).mkdir(parents=True)
-        # "insmod" and a file, each after all that it needs.
+        # Lines of "insmod" and a file, each after its dependencies.
         shown = self._kmod('modprobe', '-d', self.layer, '-S', release,
                            '--show-depends', '--all', *_BOOT_MODULES)
         files = dict.fromkeys(shown.split()[1::2])
@@ -145,13 +145,13 @@ class Machine:
                            stderr=subprocess.PIPE)
 
     def _kmod(self, name: str, *arguments: pathlib.Path | str) -> str:
-        """Call kmod, which looks at what it was called; what it prints."""
+        """Call kmod by one of its names and return its output."""
         return subprocess.run(
             [name, *map(str, arguments)], executable=self._program('kmod'),
             check=True, capture_output=True, text=True).stdout
 
     def _program(self, name: str) -> pathlib.Path:
-        """One of the layer, or this host's own."""
+        """Return a program of the layer, or else this host's own."""
         return next(path for path in (
             self.layer / 'usr/bin' / name, self.layer / 'bin' / name,
             pathlib.Path('/bin', name)) if path.exists())
@@ -168,7 +168,7 @@ def _last_line(output: str | bytes | None) -> str:
 
 
 def _kernel_package() -> str:
-    """The newest generic kernel; Debian's "cloud" one has no SCSI target."""
+    """Return the newest generic kernel; the "cloud" one has no SCSI target."""
     shown = subprocess.run(['apt-cache', 'depends', 'linux-image-amd64'],
                            capture_output=True, text=True, check=True).stdout
     found = re.search(r'Depends: (linux-image-\d\S*)', shown)
@@ -184,7 +184,7 @@ def _release_of(kernel: str) -> str:
 
 
 def _fingerprint(kernel: str) -> str:
-    """Changes with all that the parts are made of."""
+    """Return a digest of all that the parts are made of."""
     shown = subprocess.run(
         ['dpkg-query', '-W', '-f', '${Package} ${Version} ${Status}\n',
          *PACKAGES], capture_output=True, text=True).stdout
@@ -196,11 +196,11 @@ def _fingerprint(kernel: str) -> str:
 
 
 def _download(kernel: str, directory: pathlib.Path) -> list[pathlib.Path]:
-    """Fetch the kernel, the packages that this host lacks, and theirs."""
+    """Download the kernel, the missing packages, and their dependencies."""
     shutil.rmtree(directory, ignore_errors=True)
     (directory / 'partial').mkdir(parents=True)
     _say(f'downloading {kernel} and the storage programs (about 75 MB)')
-    # Another apt may be at work on this host for a while.
+    # Another apt may hold the lock on this host for a while.
     subprocess.run(
         ['apt-get', 'install', '--yes', '--quiet', '--download-only',
          '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=600',

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a nova-compute that change something, so that it can be killed
-between any two of them.
+"""The steps of a nova-compute that change something; it can be killed between
+any two of them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from oslo_concurrency import processutils
 
 from e2e.devices import fakes, records
 
-#: The commands that only ask, or whose loss nobody would notice.
+#: The commands that only read, or whose loss has no effect.
 _ASKING = ('discovery', '--show', 'session', 'is_luks', 'isLuks', 'list',
            '-ll', '--op new', '--op update', 'scsi_id', 'show', '-C')
 
 
 class Steps:
-    """Names each step before it is done, and dies before one if told to.
+    """A log of the steps, each written before it is done, with an optional
+    kill before one of them.
 
-    :param path: the file that the names are written to
-    :param kill_before: how many steps are done before it dies; None: all
+    :param path: the file of the names of the steps
+    :param kill_before: the number of steps before the kill; None: no kill
     """
 
     def __init__(self, path: pathlib.Path,
@@ -38,7 +39,7 @@ class Steps:
         self._noting = False
 
     def watch(self) -> None:
-        """Begin, for the rest of this process."""
+        """Start the log, for the rest of this process."""
         domain, mapping = fakes.libvirt.Domain, objects.BlockDeviceMapping
         self._wrap(domain, 'destroy', lambda *_, **__: 'guest off')
         self._wrap(domain, 'createWithFlags', lambda *_, **__: 'guest on')
@@ -50,7 +51,7 @@ class Steps:
         self._around(manager.ComputeManager, '_delete_dangling_bdms')
 
     def _around(self, owner: Any, name: str) -> None:
-        """Only the steps of the cleanup count, and the first after it."""
+        """Count only the steps of the cleanup, and the first after it."""
         original = getattr(owner, name)
 
         def cleaning(*args: Any, **kwargs: Any) -> Any:

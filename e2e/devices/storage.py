@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The storage that the machine connects to: its own kernel's targets.
+"""The storage that the machine connects to: targets of its own kernel.
 
-LIO for iSCSI and nvmet for NVMe/TCP, both driven through configfs, so that no
+LIO for iSCSI and nvmet for NVMe/TCP, both set up through configfs, so that no
 program is needed.  A volume is a file in memory.
 """
 
@@ -16,19 +16,19 @@ import uuid
 _TARGETS = pathlib.Path('/sys/kernel/config/target')
 _NVMET = pathlib.Path('/sys/kernel/config/nvmet')
 _FILES = pathlib.Path('/run/volumes')
-#: Both are this machine itself: two ways to one target.
+#: Both belong to this machine: two paths to one target.
 ADDRESSES = ('127.0.0.1', '127.0.0.2')
 _NVME_PORT = 4420
-#: What is compared bit for bit is read whole; a volume need not be large.
+#: Small, since a volume is read whole to compare it bit for bit.
 MEGABYTES = 4
-#: What a guest writes at once.
+#: The size of one write of a guest.
 BLOCK = 4096
 
 
 class Volume:
     """A file that targets serve.
 
-    :param letter: what it is filled with
+    :param letter: the letter that fills it
     :param megabytes: its size
     """
 
@@ -42,27 +42,27 @@ class Volume:
 
     @property
     def store(self) -> pathlib.Path:
-        """What an iSCSI target maps; made when first asked for."""
+        """Return the backstore for an iSCSI target; make it on first use."""
         path = _TARGETS / 'core/fileio_0' / self.id
         if not path.exists():
             path.mkdir(parents=True)
             (path / 'control').write_text(
                 f'fd_dev_name={self.path},fd_dev_size={self.size}')
             (path / 'enable').write_text('1')
-            # The host knows a disk, and multipathd its paths, by this.
+            # The host identifies a disk by this, multipathd its paths.
             (path / 'wwn/vpd_unit_serial').write_text(self.id)
         return path
 
     def read(self, offset: int = 0) -> str:
-        """The first letters of a block, as the back end has them."""
+        """Return the first letters of a block, as the back end has them."""
         with open(self.path, 'rb') as file:
             file.seek(offset)
             return file.read(8).decode(errors='replace')
 
     def is_untouched(self, but: tuple[int, str] | None = None) -> bool:
-        """Whether every bit is as it was made.
+        """Return whether every bit is as it was made.
 
-        :param but: where its own guest writes, and what
+        :param but: the offset and the word that its own guest writes
         """
         data = self.path.read_bytes()
         if but is not None:
@@ -72,7 +72,7 @@ class Volume:
         return data.count(self.letter.encode()) == len(data)
 
     def remove(self) -> None:
-        """Free its memory; no target may map it any more."""
+        """Free the memory of the volume; no target may still map it."""
         store = _TARGETS / 'core/fileio_0' / self.id
         if store.exists():
             store.rmdir()
@@ -80,14 +80,14 @@ class Volume:
 
 
 class Target:
-    """An iSCSI target that every initiator may use, as with a shared one.
+    """An iSCSI target open to every initiator, as a shared one is.
 
-    Each of its portals is in a group of its own, so that one can be lost.
+    Each portal is in its own group, so that one can be lost.
 
-    :param name: for its address, an IQN
-    :param paths: at how many portals it answers
-    :param is_told: whether Cinder tells them all, as some drivers do; the
-        others leave it to a discovery
+    :param name: the end of its address, an IQN
+    :param paths: the number of its portals
+    :param is_told: whether Cinder returns all portals, as some drivers do;
+        the others leave that to a discovery
     """
 
     def __init__(self, name: str, paths: int = 1,
@@ -111,7 +111,7 @@ class Target:
             self._groups.append(group)
 
     def map(self, lun: int, volume: Volume) -> None:
-        """Show a volume to whoever is logged in or will be."""
+        """Map a volume for all initiators, logged in now or later."""
         for group in self._groups:
             unit = group / 'lun' / f'lun_{lun}'
             unit.mkdir()
@@ -119,7 +119,7 @@ class Target:
         self._luns[lun] = volume
 
     def unmap(self, lun: int) -> None:
-        """Show it no longer; harmless when it is not shown."""
+        """Unmap a volume; harmless when it is not mapped."""
         volume = self._luns.pop(lun, None)
         if volume is not None:
             for group in self._groups:
@@ -128,11 +128,11 @@ class Target:
                 unit.rmdir()
 
     def lose_path(self) -> None:
-        """One portal answers no more, and its sessions break off."""
+        """Disable one portal and break off its sessions."""
         (self._groups[-1] / 'enable').write_text('0')
 
     def die(self) -> None:
-        """Nothing answers any more, and all sessions break off."""
+        """Remove the target and break off all its sessions."""
         for group in self._groups:
             (group / 'enable').write_text('0')
         for lun in list(self._luns):
@@ -146,7 +146,7 @@ class Target:
         self._groups.clear()
 
     def connection(self, lun: int, volume: Volume) -> dict[str, Any]:
-        """What Cinder tells of how to connect a volume."""
+        """Return Cinder's connection information for a volume."""
         data: dict[str, Any] = {
             'driver_volume_type': 'iscsi', 'target_discovered': False,
             'target_portal': self.portals[0], 'target_iqn': self.address,
@@ -175,7 +175,7 @@ class Subsystem:
         namespace.mkdir()
         for name, value in (
                 ('device_path', volume.path), ('device_uuid', volume.id),
-                # The memory that the file is in knows no direct I/O.
+                # The file system in memory has no direct I/O.
                 ('buffered_io', 1), ('enable', 1)):
             (namespace / name).write_text(str(value))
         (self._port() / 'subsystems' / self.address).symlink_to(self._path)
@@ -192,13 +192,13 @@ class Subsystem:
         return port
 
     def unmap(self) -> None:
-        """No new connection is taken; those that there are break off."""
+        """Refuse new connections and break off the existing ones."""
         link = self._port() / 'subsystems' / self.address
         if link.is_symlink():
             link.unlink()
 
     def die(self) -> None:
-        """Nothing answers any more."""
+        """Remove the subsystem and break off its connections."""
         if self._path.exists():
             self.unmap()
             (self._path / 'namespaces/1/enable').write_text('0')
@@ -206,7 +206,7 @@ class Subsystem:
             self._path.rmdir()
 
     def connection(self) -> dict[str, Any]:
-        """What Cinder tells of how to connect it."""
+        """Return Cinder's connection information for the volume."""
         return {'driver_volume_type': 'nvmeof', 'target_nqn': self.address,
                 'vol_uuid': self._volume.id,
                 'portals': [[ADDRESSES[0], str(_NVME_PORT), 'tcp']],
@@ -215,7 +215,7 @@ class Subsystem:
 
 
 def read_device(path: str, offset: int = 0) -> str:
-    """What a device itself holds there, past this host's cache of it.
+    """Read a block of the device itself, past this host's cache of it.
 
     :returns: the first letters, or the error
     """
@@ -224,7 +224,7 @@ def read_device(path: str, offset: int = 0) -> str:
     except OSError as exc:
         return exc.strerror or str(exc)
     try:
-        # Direct I/O wants its memory aligned, which a mapping is.
+        # Direct I/O needs aligned memory, and a mapping is aligned.
         with mmap.mmap(-1, BLOCK) as buffer:
             count = os.preadv(descriptor, [buffer], offset)
             return buffer[:min(count, 8)].decode(errors='replace') or 'nothing'

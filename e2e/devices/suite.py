@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the cases inside the machine; started by :mod:`e2e.devices.command`.
+"""The suite inside the machine, started by :mod:`e2e.devices.command`.
 
-All is imported once.  Each case is a process forked from this one, so that
-what it changes in Nova is gone with it, and where it waits others can work.
+All modules are imported once.  Each case is a process forked from this one:
+its changes to Nova end with it, and other cases can run while it waits.
 """
 
 from __future__ import annotations
 
-# First, for it decides on how threads are made.
+# First: it decides how threads are made.
 from nova.cmd import compute  # noqa: F401 isort: skip
 
 import argparse
@@ -26,11 +26,11 @@ from typing import Any
 
 from e2e.devices import bystander, case as case_module, cases, compute_host
 
-#: Beside the working directory of each case: what the host gets to see.
+#: The files for the host, outside the working directories of the cases.
 RESULTS = pathlib.Path('/run/suite/results')
-#: So many cases at a time: they also wait, but each needs its memory.
+#: The number of concurrent cases: they also wait, but each needs memory.
 WORKERS = 2
-#: Seconds after which a case is given up.
+#: Seconds after which a case is aborted.
 _LIMIT = 480
 
 
@@ -60,10 +60,10 @@ def main() -> int:
 
 def _part(wanted: list[cases.Described], number: int, parts: int
           ) -> list[cases.Described]:
-    """One of several parts that take about the same time.
+    """Return one of several parts that take about the same time.
 
-    Those with multipath come first, of which only one at a time runs; the
-    others fill the time that they leave.
+    Cases with multipath come first, since only one of them runs at a time;
+    the others fill the time that they leave.
     """
     loads = [0] * parts
     part = []
@@ -78,7 +78,7 @@ def _part(wanted: list[cases.Described], number: int, parts: int
 
 def _run(wanted: list[cases.Described], manager: Any,
          by: bystander.Bystander, disconnects: bool) -> int:
-    """Run the cases, some at a time; how many ended as they must not."""
+    """Run the cases, some at a time; return how many ended wrongly."""
     waiting = list(wanted)
     running: dict[int, cases.Described] = {}
     wrong = 0
@@ -101,11 +101,11 @@ def _run(wanted: list[cases.Described], manager: Any,
 def _next(waiting: Iterable[cases.Described],
           running: Collection[cases.Described]
           ) -> cases.Described | None:
-    """A case that can be begun.
+    """Return a case that can begin.
 
-    multipathd serves nobody while it waits for a path of one map, and os-brick
-    then does without multipath: only one such case at a time.  What a case
-    has discovered counts for all that is connected meanwhile: some run alone.
+    multipathd serves no request while it waits for a path of one map, and
+    os-brick then does without multipath: only one such case runs at a time.
+    A discovery affects all connections made meanwhile: some cases run alone.
     """
     is_taken = any(one.multipath for one in running)
     return next((one for one in waiting
@@ -116,7 +116,7 @@ def _next(waiting: Iterable[cases.Described],
 
 def _run_case(described: cases.Described, manager: Any,
               by: bystander.Bystander, disconnects: bool) -> None:
-    """One case, in a process of its own, which it ends."""
+    """Run one case in its own process, and end that process."""
     directory = pathlib.Path('/run/cases', described.name)
     directory.mkdir(parents=True)
     os.chdir(directory)
@@ -156,7 +156,7 @@ def _hangs(*_: Any) -> None:
 
 
 def _told(described: cases.Described, disconnects: bool) -> bool:
-    """Print how a case ended; whether it ended as it must."""
+    """Print how a case ended; return whether it ended as it must."""
     path = RESULTS / f'{described.name}.json'
     if not path.exists():
         _say(f'{described.name}: ended without a result')
@@ -169,7 +169,7 @@ def _told(described: cases.Described, disconnects: bool) -> bool:
     for heading, text in facts:
         _say(f'            {heading}: {text}')
     for problem in result['problems']:
-        # Of a failure that has to be, its last line says enough.
+        # The last line of an expected failure says enough.
         lines = problem.rstrip().splitlines()[0 if disconnects else -1:]
         _say('          ! ' + ('\n' + ' ' * 12).join(lines))
     if not passed and disconnects:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder, as small as Nova and the plugin let it be, over HTTP.
+"""A minimal Cinder for Nova and the plugin, over HTTP.
 
-It keeps volumes and attachments in memory, and tells the storage when an
-attachment goes, as Cinder's drivers do.  The functional tests have the real
-Cinder; here the devices are real.
+It keeps volumes and attachments in memory, and unmaps a volume when its
+attachment is deleted, as Cinder's drivers do.  The functional tests have the
+real Cinder; here the devices are real.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import uuid
 from e2e.devices import storage
 from nova_bdm_cleanup.tests.cloud import web
 
-#: The project that Nova's own user is at home in.
+#: The project of Nova's own user.
 SERVICE = 'service'
 
 
 @dataclasses.dataclass
 class Attached:
-    """An attachment: a volume, a server, and how it is connected."""
+    """An attachment: a volume, a server, and the connection."""
 
     volume: str
     server: str
     host: str
     connection: dict[str, Any]
-    #: Takes the volume from the host at the back end.
+    #: Unmaps the volume from the host at the back end.
     terminate: Callable[[], None]
     status: str = 'attached'
     project: str = 'project'
@@ -46,7 +46,7 @@ class Volumes:
         self.attachments: dict[str, Attached] = {}
         #: Method and path of every request that may change something.
         self.changes: list[str] = []
-        #: Answer every deletion of an attachment with this, if anything.
+        #: The status that refuses each deletion of an attachment, if any.
         self.refuse: int | None = None
         service = self
 
@@ -63,19 +63,19 @@ class Volumes:
 
         self._server = web.Server(Handler)
         self.url = f'{self._server.url}/v3/{SERVICE}'
-        #: Answer no more.
+        #: Stop the service.
         self.stop = self._server.close
 
     def add(self, volume: storage.Volume, project: str = 'project',
             encryption: dict[str, Any] | None = None) -> None:
-        """Know a volume."""
+        """Register a volume."""
         self.volumes[volume.id] = {
             'project': project, 'encryption': encryption, 'status': None}
 
     def attach(self, volume: storage.Volume, server: str,
                connection: dict[str, Any], terminate: Callable[[], None],
                host: str = 'compute1', project: str = 'project') -> Attached:
-        """Attach a volume that :meth:`add` was told of."""
+        """Attach a volume registered with :meth:`add`."""
         connection = dict(connection, encrypted=bool(
             self.volumes[volume.id]['encryption']))
         attached = Attached(volume.id, server, host, connection, terminate,
@@ -84,17 +84,17 @@ class Volumes:
         return attached
 
     def lose(self, attached: Attached) -> None:
-        """Detach behind Nova's back; the back end takes the volume away."""
+        """Detach behind Nova's back; the back end unmaps the volume."""
         del self.attachments[attached.id]
         attached.terminate()
 
     def of(self, volume: str) -> list[Attached]:
-        """The attachments of a volume."""
+        """Return the attachments of a volume."""
         return [one for one in self.attachments.values()
                 if one.volume == volume]
 
     def status(self, volume: str) -> str:
-        """The status of a volume, as its attachments or a case have it."""
+        """Return the status of a volume: a case's, or its attachments'."""
         if self.volumes[volume]['status']:
             return str(self.volumes[volume]['status'])
         found = self.of(volume)

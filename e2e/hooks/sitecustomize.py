@@ -2,8 +2,8 @@
 """Stop nova-compute at one exact point: a hook of the tests.
 
 Python imports this module at its start when its directory is on PYTHONPATH.
-The tests put it there for one nova-compute at a time; the product knows
-nothing of it.  The environment says where and how:
+The tests put it there for one nova-compute at a time; the product does not
+know it.  The environment says where and how:
 
 ``E2E_POINT``
     ``module:Class.method:before`` or ``...:after``
@@ -27,7 +27,7 @@ from typing import Any
 def _reached(action: str, signals: str) -> None:
     if action == 'kill':
         os.kill(os.getpid(), 9)
-    import time  # patched by now, so that other green threads go on
+    import time  # already patched, so other green threads go on
     with open(os.path.join(signals, 'reached'), 'w'):
         pass
     while not os.path.exists(os.path.join(signals, 'go')):

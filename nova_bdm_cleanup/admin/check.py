@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``nova-bdm-cleanup check``: whether the plugin can work on this host.
 
-In the manner of ``nova-status upgrade check``, and on the same library.  It
+It works like ``nova-status upgrade check``, and uses the same library.  It
 must run with the Python, with the configuration and as the user of
-nova-compute.  What a check needs of Nova it imports itself, so that what is
-wrong with one says nothing about the others.
+nova-compute.  Each check imports the parts of Nova that it needs itself, so
+that a failure of one does not affect the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Found = Optional[tuple[Code, str]]
 def run(args: argparse.Namespace) -> int:
     """Run all checks and print the results."""
     conf = configuration.load_nova(args)
-    # Where the library looks for --json, after its own way to parse it.
+    # The library looks for --json here, after its own parsing.
     upgradecheck.CONF = argparse.Namespace(command=args)
     return int(Checks(conf).check())
 
@@ -64,7 +64,7 @@ def _guarded(check: Callable[[Checks], _Found]
             code, details = Code.FAILURE, str(exc)
         except Exception as exc:
             code, details = Code.FAILURE, '%s: %s' % (type(exc).__name__, exc)
-        # Words of another service must not control the terminal.
+        # Text of another service must not control the terminal.
         return Result(code, terminal.clean(details) if details else None)
 
     return guarded
@@ -125,7 +125,7 @@ class Checks(upgradecheck.UpgradeCommands):
         path = self._conf[GROUP].store
         owner = _owner(pathlib.Path(path))
         if os.geteuid() == 0 and owner:
-            # A store that belongs to root is of no use to nova-compute.
+            # nova-compute cannot use a store that belongs to root.
             return Code.WARNING, ('not checked, since %s belongs to user %d: '
                                   'run this as that user' % (path, owner))
         Database(path).check()
@@ -195,8 +195,8 @@ class Checks(upgradecheck.UpgradeCommands):
         def send(path: str, method: str, **values: Any) -> Any:
             return client.get_with_base_url(path, **values)
 
-        # In the version that every Cinder has: an old one would refuse ours
-        # and not say which it has.
+        # In the version that every Cinder has: an old Cinder would refuse
+        # ours and not tell its own.
         body = Api('Cinder', '3.0', lambda: send, NOVA_CONF).get('v3/')
         newest = max(_version(answers.text(r, 'version'))
                      for r in answers.records(body, 'versions'))
@@ -226,7 +226,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     @staticmethod
     def _client() -> Any:
-        """Return the client by which a reboot asks Cinder."""
+        """Return the client with which a reboot asks Cinder."""
         from nova import context as nova_context
 
         from nova_bdm_cleanup.node import credentials

@@ -20,7 +20,7 @@ _STATE_PATH = '/var/lib/nova'
 def load(args: argparse.Namespace) -> cfg.ConfigOpts:
     """Read the configuration.
 
-    Importing Nova takes seconds and is not needed to know where the store is.
+    Importing Nova takes seconds and is not needed to locate the store.
 
     :raises cfg.Error: when it is missing, unreadable or wrong
     """
@@ -34,13 +34,13 @@ def load(args: argparse.Namespace) -> cfg.ConfigOpts:
                    else _STATE_PATH),
         cfg.StrOpt('host', default=socket.gethostname())])
     options.register_opts(conf)
-    # The name of the service decides which files are looked for.
+    # The name of the service selects the configuration files.
     conf(_words(args), project='nova', prog='nova-compute')
     return conf
 
 
 def load_nova(args: argparse.Namespace) -> cfg.ConfigOpts:
-    """Nova's own configuration object, parsed as nova-compute does it.
+    """Return Nova's own configuration object, parsed as in nova-compute.
 
     :raises cfg.Error: when it is missing, unreadable or wrong
     :raises CommandError: when there is no Nova

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nova-bdm-cleanup journal``: what was removed, and how to undo it."""
+"""``nova-bdm-cleanup journal``: the removals, and how to undo them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def since(word: str) -> float:
     if ago:
         return time.time() - int(ago.group(1)) * _SECONDS_OF_UNIT[ago.group(2)]
     try:
-        # Before Python 3.11 the letter for UTC is not understood.
+        # Python before 3.11 does not parse the letter for UTC.
         when = datetime.datetime.fromisoformat(
             re.sub('[Zz]$', '+00:00', word))
         if when.tzinfo is None:

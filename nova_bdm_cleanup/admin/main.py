@@ -25,12 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
     args = _parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
-        # A name that the terminal cannot show is no reason to show nothing.
+        # A name that the terminal cannot show must not stop the output.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors='backslashreplace')
     code: int = ExitCode.OK
     try:
-        # At once, so that who reads it has no say in how the command ends.
+        # At once, so that the reader cannot change how the command ends.
         with contextlib.redirect_stdout(io.StringIO()) as output:
             code = args.run(args)
         print(output.getvalue(), end='', flush=True)
@@ -61,7 +61,7 @@ def _complain(problem: object, code: ExitCode) -> ExitCode:
 
 
 def _check(args: argparse.Namespace) -> int:
-    # What no other command needs takes as long as all of that.
+    # No other command needs this import, which takes as long as the rest.
     from nova_bdm_cleanup.admin import check
 
     return check.run(args)
@@ -70,8 +70,8 @@ def _check(args: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     config = argparse.ArgumentParser(add_help=False)
     group = config.add_argument_group('configuration')
-    # Before the command or after it: there is no default that the one would
-    # put in place of what the other was given.
+    # Before the command or after it: without a default, neither parser
+    # overwrites the value given to the other.
     group.add_argument(
         '--config-file', metavar='PATH', action='append',
         default=argparse.SUPPRESS,

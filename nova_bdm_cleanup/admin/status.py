@@ -63,11 +63,11 @@ class Status:
     state: State
     #: Why it is in this state; empty when all is well.
     why: str
-    #: What is wrong with the options in the configuration files.
+    #: The problems of the options in the configuration files.
     option_problems: Sequence[str]
     process: Process | None = None
     last: Round = Round()
-    #: What the last successful audit round found.
+    #: The findings of the last successful audit round.
     known: tuple[RecordedFinding, ...] = ()
     removals_last_hour: int = 0
     #: The nova-computes of other names, if this one was never started.
@@ -75,7 +75,7 @@ class Status:
 
     @property
     def is_audited(self) -> bool:
-        """Return whether it is known what is open."""
+        """Return whether the open findings are known."""
         return bool(self.process and self.process.facts.get('audit_interval')
                     and self.last.succeeded)
 
@@ -95,9 +95,9 @@ class Status:
 
 def status_of(host: str, path: str, now: float,
               option_problems: Sequence[str] = ()) -> Status:
-    """Return what the store and the kernel say.
+    """Return the status from the store and the kernel.
 
-    :param option_problems: what is wrong with the options in the files
+    :param option_problems: the problems of the options in the files
     :raises StoreError: when the store cannot be read
     """
     processes, store = Processes(path, host), FindingStore(path, host)
@@ -128,7 +128,7 @@ def status_of(host: str, path: str, now: float,
             % (age, last.problem and ': ' + last.problem))
     return Status(
         state, why, option_problems, process, last,
-        # Findings of the time when there was an audit are out of date.
+        # The findings of an audit that is now off are out of date.
         store.findings() if interval else (),
         Journal(path, clock=lambda: now).spent(REMOVALS))
 
@@ -226,7 +226,7 @@ def _open(found: Status) -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """Return a line for each; on a narrow terminal, a few lines."""
+    """Return a line for each row; on a narrow terminal, a few lines."""
     titles = [title for title, _ in _OPEN_COLUMNS]
     cells = [[terminal.moment(row[key]) if key == 'since' else row[key]
               for _, key in _OPEN_COLUMNS] for row in rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be undone, and the supported commands that do it.
+"""The removals that can be undone, and the supported commands for it.
 
 A removal is undone by attaching the volume again.  No other action of the
 plugin can be undone, and none has to be.
@@ -29,7 +29,7 @@ _MICROVERSION = '2.60'
 #: The lowest that can ask for the deletion together with the server.
 _MICROVERSION_DELETE = '2.79'
 
-#: By the reason of a removal, why there is nothing to undo.
+#: Why there is nothing to undo, by the reason of the removal.
 _NOTHING_TO_UNDO = {
     str(Reason.DUPLICATE_MAPPING):
         'the server has volume %s by another mapping',
@@ -57,7 +57,7 @@ class Removal:
         return str(self.bdm.get('device_name') or '')
 
     def lost(self) -> Iterator[str]:
-        """Yield what the mapping had and the API cannot ask for."""
+        """Yield the mapping's properties that the API cannot request."""
         boot_index = self.bdm.get('boot_index')
         if isinstance(boot_index, int) and boot_index >= 0:
             yield 'its place %d in the boot order' % boot_index
@@ -67,8 +67,8 @@ class Removal:
     def command(self, server: str, project: str) -> str:
         """Return the commands for a shell, which test the project first.
 
-        Joined by operators, so that it does the same when it is pasted: an
-        ``exit`` would close the shell that it is pasted into.
+        They are joined by operators, so that they also work when pasted: an
+        ``exit`` would close the shell that they are pasted into.
         """
         asked = ['openstack', 'volume', 'show', '-f', 'value', '-c',
                  'os-vol-tenant-attr:tenant_id', self.volume]
@@ -92,9 +92,9 @@ class Removal:
 
 
 def run(entry: RecordedEntry, volumes: Sequence[str] | None) -> int:
-    """Print the commands that attach again what was removed.
+    """Print the commands that attach the removed volumes again.
 
-    :param volumes: only these, if there are any
+    :param volumes: only these volumes, if given
     """
     removals, notes = examine(entry)
     if volumes is None:
@@ -129,7 +129,7 @@ def run(entry: RecordedEntry, volumes: Sequence[str] | None) -> int:
 
 
 def examine(entry: RecordedEntry) -> tuple[list[Removal], list[str]]:
-    """Return what an entry removed, and notes on what cannot be undone.
+    """Return an entry's removals, and notes on those that cannot be undone.
 
     :returns: the removals in the order of their device names, because a
         hypervisor that chooses the names itself hands them out in order

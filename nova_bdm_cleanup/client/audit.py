@@ -45,17 +45,17 @@ _BREAKS: dict[Reason, str] = dict.fromkeys(
     (*DANGLING, Reason.ROOT_VOLUME_DANGLING),
     'move, shelve, unshelve, evacuate, live migration')
 
-#: So wide is a table but for the name of the server, which is cut where it
-#: does not fit: ids never are.
+#: The width of a table without the server name.  The name is cut where it
+#: does not fit; IDs never are.
 _OTHERS = 72
 
-#: As many findings of one kind at one server have a row each in a table.
+#: Up to this many findings of one kind at one server have a row each.
 _EACH = 4
 
 _REPORTED_REASONS = sorted(str(r) for r in Reason if r.remedy)
 _QUIET = sorted(str(r) for r in Reason if r.passes)
 
-#: What may be written into files, and how.
+#: The outputs that may be written into files, and how.
 _FILES = {'report': files.REPORT_FILE, 'metrics file': files.METRICS_FILE}
 
 
@@ -64,11 +64,11 @@ class AuditBdm(output.BdmCommand):
 
     One row for each inconsistency: block device mappings whose volume is
     missing, available or attached elsewhere, attachments that no mapping or
-    no server accounts for, volumes that are in use by nobody, mismatches,
+    no server accounts for, volumes in use without a server, mismatches,
     duplicates, and what is stuck. Nothing is changed.
 
     By default the project of the credentials is audited. Both APIs are read
-    page by page; whatever looks wrong is read once more before it is shown.
+    page by page; each suspect is read once more before it is shown.
     If something does not answer, the result is incomplete: standard error
     and the exit code say so. With "-f json" it prints a plan for "bdm clean"
     and "bdm release".
@@ -195,7 +195,7 @@ class AuditBdm(output.BdmCommand):
         return columns, [[r[name] for name in columns] for r in rows]
 
     def _project(self, name: str) -> str:
-        """The ID of the project that an operator means."""
+        """Return the ID of the project that an operator names."""
         projects = self.app.client_manager.identity.projects
         try:
             found = projects.list(name=name) or [projects.get(name)]
@@ -212,7 +212,7 @@ class AuditBdm(output.BdmCommand):
         return str(found[0].id)
 
     def _check(self, kind: str, path: str | None) -> None:
-        """What could not be written is told before anything is asked."""
+        """Refuse a file that cannot be written before any request."""
         try:
             if path is not None:
                 _FILES[kind].check(path)
@@ -255,7 +255,7 @@ class AuditBdm(output.BdmCommand):
         return 'project %s' % (scope.project or self.cloud.project)
 
     def _report(self) -> None:
-        """What was audited, and what was not."""
+        """Report what was audited, and what was not."""
         for gap in self.auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)
         notes = [self._scope()]
@@ -273,7 +273,7 @@ class AuditBdm(output.BdmCommand):
 
     def _last_line(self, shown: Sequence[CloudFinding],
                    hidden: Counter[str]) -> str:
-        """What was found, in one line."""
+        """Return the summary of the findings in one line."""
         words = [total(shown)]
         if not shown and self.auditor.gaps:
             words = ['Nothing was found, and the audit is incomplete']
@@ -295,9 +295,9 @@ def _is_shown(finding: CloudFinding, reasons: Sequence[str]) -> bool:
 
 def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],
                needs_admin: bool) -> list[dict[str, Any]]:
-    """A row for each, and one only for many of one kind at one server.
+    """Return a row for each finding, but one for many of a kind at a server.
 
-    :param found: also what is not shown
+    :param found: all findings, also those not shown
     :param needs_admin: more than the project of the credentials was audited
     """
     releases = Counter(i.server for i in found if i.remedy is Remedy.RELEASE)
@@ -316,8 +316,8 @@ def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],
         first = min(alike, key=lambda i: (i.since is None, i.since))
         action = first.action
         if first.remedy is Remedy.RELEASE and not first.needs_look:
-            # Of every kind: the command does not tell them apart, and does
-            # nothing where there is more.
+            # Count every kind: the command does not tell them apart, and does
+            # nothing where there are more.
             action = first.action_on('--server %s --max %d' % (
                 first.server, releases[first.server]))
         elif first.remedy is Remedy.RELEASE:
@@ -336,7 +336,7 @@ def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],
 
 
 def _row(finding: CloudFinding, since: str) -> dict[str, Any]:
-    """A finding, by column.
+    """Return the cells of a finding by column.
 
     :param since: how to write when the volume was changed
     """

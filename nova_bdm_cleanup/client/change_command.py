@@ -25,7 +25,7 @@ from nova_bdm_cleanup.terminal import ExitCode
 class ChangeCommand(output.BdmCommand):
     """A command that shows changes, asks, makes them and shows the results."""
 
-    #: What it does with what.
+    #: The verb and the object of the change.
     verb = ''
     thing = ''
 
@@ -67,7 +67,7 @@ class ChangeCommand(output.BdmCommand):
                   known: Iterable[Result]) -> output.Rows:
         """Show the changes, ask, and make them.
 
-        :param known: results of what is not to be done
+        :param known: results of the changes that are not to be made
         :returns: the columns and the rows of the results
         """
         results = list(known)

@@ -21,7 +21,7 @@ class CleanBdm(change_command.ChangeCommand):
     """Hard-reboot servers so that the plugin cleans them.
 
     Shows what is to be removed, asks, reboots one server after the other,
-    waits, and shows what both APIs say afterwards. Each server is looked at
+    waits, and shows what both APIs say afterwards. Each server is checked
     again right before its reboot, and skipped if it has changed. Servers in
     ERROR and stopped ones are cleaned, too; a stopped server runs afterwards,
     unless --stop-again is given.
@@ -89,7 +89,7 @@ class CleanBdm(change_command.ChangeCommand):
 
     def _named(self, cloud: Cloud, servers: Sequence[str]
                ) -> tuple[list[reboot.RebootPreview], list[Result]]:
-        """What there is to do at the servers of the command line."""
+        """Return reboots and refusals for the servers on the command line."""
         todo: list[reboot.RebootPreview] = []
         known: list[Result] = []
         for server in dict.fromkeys(servers):
@@ -105,7 +105,7 @@ class CleanBdm(change_command.ChangeCommand):
 
     def _planned(self, cloud: Cloud, plan: Sequence[CloudFinding]
                  ) -> tuple[list[reboot.RebootPreview], list[Result]]:
-        """What is left to do of a plan."""
+        """Return the reboots that a plan still needs, and known results."""
         todo: list[reboot.RebootPreview] = []
         known: list[Result] = []
         wanted: dict[str, list[CloudFinding]] = {}
@@ -140,7 +140,7 @@ class CleanBdm(change_command.ChangeCommand):
         return todo, known
 
     def _announce(self, plan: reboot.RebootPreview, stop_again: bool) -> None:
-        """What is to be known before a server is rebooted."""
+        """Print what the operator must know before a reboot."""
         server = plan.server
         words = list(dict.fromkeys(
             'a reboot does not release volume %s (%s): %s' % (

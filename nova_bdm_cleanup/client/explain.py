@@ -16,7 +16,7 @@ from nova_bdm_cleanup.terminal import ExitCode
 class ExplainBdm(command.Command):
     """Explain a reason code: what it means, and what to do.
 
-    It prints the section of the runbook, and asks no cloud.
+    It prints the section of the runbook, and sends no request to a cloud.
 
     Exit codes: 0 it was explained, 2 there is no such reason code.
     """

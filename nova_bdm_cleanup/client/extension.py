@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenStackClient plugin: the ``openstack bdm`` commands.
 
-They are built from the session of OpenStackClient, so that its options for
-the cloud, the region, the interface and time-outs hold for them, too.
+They use the session of OpenStackClient, so that its options for the cloud,
+the region, the interface and timeouts apply to them, too.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ADVICE = Advice(
 
 
 class Client:
-    """Makes the readers of both APIs.
+    """The factory of the clients of both APIs.
 
-    :param config: what clouds.yaml and the command line say of the services
+    :param config: the services' options in clouds.yaml and the command line
     """
 
     def __init__(self, session: Any, config: Any) -> None:
@@ -40,7 +40,7 @@ class Client:
         self._config = config
 
     def nova(self, budget: Budget, rate: int = 0) -> Nova:
-        """The compute API.
+        """Return the client of the compute API.
 
         :param rate: requests per second, on average; 0: as fast as possible
         """
@@ -48,14 +48,14 @@ class Client:
             'Nova', 'compute', COMPUTE_MICROVERSION, budget, rate))
 
     def cinder(self, budget: Budget, rate: int = 0) -> CloudCinder:
-        """Cinder; with the same parameters."""
+        """Return the client of Cinder; with the same parameters."""
         return CloudCinder(self._api(
             'Cinder', 'block-storage', cinder.VOLUME_MICROVERSION, budget,
             rate))
 
     @property
     def place(self) -> str:
-        """Which cloud and region this is."""
+        """Return the names of the cloud and the region."""
         url = getattr(self._session.auth, 'auth_url', None)
         region = self._config.get_region_name('compute')
         return 'cloud %s%s' % (
@@ -75,11 +75,11 @@ class Client:
 
 
 def make_client(instance: Any) -> Client:
-    """The object that commands get as ``client_manager.bdm_cleanup``."""
+    """Return the object for ``client_manager.bdm_cleanup``."""
     return Client(instance.session, instance.sdk_connection.config)
 
 
 def build_option_parser(
         parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """There are no global options."""
+    """Return the parser unchanged: there are no global options."""
     return parser

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ``openstack bdm`` commands have in common."""
+"""The common base of the ``openstack bdm`` commands."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ LOG = logging.getLogger(__name__)
 #: A terminal needs no more than this many lines a second.
 _INTERVAL = 0.1
 
-#: What is over by then needs no line.
+#: A step that ends earlier needs no line.
 _PATIENCE = 1.0
 
-#: A command in a text: it ends where a person would stop to copy it.
+#: A command in a text: it ends where a person would stop copying.
 _COMMAND = re.compile(
     r'\b(?:openstack|nova-manage|virsh) (?:(?![.:,] )[^";()])+')
 
-#: Stands for a space where no line may end.
+#: A placeholder for a space where no line may end.
 _GLUE = '\0'
 
-#: What a command prints: its columns, and the cells of each row.
+#: The output of a command: its columns, and the cells of each row.
 Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
 
 
 class Progress:
-    """How far a long command is, on a terminal and nowhere else.
+    """The progress of a long command, on a terminal only.
 
-    One line on standard error that is written over and over.
+    One line on standard error that is overwritten.
     """
 
     def __init__(self, stream: Any = None,
@@ -58,7 +58,7 @@ class Progress:
         self._width = 0
 
     def __call__(self, what: str, count: int) -> None:
-        """Show what is being done, and how far it is."""
+        """Show the current step and its count."""
         if not self._shown or self._clock() < self._next:
             return
         self._next = self._clock() + _INTERVAL
@@ -68,7 +68,7 @@ class Progress:
         self._width = len(line)
 
     def clear(self) -> None:
-        """Leave an empty line, for what comes next."""
+        """Clear the line for other output."""
         if self._width:
             self._stream.write('\r' + ' ' * self._width + '\r')
             self._stream.flush()
@@ -76,7 +76,7 @@ class Progress:
 
 
 class Paragraphs(argparse.HelpFormatter):
-    """Keeps the paragraphs of a description."""
+    """The help formatter that keeps the paragraphs of a description."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
@@ -85,20 +85,22 @@ class Paragraphs(argparse.HelpFormatter):
 
 
 class BdmCommand(command.Lister):
-    """Has the options that bound the requests, and gives every end of a
-    command its exit code, which cliff leaves at 0 or 1.
+    """The base of the ``bdm`` commands.
+
+    It has the options that limit the requests, and sets the exit code for
+    every end of a command; cliff leaves it at 0 or 1.
     """
 
     exit_code = ExitCode.OK
 
-    #: The columns of a table that is to fit a terminal; empty: all of them.
+    #: The columns of a table that must fit a terminal; empty: all.
     short: tuple[str, ...] = ()
-    #: What stands below it, row by row.
+    #: The columns shown below the table, row by row.
     below: tuple[str, ...] = ()
-    #: What stands below everything, on standard error; empty: nothing.
+    #: The last line, on standard error; empty: none.
     last_line = ''
 
-    #: What is so after an interrupt.
+    #: The state after an interrupt, in words.
     interrupted = 'interrupted; nothing was changed'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -158,7 +160,7 @@ class BdmCommand(command.Lister):
         """Print the rows.
 
         Names of servers, and of the hosts of attachments, are free text: they
-        must not control a terminal, nor a spreadsheet.
+        must not control a terminal or a spreadsheet.
         """
         shown_as = _AS_IT_IS.get(args.formatter, terminal.printable)
         cells = list(data)
@@ -173,21 +175,21 @@ class BdmCommand(command.Lister):
         if rows or not self.is_for_people(args):
             shown = super().produce_output(args, column_names, rows)
         self.app.stdout.writelines('%s\n' % line for line in below)
-        # Now, or nobody would be told that a disk is full.
+        # Flush now, or no error would report a full disk.
         self.app.stdout.flush()
         if self.last_line:
             self.note('%s', self.last_line)
         return shown
 
     def is_for_people(self, args: argparse.Namespace) -> bool:
-        """A table of which nobody has chosen the columns."""
+        """Return whether it is a table without chosen columns."""
         return bool(self.short and args.formatter == 'table'
                     and not args.columns)
 
     def _shortened(self, args: argparse.Namespace, columns: Sequence[str],
                    rows: list[list[Any]]
                    ) -> tuple[list[str], list[list[Any]]]:
-        """What of a table fits a terminal, each row with its number."""
+        """Return the columns that fit a terminal, each row numbered."""
         wanted = [*self.short, *(c for c in args.sort_columns
                                  if c not in self.short)]
         indexes = [columns.index(name) for name in wanted]
@@ -199,7 +201,7 @@ class BdmCommand(command.Lister):
 
     def _below(self, columns: Sequence[str],
                rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-        """What is too long for a column, wrapped, with commands whole."""
+        """Yield the texts too long for a column, with commands unbroken."""
         width = shutil.get_terminal_size().columns
         for number, row in enumerate(rows, 1):
             indent = ' ' * len('%d. ' % number)
@@ -216,24 +218,24 @@ class BdmCommand(command.Lister):
                 lead = indent
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
-        """What is said of one row below the table."""
+        """Yield the sentences on one row below the table."""
         for name in self.below:
             if row[name]:
                 yield from row[name].lines if isinstance(
                     row[name], Action) else (str(row[name]),)
 
     def say(self, text: object) -> None:
-        """A line that the operator must see, also with --quiet."""
+        """Print a line that the operator must see, also with --quiet."""
         self.progress.clear()
         self.app.stderr.write('%s\n' % terminal.printable(str(text)))
 
     def note(self, text: str, *values: object) -> None:
-        """A line for the operator that is not part of the output."""
+        """Log a line for the operator that is not part of the output."""
         self.progress.clear()
         LOG.warning('%s', terminal.printable(text % values))
 
     def connect(self, args: argparse.Namespace) -> Cloud:
-        """Make the readers of both APIs."""
+        """Create the clients of both APIs."""
         manager = self.app.client_manager
         self.budget = Budget(args.max_requests)
         return Cloud(
@@ -245,23 +247,23 @@ class BdmCommand(command.Lister):
 
 
 def _in_a_spreadsheet(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """Return the text so that no spreadsheet takes it for a formula."""
     return "'" + text if text.startswith(
         ('=', '+', '-', '@', '\t', '\r')) else text
 
 
-#: What others read, and how.  Everything else may be shown on a terminal.
+#: The formats for other programs.  All others may be shown on a terminal.
 _AS_IT_IS: dict[str, Callable[[str], str]] = {
     'csv': _in_a_spreadsheet, 'json': str, 'yaml': str}
 
 
 def several(count: int, what: str) -> str:
-    """So many things, in words."""
+    """Return a count of things in words."""
     return '%d %s%s' % (count, what, '' if count == 1 else 's')
 
 
 def number(text: str) -> int:
-    """A whole number, as the type of an option."""
+    """Parse a whole number, as the type of an option."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError('"%s" is not a whole number' % text)
     return int(text)

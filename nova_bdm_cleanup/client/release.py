@@ -20,10 +20,9 @@ from nova_bdm_cleanup.rules.reasons import Remedy
 
 
 class ReleaseBdm(change_command.ChangeCommand):
-    """Release volumes held for servers that are gone or never attached them.
+    """Release volumes held for servers that are gone or did not attach them.
 
-    Shows what is to be done, asks, and does one after the other. For
-    administrators.
+    Shows the steps, asks, and makes one after the other. For administrators.
 
     Each attachment is released by the one call that also tells the back end,
     and only if no server, no other user of the volume and no operation is in
@@ -31,11 +30,11 @@ class ReleaseBdm(change_command.ChangeCommand):
     by hand. Each step is checked again right before it is done, and read back
     after it.
 
-    A host that had such a volume may still have its device. Of a server that
-    Nova never knew, or has purged, nobody can tell that it is gone: another
-    Nova, or another service such as Ironic without Nova, may have it. So
-    --orphans and --plan take only what was for servers that Nova says it has
-    deleted. Look before you name such a volume or attachment.
+    A host that had such a volume may still have its device. A server that
+    Nova never knew, or has purged, is not proved to be gone: another Nova,
+    or another service such as Ironic without Nova, may have it. So --orphans
+    and --plan take only what was for servers that Nova says it has deleted.
+    Look before you name such a volume or attachment.
 
     Exit codes: 0 all was released or there is nothing, 5 there is something
     to release (with --dry-run), 4 some of it was not released, 3 all of it
@@ -116,7 +115,7 @@ class ReleaseBdm(change_command.ChangeCommand):
                 step.call and str(step.call), result.text, step.explanation)
 
     def _find(self, cloud: Cloud, server: str | None) -> list[CloudFinding]:
-        """What there is to release, as an audit finds it."""
+        """Return the findings of an audit that can be released."""
         auditor = audit.CloudAudit(cloud, audit.Scope(
             servers=(server,) if server else (), all_projects=True))
         found = [i for i in auditor.findings() if i.remedy is Remedy.RELEASE]
@@ -129,7 +128,7 @@ class ReleaseBdm(change_command.ChangeCommand):
 
     def _without_strangers(self, steps: Sequence[ReleaseStep]
                            ) -> tuple[ReleaseStep, ...]:
-        """To this Nova every server of another one looks like an orphan."""
+        """Drop steps for other Novas' servers, which look like orphans."""
         left = sum(s.needs_look for s in steps)
         if left:
             self.say('%s left, of servers that another Nova may have: their '
@@ -143,7 +142,7 @@ class ReleaseBdm(change_command.ChangeCommand):
 
 def _differences(plan: Iterable[CloudFinding],
                  steps: Sequence[ReleaseStep]) -> list[Result]:
-    """What of a plan is not to be done, and why."""
+    """Return the parts of a plan that are not to be done, and why."""
     planned = {(i.volume, i.attachment): i for i in plan}
     done = {s.volume for s in steps if s.is_settled}
     found = []

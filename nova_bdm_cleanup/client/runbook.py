@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runbook, as a terminal and a page show it.
+"""The runbook for a terminal and for a page.
 
 ``runbook.rst`` of the package is the only source: the documentation includes
 it as it is.
@@ -13,11 +13,11 @@ import re
 
 import nova_bdm_cleanup
 
-#: What begins a section; a reason code is the title of its own.
+#: The start of a section; a reason code is the title of its section.
 _TITLE = re.compile(r'^(?:\.\. _[a-z-]+:\n\n)?(\S.*)\n([-=])\2+\n',
                     re.MULTILINE)
 
-#: What only a browser needs, in the order in which it is taken away.
+#: The markup that only a browser needs, in the order of its removal.
 _MARKS: tuple[tuple[str, str], ...] = (
     (r'\.\. _[a-z-]+:\n\n', ''),
     (r'\.\. code-block:: \w+\n\n', ''),
@@ -32,12 +32,12 @@ _MARKS: tuple[tuple[str, str], ...] = (
 
 
 def reasons() -> list[str]:
-    """Every reason code that has a section."""
+    """Return every reason code that has a section."""
     return sorted(t for t in _sections() if re.fullmatch('[a-z-]+', t))
 
 
 def section(reason: str) -> str:
-    """The section of a reason code, and those that it sends to by title."""
+    """Return a reason code's section, and those that it refers to."""
     sections = _sections()
     text = sections[reason]
     for title in dict.fromkeys(re.findall(r'`([^`<]+)`_', text)):
@@ -46,7 +46,7 @@ def section(reason: str) -> str:
 
 
 def meaning(reason: str) -> str:
-    """What a reason code means, in one sentence."""
+    """Return the meaning of a reason code, in one sentence."""
     body = _plain(_sections()[reason]).partition('\n\n')[2]
     first = ' '.join(body.partition('\n\n')[0].split())
     return re.split(r'(?<=\.) |:$', first)[0]
@@ -54,7 +54,7 @@ def meaning(reason: str) -> str:
 
 @functools.lru_cache(maxsize=None)
 def _sections() -> dict[str, str]:
-    """Each section, by its title."""
+    """Return each section by its title."""
     text = importlib.resources.files(nova_bdm_cleanup).joinpath(
         'runbook.rst').read_text(encoding='utf-8')
     found = list(_TITLE.finditer(text))

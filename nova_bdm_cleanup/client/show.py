@@ -87,7 +87,7 @@ def _action(found: findings.CloudFinding) -> findings.Action:
 class ShownDisk:
     """One volume of a server, or an attachment that no mapping accounts for.
 
-    It has all that a fact may be made from.
+    It has all sources of the facts.
     """
 
     finding: facts.Finding
@@ -123,7 +123,7 @@ class ShownDisk:
 
     @property
     def hard_reboot(self) -> str:
-        """Return what a hard reboot would do with it."""
+        """Return the effect of a hard reboot on it."""
         finding = self.finding
         without = (', and ' + facts.WITHOUT_DISK
                    if finding in self.seen.left_out else '')
@@ -143,7 +143,7 @@ class Fact(NamedTuple):
 
     title: str
     value: Callable[[ShownDisk], Any]
-    #: How a table on a terminal says it below the row; empty: not at all.
+    #: Its text below the row on a terminal; empty: none.
     sentence: str = ''
 
 

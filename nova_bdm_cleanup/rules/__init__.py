@@ -6,11 +6,10 @@ rows in a module of its own: the order of the rows is the order of the
 questions, and the first row that holds decides.  The documentation is made
 from the same rows.
 
-* :mod:`mappings`: what a mapping is found to be, and which of the dangling
-  ones are kept all the same
+* :mod:`mappings`: the state of each mapping, and which dangling ones are kept
 * :mod:`attachments`: the attachments that no mapping names
 * :mod:`guards`: why an action is not carried out
-* :mod:`decision`: the tables put to a snapshot, and two looks compared
+* :mod:`decision`: the tables applied to a snapshot, and two looks compared
 """
 
 from nova_bdm_cleanup.rules.decision import confirm, decide, needs_witness

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of an attachment of this server that no mapping names."""
+"""The decision table for attachments that no mapping names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import first, Outcome, Row, Table
 from nova_bdm_cleanup.rules.world import KNOWN_STATES, World
 
-#: An outcome without a reason is no finding of its own.
+#: An outcome without a reason makes no finding.
 ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
     ('The attachment', 'what follows'), (
 
@@ -87,7 +87,7 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
         'the attachment is from before Queens: deleting it would not tell '
         'the back end'),
 
-    # An attach or a move that is half done.
+    # An attach or a move is half done.
     Row('is neither connected nor ``attached``',
         lambda a: not a.attachment.connected,
         Outcome(Reason.OPERATION_IN_FLIGHT),
@@ -106,7 +106,7 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
         'it connects another host, while the mapping on this host is in '
         'order'),
 
-    # To delete it could take the device from the one in order.
+    # Deleting it could remove the device of the healthy attachment.
     Row('is a second one beside one that is in order',
         lambda a: True,
         Outcome(Reason.DUPLICATE_ATTACHMENT),
@@ -116,7 +116,7 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
 
 
 class AttachmentFacts:
-    """What the table may ask about one attachment."""
+    """The facts about one attachment that the table asks for."""
 
     def __init__(self, attachment: facts.Attachment,
                  mappings: Mapping[str, MappingFacts], world: World) -> None:
@@ -127,7 +127,7 @@ class AttachmentFacts:
             mappings[b.uuid]
             for b in world.bdms_of.get(attachment.volume_id, ())]
         self.volume: facts.Volume = world.volume(attachment.volume_id)
-        #: The host that it connects, where Cinder tells it.
+        #: The host that it connects, if Cinder tells it.
         self.host: str | None = self.volume.host_of(attachment.id)
 
     @property
@@ -140,8 +140,8 @@ class AttachmentFacts:
     def is_of_another_host_than(self, mapping: MappingFacts) -> bool:
         """Tell whether it certainly connects another host than a mapping's.
 
-        Cinder has to name both hosts, and the mapping's has to be this one.
-        This host may have had another name; the back end knows it by its
+        Cinder must name both hosts, and the mapping's must be this one.  This
+        host may have had another name; the back end identifies it by its
         initiators.
         """
         here, own = self.world.server.host, mapping.own
@@ -161,10 +161,10 @@ def _short(host: str) -> str:
 def finding_of(attachment: facts.Attachment,
                mappings: Mapping[str, MappingFacts],
                world: World) -> facts.Finding | None:
-    """Return what is found about one attachment, and what follows.
+    """Return the finding about one attachment, with its decision.
 
-    :param mappings: those of the server, by their uuid
-    :returns: None: it belongs to a mapping, or to another project
+    :param mappings: the mappings of the server, by uuid
+    :returns: the finding; None: it belongs to a mapping or another project
     """
     asked = AttachmentFacts(attachment, mappings, world)
     row = first(ATTACHMENTS.rows, asked)

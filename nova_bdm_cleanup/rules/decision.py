@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables put to a snapshot, and two looks compared."""
+"""The tables applied to a snapshot, and two looks compared."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nova_bdm_cleanup.rules.world import World
 
 def decide(snapshot: facts.Snapshot, policy: facts.Policy,
            now: datetime.datetime) -> facts.Plan:
-    """Return what is found at one server, and what follows from it.
+    """Return the findings about one server, with their decisions.
 
     :param snapshot: one complete look at Nova and Cinder
     :param policy: what the operator allows
     :param now: the time of the look, with its time zone
-    :returns: the findings; those that are due are to be acted on
+    :returns: the findings; the due ones are to be carried out
     """
     world = World(snapshot, policy, now)
     by_uuid = mappings.mappings_of(world)
@@ -58,7 +58,7 @@ def confirm(first: facts.Plan, second: facts.Plan) -> facts.Plan:
 def needs_witness(snapshot: facts.Snapshot) -> bool:
     """Return whether Cinder has yet to prove that it is the right Cinder.
 
-    A volume of this server that it does know is proof enough.  One of another
+    A volume of this server that Cinder knows is enough.  A volume of another
     project is not, unless a mapping names it.
     """
     mapped = {b.volume_id for b in snapshot.bdms if b.volume_id}
@@ -72,7 +72,7 @@ def needs_witness(snapshot: facts.Snapshot) -> bool:
 
 
 def _identity(finding: facts.Finding) -> tuple[object, ...]:
-    """Return what makes a removal of both looks the same one."""
+    """Return the key by which both looks find the same removal."""
     bdm = finding.bdm
     return (
         finding.reason,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova and Cinder say about one server, as plain immutable data.
+"""The facts of Nova and Cinder about one server, as plain immutable data.
 
 Adapters fill these classes from Nova objects and Cinder answers; the rules
 read nothing else.  Nothing here imports Nova, Cinder or any client.
@@ -34,7 +34,7 @@ class Server:
     is_offloaded: bool = False
     #: An administrator has locked it, as ``nova-manage volume_attachment
     #: refresh`` does while it exchanges attachments.  The API does not tell
-    #: who did: to the commands every lock counts.
+    #: who locked it: for the commands every lock counts.
     is_locked: bool = False
 
 
@@ -63,7 +63,7 @@ class Bdm:
 
     @property
     def is_in_cinder(self) -> bool:
-        """Tell whether its disk is a volume, whether new or not."""
+        """Tell whether its disk is a volume, existing or created by Nova."""
         return self.destination_type == 'volume'
 
     @property
@@ -79,10 +79,10 @@ class Attachment:
     volume_id: str
     server_id: str | None
     status: str
-    #: Cinder stores connection information, so a host was let in.  It holds
-    #: secrets, is large, and stays with the adapter, too.
+    #: Cinder stores connection information, so a host was given access.  It
+    #: holds secrets, is large, and stays with the adapter, too.
     connected: bool = False
-    #: By what the back end knows that host; most back ends do not tell.
+    #: The initiators of that host; most back ends do not tell them.
     initiators: frozenset[str] = frozenset()
 
     @property
@@ -100,7 +100,7 @@ class Attachment:
         recording that.
 
         A plain delete of such a record leaves the volume mapped, too: Cinder
-        takes what is only reserved for never connected.
+        treats a reserved attachment as never connected.
         """
         return self.status == 'reserved' and self.connected
 
@@ -121,7 +121,7 @@ class AttachedServer:
 #: An attach or a detach of some server is under way.
 IN_FLIGHT = ('reserved', 'attaching', 'detaching')
 
-#: A server has the volume, or is about to; in other states none does.
+#: A server has the volume, or is about to have it; in other states none does.
 TAKEN = ('in-use', *IN_FLIGHT)
 
 #: No migration of the volume is under way.
@@ -149,7 +149,7 @@ class Volume:
     def is_migrating(self) -> bool:
         """Tell whether a migration of the volume is, or may be, under way.
 
-        A word that is not known here may mean one.
+        An unknown status may mean one.
         """
         return self.migration_status not in _SETTLED
 
@@ -161,12 +161,12 @@ class Volume:
         return None
 
 
-#: Stands for one that does not exist.
+#: Stands for a volume that does not exist.
 ABSENT = Volume(id='', status='')
 
 
 class Ending(enum.IntEnum):
-    """Result of an operation, by Nova's record of it; the greatest is worst.
+    """The result of an operation in Nova's records; the greatest is worst.
 
     Only Nova writes these records; a user cannot forge one.
     """
@@ -180,7 +180,7 @@ class Ending(enum.IntEnum):
     def of(cls, results: Iterable[str | None]) -> Ending:
         """Return how one operation ended.
 
-        :param results: of the events of its action; None: no end yet
+        :param results: the results of its events; None: no end yet
         """
         found = tuple(results)
         if not found or None in found:
@@ -189,9 +189,9 @@ class Ending(enum.IntEnum):
 
 
 class Answers(NamedTuple):
-    """What Cinder said about one server."""
+    """Cinder's answers about one server."""
 
-    #: By id; None for one that does not exist.
+    #: The volumes by id; None: it does not exist.
     volumes: dict[str, Volume | None]
     attachments: tuple[Attachment, ...]
     #: There are more attachments than a cleanup can wait for.
@@ -199,15 +199,14 @@ class Answers(NamedTuple):
 
 
 class WitnessAnswer(enum.Enum):
-    """Whether Cinder knows a volume that must exist.
+    """Cinder's answer about volumes that must exist.
 
-    A wrong region or a restored database politely says that everything is
-    gone.
+    A wrong region or a restored database answers that everything is gone.
     """
 
     #: Cinder knows one.
     KNOWN = 'known'
-    #: There are some, and Cinder knows none of those that it was asked for.
+    #: Some must exist, but Cinder knows none of those that it was asked for.
     UNKNOWN = 'unknown'
     #: The cell has no volume but those in question.
     NONE_EXISTS = 'none exists'
@@ -215,53 +214,53 @@ class WitnessAnswer(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """All that one look at Nova and Cinder gave.
+    """The result of one look at Nova and Cinder.
 
-    A snapshot is complete or it does not exist: when any question went
-    unanswered there is none, and nothing is decided.
+    A snapshot is always complete: if a question goes unanswered, there is no
+    snapshot, and nothing is decided.
     """
 
     server: Server
     bdms: tuple[Bdm, ...]
-    #: One key for each volume asked for; None: proved not to exist.
+    #: One key for each requested volume; None: it certainly does not exist.
     volumes: Mapping[str, Volume | None]
     attachments: tuple[Attachment, ...]
     witness: WitnessAnswer = WitnessAnswer.UNKNOWN
-    #: Asked with credentials that see every project.  With others a volume
-    #: of another project looks like one that does not exist, and a migration
-    #: is not shown.
+    #: The credentials see every project.  Otherwise a volume of another
+    #: project looks like one that does not exist, and migrations are not
+    #: shown.
     sees_all: bool = True
-    #: How the swaps of volumes of the server ended.  Nova is asked only where
+    #: The worst ending of the server's volume swaps.  Nova is asked only if
     #: something would be removed.
     swaps: Ending = Ending.SUCCESS
 
 
-#: What follows for the guest where a mapping is kept and its disk is not
-#: connected; said before a reboot and after it.
+#: The effect on the guest if a mapping is kept but its disk is not connected;
+#: shown before a reboot and after it.
 WITHOUT_DISK = ('the guest comes back without the disk: as long as Cinder '
                 'shows no attachment of this server, the disk may be somebody '
                 'else\'s')
 
 
 class Action(enum.Enum):
-    """What becomes of a mapping of the server, or of an attachment."""
+    """An action on a mapping of the server, or on an attachment."""
 
     KEEP = 'keep'
     #: Disconnect the disk from this host, remove the mapping's row, and delete
-    #: what is left of it in Cinder.
+    #: its attachments in Cinder.
     REMOVE = 'remove'
-    #: Another mapping has the disk: the row goes, and nothing else.
+    #: Another mapping has the disk: remove only the row.
     REMOVE_ROW = 'remove the row only'
     #: Delete an attachment that no mapping accounts for.
     DELETE = 'delete'
-    #: Disconnect it from this host first.  Only where Cinder says that it
-    #: connects this host, and by what a deleted mapping tells: the same
-    #: address may be another disk's here.  And never where a mapping has the
-    #: same volume: that could take the device from it.
+    #: Disconnect it from this host first.  Only if Cinder says that it
+    #: connects this host, and only by the data of a deleted mapping: another
+    #: disk may have the same address here.  Never if a mapping has the same
+    #: volume, whose device it could remove.
     DISCONNECT_AND_DELETE = 'disconnect and delete'
     #: An attachment goes or stays with the mapping of its volume.
     LEAVE_TO_MAPPING = 'leave it to its mapping'
-    #: An attachment that another project wrote counts for nothing.
+    #: An attachment that another project wrote is ignored.
     IGNORE = 'ignore'
     #: A guard: a removal that another table asks for is not carried out.
     WITHHOLD = 'withhold'
@@ -275,19 +274,19 @@ _REMOVING_ACTIONS = frozenset((
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What becomes of a mapping and, apart from that, of its disk."""
+    """The action on a mapping and, separately, what happens to its disk."""
 
-    #: What becomes of the mapping's row, or of the attachment.
+    #: The action on the mapping's row, or on the attachment.
     row: Action = Action.KEEP
-    #: The disk is connected when the guest comes back, as long as its mapping
-    #: is still there.
+    #: The disk is connected when the guest comes back, if its mapping still
+    #: exists.
     connect: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing noticed about a mapping, or about an attachment that no
-    mapping accounts for; acted on or not.
+    """A finding about a mapping, or about an attachment that no mapping
+    accounts for.
     """
 
     reason: Reason
@@ -296,10 +295,10 @@ class Finding:
     bdm: Bdm | None = None
     attachment: Attachment | None = None
     decision: Decision = Decision()
-    #: What is deleted in Cinder when the mapping is gone, in this order.  What
-    #: was attached before Queens is not.
+    #: The attachments to delete in Cinder after the mapping, in this order;
+    #: never those from before Queens.
     left_over: tuple[Attachment, ...] = ()
-    #: Why it is not removed all the same; None: it is.
+    #: Why the removal is withheld; None: it is not.
     withheld: Reason | None = None
     #: The same in plain words, where the reason alone does not say it.
     obstacle: str = ''
@@ -348,7 +347,7 @@ class Finding:
             self, decision=decision, withheld=why, obstacle=obstacle)
 
 
-#: The log and the journal list so many attachments of one kind one by one.
+#: The log and the journal list this many attachments of a kind one by one.
 _MAX_LISTED_OF_A_KIND = 4
 
 
@@ -381,7 +380,7 @@ class Plan:
         """Return the plan with every due removal withheld.
 
         :param obstacle: the same as the reason, in plain words
-        :param of_mappings: only those of mappings, or only the others
+        :param of_mappings: only removals of mappings, or only the others
         """
         return Plan(tuple(
             f.withhold(why, obstacle)
@@ -426,7 +425,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """What the operator allows, as the rules and the cleaner take it."""
+    """The operator's policy for the rules and the cleaner."""
 
     observe: bool = False
     #: The reasons for which anything is removed; the rest is reported.
@@ -441,7 +440,7 @@ class Policy:
                  now: datetime.datetime) -> bool:
         """Return whether something is too new to be judged.
 
-        Something of unknown age may be.
+        Something of unknown age is.
         """
         return since is None or now - since < self.grace_period
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why an action that the other tables ask for is not carried out."""
+"""The guards, which withhold actions that the other tables ask for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import Outcome, Row, Table, Text
 from nova_bdm_cleanup.rules.world import World
 
-#: The guards that a look at Nova and Cinder can answer.  Each row gives the
+#: The guards that need only a look at Nova and Cinder.  Each row returns the
 #: findings that it stops.
 RULES: tuple[Row[Due, Outcome], ...] = (
     Row('an administrator has locked the server. The commands do not see who '
@@ -23,8 +23,8 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         'an administrator has locked the server; only an administrator can '
         'unlock it'),
 
-    # The guest may have either disk of the swap.  Which of the attachments is
-    # its new one only a person can tell.
+    # The guest may have either disk of the swap.  Only a person can tell which
+    # attachment is the new one.
     Row('Nova has recorded no end of a swap of volumes of the server; or it '
         'has recorded a failure, and Cinder has an attachment of the server '
         'that no mapping names',
@@ -68,8 +68,8 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         'more mappings than [bdm_cleanup] max_removals would be removed; none '
         'is'),
 
-    # Counted apart from mappings: members of a project make as many
-    # attachments as they like, and must not withhold a mapping by them.
+    # Counted apart from mappings: members of a project can make any number of
+    # attachments, and must not block the removal of a mapping by them.
     Row('it is a stale attachment, and more of them than ``max_removals`` '
         'would be deleted. Then none of them is. Attachments that go with a '
         'mapping do not count',
@@ -140,7 +140,7 @@ _AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
         'remove it'),
 
     # The mappings of the host and the attachments of a project are counted
-    # apart from each other.
+    # separately.
     Text('more mappings on this host, or more stale attachments of servers of '
         'this project, would be removed within an hour than '
         '``max_removals_per_hour``. Then nothing of that kind is done',
@@ -172,7 +172,7 @@ _AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
         'a second look was not possible'),
 )
 
-#: All of them, in the order in which they are asked, for the documentation.
+#: All guards, in the order in which they are checked, for the documentation.
 GUARDS: Table[Row[Due, Outcome] | Text[Outcome]] = Table(
     ('Nothing is done where', 'reason'),
     (*_BEFORE_THE_RULES, *RULES, *_AFTER_THE_RULES))
@@ -180,7 +180,7 @@ GUARDS: Table[Row[Due, Outcome] | Text[Outcome]] = Table(
 #: Why an action is withheld, in plain words, where no finding says it.
 WORDS: dict[Reason, str] = {
     **{rule.outcome.reason_for(None): rule.words for rule in RULES},
-    # Where a rule and the cleaner have the same reason, the cleaner's words.
+    # If a rule and the cleaner have the same reason, the cleaner's words count.
     **{text.outcome.reason_for(None): text.words
        for text in (*_BEFORE_THE_RULES, *_AFTER_THE_RULES)}}
 
@@ -192,7 +192,7 @@ class Due:
     #: The removals that the other tables ask for.
     findings: Sequence[facts.Finding]
     world: World
-    #: The volume of any finding at all is missing.
+    #: The volume of at least one finding, due or not, is missing.
     misses_a_volume: bool
 
     @functools.cached_property
@@ -205,7 +205,7 @@ class Due:
 
 
 def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
-    """Put every guard to the removals that no guard above stops."""
+    """Apply each guard to the removals that no guard above stops."""
     misses_a_volume = any(f.reason is Reason.VOLUME_MISSING for f in findings)
     due = Due([f for f in findings if f.is_removal], world, misses_a_volume)
     stopped: dict[facts.Finding, Row[Due, Outcome]] = {}

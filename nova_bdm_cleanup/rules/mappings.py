@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mapping of the server is found to be, and what follows.
+"""The decision tables for the block device mappings of a server.
 
 "Own" is the attachment that the mapping names; "ours" are all attachments of
-its volume that name this server.  The volume may be of another project: it
+its volume that name this server.  The volume may belong to another project: it
 was transferred, or an administrator attached it.  Then only the mapping's own
-attachment is ours.  The others were written by that project: they neither keep
-the mapping, nor are they deleted with it.
+attachment is ours.  That project wrote the others: they neither keep the
+mapping nor are deleted with it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from nova_bdm_cleanup.rules.table import (
 )
 from nova_bdm_cleanup.rules.world import KNOWN_STATES, World
 
-#: A shelve or a move of the server takes its attachments away and reserves the
-#: volumes, and may end there.
+#: A shelve or a move deletes the attachments and reserves the volumes, and may
+#: fail after that.
 _HALF_MOVED: Row[MappingFacts, Outcome] = Row(
     'its own only reserves the volume, which Nova has connected',
     lambda m: m.only_reserves,
@@ -38,8 +38,8 @@ _HALF_MOVED: Row[MappingFacts, Outcome] = Row(
     'Nova has connected the disk, and attachment {it.own.id} only reserves '
     'the volume: a shelve or a move of the server ended half way')
 
-#: A section for each state of the volume.  The first row that holds in a
-#: section that holds decides.
+#: A section for each state of the volume.  The first row that holds decides,
+#: among the sections that hold.
 MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
     ('Cinder says of the volume',
      'of the mapping, and of its attachments to this server',
@@ -58,7 +58,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             '{it.own.volume_id} of server {it.own.server_id}'),
 
         # The attach API writes the mapping before it reserves the volume,
-        # so what Cinder says may be older than the mapping.
+        # so Cinder's answer may be older than the mapping.
         Row('the mapping is newer than ``grace_period`` and was never '
             'connected',
             lambda m: not m.bdm.has_connection_info and m.is_young,
@@ -104,8 +104,8 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
 
     Section('``reserved``, ``attaching``, ``detaching``',
             lambda m: m.volume.status in facts.IN_FLIGHT, (
-        # Every server of a multiattach volume shares its status: with the
-        # attachment in order, another server's attach or detach is seen.
+        # All servers of a multiattach volume share its status: if this
+        # attachment is healthy, another server is attaching or detaching.
         Row('its own is ``attached``, and the volume is multiattach',
             lambda m: m.volume.multiattach and m.is_attached,
             Outcome(Reason.HEALTHY),
@@ -153,7 +153,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
 
     # No other state is left.
     Section('``in-use``', lambda m: True, (
-        # Left by an attach whose answer was lost, and which was tried again.
+        # Left by an attach that was retried because its response was lost.
         Row('its only one is carried by another mapping, which Nova has '
             'connected, while it has never connected this one; not '
             'multiattach, not the root disk',
@@ -184,7 +184,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             Outcome(Reason.HEALTHY),
             'attached'),
 
-        # A move or a swap that failed: the other one may serve the disk.
+        # A move or a swap failed: the other attachment may serve the disk.
         Row('another than its own is ``attached``',
             lambda m: m.others_attached,
             Outcome(Reason.ATTACHMENT_MISMATCH),
@@ -213,9 +213,9 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
 
 
 class MappingFacts:
-    """What the tables may ask about one mapping.
+    """The facts about one mapping that the tables ask for.
 
-    :param found: the same of all mappings of the server, by their uuid
+    :param found: the facts about all mappings of the server, by uuid
     """
 
     def __init__(self, bdm: facts.Bdm, world: World,
@@ -234,7 +234,7 @@ class MappingFacts:
         #: All attachments of the volume to this server.
         self.ours: Sequence[facts.Attachment] = world.ours_of.get(
             volume_id, ())
-        #: All mappings of the volume, itself among them.
+        #: All mappings of the volume, including this one.
         self.siblings: Sequence[facts.Bdm] = world.bdms_of.get(volume_id, ())
 
     @property
@@ -249,18 +249,16 @@ class MappingFacts:
 
     @property
     def is_attached(self) -> bool:
-        """Tell whether Cinder attaches the volume here, as Nova says."""
+        """Tell whether Cinder confirms that the volume is attached here."""
         if self.bdm.attachment_id:
             return self.own is not None and self.own.status == 'attached'
-        # Before Queens a mapping carried no attachment id; the volume's own
-        # list of attached servers is all there is to compare with.
+        # Before Queens a mapping carried no attachment id; only the volume's
+        # own list of attached servers can confirm it.
         return self.bdm.has_connection_info and bool(self._listed)
 
     @property
     def only_reserves(self) -> bool:
-        """Tell whether Nova knows how the host is connected, and Cinder does
-        not.
-        """
+        """Tell whether Nova has connection information and Cinder has none."""
         return (self.bdm.has_connection_info and self.own is not None
                 and self.own.only_reserves)
 
@@ -273,8 +271,8 @@ class MappingFacts:
 
     @property
     def only(self) -> facts.Attachment | None:
-        """Return the attachment of the volume to this server, if it is the
-        only one and in order.
+        """Return the volume's attachment to this server, if it is the only
+        one and healthy.
         """
         if len(self.ours) != 1 or self.lists_what_is_not_shown:
             return None
@@ -299,8 +297,8 @@ class MappingFacts:
 
     @property
     def is_data(self) -> bool:
-        """Tell whether no mapping of the volume is the root disk, or made by
-        Nova.
+        """Tell whether no mapping of the volume is the root disk, or of a
+        volume that Nova created.
         """
         return all(b.is_volume and not b.is_root for b in self.siblings)
 
@@ -323,9 +321,9 @@ class MappingFacts:
             return False
         if self.own is not None and (
                 self.own.server_id == self.world.server.uuid):
-            return False  # It is attached, if not by this volume.
+            return False  # The server is attached, but to another volume.
         if self.volume is facts.ABSENT:
-            return False  # Cinder is proved only where a mapping is removed.
+            return False  # Cinder is only proven where a mapping is removed.
         return self.volume.status != 'in-use' or bool(self.other_servers)
 
     @property
@@ -346,10 +344,10 @@ class MappingFacts:
 
     @property
     def _listed_here(self) -> frozenset[str]:
-        """Return those of them that let this host in, from any project.
+        """Return the listed attachments to this host, of any project.
 
         An administrator may have attached the volume of another project.  A
-        project that writes such a record falsely harms its own volume only.
+        project that forges such a record harms only its own volume.
         """
         return frozenset(
             a.attachment_id or '' for a in self._entries
@@ -361,7 +359,7 @@ class MappingFacts:
         return [a for a in self.volume.attached_to
                 if a.server_id == self.world.server.uuid]
 
-    # What the first table says
+    # Answers of the first table
 
     @functools.cached_property
     def row(self) -> Row[MappingFacts, Outcome]:
@@ -379,7 +377,7 @@ class MappingFacts:
     def is_dangling(self) -> bool:
         return self.row.outcome.action is Action.REMOVE
 
-    # What the second one asks, if the mapping dangles
+    # Facts for the second table, about a dangling mapping
 
     @property
     def kept(self) -> Sequence[MappingFacts]:
@@ -398,9 +396,9 @@ class MappingFacts:
     def left_over(self) -> tuple[facts.Attachment, ...]:
         """Return the attachments that are deleted with the mapping.
 
-        Cinder is told when the last mapping of the volume is gone.
-        The mappings' own go last: should it end half way, Cinder makes the
-        volume "in-use" by one of them again, and offers it to no server.
+        Cinder is told after the last mapping of the volume is removed.  The
+        mappings' own attachments go last: if this is interrupted, Cinder sets
+        the volume "in-use" by one of them, and offers it to no server.
         """
         if self.bdm is not self.siblings[-1]:
             return ()
@@ -442,7 +440,7 @@ _ITS_OWN = ReasonOf(operator.attrgetter('reason'),
                     'the reason of the table above')
 
 # A volume may have several mappings, and other mappings may name its
-# attachments.  So a dangling mapping is put to a second table, together with
+# attachments.  So a second table judges a dangling mapping together with
 # these.
 DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
     ('A mapping that dangles by the table above', 'what follows'), (
@@ -481,7 +479,7 @@ DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
 
 
 def finding_of(mapping: MappingFacts) -> facts.Finding:
-    """Return what is found about one mapping, and what follows."""
+    """Return the finding about one mapping, with its decision."""
     bdm, row = mapping.bdm, mapping.row
     may_not_connect = mapping.may_belong_to_another_server
     if not mapping.is_dangling:
@@ -495,7 +493,7 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
     removes = action is Action.REMOVE
     return facts.Finding(
         row.outcome.reason_for(mapping), row.explain(mapping), bdm=bdm,
-        # Also where an attachment is left over of a volume that is available.
+        # Also if an available volume has an attachment left over.
         decision=Decision(
             action, connect=not (removes or may_not_connect)),
         left_over=mapping.left_over if removes else ())

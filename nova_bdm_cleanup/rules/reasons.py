@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every reason code, and what the node and the commands make of it.
+"""The reason codes, and how the node and the commands treat them.
 
-A new code is one entry of :class:`Reason`, the row of a decision table that
+A new code needs an entry of :class:`Reason`, a row of a decision table that
 gives it, and a section of the runbook.
 """
 
@@ -12,14 +12,14 @@ import logging as levels
 
 
 class Code(str, enum.Enum):
-    """Words that are an interface, and are printed as they are."""
+    """Stable words of the interface, printed as they are."""
 
     def __str__(self) -> str:
         return str(self.value)
 
 
 class Remedy(Code):
-    """The command, or the person, that ends a finding."""
+    """The command or the person that resolves a finding."""
 
     CLEAN = 'clean'
     RELEASE = 'release'
@@ -28,16 +28,16 @@ class Remedy(Code):
 
 
 class Reason(Code):
-    """Every reason code.  The values are stable: operators grep for them.
+    """The reason codes.  The values are stable: operators grep for them.
 
     Each has
 
     * its value,
-    * the level of a log line about a disk that is kept for this reason, or
-      about a removal that is withheld for it: INFO is for what passes by
-      itself or was chosen by the operator, ERROR for what may lose data,
-    * its remedy; None: the commands have no finding with this reason, or, of
-      a healthy disk, nothing is to be done,
+    * the level of a log line about a disk that is kept, or a removal that is
+      withheld, for this reason: INFO if it passes by itself or the operator
+      chose it, ERROR if data may be lost,
+    * its remedy; None: the commands have no finding with this reason, or the
+      disk is healthy and needs nothing,
     * whether a round of the periodic audit reports it.
     """
 
@@ -56,7 +56,7 @@ class Reason(Code):
         member.is_in_round = is_in_round
         return member
 
-    # A block device mapping that is as it should be.
+    # A healthy block device mapping.
     HEALTHY = 'healthy', levels.DEBUG, None, False
 
     # A dangling block device mapping: the rules ask for its removal.
@@ -67,22 +67,22 @@ class Reason(Code):
     ATTACHED_ELSEWHERE = (
         'attached-elsewhere', levels.WARNING, Remedy.CLEAN, True)
 
-    # A second mapping of a disk that is in order.
+    # A second mapping of a healthy disk.
     DUPLICATE_MAPPING = (
         'duplicate-mapping', levels.WARNING, Remedy.CLEAN, True)
 
-    # A Cinder attachment of this server that nothing in Nova accounts for.
+    # A Cinder attachment of this server that no record of Nova accounts for.
     STALE_ATTACHMENT = (
         'stale-attachment', levels.WARNING, Remedy.CLEAN, True)
 
-    # Something legitimate is (or may be) under way: wait.
+    # A legitimate operation is, or may be, under way: wait.
     ATTACH_IN_FLIGHT = 'attach-in-flight', levels.INFO, Remedy.WAIT, False
     OPERATION_IN_FLIGHT = (
         'operation-in-flight', levels.INFO, Remedy.WAIT, False)
-    # It passes as a rule, but Cinder may have lost control of the volume.
+    # Usually it passes, but Cinder may have lost control of the volume.
     VOLUME_BUSY = 'volume-busy', levels.WARNING, Remedy.WAIT, True
 
-    # A person has to look: the software cannot know which side is right.
+    # A person has to decide: the software cannot know which side is right.
     ROOT_VOLUME_DANGLING = (
         'root-volume-dangling', levels.ERROR, Remedy.PERSON, True)
     ATTACHMENT_MISMATCH = (
@@ -97,10 +97,10 @@ class Reason(Code):
     RESERVED_ONLY = 'reserved-only', levels.WARNING, Remedy.PERSON, True
     STUCK = 'stuck', levels.WARNING, Remedy.RELEASE, True
 
-    # Only a look at the whole cloud finds these.
+    # Only an audit of the whole cloud finds these.
     # An attachment of a server that Nova does not know.
     SERVER_GONE = 'server-gone', levels.WARNING, Remedy.RELEASE, True
-    # The volume is taken, and neither Nova nor an attachment says by whom.
+    # The volume is taken, but neither Nova nor an attachment names a server.
     USED_BY_NOBODY = 'used-by-nobody', levels.WARNING, Remedy.RELEASE, True
 
     # Why an action that the rules ask for is withheld.
@@ -120,7 +120,7 @@ class Reason(Code):
     GUEST_RUNNING = 'guest-running', levels.WARNING, None, True
     JOURNAL_UNWRITABLE = 'journal-unwritable', levels.WARNING, None, True
 
-    # Why nothing could be decided, or a decided step could not be done.
+    # Why no decision was possible, or a step was not possible.
     NOT_LOOKED_AT = 'not-looked-at', levels.WARNING, None, True
     CANNOT_SEE_PROJECT = (
         'cannot-see-project', levels.WARNING, Remedy.PERSON, True)
@@ -131,9 +131,9 @@ class Reason(Code):
 
     @property
     def passes(self) -> bool:
-        """Tell whether it passes by itself, as a rule.
+        """Tell whether it usually passes by itself.
 
-        The commands show it only when they are asked for it.
+        The commands show it only on request.
         """
         return self.remedy is Remedy.WAIT
 
@@ -148,8 +148,8 @@ DANGLING = frozenset((
     Reason.ATTACHED_ELSEWHERE,
 ))
 
-#: Where a removal is withheld for one of these, the disk is connected as if
-#: the plugin had not looked: they doubt Cinder, or are what the options say.
+#: If a removal is withheld for one of these, the disk is connected as without
+#: the plugin: Cinder is in doubt, or the options ask for it.
 CONNECTED_WHEN_WITHHELD = frozenset((
     Reason.OBSERVE_MODE,
     Reason.NOT_SELECTED,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One form for texts that Nova, Cinder and people spell differently.
 
-Both APIs take an id in any form that Python takes for a UUID, and keep it as
-it was written.  MariaDB compares texts without their case, PostgreSQL with it.
-So what comes in is brought into one form, and only that is compared.
+Both APIs accept an id in any form that Python accepts as a UUID, and store it
+as written.  MariaDB ignores case when it compares texts, PostgreSQL does not.
+So each input is converted to one form, and only that form is compared.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _HEX_DIGITS = re.compile(r'[0-9a-f]{32}')
 
 
 def identifier(text: str) -> str:
-    """Return an id with small letters and dashes, if it is a UUID.
+    """Return an id in lower case and with dashes, if it is a UUID.
 
-    The forms are those that oslo.utils, and by it both APIs, take for a UUID.
+    The accepted forms are those of oslo.utils, and therefore of both APIs.
     """
     if _CANONICAL.fullmatch(text):
         return text
@@ -35,9 +35,9 @@ def optional(text: str | None) -> str | None:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Return whether two ids are one.
+    """Return whether two ids are the same.
 
-    Those of projects Keystone writes without dashes; they are only compared.
+    Keystone writes the ids of projects without dashes; they are only compared.
     """
     return one == other or identifier(one) == identifier(other)
 
@@ -45,14 +45,14 @@ def is_same(one: str, other: str) -> bool:
 def folded(text: str) -> str:
     """Return a text without case, accents and spaces.
 
-    So it is compared by a database that compares letters and digits only.
+    A database that compares only letters and digits compares it like this.
     """
     return ''.join(c for c in unicodedata.normalize('NFKD', text).lower()
                    if c.isalnum())
 
 
 def host(name: str | None) -> str | None:
-    """Return the name of a host in small letters."""
+    """Return the name of a host in lower case."""
     return name.lower() if name else name
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision table is made of."""
+"""The parts of a decision table."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Result = TypeVar('Result')
 
 @dataclasses.dataclass(frozen=True)
 class Row(Generic[Facts, Result]):
-    """One row of a table: a question, and what follows if it holds."""
+    """One row of a table: a question, and the outcome if it holds."""
 
-    #: What the documentation says of it.
+    #: The question in the documentation.
     cell: str
-    #: The question.  It may take for granted that no row above holds.
+    #: The question.  It may assume that no row above holds.
     holds: Callable[[Facts], Any]
-    #: What follows; as text, what the documentation says of that.
+    #: The outcome; its string is the text in the documentation.
     outcome: Result
-    #: What was found, in plain words for the log, with "it" for the facts.
+    #: The finding in plain words for the log, with "it" for the facts.
     words: str
 
     def explain(self, facts: Facts) -> str:
-        """Say in plain words what was found."""
+        """Return the finding in plain words."""
         return (self.words.format(it=facts) if '{' in self.words
                 else self.words)
 
 
 @dataclasses.dataclass(frozen=True)
 class Section(Generic[Facts, Result]):
-    """The rows of a table that have a question in common."""
+    """The rows of a table that share a question."""
 
     cell: str
     holds: Callable[[Facts], object]
@@ -44,7 +44,7 @@ class Section(Generic[Facts, Result]):
 
 @dataclasses.dataclass(frozen=True)
 class Text(Generic[Result]):
-    """A line of a table that no question leads to, for the documentation."""
+    """A line of a table without a question, for the documentation."""
 
     cell: str
     outcome: Result
@@ -72,13 +72,13 @@ AnyRow = TypeVar('AnyRow')
 
 @dataclasses.dataclass(frozen=True)
 class Table(Generic[AnyRow]):
-    """The rows, and what the documentation writes above their columns."""
+    """The rows, and the headings of their columns in the documentation."""
 
     header: tuple[str, ...]
     rows: tuple[AnyRow, ...]
 
     def lines(self) -> Iterator[tuple[str, ...]]:
-        """Yield what the documentation says, row by row and cell by cell."""
+        """Yield the cells of each row, for the documentation."""
         for row in self.rows:
             if isinstance(row, Section):
                 for part in row.rows:
@@ -92,14 +92,14 @@ class ReasonOf:
     """The reason that another table gives, for this mapping or another."""
 
     find: Callable[[Any], Reason]
-    #: What the documentation says of it.
+    #: The text in the documentation.
     words: str
 
     def __str__(self) -> str:
         return self.words
 
 
-#: What the documentation says of an action, and of the reason for it.
+#: The text of an action and its reason in the documentation.
 _WORDS_OF_ACTIONS = {
     Action.KEEP: 'kept: %s',
     Action.REMOVE: '**removed**: %s',
@@ -113,14 +113,14 @@ _WORDS_OF_ACTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What follows, and for which reason."""
+    """An action and its reason."""
 
     #: None: there is no finding.
     reason: Reason | ReasonOf | None
     action: Action = Action.KEEP
 
     def reason_for(self, facts: object) -> Reason:
-        """Return the reason, for the facts that the table was asked about."""
+        """Return the reason for the facts that the table was asked about."""
         if isinstance(self.reason, ReasonOf):
             return self.reason.find(facts)
         if self.reason is None:
@@ -135,12 +135,12 @@ class Outcome:
                          else '%s') % self.reason)
 
 
-#: A line of the log lists so many ids.
+#: A log line lists at most this many ids.
 _MAX_LISTED_IDS = 5
 
 
 def enumerated(ids: Iterable[str]) -> str:
-    """Return some ids in words, in order; of many only the first."""
+    """Return some ids as sorted text; of many only the first."""
     names = sorted(ids)
     rest = len(names) - _MAX_LISTED_IDS
     return ', '.join(names[:_MAX_LISTED_IDS]) + (

@@ -14,12 +14,12 @@ from nova_bdm_cleanup.rules import facts, spelling
 #: Cinder is busy with the volume or lost control of it: hands off.
 KNOWN_STATES = ('available', *facts.TAKEN)
 
-#: A volume in such a state may have a second attachment for good reason.
+#: A volume in one of these states may rightly have a second attachment.
 _STATES_OF_A_SECOND_ATTACHMENT = ('detaching', 'retyping', 'maintenance')
 
 
 class World:
-    """All that the tables can know, found by volume or by attachment."""
+    """The records of a snapshot, by volume and by attachment."""
 
     def __init__(self, snapshot: facts.Snapshot, policy: facts.Policy,
                  now: datetime.datetime) -> None:
@@ -31,7 +31,7 @@ class World:
         #: The attachments by their id.
         self.attachments: Mapping[str, facts.Attachment] = {
             a.id: a for a in snapshot.attachments}
-        #: By volume and by attachment, what names them.
+        #: The mappings by volume, and by the attachment that they name.
         self.bdms_of: dict[str, list[facts.Bdm]] = {}
         self.carriers_of: dict[str, list[facts.Bdm]] = {}
         #: The mappings, in the order of acting.
@@ -62,26 +62,23 @@ class World:
         return self.volumes.get(volume_id or '') or facts.ABSENT
 
     def is_foreign(self, volume_id: str) -> bool:
-        """Return whether the volume certainly is of another project than the
-        server.
-        """
+        """Return whether the volume certainly belongs to another project."""
         its, own = self.volume(volume_id).project, self.server.project
         return (its is not None and own is not None
                 and not spelling.is_same(its, own))
 
     def is_written_by_others(self, volume_id: str) -> bool:
-        """Return whether of a volume's attachments only those count that a
-        mapping names.
+        """Return whether only the mapped attachments of a volume count.
 
         The owner of a volume can make attachments of it that name any
-        server.  A mapping from before Queens names none: it has to go by
-        those that there are.
+        server.  A mapping from before Queens names no attachment, so all of
+        them count for it.
         """
         return self.is_foreign(volume_id) and all(
             b.attachment_id for b in self.bdms_of.get(volume_id, ()))
 
-    # Asked for each attachment that no mapping names: as a rule there is none
-    # and, if there are any, there may be many.
+    # Cached, since these are asked for each attachment that no mapping names:
+    # usually there are none, but there may be many.
 
     @functools.cached_property
     def has_root(self) -> bool:
@@ -100,7 +97,7 @@ class World:
     def has_open_swap(self) -> bool:
         """Tell whether a swap of the server's volumes is open.
 
-        It has not ended, or has failed and may have left an attachment.
+        The swap has not ended, or it failed and may have left an attachment.
         """
         swaps = self.snapshot.swaps
         return swaps is facts.Ending.NONE or (
@@ -109,7 +106,7 @@ class World:
 
 
 def _order_of_acting(bdm: facts.Bdm) -> tuple[bool, str, str]:
-    """Sort what is connected first, and then by device."""
+    """Return a sort key: connected mappings first, then by device."""
     return not bdm.has_connection_info, bdm.device_name or '', bdm.uuid
 
 

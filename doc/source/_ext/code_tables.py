@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``.. decision-table:: module.NAME`` shows a table of the rules,
+"""Sphinx directives for tables of the code.
+
+``.. decision-table:: module.NAME`` shows a table of the rules,
 ``.. hook-table:: module.NAME`` the table of hooks, and
 ``.. metric-table:: module.NAME`` one of metrics of prometheus_client.
 ``.. property-table:: FILE`` shows the properties of the search, of a file that
 only Nova's own environment could import.
 
-The rows come from the code that does it, so that the documentation says what
-the code does, in its order and in its words.
+The rows come from the code itself, so that the documentation has its order and
+its words.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 class _Table(ListTable):
-    """Has docutils make a list-table of the rows."""
+    """A base of directives that make a list-table of rows."""
 
     required_arguments = 1
     optional_arguments = 0
@@ -37,7 +39,7 @@ class _Table(ListTable):
              rows: Iterable[Sequence[str]]) -> list[Any]:
         """Make the table.
 
-        :param source: where the rows are from, for complaints
+        :param source: the origin of the rows, for error messages
         :param rows: the first one is the header
         """
         self.content = StringList(
@@ -51,7 +53,7 @@ class _Table(ListTable):
 
 
 class CodeTable(_Table):
-    """Of a table in the code."""
+    """The directive for a table in the code."""
 
     def run(self) -> list[Any]:
         [name] = self.arguments
@@ -62,7 +64,7 @@ class CodeTable(_Table):
 
 
 class MetricTable(_Table):
-    """Of metrics that the code declares."""
+    """The directive for metrics that the code declares."""
 
     def run(self) -> list[Any]:
         [name] = self.arguments
@@ -80,7 +82,7 @@ class MetricTable(_Table):
 
 
 class PropertyTable(_Table):
-    """Of ``PROPERTIES``, read and not imported."""
+    """The directive for ``PROPERTIES``, parsed and not imported."""
 
     def run(self) -> list[Any]:
         [name] = self.arguments

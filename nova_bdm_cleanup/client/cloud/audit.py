@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every inconsistency between Nova's and Cinder's records.
 
-Claims first, authority after: servers and the volumes they claim, then
-attachments, then volumes in use, all as whole lists.  What fits together is
-never looked at again; every suspect is, on its own and anew, and only what
-the rules then say is shown.  So what was created, attached or deleted while
-the lists were read does not look orphaned.
+The audit reads whole lists, claims before authority: servers and the volumes
+they claim, then attachments, then volumes in use.  Records that agree are not
+read again.  Each suspect is read again on its own, and only the result of the
+rules is shown.  So a volume, server or attachment that was created, attached
+or deleted while the lists were read does not look orphaned.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.facts import Attachment, Volume
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
-#: Of one volume as many attachments that name servers which Nova did not list
-#: are looked at: whoever owns a volume can make thousands.
+#: The limit per volume of inspected attachments to servers that Nova did not
+#: list: the owner of a volume can create thousands.
 EACH = 50
 
 Entry = TypeVar('Entry')
 
 
 class _Over(Exception):
-    """Whatever is asked next, it would go unanswered as well."""
+    """A refusal after which every other request would fail as well."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """What is audited; by default the project of the credentials."""
+    """The scope of an audit; by default the project of the credentials."""
 
     servers: tuple[str, ...] = ()
     host: str | None = None
@@ -83,15 +83,15 @@ class CloudAudit:
             cloud.nova.has_deleted)
         #: The compute hosts of this Nova, where it tells them.
         self.hosts: frozenset[str] = frozenset()
-        #: Why the result is not the whole truth; empty: it is.
+        #: Why the result is incomplete; empty: it is complete.
         self.gaps: list[str] = []
         #: Servers, volumes claimed by them, and attachments listed.
         self.size = (0, 0, 0)
 
     def findings(self) -> Iterator[CloudFinding]:
-        """What is inconsistent; :attr:`gaps` is complete at the end.
+        """Yield the inconsistencies; :attr:`gaps` is complete at the end.
 
-        Once all lists are read, nothing that goes wrong is raised.
+        Once all lists are read, no error is raised.
 
         :raises Refused: when the credentials do not suffice
         :raises BadInput: when there is nothing in the scope
@@ -123,7 +123,7 @@ class CloudAudit:
             except errors.Unanswered as exc:
                 self.gaps.append('server %s: %s' % (name, exc))
             except errors.BadInput:
-                # Cinder may name it all the same.
+                # Cinder may still name it.
                 gaps = len(self.gaps)
                 left = list(self._each(
                     'servers', 'server', [spelling.identifier(name)],
@@ -146,7 +146,7 @@ class CloudAudit:
 
     def _answering(self, servers: Sequence[ComputeServer]
                    ) -> list[ComputeServer]:
-        """Those of which more is known than that they exist."""
+        """Return the servers whose cell answers, and count the others."""
         found = [s for s in servers if not s.is_unknown]
         self._unknown += len(servers) - len(found)
         return found
@@ -176,7 +176,7 @@ class CloudAudit:
             return
         self._witness = inspection.Witness(self._nova, self._cinder, answer)
         if answer is facts.WitnessAnswer.UNKNOWN:
-            # Everything would look dangling, and nothing would be.
+            # Every mapping would look dangling, and none would be.
             self.gaps.append(
                 'this Cinder knows none of the volumes that Nova names: is '
                 'it the Cinder of this region, or a restored database?')
@@ -192,7 +192,7 @@ class CloudAudit:
 
     def _read(self, what: str, pages: Iterable[list[Entry]],
               add: Callable[[list[Entry]], None]) -> bool:
-        """Read a list into the books; whether it was read to its end."""
+        """Read a list into the books; return whether it is complete."""
         count = 0
         try:
             for page in pages:
@@ -209,7 +209,7 @@ class CloudAudit:
     def _each(self, what: str, kind: str, ids: Iterable[str],
               look: Callable[[str], Iterable[CloudFinding]]
               ) -> Iterator[CloudFinding]:
-        """Look at suspects one by one; what does not answer is a gap."""
+        """Inspect suspects one by one; an unanswered request is a gap."""
         for number, suspect in enumerate(ids, 1):
             self._cloud.progress(what, number)
             try:
@@ -228,7 +228,7 @@ class CloudAudit:
 
     def _look_at_servers(self, suspects: Mapping[str, Sequence[str]]
                          ) -> Iterator[CloudFinding]:
-        """Look at servers, each with the attachments that name it."""
+        """Inspect servers, each with the attachments that name it."""
         def look(server_id: str) -> Iterable[CloudFinding]:
             seen = self._inspect(server_id, suspects[server_id])
             return self._gone(server_id) if seen is None else findings_of(seen)
@@ -237,9 +237,7 @@ class CloudAudit:
 
     def _look_at_strangers(self, strangers: Mapping[str, Mapping[str, str]]
                            ) -> Iterator[CloudFinding]:
-        """Look at volumes whose attachments name servers that Nova did not
-        list.
-        """
+        """Inspect volumes with attachments to servers not listed by Nova."""
         every = {s for named in strangers.values() for s in named.values()}
 
         def look(volume_id: str) -> Iterator[CloudFinding]:
@@ -248,7 +246,7 @@ class CloudAudit:
             yield from self._each(
                 'servers that Nova did not list', 'server',
                 dict.fromkeys(some.values()), self._stranger)
-            # Only now: what ended meanwhile took its attachments along.
+            # Only now: a server deleted meanwhile took its attachments along.
             gone = [a for a, s in some.items() if self._known.get(s) is False]
             last: CloudFinding | None = None
             if gone:
@@ -275,7 +273,7 @@ class CloudAudit:
                           'volume', sorted(strangers), look)
 
     def _stranger(self, server_id: str) -> Iterable[CloudFinding]:
-        """A server that Cinder names, asked for once.
+        """Inspect a server that Cinder names, once.
 
         It may have been created since, or wait for its reclaim.
         """
@@ -286,7 +284,7 @@ class CloudAudit:
         return () if seen is None else findings_of(seen)
 
     def _gone(self, server_id: str) -> Iterator[CloudFinding]:
-        """The attachments of a server that Nova does not know."""
+        """Yield the attachments of a server that Nova does not know."""
         volumes, attachments, _ = self._cinder.look(server_id, ())
         wanted: dict[str, list[str]] = {}
         for each in attachments:
@@ -299,9 +297,9 @@ class CloudAudit:
     def _gone_of(self, volume_id: str, volume: Volume | None,
                  wanted: Collection[str],
                  gone: Collection[str]) -> Iterator[CloudFinding]:
-        """Some attachments of a volume, if they are still there.
+        """Yield findings on attachments of a volume that still exist.
 
-        :param wanted: their ids; Nova knows none of their servers
+        :param wanted: their IDs; Nova knows none of their servers
         :param gone: the servers that Nova does not know
         """
         found: dict[str, Attachment] = {}
@@ -310,7 +308,7 @@ class CloudAudit:
             if found.keys() >= set(wanted):
                 break
         left = [found[a] for a in wanted if a in found]
-        # Of those whose server may exist one is enough to be in the way.
+        # One attachment whose server may exist is enough to refuse.
         others = [a for a in found.values()
                   if a.status != 'attached' and a.server_id not in gone][:1]
         holders = {a.server_id or '': self._holder(a, volume) for a in left}
@@ -325,7 +323,7 @@ class CloudAudit:
 
     def _holder(self, attachment: Attachment,
                 volume: Volume | None) -> Holder:
-        """The server of an attachment, which Nova does not know."""
+        """Return the server of an attachment, unknown to Nova."""
         is_deleted = False
         with contextlib.suppress(errors.Unanswered, errors.Refused):
             # Nova tells administrators only.
@@ -338,13 +336,13 @@ class CloudAudit:
 
     def _held(self, volume: Volume, attachments: tuple[Attachment, ...],
               holders: Mapping[str, Holder]) -> HeldVolume:
-        """What "bdm release" would be asked about."""
+        """Return the volume as "bdm release" would judge it."""
         return HeldVolume(volume, attachments, holders, (), Connector(),
                           self._cloud.policy, self._cloud.now())
 
     def _gone_finding(self, attachment: Attachment, volume: Volume | None,
                     is_deleted: bool, needs_look: bool) -> CloudFinding:
-        """One attachment of a server that Nova does not know.
+        """Return the finding on an attachment whose server Nova lacks.
 
         :param is_deleted: Nova says that it has deleted the server
         :param needs_look: "bdm release" would not free it without more
@@ -380,7 +378,7 @@ class CloudAudit:
                            volume, [attachment]))
 
     def _nobodys(self, volume_id: str) -> Iterable[CloudFinding]:
-        """A volume that is taken, if nobody has it."""
+        """Yield a volume that is taken, if no server has it."""
         volume = self._cinder.volume(volume_id)
         if volume is None or volume.status not in facts.TAKEN:
             return
@@ -400,10 +398,10 @@ class CloudAudit:
             wait=self._cloud.policy.stuck_after,
             sides=sides_of(['no server has a mapping of it'], volume,
                            attachments),
-            # Who had it, if anybody?
+            # Which server had it, if any?
             needs_look=True)
 
-    # Whether the answers can be believed
+    # Whether the answers are reliable
 
     def _note_silent_hosts(self) -> None:
         try:
@@ -411,7 +409,7 @@ class CloudAudit:
         except errors.Forbidden:
             if self._scope.needs_admin:
                 raise
-            return  # One project's lists show what their cells keep back.
+            return  # Lists of one project show servers of silent cells.
         except errors.Unanswered as exc:
             self.gaps.append('whether every cell answers is not known: %s'
                              % exc)

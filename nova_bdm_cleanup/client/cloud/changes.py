@@ -15,7 +15,7 @@ from nova_bdm_cleanup.rules.facts import Code
 class Status(Code):
     """How a change ended; printed as it is."""
 
-    #: It is to be made.
+    #: It is still to be made.
     PLANNED = 'planned'
 
     #: It was made, and this was read back.
@@ -89,12 +89,12 @@ class Change(abc.ABC):
     def make(self) -> list[Result]:
         """Make the change, and read back what came of it.
 
-        :raises ApiError: Refused, Conflict and NotFound say that it is
-            certainly not done, the others say nothing
+        :raises ApiError: after Refused, Conflict and NotFound it is
+            certainly not done; after the others this is not known
         """
 
     def for_all(self, status: Status, why: str = '') -> list[Result]:
-        """Return the same result for everything that it is about."""
+        """Return the same result for each of its findings or steps."""
         return [Result(subject, status, why) for subject in self.subjects]
 
     def not_begun(self) -> list[Result]:
@@ -116,7 +116,7 @@ class Change(abc.ABC):
                 self.for_all(Status.UNKNOWN, str(exc) + self.advice) if begun
                 else self.for_all(Status.FAILED, str(exc)))
         except KeyboardInterrupt:
-            # The operator must be told what became of it all the same.
+            # The operator must still be told its result.
             return Results(
                 self.for_all(Status.UNKNOWN, 'interrupted' + self.advice)
                 if begun else self.not_begun(), is_interrupted=True)

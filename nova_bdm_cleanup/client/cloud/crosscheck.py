@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both APIs said, side by side.
+"""The answers of both APIs, side by side.
 
-It is only the sieve: it names suspects, and judges nothing.
+This module only filters: it names suspects, and does not judge them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Pair = tuple[str, Optional[str]]
 
 
 class CrossCheck:
-    """Both sides of the books.  Whatever comes twice counts once."""
+    """Nova's and Cinder's records.  A record listed twice counts once."""
 
     def __init__(self) -> None:
         self._servers: set[str] = set()
         self._shelved: set[str] = set()
-        #: What Nova says.  Cinder's pairs are the same objects where they
-        #: agree: of a whole cloud that saves a quarter of the memory.
+        #: Nova's pairs.  Cinder's pairs are the same objects where they
+        #: agree: for a whole cloud this saves a quarter of the memory.
         self._claims: dict[Pair, Pair] = {}
-        #: What Cinder says, by the id of the attachment.
+        #: Cinder's pairs by attachment ID.
         self._records: dict[str, Pair] = {}
         #: The states of those that are not ``attached``.
         self._unattached: dict[str, str] = {}
@@ -57,19 +57,19 @@ class CrossCheck:
     # Reading
 
     def claims(self) -> Iterator[str]:
-        """The volumes that Nova names."""
+        """Yield the volumes that Nova names."""
         return (volume for volume, _ in self._claims)
 
     def suspects(self, thorough: bool) -> dict[str, list[str]]:
-        """Servers to look at, each with the attachments that name it.
+        """Return the servers to inspect, with the attachments that name them.
 
-        :param thorough: all that have a volume
+        :param thorough: return all servers that have a volume
         """
         if thorough:
             found = {s for _, s in (*self._claims, *self._records.values())}
         else:
             count = collections.Counter(self._records.values())
-            # One side says it, or Cinder says it twice.
+            # Only one side has the pair, or Cinder has it twice.
             found = {s for _, s in self._claims.keys() ^ count.keys()}
             found.update(s for (_, s), times in count.items() if times > 1)
             found.update(pair[1] for name, pair in self._records.items()
@@ -90,8 +90,9 @@ class CrossCheck:
             status == self._volumes.get(volume) == 'reserved')
 
     def strangers(self) -> dict[str, dict[str, str]]:
-        """Servers that Cinder names and Nova did not list, by volume and by
-        attachment; these are in the order of Cinder's list.
+        """Return servers that Cinder names and Nova did not list.
+
+        By volume and attachment, attachments in the order of Cinder's list.
         """
         found: dict[str, dict[str, str]] = {}
         for name, (volume, server) in self._records.items():
@@ -100,7 +101,7 @@ class CrossCheck:
         return found
 
     def nobodys_volumes(self) -> list[str]:
-        """Volumes that are taken, and nobody has them."""
+        """Return volumes that are taken but that no server has."""
         held = set(self.claims())
         held.update(v for v, server in self._records.values()
                     if server is not None
@@ -109,10 +110,10 @@ class CrossCheck:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """How many servers, claims of volumes, and attachments there are."""
+        """Count the servers, the claims of volumes, and the attachments."""
         return len(self._servers), len(self._claims), len(self._records)
 
     @property
     def knows_claim(self) -> bool:
-        """Whether one of the volumes that Nova names is taken in Cinder."""
+        """Return whether a volume that Nova names is taken in Cinder."""
         return any(volume in self._volumes for volume in self.claims())

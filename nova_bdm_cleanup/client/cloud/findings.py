@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is found in a cloud, and what to do about each kind of it."""
+"""The findings in a cloud, and the action for each kind."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Code, Finding, Volume
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
-#: The remedies as a total says them.
+#: The words for the remedies in a total.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
           Remedy.PERSON: 'to look at', Remedy.WAIT: 'to wait for'}
 
 
 class Verb(Code):
-    """How an operator ends a finding; a text begins with it."""
+    """The way an operator resolves a finding; a text begins with it."""
 
-    #: By the commands, as they are.
+    #: Run the commands as they are.
     RUN = ''
-    #: By the commands, once a person has looked.
+    #: Run the commands after a person has looked.
     LOOK = 'look'
-    #: By an administrator, who is given the commands.
+    #: Ask an administrator to run the commands.
     ASK = 'ask an administrator'
-    #: It passes.
+    #: Wait: it passes.
     WAIT = 'wait'
 
 
 @dataclasses.dataclass(frozen=True)
 class Action:
-    """What an operator is to do about a finding."""
+    """The action for an operator to take on a finding."""
 
     verb: Verb
-    #: Command lines, with the machine where it is another.
+    #: Command lines, with the machine where it is not this one.
     commands: tuple[str, ...] = ()
-    #: When there is nothing to wait for any more, where that is known.
+    #: When the wait is over, if known.
     until: datetime.datetime | None = None
 
     @property
@@ -73,25 +73,25 @@ class CloudFinding:
     volume: str | None = None
     attachment: str | None = None
     device: str | None = None
-    #: The volume has not changed since, so it is at least as old.
+    #: The last change of the volume: the finding is at least as old.
     since: datetime.datetime | None = None
-    #: Why a hard reboot would not act on it although it is for it to do.
+    #: Why a hard reboot would not act on it although it is the remedy.
     withheld: Reason | None = None
-    #: What is to be done instead of what is done for the reason as a rule.
+    #: The remedy instead of the usual one for the reason.
     instead: Remedy | None = None
-    #: The command shows what it needs to know before it can do anything.
+    #: The command must be told more before it acts, and shows what.
     needs_look: bool = False
-    #: Until it is so old its command would say that it is too new.
+    #: The age before which its command would refuse it as too new.
     wait: datetime.timedelta | None = None
-    #: What a person is to do, in commands, where that is known.
+    #: The commands for a person to run, if known.
     steps: tuple[str, ...] = ()
-    #: What its command has to be told of young and stuck.
+    #: The command's options for the ages of young and stuck.
     options: str = ''
-    #: For who is no administrator.
+    #: The reader is not an administrator.
     is_for_member: bool = False
-    #: How many it stands for.
+    #: The number of findings that it stands for.
     count: int = 1
-    #: What each side says of it, for people: by the side.
+    #: The records about it for people, by side.
     sides: Mapping[str, Sequence[str]] = dataclasses.field(
         default_factory=dict, compare=False)
 
@@ -101,26 +101,29 @@ class CloudFinding:
             return self.instead
         if self.withheld is not None:
             return Remedy.PERSON
-        # Only a healthy disk has none, of which there is no finding here.
+        # Only healthy disks have none, and they are no finding here.
         return self.reason.remedy or Remedy.PERSON
 
     @property
     def is_for_reboot(self) -> bool:
-        """A hard reboot does it, also where something lighter would do."""
+        """Return whether a hard reboot resolves it, even if less would do."""
         return (self.withheld is None
                 and self.reason.remedy is Remedy.CLEAN)
 
     @property
     def is_attachment_over_limit(self) -> bool:
-        """A reboot deletes none of so many, and removes the mappings."""
+        """Return whether a reboot keeps it, one of too many attachments.
+
+        The reboot still removes the mappings.
+        """
         return (self.reason is Reason.STALE_ATTACHMENT
                 and self.withheld is Reason.OVER_LIMIT)
 
     @property
     def stops_a_reboot(self) -> bool:
-        """A person must look before the server is rebooted for others' sake.
+        """Return whether it needs a look before a reboot for other findings.
 
-        Not where the reboot changes nothing, or is what tells.
+        Not where the reboot changes nothing, or gives the answer.
         """
         return (self.remedy is Remedy.PERSON and not self.is_for_reboot
                 and not self.is_attachment_over_limit
@@ -128,11 +131,11 @@ class CloudFinding:
 
     @property
     def action(self) -> Action:
-        """Return what the operator is to do."""
+        """Return the action for the operator."""
         return self.action_on(self.attachment or self.volume)
 
     def action_on(self, target: str | None) -> Action:
-        """Return the same, where "bdm release" is given another target."""
+        """Return the action with another target for "bdm release"."""
         if self.remedy is Remedy.WAIT:
             return Action(Verb.WAIT, until=(
                 self.since + self.wait + datetime.timedelta(minutes=1)
@@ -163,12 +166,12 @@ class CloudFinding:
 
     @property
     def key(self) -> tuple[str | None, ...]:
-        """What makes it the same finding in another look."""
+        """Return the identity of the finding across inspections."""
         return (str(self.reason), self.server, self.volume, self.attachment)
 
 
 def findings_of(seen: Inspection) -> tuple[CloudFinding, ...]:
-    """All that is found at one server."""
+    """Return all findings at one server."""
     found = [_cloud_finding(f, seen) for f in seen.findings]
     if any(i.stops_a_reboot for i in found):
         found = [dataclasses.replace(i, instead=Remedy.PERSON)
@@ -196,7 +199,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
         attachment=finding.attachment_id, device=finding.device,
         since=volume.updated_at if volume else None,
         withheld=finding.withheld, instead=_instead(finding, seen),
-        # By which host was it connected, if by any?
+        # Which host was connected, if any?
         needs_look=finding.reason is Reason.LEGACY_ATTACHMENT,
         steps=_steps(finding, seen, volume),
         sides=sides_of(nova, volume, [
@@ -207,11 +210,11 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
 
 def _steps(finding: Finding, seen: Inspection,
            volume: Volume | None) -> tuple[str, ...]:
-    """Return the commands that end it, where a person has to give them."""
+    """Return the commands that resolve it, if a person must run them."""
     server = seen.server
     if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
             volume is None or volume.status != 'available'):
-        # There is nothing to give back to it.
+        # There is no volume to return to it.
         return ('openstack server stop %s' % server.id,
                 'openstack bdm explain %s' % finding.reason)
     if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
@@ -227,11 +230,11 @@ def _steps(finding: Finding, seen: Inspection,
 
 
 def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
-    """The lightest that is safe, where it is another than as a rule."""
+    """Return the lightest safe remedy, if it is not the usual one."""
     attachment = finding.attachment
     if (finding.reason is Reason.STALE_ATTACHMENT and attachment
             and attachment.status == 'reserved' and not attachment.connected
-            # The limit is one of reboots.
+            # The limit is only for reboots.
             and finding.withheld in (None, Reason.OVER_LIMIT)):
         return Remedy.RELEASE
     if finding.reason is Reason.DUPLICATE_MAPPING and not finding.is_removal:
@@ -249,9 +252,9 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
 def sides_of(nova: Sequence[str], volume: Volume | None,
              attachments: Iterable[facts.Attachment]
              ) -> dict[str, Sequence[str]]:
-    """What each side says, in words.
+    """Return the records of each API, in words.
 
-    :param nova: what Nova says
+    :param nova: Nova's words
     """
     words = ['the volume does not exist, or is not shown']
     if volume is not None:
@@ -275,7 +278,7 @@ def _on(host: str | None) -> str:
 
 
 def advised(found: CloudFinding, cloud: Cloud) -> CloudFinding:
-    """The same for the one who asks, and now."""
+    """Return the finding with advice for the current user and time."""
     policy, usual = cloud.policy, facts.Policy()
     found = dataclasses.replace(
         found, is_for_member=not cloud.cinder.sees_all, options=''.join(
@@ -293,7 +296,7 @@ def advised(found: CloudFinding, cloud: Cloud) -> CloudFinding:
 
 
 def total(findings: Sequence[CloudFinding]) -> str:
-    """How many there are, and what is to be done about them."""
+    """Return the number of findings for each remedy, in words."""
     counts: Counter[Remedy] = Counter()
     for found in findings:
         counts[found.remedy if found.action.verb in (Verb.RUN, Verb.WAIT)

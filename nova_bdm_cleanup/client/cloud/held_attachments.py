@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An attachment to release: what is known about it, and which call may follow.
+"""An attachment to release: its facts, and the call that may follow.
 
 The volume's own facts and rows are in :mod:`held_volumes`.
 """
@@ -24,18 +24,18 @@ from nova_bdm_cleanup.rules.table import Row, Table
 
 @dataclasses.dataclass(frozen=True)
 class HeldAttachment(HeldVolume):
-    """The same about one of its attachments."""
+    """All facts about one attachment of a volume."""
 
     attachment: Attachment
 
     @property
     def holder(self) -> Holder:
-        """The server that it names."""
+        """Return the server that it names."""
         return self.holders.get(self.attachment.server_id or '', Holder())
 
     @property
     def server(self) -> ComputeServer | None:
-        """The same, if Nova knows it."""
+        """Return the server that it names, if Nova knows it."""
         return self.holder.server
 
     @property
@@ -44,8 +44,9 @@ class HeldAttachment(HeldVolume):
 
     @property
     def is_said_unconnected(self) -> bool:
-        """The operator says that no host was let in, and nothing in Cinder
-        shows that one was.
+        """Return whether the operator says that no host was let in.
+
+        And no record in Cinder shows that a host was let in.
         """
         return self.connector.is_none and self.attachment.is_legacy
 
@@ -61,7 +62,7 @@ class HeldAttachment(HeldVolume):
 
     @property
     def host_has_mapping(self) -> bool:
-        """The same of a server that some host runs, or ran."""
+        """Return whether it has a mapping, and a host runs, or ran, it."""
         return (self.server is not None and self.server_has_mapping
                 and not self.server.is_shelved)
 
@@ -71,13 +72,13 @@ class HeldAttachment(HeldVolume):
 
     @property
     def is_out_of_step(self) -> bool:
-        """It is as it should be, and only the volume's state is not."""
+        """Return whether only the volume's state is wrong."""
         return (self.host_has_mapping and self.is_attached
                 and self.volume.status in ('attaching', 'reserved'))
 
     @property
     def is_unfinished(self) -> bool:
-        """An attach that got as far as the host; the mapping names it."""
+        """Return whether an attach reached the host; the mapping names it."""
         disk = self.holder.disk
         return (self.is_half_attached and self.attachment.connected
                 and disk is not None
@@ -90,9 +91,9 @@ class HeldAttachment(HeldVolume):
 
     @property
     def was_connected(self) -> bool:
-        """Some host may have the volume open.
+        """Return whether a host may have the volume open.
 
-        Who gives a connector says that its host was let in.
+        A connector from the operator says that its host was let in.
         """
         return bool(
             self.connector.host or self.attachment.connected
@@ -101,9 +102,10 @@ class HeldAttachment(HeldVolume):
 
     @property
     def unfinished_neighbours(self) -> list[Attachment]:
-        """Operations of others: Cinder would compute a state below them.
+        """Return attachments with an operation that Cinder would disturb.
 
-        What a server left that Nova does not know is none.
+        Cinder would compute a volume state while they are under way.
+        Attachments to servers that Nova does not know do not count.
         """
         gone = {s for s, h in self.holders.items() if h.server is None}
         return [a for a in self.neighbours
@@ -111,10 +113,9 @@ class HeldAttachment(HeldVolume):
 
     @property
     def other_claims(self) -> list[str]:
-        """Other servers with a mapping of the volume that stand in the way.
+        """Return other servers whose mapping of the volume is in the way.
 
-        Those of a multiattach volume do not, if they have an attachment of
-        their own.
+        For a multiattach volume, not those with their own attachment.
         """
         attached = [a.server_id for a in self.neighbours] \
             if self.volume.multiattach else []
@@ -161,7 +162,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'the attachment names no server: something else than Nova uses the '
         'volume'),
 
-    # Where several regions share a Cinder, each has a Nova of its own.
+    # Where several regions share a Cinder, each has its own Nova.
     row('names a server that does not exist, of which this or another '
         'attachment is ``attached`` on a host that is none of this Nova\'s '
         'compute hosts',
@@ -187,9 +188,9 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'server {it.server.id} is locked; what an administrator has locked, '
         'only an administrator can unlock'),
 
-    # A mapping that was never connected, or is no more.  An attach leaves
-    # that behind, which nobody misses, and so does a failed move of the
-    # server, which must get its disk back.
+    # A mapping that was never connected, or is no longer.  A failed attach
+    # leaves one, and no user misses it.  A failed move of the server leaves
+    # one, too, and the server must get its disk back.
     row('is not ``attached``, its server has a mapping of the volume, and '
         'another attachment serves it',
         lambda a: a.is_half_attached and any(
@@ -203,8 +204,8 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         lambda a: a.is_half_attached and a.wait_for_stuck,
         'the volume is being attached: {it.wait_for_stuck}'),
 
-    # Nova saves what it knows of a disk before the guest gets it, and tells
-    # Cinder after that.  Which of the two was not done, the guest shows.
+    # Nova saves a disk's connection before the guest gets the disk, and tells
+    # Cinder after that.  The guest shows which of the two was not done.
     row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the guest has the disk',
         lambda a: a.is_unfinished and a.holder.guest_has_it,
@@ -269,8 +270,8 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'server {it.server.id} uses the volume; nothing to release',
         is_settled=True),
 
-    # To a reboot a volume that is detaching is none of its business, and
-    # one that is in use without a mapping is stale.
+    # A reboot leaves a detaching volume alone, and takes one that is in use
+    # without a mapping for stale.
     row('is ``attached``, its server exists, and the volume is ``detaching`` '
         'for less than ``--stuck-after``',
         lambda a: a.server and a.is_being_detached and a.wait_for_stuck,
@@ -296,7 +297,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'server {it.server.id} exists, and it is not certain that the '
         'attachment is stale: openstack bdm show {it.server.id}'),
 
-    # Taking a disk away below a guest hands its data to the next server
+    # Removing a disk under a running guest hands its data to the next server
     # that gets the same device.
     row('is stale, but its server is on a host that may have the volume '
         'open: ``openstack bdm clean`` removes it in the safe order',
@@ -320,7 +321,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         lambda a: a.server and not a.was_connected and a.wait_for_grace,
         'the attachment is too new: {it.wait_for_grace}'),
 
-    # Nobody uses it
+    # No server uses it
     row('is used by nobody, but another attachment of the volume, of a '
         'server that exists or of none, is not ``attached``',
         lambda a: a.unfinished_neighbours,
@@ -333,7 +334,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         '{it.why_unused}, but server {it.other_claims[0]} has a mapping of '
         'the volume'),
 
-    # Who is wrong about one thing may be wrong about what is released, too.
+    # An operator with one wrong value may also name the wrong target.
     row('is used by nobody, and ``--connector FILE`` is of another host than '
         'Cinder names',
         lambda a: (a.connector.host and a.host and spelling.host(a.host)
@@ -360,7 +361,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         '{it.why_unused}',
         Call.DELETE),
 
-    # Nothing shows whether a host was let in by a call that left no trace.
+    # No record shows whether a host was let in by a call without a trace.
     row('is used by nobody, only reserves the volume, and ``--connector '
         'FILE`` is not given: the back end is told nothing',
         lambda a: (a.attachment.status == 'reserved'
@@ -384,7 +385,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         '{it.why_unused}, but Cinder kept no connector of it, and the volume '
         'has other attachments'),
 
-    # Made by a call to Cinder that was not Nova's, which lets no host in.
+    # Created by a call to Cinder that was not Nova's and lets no host in.
     row('is used by nobody, ``--connector none`` is given, and Cinder names '
         'a host that had it',
         lambda a: a.is_said_unconnected and a.host,

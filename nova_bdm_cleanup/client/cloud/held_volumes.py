@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume to release: what is known about it, and which call may follow.
+"""A volume to release: its facts, and the call that may follow.
 
-Cinder checks next to nothing before it detaches.  So everything is checked
-here and in :mod:`held_attachments`: the order of the rows of a table is the
-order of the questions, and the first row that holds decides.
+Cinder checks almost nothing before it detaches.  So everything is checked
+here and in :mod:`held_attachments`: the rows of a table are checked in
+order, and the first row that holds decides.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ Held = TypeVar('Held')
 class Call(Code):
     """The calls that keep the back end and Cinder's database in step."""
 
-    #: Unmaps the volume with the connector that Cinder stored.  Of a record
-    #: without one it tells the back end nothing.
+    #: Unmaps the volume with the connector that Cinder stored.  For a record
+    #: without a connector the back end is not told.
     DELETE = 'attachment delete'
 
-    #: The same where Cinder died before it said that the host is let in: it
-    #: would not unmap what is only reserved.
+    #: The same if Cinder died before it recorded that the host is let in:
+    #: it would not unmap a volume that is only reserved.
     COMPLETE_AND_DELETE = 'os-complete, attachment delete'
 
     #: Unmaps the volume with a connector that the operator gives.
     FORCE_DETACH = 'os-force_detach'
 
-    #: The same for a volume of which Cinder has no record.
+    #: The same for a volume without an attachment record in Cinder.
     TERMINATE = 'os-terminate_connection'
 
-    #: The attach is over, and was done.  The back end is not told.
+    #: The attach ended and succeeded.  The back end is not told.
     COMPLETE = 'os-complete'
 
-    #: The detach is over, and was not done: the volume is in use again.
+    #: The detach ended and did nothing: the volume is in use again.
     ROLL_DETACHING = 'os-roll_detaching'
 
     #: Nothing was ever mapped.
@@ -57,11 +57,11 @@ class Call(Code):
 
 @dataclasses.dataclass(frozen=True)
 class Ruling:
-    """What follows from a row of a table: a call, or none."""
+    """The outcome of a row of a table: a call, or none."""
 
-    #: None: nothing may be done, and the words of the row say why.
+    #: None: no call is allowed, and the words of the row say why.
     call: Call | None = None
-    #: Nothing is wrong: there is nothing to release.
+    #: The record is correct: there is nothing to release.
     is_settled: bool = False
 
     def __str__(self) -> str:
@@ -72,9 +72,9 @@ class Ruling:
 
 @dataclasses.dataclass(frozen=True)
 class Connector:
-    """The operator's word for what Cinder kept no connector of, if any."""
+    """The operator's connector, if any, where Cinder kept none."""
 
-    #: What ``nova-manage volume_attachment get_connector`` prints.
+    #: The output of ``nova-manage volume_attachment get_connector``.
     data: Mapping[str, Any] | None = None
     #: No host was ever let in.
     is_none: bool = False
@@ -92,21 +92,21 @@ class Holder:
     server: ComputeServer | None = None
     #: This Nova says that it has deleted it.
     is_deleted: bool = False
-    #: A host that has a volume of it, and is no compute host of this Nova,
-    #: which does not know the server.
+    #: A host that has a volume of it and is not a compute host of this Nova,
+    #: where this Nova does not know the server.
     elsewhere: str | None = None
     #: Its attachments that the rules of a reboot call stale.
     stale: frozenset[str] = frozenset()
-    #: What the API shows of its mapping, where an attach may hang.
+    #: The API's view of its mapping, where an attach may hang.
     disk: Disk | None = None
-    #: The devices of its guest then; None: Nova does not tell.
+    #: The devices of its guest in that case; None: Nova does not tell.
     guest: frozenset[str] | None = None
 
     @property
     def guest_has_it(self) -> bool | None:
-        """Whether its guest has the disk; None: it is not known."""
+        """Return whether its guest has the disk; None: not known."""
         if not self.guest:
-            # One that is off has none.
+            # A guest that is off has none.
             return None if self.guest is None else False
         if self.disk is None or not self.disk.device:
             return None
@@ -115,7 +115,7 @@ class Holder:
 
 @dataclasses.dataclass(frozen=True)
 class HeldVolume:
-    """All that is known about one volume."""
+    """All facts about one volume."""
 
     volume: Volume
     attachments: tuple[Attachment, ...]
@@ -124,45 +124,45 @@ class HeldVolume:
     #: The servers that have a mapping of the volume, in order.
     claimed_by: tuple[str, ...]
     connector: Connector
-    #: What is young and what is stuck.
+    #: The ages of young and stuck.
     policy: Policy
-    #: The time of all this.
+    #: The time of these facts.
     now: datetime.datetime
     attachment: Attachment | None = None
 
     @property
     def needs_look(self) -> bool:
-        """Another Nova may have the server."""
+        """Return whether another Nova may have the server."""
         return False
 
     @property
     def host(self) -> str | None:
-        """The host that is connected, where Cinder tells it."""
+        """Return the connected host, if Cinder tells it."""
         return (self.volume.host_of(self.attachment.id) if self.attachment
                 else None)
 
     @property
     def neighbours(self) -> list[Attachment]:
-        """The other attachments of the volume."""
+        """Return the other attachments of the volume."""
         return [a for a in self.attachments if a != self.attachment]
 
     # Words
 
     @property
     def wait(self) -> str:
-        """When it will be old enough for its state; empty: it is."""
+        """Say when it will be old enough for its state; empty: it is."""
         return (self.wait_for_grace
                 if self.volume.status in ('in-use', 'available')
                 else self.wait_for_stuck)
 
     @property
     def wait_for_grace(self) -> str:
-        """When it will not be young any more; empty: it is not."""
+        """Say when it will no longer be young; empty: it is not."""
         return self._wait(self.policy.grace_period, '--grace-period')
 
     @property
     def wait_for_stuck(self) -> str:
-        """When it will be stuck; empty: it is."""
+        """Say when it will be stuck; empty: it is."""
         return self._wait(self.policy.stuck_after, '--stuck-after')
 
     def _wait(self, period: datetime.timedelta, option: str) -> str:
@@ -194,11 +194,11 @@ class HeldVolume:
 def row(cell: str, holds: Callable[[Held], Any], words: str,
         call: Call | None = None,
         is_settled: bool = False) -> Row[Held, Ruling]:
-    """A row of these tables, most of which refuse."""
+    """Return a row of these tables; most rows refuse."""
     return Row(cell, holds, Ruling(call, is_settled), words)
 
 
-#: What Cinder would not check, with an attachment or without.
+#: The checks that Cinder omits, with or without an attachment.
 VOLUME_ROWS: tuple[Row[Any, Ruling], ...] = (
 
     row('(the volume) is being migrated',
@@ -226,8 +226,8 @@ HELD_VOLUMES: Table[Row[HeldVolume, Ruling]] = Table(
         'get_connector --json" on that host',
         is_settled=True),
 
-    # Nothing tells an attach that is under way from one that died, nor what
-    # of it the host and the guest have.
+    # No record tells an attach under way from one that died, nor what the
+    # host and the guest have of it.
     row('is ``attaching``, and a server has a mapping of it: an attach that '
         'makes no attachment (before Queens)',
         lambda v: v.claimed_by and v.volume.status == 'attaching',
@@ -250,8 +250,8 @@ HELD_VOLUMES: Table[Row[HeldVolume, Ruling]] = Table(
         lambda v: v.connector == Connector(),
         '{it.why_unused}, and {it.wanted}'),
 
-    # Reserved for as long as that takes, so that nobody attaches it to the
-    # same host meanwhile.
+    # Reserved during the call, so that it is not attached to the same host
+    # meanwhile.
     row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
         'and the back end unmaps it',
         lambda v: v.volume.status == 'available',

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server, looked at from both sides, and judged by the rules.
+"""One server in both APIs, judged by the rules.
 
-What one API created between two questions must not look orphaned to the
-other.  So Nova is asked before Cinder and once more after it: a mapping that
-Nova showed first and Cinder does not know afterwards is dangling; an
+A record that one API created between two requests must not look orphaned in
+the other.  So Nova is asked before Cinder and once more after it: a mapping
+that Nova showed first and Cinder does not know afterwards is dangling; an
 attachment that Cinder showed and Nova does not know afterwards is stale.
-When Nova's answers differ, the server is looked at again.
+When Nova's answers differ, the server is inspected again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.facts import Decision, Finding, Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
 
-#: How often a server is looked at that changes meanwhile.
+#: Attempts to inspect a server that changes meanwhile.
 _LOOKS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """One server as it is."""
+    """The state of one server in both APIs."""
 
     server: ComputeServer
     plan: facts.Plan
@@ -39,13 +39,13 @@ class Inspection:
 
     @property
     def findings(self) -> tuple[facts.Finding, ...]:
-        """What is not as it should be."""
+        """Return the findings that are not healthy."""
         return tuple(f for f in self.plan.findings
                      if f.reason is not facts.Reason.HEALTHY)
 
     @property
     def left_out(self) -> tuple[facts.Finding, ...]:
-        """The mappings that a hard reboot keeps without their disks."""
+        """Return mappings that a hard reboot keeps without their disks."""
         return tuple(f for f in self.plan.not_connected.values()
                      if not f.is_due)
 
@@ -54,9 +54,9 @@ class Witness:
     """A volume that Nova names and Cinder must know.
 
     A Cinder of another region, or one restored from an old database, answers
-    that everything is gone.  So it has to know at least one volume.
+    that every volume is gone.  So it must know at least one volume.
 
-    :param answer: of Cinder, where it is known already
+    :param answer: Cinder's answer, if it is known already
     """
 
     def __init__(self, nova: Nova, cinder: CloudCinder,
@@ -76,17 +76,17 @@ class Witness:
 
 @dataclasses.dataclass
 class Cloud:
-    """Both APIs, as the credentials of a command show them."""
+    """Both APIs, as seen with the credentials of a command."""
 
     nova: Nova
     cinder: CloudCinder
-    #: What the rules take for young, for stuck, and for too much.
+    #: The rules' limits for young, stuck and too many.
     policy: facts.Policy
-    #: Whose credentials these are.
+    #: The project of the credentials.
     project: str | None
-    #: Told what is being done, and how far it is.
+    #: Called with the current step and its count.
     progress: Callable[[str, int], None]
-    #: Gives the time, with its time zone.
+    #: Returns the time, with its time zone.
     now: Callable[[], datetime.datetime] = functools.partial(
         datetime.datetime.now, datetime.timezone.utc)
 
@@ -101,9 +101,9 @@ class Cloud:
         :param named: attachments that name it, also where Cinder's list for
             the server leaves them out
         :param closely: list the attachments at once, as in a second attempt
-        :param witness: instead of the one of this cloud; it is asked only
+        :param witness: replaces the one of this cloud; it is asked only
             where Cinder knows no volume of the server
-        :raises ApiError: when any question went unanswered
+        :raises ApiError: when any request went unanswered
         """
         nova, cinder = self.nova, self.cinder
         server = nova.server(server_id)
@@ -150,7 +150,7 @@ class Cloud:
         return Inspection(server, plan, volumes, by_id)
 
     def _check_project(self, server: ComputeServer) -> None:
-        """To the wrong project Cinder shows no attachment, without a word."""
+        """Refuse the wrong project: Cinder silently hides attachments."""
         if not self.cinder.sees_all and (
                 not self.project or not server.project
                 or not spelling.is_same(server.project, self.project)):
@@ -161,10 +161,10 @@ class Cloud:
 
 def _with_legacy(bdm: facts.Bdm, server: ComputeServer,
                  volumes: Mapping[str, facts.Volume | None]) -> facts.Bdm:
-    """A mapping from before Queens, if Cinder says that it is one.
+    """Return a mapping as one from before Queens, if Cinder says so.
 
-    Without an attachment id, and not known to Cinder either, it may be that
-    of an attach which has just begun: the API does not tell.
+    A mapping without an attachment ID that Cinder does not know may be of an
+    attach that has just begun: the API does not tell.
     """
     volume = volumes.get(bdm.volume_id or '')
     if bdm.attachment_id or volume is None or not any(
@@ -179,18 +179,18 @@ def _with_legacy(bdm: facts.Bdm, server: ComputeServer,
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """What a finding of the rules is shown as."""
+    """The form in which a finding of the rules is shown."""
 
-    #: None: as it was found.
+    #: None: the reason that the rules found.
     reason: Reason | None = None
-    #: What the rules would do, or why not, holds no more.
+    #: The rules' decision, or their reason to withhold it, is void.
     is_decided_later: bool = False
 
     def __str__(self) -> str:
         return '``%s``' % self.reason if self.reason else 'as found'
 
 
-#: What the rules leave to others, or never see in a reboot.
+#: The cases that the rules leave to others, or do not see in a reboot.
 CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
     ('What the rules found', 'is shown'), (
 
@@ -205,7 +205,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         Shown(Reason.OPERATION_IN_FLIGHT, is_decided_later=True),
         'the server is changing ({it.server.task}); {it.finding.explanation}'),
 
-    # To a reboot it is somebody's detach, however old.
+    # A reboot takes it for a detach under way, however old.
     Row('is in order or ``operation-in-flight``, its volume is ``detaching`` '
         'for ``--stuck-after``, and nobody has locked the server',
         lambda c: c.hangs and not c.server.locked and c.finding.reason in (
@@ -214,8 +214,8 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'the volume has been detaching since '
         '{it.volume.updated_at:%Y-%m-%d %H:%M:%S} UTC'),
 
-    # Of no mapping the API shows the age; but reserving a volume for an
-    # attach changes it.
+    # The API shows no age of a mapping; but reserving the volume for an
+    # attach changes the volume.
     Row('is ``attach-in-flight``, its volume is ``attaching`` for '
         '``--stuck-after``, and nobody has locked the server',
         lambda c: c.finding.reason is Reason.ATTACH_IN_FLIGHT
@@ -274,7 +274,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
 
 @dataclasses.dataclass(frozen=True)
 class ContextFacts:
-    """What the table may ask about one finding of the rules."""
+    """The facts about one finding of the rules that the table may use."""
 
     finding: Finding
     server: ComputeServer
@@ -282,7 +282,7 @@ class ContextFacts:
     is_settled: bool
     volume: facts.Volume | None
     attachment: facts.Attachment | None
-    #: Whoever asks is an administrator.
+    #: The credentials are those of an administrator.
     sees_all: bool
     policy: facts.Policy
     now: datetime.datetime
@@ -299,7 +299,7 @@ class ContextFacts:
 
 
 def in_context(context: ContextFacts) -> Finding:
-    """What a finding of the rules is outside a reboot."""
+    """Return a finding of the rules as it is outside a reboot."""
     row = first(CONTEXT.rows, context)
     finding = dataclasses.replace(
         context.finding, reason=row.outcome.reason or context.finding.reason,

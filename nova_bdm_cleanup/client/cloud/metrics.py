@@ -44,8 +44,8 @@ AUDIT_METRICS = (_FINDINGS_GAUGE, _COMPLETE, _LAST_COMPLETE_TIME, *_SIZES)
 def mark_incomplete(before: bytes) -> bytes:
     """Return the content of a metrics file after an incomplete audit.
 
-    Its findings stay: an incomplete audit finds less than there is, and an
-    alert would end.
+    Its findings stay: an incomplete audit finds fewer, and an alert would
+    end.
 
     :param before: the content that the file has; empty where there is none
     """
@@ -62,9 +62,9 @@ def mark_incomplete(before: bytes) -> bytes:
 class AuditResult:
     """A complete audit."""
 
-    #: What was found and is shown.
+    #: The findings that are shown.
     findings: Sequence[CloudFinding]
-    #: What would have been shown.
+    #: The reasons that would be shown if found.
     reasons: Collection[str]
     #: The compute hosts of this Nova.  Only these become labels: what Cinder
     #: calls a host is free text that a tenant may choose, and each new one
@@ -77,8 +77,8 @@ class AuditResult:
     def registry(self) -> Any:
         """Set the gauges and return the registry to write."""
         registry = prometheus_client.CollectorRegistry()
-        # With 0 for what was not found: a query for a series that does not
-        # exist has no result.
+        # With 0 for a reason without findings: a query for a series that
+        # does not exist has no result.
         counts = collections.Counter({(reason, ''): 0
                                       for reason in self.reasons})
         # Host labels are spelled as Nova spells them.

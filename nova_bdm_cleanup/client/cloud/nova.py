@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compute API says about servers and their disks.
+"""Servers and their disks as the compute API shows them.
 
-It says less than the rows that nova-compute sees: nothing of boot indexes,
-sources, ages or connections.  What it does not say is filled in so that the
-rules keep rather than remove.
+The API shows less than the rows that nova-compute sees: no boot indexes,
+sources, ages or connections.  Missing values are filled in so that the rules
+keep rather than remove.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LISTS_ALL = '2.88'
 #: Nova shows a server of a cell that does not answer with this status.
 _UNKNOWN = 'UNKNOWN'
 
-#: How many reads a disk of a guest had: what libvirt's driver calls that.
+#: The libvirt driver's name for the number of reads of a guest's disk.
 _READS = '_read_req'
 
 
@@ -41,7 +41,7 @@ class ComputeServer:
     name: str
     status: str
     project: str | None = None
-    #: None for those who are no administrators, and while no host runs it.
+    #: None without the admin role, and while no host runs it.
     host: str | None = None
     task_state: str | None = None
     locked: bool = False
@@ -51,22 +51,22 @@ class ComputeServer:
 
     @property
     def is_unknown(self) -> bool:
-        """Its cell does not answer; nothing but its existence is known."""
+        """Return whether its cell is silent; only its existence is known."""
         return self.status == _UNKNOWN
 
     @property
     def is_shelved(self) -> bool:
-        """No host has it, and its volumes are only reserved."""
+        """Return whether no host has it; its volumes are only reserved."""
         return self.status == 'SHELVED_OFFLOADED'
 
     @property
     def task(self) -> str:
-        """What Nova is doing with it, or else how it is."""
+        """Return its task, or its status without one."""
         return self.task_state or self.status
 
     @property
     def is_busy(self) -> bool:
-        """Nova is doing something with it, so nothing can be judged."""
+        """Return whether it has a task, so that it cannot be judged."""
         return bool(self.task_state) or self.status in (
             'BUILD', 'REBUILD', 'MIGRATING', 'RESIZE', 'REVERT_RESIZE',
             'VERIFY_RESIZE')
@@ -74,7 +74,7 @@ class ComputeServer:
 
 @dataclasses.dataclass(frozen=True)
 class Disk:
-    """One volume of a server, and what the API shows of its mapping."""
+    """One volume of a server, and its mapping as the API shows it."""
 
     volume_id: str
     bdm_uuid: str | None = None
@@ -87,8 +87,8 @@ class ComputeHosts:
     """The compute hosts of a cloud."""
 
     known: frozenset[str]
-    #: Those of cells that do not answer: lists leave the servers of such a
-    #: cell out without a word.
+    #: Those of cells that do not answer: lists silently leave out the servers
+    #: of such a cell.
     silent: tuple[str, ...]
 
 
@@ -101,7 +101,7 @@ class Nova:
     def servers(self, all_projects: bool = False,
                 project: str | None = None, host: str | None = None,
                 name: str | None = None) -> Iterator[list[ComputeServer]]:
-        """The servers, page by page."""
+        """Yield the servers page by page."""
         is_wide = all_projects or project or host
         query = {key: value for key, value in (
             ('all_tenants', '1' if is_wide else None),
@@ -113,7 +113,7 @@ class Nova:
             yield [_server(r) for r in page]
 
     def hosts(self) -> ComputeHosts:
-        """Where a nova-compute runs, or ran.
+        """Return the hosts where a nova-compute runs, or ran.
 
         :raises Refused: without the admin role
         """
@@ -125,7 +125,7 @@ class Nova:
             tuple(sorted(h for h in status if status[h] == _UNKNOWN)))
 
     def server(self, server_id: str) -> ComputeServer | None:
-        """One server; None: proved not to exist, for these credentials.
+        """Return a server; None: proved absent for these credentials.
 
         :raises Unanswered: when its cell does not answer
         """
@@ -136,9 +136,9 @@ class Nova:
         return server
 
     def has_deleted(self, server_id: str) -> bool:
-        """Whether a server was one of this Nova, which has deleted it.
+        """Return whether this Nova had a server and deleted it.
 
-        It does not remember one whose rows were archived or purged.
+        Nova does not know a server whose rows were archived or purged.
 
         :raises Refused: without the admin role
         """
@@ -150,7 +150,7 @@ class Nova:
             for r in answers.records(body, 'servers'))
 
     def find(self, name_or_id: str, all_projects: bool) -> ComputeServer:
-        """The server that an operator means.
+        """Return the server that an operator names.
 
         :raises BadInput: when there is none, or more than one
         """
@@ -176,7 +176,7 @@ class Nova:
                 len(found), name_or_id, ', '.join(s.id for s in found)))
 
     def disks(self, server: ComputeServer) -> tuple[Disk, ...] | None:
-        """The volumes of a server; None when the server is gone."""
+        """Return the volumes of a server; None when the server is gone."""
         try:
             shown = self._mappings(server.id)
             # Recent releases leave a mapping without an attachment id out of
@@ -188,7 +188,7 @@ class Nova:
                     map(_without_ids, shown))).elements()
         except errors.NotFound:
             return None
-        # It may have changed between the questions.
+        # It may have changed between the requests.
         known = {d.volume_id for d in shown}
         shown += [Disk(v) for v in dict.fromkeys(server.volumes)
                   if v not in known]
@@ -196,7 +196,7 @@ class Nova:
 
     def _mappings(self, server_id: str,
                   microversion: str | None = None) -> list[Disk]:
-        """What the list has."""
+        """Return the disks in Nova's list of a server's attachments."""
         body = self._api.get('/servers/%s/os-volume_attachments'
                              % quoted(server_id), microversion=microversion)
         return [Disk(
@@ -207,9 +207,9 @@ class Nova:
             for r in answers.records(body, 'volumeAttachments')]
 
     def guest_disks(self, server_id: str) -> frozenset[str] | None:
-        """The devices of a guest that runs, such as ``vdb``.
+        """Return the devices of a running guest, such as ``vdb``.
 
-        None: Nova does not tell, which some drivers never do.
+        None: Nova does not tell; some drivers never do.
         """
         try:
             # Later versions count the devices and do not name them.
@@ -256,33 +256,33 @@ class Nova:
 
 def mappings_of(server: ComputeServer,
                 disks: tuple[Disk, ...]) -> tuple[Bdm, ...]:
-    """The mappings, as cautious as what is known of them is little."""
+    """Return the mappings; each unknown value is the cautious one."""
     root = spelling.device(server.root_device)
     roots = [d for d in disks if root and spelling.device(d.device) == root]
-    # Some volume is the root and the API does not say which: then it may be
-    # any of them.
+    # If a volume is the root and the API does not say which, it may be any of
+    # them.
     suspect = server.volume_backed and len(roots) != 1
     found = [Bdm(
         uuid=name,
-        # Not shown.  A disk that Nova made from an image or a snapshot is
-        # another kind, which nova-compute then keeps.
+        # Not shown.  nova-compute keeps a disk that Nova created from an
+        # image or a snapshot.
         source_type='volume', destination_type='volume',
         volume_id=d.volume_id, attachment_id=d.attachment_id,
         boot_index=0 if suspect or d in roots else None,
         device_name=d.device,
-        # Once it has an attachment id the volume was reserved before, so it
-        # is not the mapping of an attach that has just begun.
+        # A mapping with an attachment ID is not of an attach that has just
+        # begun: the volume was reserved before.
         has_connection_info=d.attachment_id is not None)
         for name, d in zip(_names(disks), disks)]
     if not server.volume_backed:
-        # The API lists volumes only, but the image says what the root is.
+        # The API lists volumes only, but the image tells the root.
         found.insert(0, Bdm(uuid='image', source_type='image',
                             destination_type='local', boot_index=0))
     return tuple(found)
 
 
 def _names(disks: Iterable[Disk]) -> Iterator[str]:
-    """What the mappings are known by; not of all the API tells the id."""
+    """Yield what identifies each mapping; the API omits some IDs."""
     count: Counter[str] = Counter()
     for disk in disks:
         name = disk.bdm_uuid or 'volume ' + disk.volume_id

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An audit as one page that people look at.
+"""An audit as one HTML page for people.
 
-It needs nothing but itself: no network, no other file.  So it can be sent by
-mail, and what others wrote (names of servers and of hosts) cannot make the
-browser fetch or run anything.
+The page needs no network and no other file.  So it can be sent by mail, and
+text from others (names of servers and of hosts) cannot make the browser fetch
+or run anything.
 """
 
 from __future__ import annotations
@@ -123,16 +123,16 @@ filter();
 _HEADINGS = ('Reason', 'Server', 'Host', 'Volume', 'Device',
              'Volume changed')
 
-#: A browser is slow with more, and nobody reads them.
+#: A browser is slow with more, and no operator reads them.
 MOST = 1000
 
 
 def render(findings: Sequence[CloudFinding], total: str, cloud: str,
            scope: str, gaps: Sequence[str], created: datetime.datetime) -> str:
-    """The whole page.
+    """Return the whole page.
 
-    :param total: all of it in one line
-    :param gaps: why it is not the whole truth
+    :param total: the summary in one line
+    :param gaps: why the audit is incomplete
     """
     shown = findings[:MOST]
     reasons: Counter[str] = Counter()
@@ -157,7 +157,7 @@ def render(findings: Sequence[CloudFinding], total: str, cloud: str,
 
 
 def _text(text: str | None) -> str:
-    """A text that is anybody's, in a page."""
+    """Escape untrusted text for the page."""
     return html.escape(terminal.clean(text))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: what an audit printed as JSON, to be acted on later."""
+"""Plans: the JSON output of an audit, for a later command."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
-#: How an audit writes when a volume was changed.
+#: An audit's format for the time when a volume was changed.
 MOMENT = '%Y-%m-%dT%H:%M:%SZ'
 
 _REASONS_BY_CODE = {str(reason): reason for reason in Reason if reason.remedy}
 
-#: What a finding has to have.
+#: The required fields of a finding.
 _FIELDS = ('Server', 'Host', 'Volume', 'Attachment', 'Reason', 'Since',
            'Remedy')
 
 
 def read_plan(path: str) -> tuple[CloudFinding, ...]:
-    """All that an audit found.
+    """Return all findings of an audit.
 
-    :param path: of a file; ``-``: standard input
-    :raises BadInput: when it is no plan
+    :param path: path of a file; ``-``: standard input
+    :raises BadInput: when it is not a plan
     """
     try:
         if path == '-':
@@ -47,7 +47,7 @@ def read_plan(path: str) -> tuple[CloudFinding, ...]:
 
 def has_changed(planned: CloudFinding,
                 since: datetime.datetime | None) -> bool:
-    """Whether the volume was changed after the audit.
+    """Return whether the volume was changed after the audit.
 
     :param since: when it was changed last; a plan has whole seconds
     """

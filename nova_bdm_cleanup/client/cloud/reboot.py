@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has a hard reboot clean a server, and looks at what came of it."""
+"""The hard reboot that cleans a server, and the check of its result."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _POLL = 2.0
 
 
 class RebootPreview:
-    """What a hard reboot would do at a server, and whether it may."""
+    """The changes that a hard reboot would make, and the objections."""
 
     def __init__(self, seen: inspection.Inspection) -> None:
         self.server = server = seen.server
         findings = findings_of(seen)
-        #: What it removes.
+        #: The findings that it removes.
         self.findings = [i for i in findings if i.is_for_reboot]
-        #: What it leaves, and something else ends.
+        #: The findings that it leaves to another remedy.
         self.others = [i for i in findings if not i.is_for_reboot and (
             i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY
             or i.is_attachment_over_limit)]
         #: The disks that it leaves out of the guest, with their mappings kept.
         self.left_out = seen.left_out
-        #: All that is there, by volume and attachment.  What is not in order
-        #: counts, where two have the same.
+        #: The verdict on each volume and attachment.  Where two share a key,
+        #: the one that is not healthy counts.
         self._verdicts = {
             (f.volume_id, f.attachment_id): f.reason for f in sorted(
                 seen.plan.findings,
@@ -57,36 +57,36 @@ class RebootPreview:
             '%s of volume %s: %s; a person must look at it first' % (
                 i.withheld or i.reason, i.volume, i.explanation)
             for i in findings if i.stops_a_reboot
-            # A reboot for nothing would not end it.
+            # A reboot without a removal would not resolve it.
             or i.remedy is Remedy.PERSON and not self.findings)
 
     @property
     def loses_memory(self) -> bool:
-        """The guest has not ended, and goes on from nothing."""
+        """Return whether the guest would lose its memory: it has not ended."""
         return self.server.status in ('PAUSED', 'SUSPENDED')
 
     def verdict(self, finding: CloudFinding) -> Reason | None:
-        """What is said now of what a finding is about; None: it is gone."""
+        """Return the current verdict on a finding's disk; None: gone."""
         return self._verdicts.get((finding.volume, finding.attachment))
 
     def settled(self, finding: CloudFinding) -> str:
-        """Why nothing is left to do about a finding; empty: something is."""
+        """Say why a finding needs no action any more; empty: it does."""
         verdict = self.verdict(finding)
         if verdict is None:
             return 'it is gone already'
         return 'it is healthy now' if verdict is Reason.HEALTHY else ''
 
     def over(self, findings: Iterable[CloudFinding]) -> list[Result]:
-        """The results of those about which nothing is left to do."""
+        """Return the results of findings that need no action any more."""
         return [Result(i, Status.SKIPPED, self.settled(i), True)
                 for i in findings if self.settled(i)]
 
     def objection(self, findings: Iterable[CloudFinding],
                   known: Iterable[CloudFinding]) -> str:
-        """Why a server is no longer as it was; empty: it is.
+        """Say how a server has changed; empty: it has not.
 
-        :param findings: what is to be removed
-        :param known: all that was known of then
+        :param findings: the findings to remove
+        :param known: all findings known before
         """
         today = {i.key: i for i in self.findings}
         for finding in findings:
@@ -108,11 +108,11 @@ class RebootPreview:
 
 def preview(cloud: inspection.Cloud, server_id: str,
             closely: bool = False) -> RebootPreview:
-    """What there is to do at a server.
+    """Return the preview of a hard reboot of a server.
 
-    :param closely: it was looked at before, and something was found
+    :param closely: an earlier inspection found something
     :raises BadInput: when there is no such server
-    :raises ApiError: when it cannot be known
+    :raises ApiError: when the server cannot be inspected
     """
     seen = cloud.inspect(server_id, closely=closely)
     if seen is None:
@@ -124,8 +124,8 @@ class Reboot(Change):
     """One reboot.
 
     :param timeout: seconds to wait for it
-    :param shown: what the operator was shown of the server
-    :param stop_again: as it was stopped before
+    :param shown: the preview that the operator was shown
+    :param stop_again: stop the server after it, as it was stopped before
     """
 
     def __init__(self, cloud: inspection.Cloud, timeout: float,
@@ -167,7 +167,7 @@ class Reboot(Change):
             after = preview(self._cloud, server.id, closely=True)
         except (errors.Refused, errors.Conflict, errors.NotFound,
                 errors.BadInput) as exc:
-            # They would say that nothing was changed.
+            # These errors would say that nothing was changed.
             raise errors.Unanswered(str(exc)) from exc
         is_well = status == ('SHUTOFF' if stops else 'ACTIVE')
         why = '' if is_well else 'but the server is %s now' % status
@@ -178,9 +178,9 @@ class Reboot(Change):
             for i in self.subjects if not self._now.settled(i)]
 
     def _wait(self, server: ComputeServer, what: str) -> str:
-        """The state of a server once it does not change any more.
+        """Return the state of a server after its task has ended.
 
-        :param what: is over then
+        :param what: the operation that ends
         """
         begin = time.monotonic()
         while True:

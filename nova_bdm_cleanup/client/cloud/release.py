@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Releases volumes: facts, plan, look again, act, read back."""
+"""The release of volumes: facts, plan, check again, act, read back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts, spelling
 
-#: By what back ends know a host.
+#: The connector keys by which back ends identify a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
 
 
@@ -34,7 +34,7 @@ class Target:
 
 
 class Releaser:
-    """Plans a release."""
+    """The planner of a release."""
 
     def __init__(self, cloud: inspection.Cloud, connector: Connector) -> None:
         self._cloud = cloud
@@ -45,13 +45,13 @@ class Releaser:
         self._claims: dict[str, set[str]] = {}
         #: The compute hosts of this Nova.
         self._hosts: frozenset[str] = frozenset()
-        #: Those that Nova does not know.
+        #: The servers that Nova does not know.
         self._gone: dict[str, Holder] = {}
 
     def check(self) -> None:
-        """Make sure that "Nova does not know it" can be believed at all.
+        """Check that "Nova does not know it" is reliable.
 
-        :raises Refused: when it cannot
+        :raises Refused: when it is not
         """
         self.cinder.prove_admin(is_needed=True)
         hosts = self._nova.hosts()
@@ -66,7 +66,7 @@ class Releaser:
                 'this Nova and this Cinder belong to the same region')
 
     def resolve(self, name: str) -> Target:
-        """What an operator means: an attachment's or a volume's ID.
+        """Return the target for an attachment's or a volume's ID.
 
         :raises BadInput: when it is neither
         """
@@ -80,7 +80,7 @@ class Releaser:
         return Target(wanted)
 
     def plan(self, targets: Iterable[Target]) -> tuple[ReleaseStep, ...]:
-        """What is to be done, and what may not be done and why."""
+        """Return the steps, and why each refused step is refused."""
         wanted: dict[str, list[str | None]] = {}
         for target in targets:
             wanted.setdefault(target.volume, []).append(target.attachment)
@@ -97,7 +97,7 @@ class Releaser:
         return tuple(steps)
 
     def again(self, step: ReleaseStep) -> ReleaseStep | None:
-        """What would be planned instead of a step now; None: it is gone."""
+        """Return the step as planned now; None: its target is gone."""
         self._gone.pop(step.server or '', None)
         return next((s for s in self._steps(step.volume)
                      if s.attachment_id == step.attachment_id), None)
@@ -107,7 +107,7 @@ class Releaser:
     def _scan(self, volume_ids: frozenset[str]) -> None:
         """Find the servers, of all projects and cells, that claim volumes.
 
-        Servers that wait for their reclaim are not on the list; they are
+        Servers that wait for their reclaim are not listed; they are
         found by the attachments that name them.
         """
         self._claims = {v: set() for v in volume_ids}
@@ -161,7 +161,7 @@ class Releaser:
             else self._nova.guest_disks(server_id))
 
     def _see_gone(self, server_id: str) -> Holder:
-        """What there is to know of a server that Nova does not know."""
+        """Return the facts about a server that Nova does not know."""
         volumes, attachments, _ = self.cinder.look(
             server_id, (), closely=True)
         elsewhere = None
@@ -174,16 +174,16 @@ class Releaser:
         return Holder(None, self._nova.has_deleted(server_id), elsewhere)
 
     def _stale(self, server_id: str, named: list[str]) -> frozenset[str]:
-        """Return the ids of the stale attachments of a server that exists.
+        """Return the IDs of the stale attachments of a server that exists.
 
-        Those from before Queens are among them.
+        They include those from before Queens.
         """
         seen = self._cloud.inspect(server_id, named)
         return frozenset(
             f.attachment.id for f in (seen.plan.findings if seen else ())
             if f.attachment and f.reason in (
                 facts.Reason.STALE_ATTACHMENT, facts.Reason.LEGACY_ATTACHMENT)
-            # How many a reboot may delete is no matter here.
+            # The limit of deletions per reboot does not apply here.
             and f.withheld in (None, facts.Reason.OVER_LIMIT))
 
 
@@ -195,12 +195,12 @@ class Release(Change):
         self._releaser = releaser
         self._cinder = releaser.cinder
         self._step = step
-        #: What the call must not change.
+        #: The attachments that the call must not change.
         self._neighbours: set[facts.Attachment] = set()
         self.advice = '; see openstack bdm release --dry-run %s' % (
             step.attachment_id or step.volume)
         if step.call is Call.TERMINATE:
-            # It stays so, that nobody gets it while a host may have it.
+            # It stays so: it must not be attached while a host may have it.
             self.advice = ('; if the volume is attaching now: openstack bdm '
                            'release --stuck-after 0 --connector FILE %s'
                            % step.volume)
@@ -232,7 +232,7 @@ class Release(Change):
                 '%s' % exc, exc.status) from exc
 
     def _result(self) -> Result:
-        """Read back what came of the call."""
+        """Read back the result of the call."""
         step = self._step
 
         def failed(why: str) -> Result:
@@ -260,7 +260,7 @@ class Release(Change):
             'the volume is %s' % step.expected, is_well=True)
 
     def _others(self) -> set[facts.Attachment]:
-        """The other attachments of the volume."""
+        """Return the other attachments of the volume."""
         return {a for a in self._cinder.attachments_of(self._step.volume)
                 if a.id != self._step.attachment_id}
 
@@ -278,17 +278,17 @@ def _complete_and_delete(cinder: CloudCinder, step: ReleaseStep) -> None:
     try:
         _delete(cinder, step)
     except (errors.Refused, errors.Conflict) as exc:
-        # "Failed" would say that it is as it was.
+        # "Failed" would say that it is unchanged.
         raise errors.Unanswered(
             'the attachment is attached by now, and %s' % exc,
             exc.status) from exc
 
 
 def _terminate(cinder: CloudCinder, step: ReleaseStep) -> None:
-    """Have the back end unmap what Cinder has no record of.
+    """Have the back end unmap a volume that Cinder has no record for.
 
-    Nobody else may have the volume before it is known to be done: the back
-    end could take it from him.
+    No other user may have the volume before this is known to be done: the
+    back end could take it from that user.
     """
     cinder.act(step.volume, 'os-reserve')
     try:
@@ -306,7 +306,7 @@ def _terminate(cinder: CloudCinder, step: ReleaseStep) -> None:
         try:
             cinder.act(step.volume, Call.UNRESERVE.value)
         except errors.ApiError as exc:
-            # "Refused" would say that the volume is as it was.
+            # "Refused" would say that the volume is unchanged.
             raise errors.Unanswered(str(exc), exc.status) from exc
         raise
 
@@ -331,7 +331,7 @@ _MAKE: dict[Call, Callable[[CloudCinder, ReleaseStep], object]] = {
 
 
 def read_connector(path: str) -> Connector:
-    """A file with the connector of a host, or the word ``none``.
+    """Read a file with a host's connector, or the word ``none``.
 
     :raises BadInput: when it is neither
     """
@@ -349,7 +349,7 @@ def read_connector(path: str) -> Connector:
                               'of "nova-manage volume_attachment '
                               'get_connector --json"' % path)
     if not any(connector.get(key) for key in _IDENTITIES):
-        # What it leaves out, some back ends take for "any".
+        # Some back ends take a missing key for "any".
         raise errors.BadInput(
             'connector %s: it has nothing that a back end could know host %s '
             'by (%s)' % (path, host, ', '.join(_IDENTITIES)))

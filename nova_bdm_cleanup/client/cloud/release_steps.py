@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps that release a volume: one for each of its attachments.
 
-A pure function of what is known about the volume.
+They are a pure function of the facts about the volume.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from nova_bdm_cleanup.rules.table import first, Row
 
 @dataclasses.dataclass(frozen=True)
 class ReleaseStep:
-    """What happens to one attachment, or to a volume without any."""
+    """The step for one attachment, or for a volume without any."""
 
     volume: str
     explanation: str
     attachment: Attachment | None = None
     host: str | None = None
     since: datetime.datetime | None = None
-    #: None: nothing may be done, and the explanation says why.
+    #: None: no call is allowed, and the explanation says why.
     call: Call | None = None
     connector: Mapping[str, Any] | None = None
     #: The state of the volume afterwards.
     expected: str = ''
     #: Another Nova may have the server.
     needs_look: bool = False
-    #: Nothing is wrong, so there is nothing to release.
+    #: The record is correct, so there is nothing to release.
     is_settled: bool = False
 
     @property
@@ -54,7 +54,7 @@ class ReleaseStep:
 
 
 def decide(volume: HeldVolume) -> tuple[ReleaseStep, ...]:
-    """What to do with a volume: one step for each of its attachments."""
+    """Decide on a volume: return one step for each of its attachments."""
     if not volume.attachments:
         return (_step(volume, first(HELD_VOLUMES.rows, volume)),)
     return tuple(
@@ -78,10 +78,10 @@ def _step(held: HeldVolume, row: Row[Any, Ruling]) -> ReleaseStep:
 
 def selected(steps: tuple[ReleaseStep, ...],
              attachment_id: str | None) -> tuple[ReleaseStep, ...]:
-    """The steps that a target stands for.
+    """Return the steps that a target selects.
 
-    A volume stands for all its attachments to release: its healthy ones are
-    not the operator's concern, unless there are no others.
+    A volume selects all its attachments to release.  It selects healthy ones
+    only if there are no others.
     """
     if attachment_id is not None:
         return tuple(s for s in steps if s.attachment_id == attachment_id)

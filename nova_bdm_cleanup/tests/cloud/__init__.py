@@ -3,8 +3,8 @@
 
 A real Nova (API, conductor, scheduler, nova-compute with the libvirt driver
 on a fake libvirt) runs in this process, a real Cinder (API, scheduler, volume
-service) in a child process, and a proxy between them sees and spoils what
-they say to each other.  Everything listens on the loopback only, on free
+service) in a child process, and a proxy between them records requests and
+injects faults.  Everything listens on the loopback only, on free
 ports, and keeps its files in one temporary directory.
 
 A scenario is a short function over one object, the
@@ -19,7 +19,7 @@ A scenario is a short function over one object, the
         # "break it like this",
         cloud.lose_attachment(server, lost)
         cloud.reboot(server)
-        # "what does everybody say now".
+        # "what do all services report now".
         view = cloud.look(server)
         assert view.block_device(lost) is None
         assert view.has_disk(kept)
@@ -27,19 +27,19 @@ A scenario is a short function over one object, the
 The modules:
 
 ``fixture``
-    The cloud: makes servers and volumes, breaks and reboots them, looks.
+    The cloud: makes, breaks, reboots and inspects servers and volumes.
 ``server``
-    What a server is asked to have.
+    The disks requested for a server, and the server as made.
 ``template``
-    Copies of servers and volumes, for whoever wants many of them.
+    Copies of servers and volumes, for tests that need many.
 ``damage``
-    Ways to break one, with what the plugin is to do about it; add yours.
+    Ways to break a server, with the plugin's expected result; add yours.
 ``snapshot``
-    What a look returns: Nova's rows, Cinder's volumes and attachments, the
+    The result of a look: Nova's rows, Cinder's volumes and attachments, the
     guest's disks, the host's connections, the instance actions.
 ``recorder``
-    The timeline of everybody's steps, and hooks to fail, to crash or to
-    interfere just before a chosen step.
+    The timeline of all steps, and hooks to fail, to crash or to interfere
+    just before a chosen step.
 ``proxy``
     Rules for requests to Cinder: delay, hang, refuse, garble, cut, falsify.
 ``identity``
@@ -52,11 +52,11 @@ The modules:
 ``nova_compute``
     nova-compute alone, in a process of its own, up to its manager.
 ``messages``
-    Has RPC messages arrive at once.
+    Immediate delivery of RPC messages.
 ``cinder_server``, ``cinder_driver``
     The child process; they run in an environment that has Cinder.
 ``standin``, ``web``
-    What little of Keystone and Glance is needed, and a small HTTP server.
+    The needed parts of Keystone and Glance, and a small HTTP server.
 
 Nova comes from the environment this runs in, see ``tools/environments.py``;
 any release from 25 on will do.

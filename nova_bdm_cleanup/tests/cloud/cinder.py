@@ -2,7 +2,7 @@
 """A real Cinder in a child process, seen from the parent's side.
 
 Starting one takes about three seconds, so tests share: see :func:`shared`.
-They keep out of each other's way by using projects of their own.
+Each test uses projects of its own, so that tests do not interfere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENVIRONMENT = 'cinder-29'
 MULTIATTACH_TYPE = 'multiattach'
 #: High enough for everything the tests look at.
 MICROVERSION = '3.60'
-#: The tables of what users make.
+#: The tables of users' resources.
 _ABOUT_VOLUMES = (
     'volumes', 'volume_attachment', 'attachment_specs', 'volume_metadata',
     'volume_admin_metadata', 'volume_glance_metadata', 'snapshots',
@@ -43,7 +43,7 @@ _CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 
 
 class _TextToken(plugin.BaseAuthPlugin):
-    """Sends a caller's token, and perhaps a service's, to one Cinder."""
+    """Auth plugin that sends a caller's and a service's token to Cinder."""
 
     def __init__(self, url: str, caller: identity.Caller,
                  service: identity.Caller | None) -> None:
@@ -67,10 +67,10 @@ class _TextToken(plugin.BaseAuthPlugin):
 
 
 def client(url: str, caller: identity.Caller, service: bool = False) -> Any:
-    """Make a python-cinderclient handle.
+    """Create a python-cinderclient handle.
 
-    :param url: of a Cinder, or of a proxy in front of it
-    :param caller: whose token to send
+    :param url: URL of a Cinder, or of a proxy in front of it
+    :param caller: the caller that sends its token
     :param service: send Nova's service token along
     """
     auth = _TextToken(url, caller, identity.NOVA_SERVICE if service else None)
@@ -79,22 +79,22 @@ def client(url: str, caller: identity.Caller, service: bool = False) -> Any:
 
 
 class StartFailure(Exception):
-    """Cinder did not start; the text is the end of what it printed."""
+    """Cinder did not start; the text is the end of its output."""
 
 
 class Cinder:
     """One Cinder and its child process.
 
-    :param state: an empty directory that will be its own
-    :param stand_in: what answers for Keystone and Glance
+    :param state: an empty directory for its files
+    :param stand_in: stand-in for Keystone and Glance
     """
 
     def __init__(self, state: pathlib.Path, stand_in: standin.StandIn
                  ) -> None:
         self.state = state
         errors = open(state / 'stderr', 'w+')
-        # A process group of its own: Ctrl-C is for the parent, which may
-        # still need a Cinder while it cleans up.
+        # A process group of its own: Ctrl-C must reach only the parent,
+        # which may still need a Cinder during its cleanup.
         self._child = subprocess.Popen(
             [interpreter(), '-m',
              'nova_bdm_cleanup.tests.cloud.cinder_server', str(state),
@@ -114,13 +114,13 @@ class Cinder:
         errors.close()
         ready = json.loads(line)
         self.version: str = ready['version']
-        #: Of the child, for who measures what it costs.
+        #: PID of the child, to measure its cost.
         self.pid = self._child.pid
         self.url = f'http://127.0.0.1:{ready["port"]}'
         self._faults: list[dict[str, Any]] = []
 
     def stop(self) -> None:
-        """End the child and wait until its files are gone."""
+        """Stop the child and wait until its files are removed."""
         assert self._child.stdin is not None
         self._child.stdin.close()
         try:
@@ -133,13 +133,13 @@ class Cinder:
     # -- clients -----------------------------------------------------------
 
     def client(self, caller: identity.Caller, service: bool = False) -> Any:
-        """Make a python-cinderclient handle; see :func:`client`."""
+        """Create a python-cinderclient handle; see :func:`client`."""
         return client(self.url, caller, service)
 
     def wait(self, volume_id: str, wanted: str | None) -> None:
-        """Wait until a volume has a status; None: until it is gone.
+        """Wait until a volume has a status; None: until it is deleted.
 
-        :raises AssertionError: when it does not get there
+        :raises AssertionError: when it does not reach the status
         """
         deadline = time.monotonic() + 30
         status = self._status(volume_id)
@@ -151,10 +151,10 @@ class Cinder:
             status = self._status(volume_id)
 
     def _status(self, volume_id: str) -> str | None:
-        """A volume's status, or None when there is none.
+        """Return a volume's status, or None if there is no such volume.
 
-        Looked up in the database: asking is what Cinder would be busiest
-        with otherwise.
+        Read it from the database: polling the API would be most of
+        Cinder's work.
         """
         with self.database() as database:
             found = database.execute(
@@ -166,7 +166,7 @@ class Cinder:
 
     @contextlib.contextmanager
     def database(self) -> Iterator[sqlite3.Connection]:
-        """Cinder's database, in one transaction."""
+        """Open Cinder's database for one transaction."""
         with contextlib.closing(sqlite3.connect(
                 self.state / 'cinder.sqlite', timeout=30)) as database, \
                 database:
@@ -174,11 +174,11 @@ class Cinder:
 
     def reserve_many(self, volume_id: str, server_id: str, count: int
                      ) -> None:
-        """Have a volume reserved for a server many times over.
+        """Reserve a volume for a server many times.
 
-        As so many requests would leave it, but these take 50 ms each.
+        The result is the same as after API requests, which take 50 ms each.
         """
-        # In the form that Cinder compares with to find the next page.
+        # In the format that Cinder compares to find the next page.
         now = datetime.datetime.now(datetime.timezone.utc).replace(
             tzinfo=None)
         created = [str(now.replace(microsecond=number + 1))
@@ -196,11 +196,11 @@ class Cinder:
 
     def unattach(self, volume_id: str, attachment_id: str,
                  status: str = 'reserved') -> None:
-        """Set a connected attachment back to where it was on its way.
+        """Reset a connected attachment to an earlier status.
 
-        :param status: ``reserved``, as while the back end has let the host
-            in and cinder-volume has not yet said so, or ``attaching``, as
-            while the guest gets the disk
+        :param status: ``reserved``, as while the back end has exported the
+            volume and cinder-volume has not yet recorded it, or
+            ``attaching``, as while the disk is added to the guest
         """
         with self.database() as database:
             database.execute('UPDATE volume_attachment SET attach_status = ?'
@@ -209,7 +209,7 @@ class Cinder:
                              (status, volume_id))
 
     def erase(self, volume_id: str) -> None:
-        """Have a volume no more, as if it had never been there."""
+        """Remove a volume and all its records from the database."""
         with self.database() as database:
             for table, column in template.OF_VOLUME:
                 database.execute(
@@ -217,7 +217,7 @@ class Cinder:
                     (volume_id,))
 
     def empty(self) -> None:
-        """Have no volume, and nothing that was ever known of one."""
+        """Remove all volumes and their records from the database."""
         self.mend_driver()
         (self.state / 'driver.log').unlink(missing_ok=True)
         with self.database() as database:
@@ -227,9 +227,9 @@ class Cinder:
     # -- the back end ------------------------------------------------------
 
     def driver_calls(self, *volume_ids: str) -> list[dict[str, Any]]:
-        """What the back end was told, in order.
+        """Return the calls of the back end, in order.
 
-        :param volume_ids: about these volumes only
+        :param volume_ids: only calls for these volumes
         :returns: dictionaries with ``time``, ``call``, ``volume``, ``host``
             and ``failed``
         """
@@ -242,10 +242,10 @@ class Cinder:
                 if not volume_ids or call['volume'] in volume_ids]
 
     def break_driver(self, call: str, volume_id: str | None = None) -> None:
-        """Make a call of the back end fail, until it is mended.
+        """Make a call of the back end fail, until it is repaired.
 
         :param call: a driver method such as ``terminate_connection``
-        :param volume_id: for this volume only
+        :param volume_id: only for this volume
         """
         self._faults.append({'call': call, 'volume': volume_id})
         self._write_faults()
@@ -262,10 +262,10 @@ class Cinder:
 
 
 def interpreter() -> str:
-    """The Python that has Cinder.
+    """Return the Python interpreter of an environment with Cinder.
 
-    NOVA_BDM_CLEANUP_CINDER_PYTHON names one; without it the environment is
-    built, or found built, by tools/environments.py of the checkout.
+    NOVA_BDM_CLEANUP_CINDER_PYTHON names it; by default,
+    tools/environments.py of the checkout builds or reuses an environment.
     """
     override = os.environ.get('NOVA_BDM_CLEANUP_CINDER_PYTHON')
     if override:
@@ -279,20 +279,20 @@ def interpreter() -> str:
 
 
 class Shared:
-    """What the tests of one process share, see :func:`shared`."""
+    """The resources that tests of one process share, see :func:`shared`."""
 
     def __init__(self) -> None:
-        #: Where everything of this process is kept; removed at its end.
+        #: Directory of all files of this process; removed at its end.
         self.root = pathlib.Path(tempfile.mkdtemp(prefix='bdm-cleanup-'))
         self.stand_in = standin.StandIn()
         self.cinders: dict[str, Cinder] = {}
         atexit.register(self.close)
 
     def cinder(self, name: str = 'cinder') -> Cinder:
-        """A Cinder, which is started at the first call.
+        """Return a Cinder; start it at the first call.
 
-        :param name: another name is another Cinder, empty at first: what a
-            wrong region or a restored database looks like
+        :param name: another name is another Cinder, empty at first, like a
+            wrong region or a restored database
         """
         if name not in self.cinders:
             state = self.root / name
@@ -301,7 +301,7 @@ class Shared:
         return self.cinders[name]
 
     def close(self) -> None:
-        """Stop everything; tests may also leave that to the exit."""
+        """Stop everything; by default this happens at exit."""
         shared.cache_clear()
         atexit.unregister(self.close)
         for cinder in self.cinders.values():

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The volume back end: a Cinder driver that stores nothing.
 
-It writes down every call, so that a test can ask what the back end was told
-and not only what Cinder believes, and it fails when asked to.
-Both happen through files in Cinder's state directory, for it runs in a
-process of its own.
+It records every call, so that a test can check the calls of the back end and
+not only Cinder's records, and it fails on request.  Both use files in Cinder's
+state directory, because it runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _lock = threading.Lock()
 
 
 class RecordingDriver(driver.VolumeDriver):
-    """Presents its volumes over an iSCSI that does not exist."""
+    """Driver that exports its volumes over an iSCSI that does not exist."""
 
     VERSION = '1.0'
     CI_WIKI_NAME = 'none'
 
     def _call(self, call: str, volume: Any, connector: Any = None) -> None:
-        """Write a call down, after an injected fault had its way."""
+        """Record a call, after an injected fault if there is one."""
         fails = self._fails(call, volume.id)
         line = json.dumps({
             'time': time.time(), 'call': call, 'volume': volume.id,
@@ -85,8 +84,8 @@ class RecordingDriver(driver.VolumeDriver):
     def clone_image(self, context: Any, volume: Any, image_location: Any,
                     image_meta: Any, image_service: Any
                     ) -> tuple[dict[str, Any], bool]:
-        # Claiming that the back end has copied the image by itself keeps
-        # Cinder from downloading one.
+        # The back end claims to have copied the image, so that Cinder does
+        # not download it.
         self._call('create_volume', volume)
         return {}, True
 
@@ -118,8 +117,8 @@ class RecordingDriver(driver.VolumeDriver):
                 'volume_id': volume.id, 'target_discovered': False,
                 'target_portal': '127.0.0.1:3260', 'target_lun': 1,
                 'target_iqn': f'iqn.2026-01.test:{volume.id}',
-                # A secret, so that tests can look for it where it must
-                # never turn up.
+                # A secret: tests check that it does not appear where it
+                # must not.
                 'auth_method': 'CHAP', 'auth_username': 'chap',
                 'auth_password': f'secret-of-{volume.id}',
                 'initiator_host': connector.get('host')}}

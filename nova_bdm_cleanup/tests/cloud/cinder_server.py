@@ -2,9 +2,9 @@
 """A whole Cinder in one process: API, scheduler and volume service.
 
 Started by :mod:`nova_bdm_cleanup.tests.cloud.cinder` with the interpreter of
-an environment that has Cinder.  It prints one JSON line when it answers and
-lives until its standard input is closed, which the end of the parent does
-however it comes about; then it removes its state directory.
+an environment that has Cinder.  It prints one JSON line when it is ready and
+runs until its standard input is closed, which any end of the parent causes;
+then it removes its state directory.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from typing import Any
 
 
 def _end_with_parent(state: pathlib.Path) -> None:
-    """Wait until nobody holds the other end of standard input."""
+    """Wait until the other end of standard input is closed."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     shutil.rmtree(state, ignore_errors=True)
-    # Nothing here is worth an orderly end; some threads would hold it up.
+    # No cleanup is needed, and some threads would delay it.
     os._exit(0)
 
 
 if __name__ == '__main__':
-    # From the very first moment: the parent may be gone before the imports
-    # below are done.
+    # From the start: the parent may end before the imports below are
+    # finished.
     threading.Thread(target=_end_with_parent, daemon=True,
                      args=(pathlib.Path(sys.argv[1]),)).start()
 
-# Two things have to happen before the rest of Cinder can be imported: the
-# decision for threads, and the registration of its objects.
+# Before the rest of Cinder is imported, threads must be selected and its
+# objects registered.
 os.environ['OS_CINDER_DISABLE_EVENTLET_PATCHING'] = 'true'
 from cinder import monkey_patch
 
@@ -138,17 +138,17 @@ def write_configuration(state: pathlib.Path, identity_url: str,
 
 
 class _KeptConnections(pool.QueuePool):
-    """As many connections as are needed, each of which is used again."""
+    """Pool of as many connections as are needed; each is reused."""
 
     def __init__(self, creator: Any, **options: Any) -> None:
         super().__init__(creator, pool_size=0, **options)
 
 
 def prepare_database(path: pathlib.Path) -> sqlite3.Connection:
-    """Create the tables and make SQLite bear concurrent writers.
+    """Create the tables and prepare SQLite for concurrent writers.
 
-    :returns: a connection to be kept open: whenever the last one is closed,
-        SQLite writes its journal back, and Cinder keeps none between requests
+    :returns: a connection to keep open: when the last one is closed, SQLite
+        writes its journal back, and Cinder keeps none between requests
     """
     # A new connection reads all definitions of tables first; oslo.db would
     # make one for each transaction.
@@ -159,8 +159,8 @@ def prepare_database(path: pathlib.Path) -> sqlite3.Connection:
     _compare_as_mariadb(kept)
 
     # A transaction that reads first and writes later fails at once, without
-    # any waiting, when another one has written in between; Cinder answers
-    # 500 then.  Taking the write lock at the start makes them queue.
+    # waiting, when another one has written in between; then Cinder answers
+    # 500.  With the write lock from the start, transactions queue.
     @sqlalchemy.event.listens_for(
         db.get_engine(), 'before_cursor_execute', retval=True)
     def begin_immediate(connection: Any, cursor: Any, statement: str,
@@ -185,7 +185,7 @@ def _compare_as_mariadb(database: sqlite3.Connection) -> None:
             "UPDATE sqlite_master SET sql = replace(sql, 'instance_uuid "
             "VARCHAR(36)', 'instance_uuid VARCHAR(36) COLLATE NOCASE') "
             "WHERE name = 'volume_attachment'").rowcount
-        # Whoever has the database open reads it anew.
+        # Open connections read the schema again.
         database.execute(f'PRAGMA schema_version = {version + 1}')
     database.execute('PRAGMA writable_schema = OFF')
     assert changed == 1
@@ -203,8 +203,8 @@ def start_services() -> None:
         host=f'cinder@{BACK_END}', service_name=BACK_END,
         binary='cinder-volume', coordination=True)
     volumes.start()
-    # Where its own record is new, cinder-volume reads it in its first report:
-    # a volume made before then has no lock that os-brick could hold.
+    # If its own record is new, cinder-volume reads it in its first report: a
+    # volume created before has no lock that os-brick could hold.
     volumes.manager.publish_service_capabilities(admin)
 
 
@@ -214,8 +214,8 @@ def serve() -> int:
     :returns: the port
     """
     application = wsgi.Loader(CONF).load_app('osapi_volume')
-    # Connections are kept for as long as the client wants: one that is closed
-    # here just when the next request comes looks like a fault of Cinder.
+    # Connections stay open as long as the client wants: one that is closed
+    # here just before the next request looks like a fault of Cinder.
     server = cheroot.Server(('127.0.0.1', 0), application, numthreads=10,
                             request_queue_size=128, timeout=_FOR_EVER)
     server.keep_alive_conn_limit = _MANY
@@ -242,7 +242,7 @@ def main() -> None:
     database = prepare_database(arguments.state / 'cinder.sqlite')
     start_services()
     port = serve()
-    # What is there by now stays: it need not be looked at again and again.
+    # Existing objects stay: exempt them from garbage collections.
     gc.collect()
     gc.freeze()
     print(json.dumps({'port': port, 'version': version.version_string(),

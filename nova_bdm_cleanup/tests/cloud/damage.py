@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways in which Nova and Cinder come to disagree: one list for all.
 
-Each is a short function over the verbs below; its docstring says what
-happens, and the decorator what a hard reboot with the plugin is to make of
-it.  The demonstration plays them on the small cloud of the tests, and the
-end-to-end tests on a real one, where a volume goes by a short name::
+Each is a short function over the verbs below; its docstring is its title, and
+the decorator names the expected result of a hard reboot with the plugin.  The
+demonstration runs them on the small cloud of the tests, and the end-to-end
+tests on a real one, where volumes have short names::
 
     @_damage(reason='volume-available', status='available')
     def attachment_deleted(cloud, server, volume):
-        \"\"\"Somebody deletes the attachment in Cinder.\"\"\"
+        \"\"\"The attachment is deleted in Cinder.\"\"\"
         cloud.lose_attachment(server, volume)
 """
 
@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 
 class Verbs(Protocol):
-    """What people and programs do to a cloud behind Nova's back.
+    """Actions of users and programs on a cloud, behind Nova's back.
 
-    :class:`nova_bdm_cleanup.tests.cloud.fixture.Cloud` says what each does.
+    :class:`nova_bdm_cleanup.tests.cloud.fixture.Cloud` documents each.
     """
 
     @property
@@ -38,7 +38,7 @@ class Verbs(Protocol):
     def leave_attachment(self, server: Any, volume: str) -> str: ...
 
 
-#: Breaks a server; returns the volume concerned if it is not the given one.
+#: Breaks a server; returns the affected volume if it is not the given one.
 Break = Callable[[Verbs, Any, str], 'str | None']
 
 
@@ -47,14 +47,14 @@ class Damage:
     """One way to disagree.
 
     :ivar name: for the command line
-    :ivar title: what happens, a sentence
-    :ivar break_it: makes it happen
+    :ivar title: its description, a sentence
+    :ivar break_it: causes it
     :ivar reason: the reason code in the plugin's audit lines; None when
-        it has nothing to say
-    :ivar status: Cinder's of the volume when Nova's row, the attachment, the
-        disk and the connection have been removed, ``gone`` where there is no
-        volume; None when nothing is removed and the disk stays
-    :ivar is_root: it happens to the root disk instead
+        the plugin logs none
+    :ivar status: Cinder's status of the volume when Nova's row, the
+        attachment, the disk and the connection have been removed, ``gone``
+        without a volume; None when nothing is removed and the disk stays
+    :ivar is_root: it affects the root disk instead
     """
 
     name: str

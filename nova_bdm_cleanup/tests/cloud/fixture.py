@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cloud: a fixture with everything started and one object to talk to."""
+"""The cloud: one fixture that starts all services and controls them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import uuid
 from xml.etree import ElementTree
 
-# Nova's harness first, for it may monkey patch what the others import.
+# Nova's harness first: it may monkey patch what the others import.
 from nova_bdm_cleanup.tests.cloud import nova  # isort: skip
 
 import fixtures
@@ -76,9 +76,8 @@ class Cloud(fixtures.Fixture):
     :param service_token: whether Nova sends service tokens to Cinder
     :param hosts: the nova-computes to start
     :param nova_options: more of nova.conf, by section
-    :param casts: whether Nova's services do not wait for each other where
-        they do not in a real cloud; otherwise a request to the API is over
-        when it is answered
+    :param casts: whether casts are asynchronous, as in a real cloud;
+        otherwise an API request is finished when it is answered
     """
 
     def __init__(self, plugin: bool = False,
@@ -99,18 +98,18 @@ class Cloud(fixtures.Fixture):
             section: dict(values)
             for section, values in (nova_options or {}).items()}
         self._casts = casts
-        #: Whether Nova's and Cinder's APIs make every server and volume;
-        #: otherwise most are copies of those that they made first.
+        #: Whether Nova's and Cinder's APIs create every server and volume;
+        #: otherwise most are copies of the first ones.
         self.through_api = True
 
     def _introduce(self) -> None:
-        """Have users whom nobody has seen before."""
+        """Create new users, unknown to all services."""
         unique = uuid.uuid4().hex[:12]
         #: The user whose servers these are.
         self.owner = identity.Caller('owner', f'project-{unique}')
-        #: A user who has nothing to do with them.
+        #: A user without access to them.
         self.stranger = identity.Caller('stranger', f'other-{unique}')
-        #: An administrator, at home in another project.
+        #: An administrator of another project.
         self.admin = identity.Caller('admin', f'admin-{unique}',
                                      identity.ADMIN)
         self._cinder_admin = self.cinder.client(self.admin)
@@ -132,8 +131,8 @@ class Cloud(fixtures.Fixture):
             identity.catalogue.set(service_type,
                                    self.proxy.url + '/v3/%(project_id)s')
         if self._plugin or self._plugin_options:
-            # Not installed in the environment, so nothing else makes Nova
-            # know the options.
+            # Not installed in the environment, so nothing else registers the
+            # options in Nova.
             from nova_bdm_cleanup.node import options as plugin_options
             plugin_options.register_opts(cfg.CONF)
         options = dict(self._nova_options)
@@ -153,25 +152,25 @@ class Cloud(fixtures.Fixture):
             self.addCleanup(self.switch_plugin_off)
         for host in self.hosts:
             self.nova.start_compute(host)
-        # The service token gets Cinder to do what only Nova should.
+        # With the service token, Cinder allows operations of Nova only.
         self._cinder_nova = self.cinder.client(identity.NOVA, service=True)
 
-    # -- beginning anew ----------------------------------------------------
+    # -- reset -------------------------------------------------------------
 
     def keep(self) -> None:
-        """Remember how the cloud is now: as :meth:`reset` makes it again."""
+        """Save the state of the cloud, which :meth:`reset` restores."""
         self._kept = self.nova.keep_databases()
 
     def reset(self, restart: bool = False) -> None:
-        """Make the cloud what it was when :meth:`keep` was called.
+        """Restore the state of the cloud that :meth:`keep` saved.
 
-        Nova's databases are those of then.  There is no server on a host, no
+        Nova's databases are restored.  There is no server on a host, no
         volume in any Cinder, nothing in the logs, no rule in the proxy and
         no hook in the recorder; the users are new and the plugin is as it was
-        configured.  What a nova-compute keeps in its memory stays, unless it
-        is started anew.
+        configured.  The memory of a nova-compute stays, unless it is
+        restarted.
 
-        :param restart: start every nova-compute anew
+        :param restart: restart every nova-compute
         """
         if self._plugin:
             self.switch_plugin_off()
@@ -196,7 +195,7 @@ class Cloud(fixtures.Fixture):
         self._assert_empty()
 
     def _assert_empty(self) -> None:
-        """Check that nothing is left of what somebody made."""
+        """Check that no created resource is left."""
         for host in self.hosts:
             assert not self.nova.domains(host), host
         with self.nova.database('cell1') as database:
@@ -210,11 +209,11 @@ class Cloud(fixtures.Fixture):
 
     def volume(self, name: str = '', owner: identity.Caller | None = None,
                multiattach: bool = False) -> str:
-        """Make a volume and wait until it is available.
+        """Create a volume and wait until it is available.
 
         :param name: a name for it
-        :param owner: whose it is, if not the owner's
-        :param multiattach: whether several servers may have it
+        :param owner: its owner, if another user
+        :param multiattach: whether several servers can attach it
         :returns: its id
         """
         if self.through_api or owner:
@@ -228,7 +227,7 @@ class Cloud(fixtures.Fixture):
 
     def _make_volume(self, name: str, owner: identity.Caller,
                      multiattach: bool = False, image: bool = False) -> str:
-        """Make a volume through the API, perhaps a bootable one."""
+        """Create a volume through the API, optionally a bootable one."""
         volume = self.cinder.client(owner).volumes.create(
             1, name=name, imageRef=IMAGE if image else None,
             volume_type=cinder_module.MULTIATTACH_TYPE if multiattach
@@ -237,7 +236,7 @@ class Cloud(fixtures.Fixture):
         return volume
 
     def snapshot_of_volume(self) -> str:
-        """Make a volume and a snapshot of it; returns the snapshot's id."""
+        """Create a volume and a snapshot of it; return the snapshot's id."""
         client = self.cinder.client(self.owner)
         snapshot = client.volume_snapshots.create(self.volume())
         deadline = time.monotonic() + TIMEOUT
@@ -249,13 +248,13 @@ class Cloud(fixtures.Fixture):
     def server(self, *disks: Disk, root: str = 'image', name: str = 'server',
                host: str | None = None,
                owner: identity.Caller | None = None) -> Server:
-        """Make a server and wait until it runs.
+        """Create a server and wait until it runs.
 
-        :param disks: the volumes it is to have
+        :param disks: its volumes
         :param root: ``image``, or ``volume`` to boot from one
         :param name: its name
         :param host: where to run it, if it matters
-        :param owner: whose it is, if not the owner's
+        :param owner: its owner, if another user
         """
         if (self.through_api or owner or len(disks) > _COPIED_DISKS
                 or any(disk.volume or disk.source != 'volume'
@@ -264,7 +263,7 @@ class Cloud(fixtures.Fixture):
                                      owner or self.owner)
         wanted = (tuple(dataclasses.replace(disk, name='') for disk in disks),
                   root, host or self.hosts[0])
-        # Volumes name their type, whose id every Cinder makes up by itself.
+        # Volumes name their type, whose id is different in every Cinder.
         key = self.cinder.url, wanted
         if key not in _server_templates:
             _server_templates[key] = self._make_template(*wanted)
@@ -274,9 +273,7 @@ class Cloud(fixtures.Fixture):
 
     def _make_template(self, disks: Sequence[Disk], root: str, host: str
                        ) -> template.ServerTemplate:
-        """Have a server made, write down what there is of it and leave
-        nothing else of it.
-        """
+        """Create a server, make a template of it and remove it."""
         before = self.nova.keep_databases()
         server = self._make_server(disks, root, 'template', host, self.owner)
         made = template.of_server(self, server)
@@ -291,7 +288,7 @@ class Cloud(fixtures.Fixture):
 
     def _make_server(self, disks: Sequence[Disk], root: str, name: str,
                      host: str | None, owner: identity.Caller) -> Server:
-        """Make a server through the API."""
+        """Create a server through the API."""
         root_volume = self._make_volume(
             f'{name}-root', owner, image=True) if root == 'volume' else None
         volumes = [
@@ -329,7 +326,7 @@ class Cloud(fixtures.Fixture):
         return server
 
     def _mapping(self, disk: Disk, volume: str | None) -> dict[str, Any]:
-        """The entry of one disk in the request for a server."""
+        """Return the entry of a disk in the request for a server."""
         mapping = {
             'boot_index': -1, 'source_type': disk.source,
             'destination_type': 'volume', 'volume_size': 1,
@@ -344,7 +341,7 @@ class Cloud(fixtures.Fixture):
 
     def _made_volumes(self, server_id: str, volumes: Sequence[str | None]
                       ) -> list[str]:
-        """Fill in the volumes that Nova has made."""
+        """Fill in the volumes that Nova has created."""
         made = (row.volume_id for row in self.nova.block_devices(server_id)
                 if row.destination_type == 'volume' and row.boot_index != 0
                 and row.source_type != 'volume')
@@ -381,12 +378,12 @@ class Cloud(fixtures.Fixture):
         self.delete_volume(volume)
 
     def delete_volume(self, volume: str) -> None:
-        """Delete a volume, and wait until it is gone."""
+        """Delete a volume, and wait until it is deleted."""
         self._cinder_admin.volumes.delete(volume)
         self.cinder.wait(volume, None)
 
     def reset_status(self, volume: str, status: str = 'available') -> None:
-        """Set the status of a volume by hand; its attachments stay."""
+        """Reset the status of a volume; its attachments stay."""
         self._cinder_admin.volumes.reset_state(volume, status)
 
     def give_away(self, server: Server, volume: str,
@@ -394,13 +391,13 @@ class Cloud(fixtures.Fixture):
         """Detach a volume behind Nova's back and give it to a new server.
 
         The new one boots with it: Nova refuses to attach a volume to a
-        running server while a row of another one names it, but asks nobody
-        when a server is made.
+        running server while a row of another one names it, but does not
+        check this when a server is created.
 
         :param server: the server that loses the volume
-        :param volume: a volume, which may be a multiattach one
+        :param volume: a volume, optionally multiattach
         :param host: where to run the new server, if it matters
-        :returns: the server that has the volume now
+        :returns: the new server, which has the volume
         """
         self.lose_attachment(server, volume)
         return self.server(Disk(volume=volume, at_boot=True),
@@ -415,13 +412,13 @@ class Cloud(fixtures.Fixture):
 
         :param server: the server it names
         :param volume: the volume it attaches
-        :param connected: whether it has a connection; without, it is
-            merely reserved
+        :param connected: whether it has a connection; without one, it is
+            only reserved
         :param host: the host it is connected to, if not the server's; free
-            text, for Cinder does not look at it
-        :param by: who makes it, if not Nova: any member of the volume's
-            project may, for any server
-        :param initiator: what the host is called on the storage network
+            text, which Cinder does not check
+        :param by: its creator, if not Nova: any member of the volume's
+            project can create it, for any server
+        :param initiator: the host's name on the storage network
         :returns: the attachment's id
         """
         connector = {'host': host or server.host, 'ip': '127.0.0.1',
@@ -435,9 +432,9 @@ class Cloud(fixtures.Fixture):
         return attachment
 
     def leave_legacy_attachment(self, server: Server, volume: str) -> str:
-        """Leave an attachment as Nova made them before Queens.
+        """Leave an attachment as Nova created them before Queens.
 
-        The back end is connected, but the record does not say how.
+        The back end is connected, but the record does not show how.
 
         :returns: the attachment's id
         """
@@ -458,14 +455,14 @@ class Cloud(fixtures.Fixture):
             transfer.id, transfer.auth_key)
 
     def change(self, server: Server, **values: Any) -> None:
-        """Change Nova's record of a server, as only Nova does."""
+        """Change Nova's record of a server, as only Nova can."""
         instance = self.nova.instance(server.id)
         for name, value in values.items():
             setattr(instance, name, value)
         instance.save()
 
     def change_row(self, server: Server, volume: str, **values: Any) -> Any:
-        """The same of its row that names a volume; returns the row."""
+        """Change Nova's row that names a volume; return the row."""
         row = self.row(server, volume)
         for name, value in values.items():
             setattr(row, name, value)
@@ -473,9 +470,9 @@ class Cloud(fixtures.Fixture):
         return row
 
     def set_address(self, server: Server, volume: str, **data: Any) -> None:
-        """Change how Nova's row says that a volume is connected.
+        """Change the connection info of a volume in Nova's row.
 
-        :param data: of the driver's part, for example ``target_lun``
+        :param data: fields of its ``data``, for example ``target_lun``
         """
         info = json.loads(self.row(server, volume).connection_info)
         info['data'].update(data)
@@ -483,7 +480,7 @@ class Cloud(fixtures.Fixture):
         self.nova.kernel.tell(info['data'])
 
     def lose_cinder(self) -> None:
-        """Send Nova to another Cinder, which knows nothing."""
+        """Redirect Nova to another, empty Cinder."""
         self.proxy.target = cinder_module.shared().cinder('another-region').url
 
     def find_cinder(self) -> None:
@@ -491,8 +488,8 @@ class Cloud(fixtures.Fixture):
         self.proxy.target = self.cinder.url
 
     def switch_plugin_off(self) -> None:
-        """Give nova-compute its own methods back, as taking the plugin out
-        of nova.conf and starting it anew does.
+        """Restore nova-compute's own methods, as a restart without the
+        plugin in nova.conf does.
         """
         from nova_bdm_cleanup.node.hooks import installation
         installation.uninstall()
@@ -510,14 +507,14 @@ class Cloud(fixtures.Fixture):
                by: identity.Caller | None = None) -> None:
         """Reboot a server through Nova's API.
 
-        It is over when this returns, well or badly: see the server's status.
+        It has ended when this returns; check the server's status.
         """
         self.act(server, {'reboot': {'type': 'HARD' if hard else 'SOFT'}},
                  by=by)
 
     def act(self, server: Server, action: Mapping[str, Any],
             by: identity.Caller | None = None) -> None:
-        """Have Nova's API do something with a server, to its end.
+        """Request an action on a server from Nova's API, and wait for its end.
 
         :param action: the body of the request
         """
@@ -525,13 +522,13 @@ class Cloud(fixtures.Fixture):
         self.settle(server)
 
     def settle(self, server: Server) -> None:
-        """Wait until Nova is done with a server, well or badly."""
-        # Dozens of messages, on a machine that may be busy.
+        """Wait until Nova's operation on a server succeeds or fails."""
+        # Dozens of messages, on a possibly busy machine.
         deadline = time.monotonic() + 5 * TIMEOUT
         looks = 2 if self._casts else 0
         while looks:
             assert time.monotonic() < deadline, messages.acted_on()
-            # Between two messages nobody is at work.
+            # Between two messages no service is active.
             time.sleep(0.05)
             with self.nova.database('cell1') as database:
                 is_busy = database.execute(
@@ -548,21 +545,21 @@ class Cloud(fixtures.Fixture):
         self.settle(server)
 
     def stop(self, server: Server) -> None:
-        """Stop a server through Nova's API; its guest is off then."""
+        """Stop a server through Nova's API, which powers its guest off."""
         self.act(server, {'os-stop': None})
 
     def start(self, server: Server, by: identity.Caller | None = None
               ) -> None:
         """Start a server through Nova's API.
 
-        It is over when this returns, well or badly: see the server's status.
+        It has ended when this returns; check the server's status.
         """
         self.act(server, {'os-start': None}, by=by)
 
     def lose_power(self, server: Server) -> None:
-        """Have a guest end as it does when its host loses power.
+        """Stop a guest as a power loss of its host does.
 
-        Nova is not told: :meth:`restart_compute` then resumes it, where
+        Nova is not notified: :meth:`restart_compute` then resumes it if
         nova.conf says so.
         """
         domain = self.domain(server)
@@ -572,13 +569,12 @@ class Cloud(fixtures.Fixture):
     def until_crash(self, server: Server, trigger: str) -> None:
         """Bring a server back inside a nova-compute that dies.
 
-        Set up where with :meth:`Recorder.before` and ``recorder.crash``.
-        The request is handed to nova-compute directly, for a messaging
-        server would not let itself be killed; and the one that runs is told
-        to do what it did at its start, for one that has not started could not
-        be started anew.
+        Set the step with :meth:`Recorder.before` and ``recorder.crash``.
+        The method of nova-compute is called directly, because a messaging
+        server cannot be killed; and ``init_host`` is called on the running
+        one, because one that has not started cannot be restarted.
 
-        :param trigger: what brings it back, as the plugin's option has it
+        :param trigger: the word of the plugin's option ``triggers``
         :raises AssertionError: when nova-compute survived
         """
         service = self.nova.computes[server.host]
@@ -591,20 +587,20 @@ class Cloud(fixtures.Fixture):
                 service.manager.start_instance(
                     *self._asked(server, 'start', 'powering-on'))
             else:
-                # Nova 27 and later give it.
+                # Nova 27 and later pass it.
                 service.manager.init_host(*[
                     service.service_ref for name in
                     inspect.signature(service.manager.init_host).parameters
                     if name == 'service_ref'])
         except Crash:
-            # It may have died of something else; the next one lives.
+            # It may have died for another reason; the next one must not.
             self.recorder.disarm()
             return
         raise AssertionError(f'nova-compute survived the {trigger}')
 
     def _asked(self, server: Server, action: str, task_state: str
                ) -> tuple[Any, Any]:
-        """The owner has asked for something: the context, and the server."""
+        """Begin a request of the owner; return its context and the server."""
         self.change(server, task_state=task_state)
         caller = self.owner
         context = self.nova.context(
@@ -616,18 +612,18 @@ class Cloud(fixtures.Fixture):
         return context, self.nova.instance(server.id)
 
     def restart_compute(self, host: str = 'compute1') -> None:
-        """Start nova-compute anew; it resumes what it finds interrupted."""
+        """Restart nova-compute, which resumes interrupted operations."""
         self.nova.restart_compute_service(host)
 
     # -- asking ------------------------------------------------------------
 
     def domain(self, server: Server) -> Any:
-        """The guest of a server, as its hypervisor has it, if it does."""
+        """Return the guest of a server in its hypervisor, or None."""
         return next((domain for domain in self.nova.domains(server.host)
                      if domain.UUIDString() == server.id), None)
 
     def row(self, server: Server, volume: str) -> Any:
-        """Nova's row that names a volume, as an object to be changed."""
+        """Return Nova's row that names a volume, as a mutable object."""
         return next(row for row in self.nova.block_devices(server.id)
                     if row.volume_id == volume and not row.deleted)
 
@@ -635,7 +631,7 @@ class Cloud(fixtures.Fixture):
                 by: identity.Caller | None = None) -> Any:
         """Send a request to Nova's API.
 
-        :param by: who sends it, if not the owner
+        :param by: its sender, if not the owner
         :returns: the decoded body of the answer
         :raises APIError: when it is refused
         """
@@ -663,7 +659,7 @@ class Cloud(fixtures.Fixture):
                             by=self.admin)['server']
 
     def allocate(self, server: Server) -> None:
-        """Have a server that is a copy hold what its original did."""
+        """Allocate for a copied server what its original had allocated."""
         flavor = self.nova.instance(server.id).flavor
         assert self.nova.placement.put(
             f'/allocations/{server.id}', {
@@ -675,7 +671,7 @@ class Cloud(fixtures.Fixture):
             version='1.28').status == 204
 
     def allocations(self) -> list[tuple[str, str]]:
-        """What is taken up: by whose uuid, and on which host."""
+        """Return all allocations, as pairs of consumer uuid and host."""
         with self.nova.database('placement') as database:
             return database.execute(
                 'SELECT DISTINCT consumer_id, name FROM allocations JOIN '
@@ -684,7 +680,7 @@ class Cloud(fixtures.Fixture):
 
     def attachments(self, volume: str) -> tuple[
             Attachment, ...]:
-        """Every attachment of a volume."""
+        """Return all attachments of a volume."""
         return self._attachments(volume_id=volume)
 
     def _attachments(self, **filters: str) -> tuple[
@@ -697,7 +693,7 @@ class Cloud(fixtures.Fixture):
             for each in found)
 
     def _volumes(self) -> dict[str, Volume]:
-        """Every volume, by id."""
+        """Return all volumes, by id."""
         attachments = self._attachments()
         return {found.id: Volume(
             id=found.id, name=found.name, status=found.status,
@@ -709,9 +705,9 @@ class Cloud(fixtures.Fixture):
                 search_opts={'all_tenants': 1})}
 
     def look(self, server: Server, *volumes: str) -> Snapshot:
-        """Ask everybody about a server.
+        """Return the view of a server in all services.
 
-        :param volumes: volumes to ask about even if nobody names them
+        :param volumes: volumes to include even if no record names them
         """
         shown = self._show(server.id)
         rows = [self._block_device(row)
@@ -756,7 +752,7 @@ class Cloud(fixtures.Fixture):
             deleted=bool(row.deleted))
 
     def _actions(self, server: Server) -> Iterable[ActionEvent]:
-        """What the API shows, from where it has it: that is cheaper."""
+        """Yield the events that the API shows, from its database: cheaper."""
         context = self.nova.context()
         actions = objects.InstanceActionList.get_by_instance_uuid(
             context, server.id)
@@ -768,11 +764,11 @@ class Cloud(fixtures.Fixture):
                                   action.request_id)
 
     def timeline(self, *subjects: str) -> list[Event]:
-        """Everybody's steps since :meth:`forget`, in order of time.
+        """Return all steps since :meth:`forget`, in order of time.
 
-        :param subjects: only about these servers and volumes; requests to
-            Cinder also count when they name one of a volume's attachments
-            only by its id, for those carry no volume
+        :param subjects: only steps on these servers and volumes; requests to
+            Cinder also count when they name an attachment of a volume only
+            by its id, because those do not name the volume
         """
         events = list(self.recorder.events)
         events.extend(Event(
@@ -791,19 +787,19 @@ class Cloud(fixtures.Fixture):
     _epoch = 0.0
 
     def forget(self) -> None:
-        """Start a new timeline: what was done so far was preparation."""
+        """Start a new timeline: the steps so far were preparation."""
         self._epoch = time.time()
         self.recorder.clear()
         self.proxy.requests.clear()
 
     def log(self, pattern: str = '') -> list[str]:
-        """Return the lines of Nova's log that match, as grep would."""
+        """Return the lines of Nova's log that match, like grep."""
         lines = (self.state / 'nova.log').read_text().splitlines()
         return [line for line in lines if re.search(pattern, line)]
 
 
 def _disks(xml: str) -> tuple[GuestDisk, ...]:
-    """The disks of a guest."""
+    """Return the disks of a guest."""
     disks = []
     for disk in ElementTree.fromstring(xml).iterfind('./devices/disk'):
         source, target = disk.find('source'), disk.find('target')

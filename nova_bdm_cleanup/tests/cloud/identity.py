@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is calling: callers, their tokens and the catalogue they see.
+"""Callers, their tokens and the catalogue that they see.
 
-A token is readable text, ``user:project:role,role``, and says everything
-about its caller.  Nothing verifies it, which is fine on the loopback of a
-test; everything behind it is real.  The filter below stands where
-keystonemiddleware's ``auth_token`` stands in the paste pipelines of Nova and
-Cinder, sets the headers that one would set, and leaves the rest (request
-contexts, policies, the check of service tokens) to the services themselves.
+A token is readable text, ``user:project:role,role``, and describes its caller
+completely.  It is not verified, which is acceptable on the loopback of a test;
+everything behind it is real.  The filter below replaces keystonemiddleware's
+``auth_token`` in the paste pipelines of Nova and Cinder, sets the same
+headers, and leaves the rest (request contexts, policies, the check of service
+tokens) to the services.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Caller:
     def from_token(cls, token: str) -> Caller:
         """Read a token.
 
-        :raises ValueError: when it is not one
+        :raises ValueError: when it is not a token
         """
         user, project, roles = token.split(':')
         if not user or not project:
@@ -48,12 +48,12 @@ class Caller:
 NOVA_PROJECT = 'service'
 #: Nova itself, as nova.conf's ``[cinder]`` credentials name it.
 NOVA = Caller('nova', NOVA_PROJECT, ('service',) + ADMIN)
-#: Nova again, as nova.conf's ``[service_user]`` vouches for its requests.
+#: Nova again, as nova.conf's ``[service_user]`` for service tokens.
 NOVA_SERVICE = Caller('nova', NOVA_PROJECT, ('service',))
 
 
 class Catalogue:
-    """Which service answers where; ``%(project_id)s`` is filled in."""
+    """The URLs of the services; ``%(project_id)s`` is filled in."""
 
     def __init__(self) -> None:
         self._urls: dict[str, str] = {}
@@ -62,7 +62,7 @@ class Catalogue:
         self._urls[service_type] = url
 
     def header(self, project: str) -> str:
-        """The catalogue as keystonemiddleware hands it to a service."""
+        """Return the catalogue as keystonemiddleware passes it on."""
         return json.dumps([
             {'type': service_type, 'name': service_type,
              'endpoints': [{'region': 'RegionOne',
@@ -70,7 +70,7 @@ class Catalogue:
             for service_type, url in self._urls.items()])
 
     def token_body(self, project: str) -> list[dict[str, Any]]:
-        """The catalogue as Keystone puts it into a version 3 token."""
+        """Return the catalogue as in a version 3 token of Keystone."""
         return [
             {'id': service_type, 'type': service_type, 'name': service_type,
              'endpoints': [
@@ -90,7 +90,7 @@ Application = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 
 class TextTokenAuth:
-    """Turn readable tokens into the headers the services read."""
+    """Filter that turns tokens into the headers the services read."""
 
     _FORGEABLE = (
         'HTTP_X_USER_ID', 'HTTP_X_PROJECT_ID', 'HTTP_X_ROLES',
@@ -111,7 +111,7 @@ class TextTokenAuth:
             service = Caller.from_token(service_token) if service_token \
                 else None
             # keystonemiddleware refuses the request of a service without the
-            # role when service_token_roles_required is set, as it should be.
+            # role if service_token_roles_required is set, as recommended.
             if service and 'service' not in service.roles:
                 raise ValueError('a service needs the role of one')
         except ValueError:
@@ -136,15 +136,15 @@ class TextTokenAuth:
 def filter_factory(
         global_conf: dict[str, str],
         **local_conf: str) -> Callable[[Application], TextTokenAuth]:
-    """Entry point of the paste pipelines."""
+    """Return the filter, as the entry point of the paste pipelines."""
     return TextTokenAuth
 
 
 def with_text_tokens(paste: str) -> str:
     """Put the filter into a service's own api-paste.ini.
 
-    :param paste: the file as the service ships it
-    :returns: the same with keystonemiddleware's filter replaced
+    :param paste: the file that the service ships
+    :returns: the file with keystonemiddleware's filter replaced
     """
     return paste.replace('keystonemiddleware.auth_token:filter_factory',
                          f'{__name__}:filter_factory')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iSCSI sessions of the hosts, where the plugin looks for them."""
+"""The iSCSI sessions of the hosts, as the plugin reads them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import fixtures
 
 from nova_bdm_cleanup.node import devices
 
-#: As the driver of Cinder calls the targets; its module needs a Cinder.
+#: Target prefix of Cinder's driver, whose module needs a Cinder.
 _TARGET = 'iqn.2026-01.test:'
 
 
 class Kernel(fixtures.Fixture):
-    """One for all hosts: they run in one process.
+    """One kernel for all hosts, which run in one process.
 
-    :param root: instead of ``/sys``; what a test puts there is shown, too
-    :param connected: what is connected, by host
+    :param root: replaces ``/sys``; files of a test there are shown, too
+    :param connected: the connected volumes, by host
     """
 
     def __init__(self, root: pathlib.Path,
@@ -29,7 +29,7 @@ class Kernel(fixtures.Fixture):
         self._connected = connected
         self._really_listed = devices.list_sysfs
         self._really_read = devices.read_sysfs
-        #: The targets of each volume whose are not those of Cinder's driver.
+        #: The targets of each volume with others than Cinder's driver's.
         self._told: dict[str, list[str]] = {}
 
     def _setUp(self) -> None:
@@ -41,15 +41,15 @@ class Kernel(fixtures.Fixture):
                 devices, function.__name__, function))
 
     def tell(self, data: Mapping[str, Any]) -> None:
-        """By which targets a volume is connected from now on.
+        """Set the targets by which a volume is connected from now on.
 
-        :param data: what os-brick is told of it
+        :param data: the connection properties that os-brick gets
         """
         self._told[data['volume_id']] = (
             data.get('target_iqns') or [data['target_iqn']])
 
     def list_sysfs(self, *parts: str) -> frozenset[str]:
-        """What is in a directory, as :func:`devices.list_sysfs` tells it."""
+        """Return a directory's entries, as :func:`devices.list_sysfs` does."""
         if parts == ('class', 'block'):
             return self._really_listed(*parts) | {'vda'}
         return self._really_listed(*parts).union(
@@ -59,7 +59,7 @@ class Kernel(fixtures.Fixture):
             if parts == ('class', 'iscsi_session'))
 
     def read_sysfs(self, *parts: str) -> str | None:
-        """What a file says: the target of a session, and no portal."""
+        """Return a file's content: the target of a session, and no portal."""
         if parts[-1] != 'targetname':
             return self._really_read(*parts)
         volume, _, number = parts[2].partition('-')[2].rpartition('-')

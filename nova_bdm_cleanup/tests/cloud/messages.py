@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages within one process that arrive when they are sent.
+"""Messages within one process that arrive as soon as they are sent.
 
-oslo.messaging's driver for tests looks for them every 50 ms, and a server
-takes half a dozen of them, one after the other.
+oslo.messaging's driver for tests polls for them every 50 ms, and a server
+needs half a dozen of them, one after the other.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from oslo_messaging.rpc import dispatcher
 
 from nova_bdm_cleanup.tests.cloud.recorder import Crash
 
-#: What is asked by those that somebody is acting on.
+#: Methods of the messages that are being processed.
 _acting: list[str] = []
 
 
 class _Clock:
-    """What the driver's listeners sleep by: until something is sent."""
+    """Clock of the driver's listeners: they sleep until a message is sent."""
 
     time = staticmethod(time.time)
 
@@ -38,7 +38,7 @@ class _Clock:
 
 
 def hurry() -> None:
-    """Wake the listeners of this process whenever something is sent."""
+    """Wake the listeners of this process when a message is sent."""
     clock = _Clock()
     deliver = impl_fake.FakeExchange.deliver_message
 
@@ -54,7 +54,7 @@ def hurry() -> None:
         try:
             return dispatch(self, incoming)
         except Crash as crash:
-            # Whoever waits for the answer would wait until his time is over.
+            # The caller would wait for the answer until its timeout.
             raise AssertionError(f'nova-compute died in {method}') from crash
         finally:
             _acting.remove(method)
@@ -65,5 +65,5 @@ def hurry() -> None:
 
 
 def acted_on() -> list[str]:
-    """What is asked by those that somebody is still at work on."""
+    """Return the methods of the messages that are being processed."""
     return list(_acting)

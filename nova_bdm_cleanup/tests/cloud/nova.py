@@ -4,7 +4,7 @@
 API, conductor, scheduler and nova-compute with the libvirt driver are the
 installed release; libvirt itself, os-brick, Neutron and Glance are the
 harness's fakes.  Its fake of Cinder is not used: requests go out over HTTP.
-Importing this module decides on the concurrency of the whole process, as the
+Importing this module selects the concurrency of the whole process, as the
 import of Nova's tests does.
 """
 
@@ -57,11 +57,11 @@ DEVICE_PREFIX = '/dev/disk/by-id/volume-'
 DATABASES = ('api', 'cell0', 'cell1', 'placement')
 
 messages.hurry()
-# What is there by now stays: it need not be looked at again and again.
+# Existing objects stay: exempt them from garbage collections.
 gc.collect()
 gc.freeze()
 
-# The harness replaces it by a function that invents contexts.
+# The harness replaces it by a function that makes up contexts.
 _create_context = nova.api.auth.NovaKeystoneContext.__dict__['_create_context']
 
 _CONFIGURATION = """\
@@ -115,17 +115,17 @@ def write_configuration(
     """Write nova.conf as an operator would.
 
     :param state: the directory for it and for Nova's ``state_path``
-    :param cinder_url: where Nova finds Cinder
-    :param cinder_credentials: whether ``[cinder]`` has credentials for the
-        requests that Nova makes on its own account
+    :param cinder_url: URL of Cinder for Nova
+    :param cinder_credentials: whether ``[cinder]`` has credentials for
+        Nova's own requests
     :param service_token: whether Nova sends service tokens
-    :param options: more of them, by section and name
+    :param options: other options, by section and name
     :returns: the path of nova.conf
     """
     etc = state / 'etc' / 'nova'
     etc.mkdir(parents=True)
-    # Where a wheel puts it.  The default of the option points below the
-    # state path in the harness, so nothing needs to be configured.
+    # The path in a wheel.  The default of the option is below the state path
+    # in the harness, so no option is needed.
     shipped = pathlib.Path(sys.prefix) / 'etc' / 'nova' / 'api-paste.ini'
     (etc / 'api-paste.ini').write_text(
         identity.with_text_tokens(shipped.read_text()))
@@ -147,9 +147,9 @@ def write_configuration(
 
 def _create_image(driver: Any, context: Any, instance: Any, *args: Any,
                   **kwargs: Any) -> tuple[bool, bool]:
-    """Leave an image-backed root disk where libvirt's driver expects it.
+    """Create an image-backed root disk where libvirt's driver expects it.
 
-    The harness creates none, but a reboot with a token looks at its size.
+    The harness creates none, but a reboot with a token reads its size.
     """
     path = pathlib.Path(libvirt_utils.get_instance_path(instance), 'disk')
     path.parent.mkdir(exist_ok=True)
@@ -158,7 +158,7 @@ def _create_image(driver: Any, context: Any, instance: Any, *args: Any,
 
 
 class _NoFixture(fixtures.Fixture):
-    """Takes the place of one of the harness's and replaces nothing."""
+    """A fixture that replaces one of the harness's and does nothing."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
@@ -167,12 +167,12 @@ class _NoFixture(fixtures.Fixture):
 class Harness(base.ServersTestBase):
     """Nova's harness with a real configuration, API and Cinder.
 
-    It is a test case by birth; here it is set up and torn down like a
-    fixture and never run.
+    Its base class is a test case; here it is set up and torn down like a
+    fixture and not run.
 
     :param conf: the nova.conf to use
-    :param recorder: what notes the steps of the guest and of the host
-    :param casts: whether whoever sends a cast does not wait for its end
+    :param recorder: records the steps of the guest and of the host
+    :param casts: whether the sender of a cast does not wait for its end
     """
 
     def __init__(self, conf: pathlib.Path,
@@ -181,21 +181,21 @@ class Harness(base.ServersTestBase):
         self._conf = conf
         self._casts = casts
         self._recorder = recorder
-        #: Volume ids connected by os-brick, by host, as often as connected.
+        #: Number of connections by os-brick, by host and volume id.
         self.connected: dict[str, collections.Counter[str]] = \
             collections.defaultdict(collections.Counter)
-        #: What os-brick was told to disconnect: the properties, and how.
+        #: Arguments of os-brick's disconnections: properties, and options.
         self.disconnects: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def runTest(self) -> None:
         raise NotImplementedError
 
     def setUp(self) -> None:
-        # Nova keeps credentials, and with these the address that the Cinder
-        # of the last test had.  Releases keep them in different places.
+        # Nova caches credentials, and with them the address of the last
+        # test's Cinder.  Releases cache them in different places.
         for module in (service_auth, nova_cinder):
             getattr(module, 'reset_globals', lambda: None)()
-        # They have left their options behind, of which some are required.
+        # Their options are still registered, and some are required.
         CONF.reset()
         for group in ('cinder', 'service_user'):
             CONF.unregister_opts(
@@ -232,7 +232,7 @@ class Harness(base.ServersTestBase):
             _create_context))
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.libvirt.LibvirtDriver._create_image', _create_image))
-        # Nor has it files to copy when a server moves.
+        # It also has no files to copy when a server moves.
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.libvirt.LibvirtDriver._get_instance_disk_info',
             lambda *args, **kwargs: []))
@@ -241,7 +241,7 @@ class Harness(base.ServersTestBase):
         self.url = f'{server.url}/v2.1'
 
     def tear_down(self) -> None:
-        """Undo everything, as the runner of the test would."""
+        """Undo everything, as a test runner does."""
         errors: list[BaseException] = []
         while self._cleanups:
             function, args, kwargs = self._cleanups.pop()
@@ -253,7 +253,7 @@ class Harness(base.ServersTestBase):
             raise errors[0]
 
     def _log_to_file(self, path: pathlib.Path) -> None:
-        """Write the log that an operator would read."""
+        """Write Nova's log to a file, as for an operator."""
         handler = logging.FileHandler(path)
         handler.setLevel(logging.INFO)
         handler.setFormatter(formatters.ContextFormatter(
@@ -269,8 +269,8 @@ class Harness(base.ServersTestBase):
         driver = self.computes[hostname].driver
         original = driver.get_volume_connector
 
-        # In the harness all nova-computes share one configuration, and the
-        # connector would name the one that was started last.
+        # In the harness, all nova-computes share one configuration, and the
+        # connector would name the last one started.
         def get_volume_connector(instance: Any) -> dict[str, Any]:
             return dict(original(instance), host=hostname)
 
@@ -297,7 +297,7 @@ class Harness(base.ServersTestBase):
         self._patch(iscsi.ISCSIConnector, 'disconnect_volume',
                     lambda connector, *args, **kwargs:
                     self._disconnect_volume(*args, **kwargs))
-        # Asked for by a periodic task, and of no disk that is really there.
+        # Called by a periodic task, and for disks that do not exist.
         self.useFixture(fixtures.MonkeyPatch(
             'nova.privsep.fs.blockdev_size', _no_such_device))
         self._announce_requests()
@@ -307,9 +307,9 @@ class Harness(base.ServersTestBase):
             f'{owner.__module__}.{owner.__qualname__}.{name}', value))
 
     def _telling(self, detach: Callable[..., Any]) -> Callable[..., Any]:
-        """Have the fake libvirt tell that a device is gone, as libvirt does.
+        """Wrap the fake libvirt's detach: send the event that libvirt sends.
 
-        Nova would wait for that in vain.
+        Otherwise Nova would wait for the event until its timeout.
         """
         def detach_and_tell(domain: Any, xml: str, flags: int) -> Any:
             result = detach(domain, xml, flags)
@@ -324,9 +324,9 @@ class Harness(base.ServersTestBase):
 
     def _migrate(self, domain: Any, uri: str, params: dict[str, Any],
                  flags: int) -> None:
-        """Have the guest on the other host, and on this one no more.
+        """Move the guest from this host to the other one.
 
-        The fake libvirt refuses all of it.
+        The fake libvirt does not support migrations.
         """
         there = next(host for host in self.computes if host in uri)
         self.connection(there).createXML(params['destination_xml'], 0)
@@ -334,9 +334,9 @@ class Harness(base.ServersTestBase):
 
     def _record(self, owner: Any, name: str, party: str, what: str,
                 subject: Callable[[Any], str]) -> None:
-        """Have a method of something be a step of somebody.
+        """Wrap a method, so that its calls are recorded as steps.
 
-        :param subject: whom or what it is about
+        :param subject: returns the subject of the step
         """
         original: Callable[..., Any] = getattr(owner, name)
         recorder = self._recorder
@@ -360,7 +360,7 @@ class Harness(base.ServersTestBase):
         volume = connection_properties['volume_id']
         with self._recorder.step(HOST, 'disconnect', volume):
             self.disconnects.append((dict(connection_properties), kwargs))
-            # One logout takes a device away however often it was connected.
+            # One logout removes a device, regardless of its connections.
             del self.connected[connection_properties['initiator_host']][
                 volume]
 
@@ -370,8 +370,8 @@ class Harness(base.ServersTestBase):
 
         def request(self: Any, url: str, method: str, *args: Any,
                     **kwargs: Any) -> Any:
-            # The handles of the tests themselves say nothing here: their
-            # sessions have an authentication of their own.
+            # The tests' own handles are not recorded here: their sessions
+            # have another authentication.
             if self.session.auth is None or self.auth is not None:
                 recorder.reach(ASK, method, url)
             return original(self, url, method, *args, **kwargs)
@@ -382,7 +382,7 @@ class Harness(base.ServersTestBase):
 
     @contextlib.contextmanager
     def database(self, name: str) -> Iterator[sqlite3.Connection]:
-        """One of Nova's databases: ``api``, ``cell0``, ``cell1`` or
+        """Open one of Nova's databases: ``api``, ``cell0``, ``cell1`` or
         ``placement``.
         """
         if name == 'api':
@@ -398,7 +398,7 @@ class Harness(base.ServersTestBase):
             yield connection.driver_connection
 
     def keep_databases(self) -> dict[str, sqlite3.Connection]:
-        """Copies of all databases as they are now."""
+        """Return copies of all databases."""
         copies = {}
         for name in DATABASES:
             copies[name] = sqlite3.connect(':memory:',
@@ -409,20 +409,20 @@ class Harness(base.ServersTestBase):
 
     def restore_databases(self, copies: Mapping[str, sqlite3.Connection]
                           ) -> None:
-        """Put all databases back to where they were."""
+        """Restore all databases from their copies."""
         for name, copy in copies.items():
             with self.database(name) as database:
                 copy.backup(database)
 
     def context(self, **options: Any) -> nova_context.RequestContext:
-        """A context for the cell of the servers, an administrator's."""
+        """Return an administrator's context for the cell of the servers."""
         context = nova_context.RequestContext(
             **{'is_admin': True, **options})
         nova_context.set_target_cell(context, self.cell_mappings['cell1'])
         return context
 
     def block_devices(self, server_id: str) -> list[Any]:
-        """All rows of a server, soft-deleted ones included."""
+        """Return all rows of a server, including soft-deleted ones."""
         return sorted(
             objects.BlockDeviceMappingList.get_by_instance_uuid(
                 self.context(read_deleted='yes'), server_id),
@@ -435,26 +435,26 @@ class Harness(base.ServersTestBase):
     # -- libvirt -----------------------------------------------------------
 
     def directory(self, server_id: str = '') -> pathlib.Path:
-        """Where the libvirt driver keeps the files of guests, or of one."""
+        """Return the libvirt driver's directory of all guests, or of one."""
         return pathlib.Path(CONF.instances_path, server_id)
 
     def connection(self, host: str) -> Any:
-        """A connection to the libvirt of a host."""
+        """Return a connection to the libvirt of a host."""
         return self.computes[host].driver._host.get_connection()
 
     def domains(self, host: str) -> list[Any]:
-        """The domains that are defined on a host, running or not."""
+        """Return the domains that are defined on a host, running or not."""
         return list(self.connection(host)._vms.values())
 
     def remove_domain(self, host: str, server_id: str) -> None:
-        """Have a domain no more, as if it had never been there."""
+        """Remove a domain and all traces of it from a host."""
         connection = self.connection(host)
         domain = connection.lookupByUUIDString(server_id)
         connection._mark_not_running(domain)
         connection._undefine(domain)
 
     def remove_domains(self) -> None:
-        """Have no domain on any host, nor a connection to a volume."""
+        """Remove all domains and volume connections from all hosts."""
         for host in self.computes:
             self.connection(host)._vms.clear()
             self.connection(host)._running_vms.clear()
@@ -463,9 +463,9 @@ class Harness(base.ServersTestBase):
 
 
 def _with_serials(describe: Callable[..., str]) -> Callable[..., str]:
-    """Have the fake libvirt keep the serials of disks, as libvirt does.
+    """Wrap the fake libvirt's XML: keep the serials of disks, like libvirt.
 
-    Nova's is the id of the volume.
+    In Nova the serial is the id of the volume.
     """
     def with_serials(self: Any, flags: int) -> str:
         root = ElementTree.fromstring(describe(self, flags))

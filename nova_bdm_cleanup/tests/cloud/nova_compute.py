@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova-compute with the plugin, started for real without a message bus.
 
-Run by test_loading in a process of its own, which imports once what takes
-seconds.  For each line on its standard input, a directory with a nova.conf
-and perhaps a change of Nova, it forks a nova-compute and prints the exit code
-of that.  Such a one goes through all of ``nova.cmd.compute.main()`` except
-the wait for a conductor and for Placement, has the manager built, and prints
-what it finds then to a file in the directory.
+Run by test_loading in a process of its own, since the imports take seconds.
+For each line on its standard input, a directory with a nova.conf and
+optionally a change of Nova, it forks a nova-compute and prints its exit code.
+The fork runs all of ``nova.cmd.compute.main()`` except the wait for a
+conductor and for Placement, builds the manager, and writes its findings to a
+file in the directory.
 """
 
 from __future__ import annotations
 
-# Before they are patched: nobody else runs in the process that forks.
+# Before they are patched: nothing else runs in the process that forks.
 from os import fork  # isort: skip
 from os import waitpid  # isort: skip
 # As the nova-compute command does: it may monkey patch first of all.
@@ -34,33 +34,33 @@ from oslo_config import cfg
 
 
 def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
-    """Take the place of the constructor that all managers share."""
+    """Replace the constructor that all managers share."""
     methods = vars(type(instance))
-    # As every service does before it serves anybody.
+    # As every service does before it accepts requests.
     cfg.CONF.log_opt_values(logging.getLogger(__name__), logging.DEBUG)
     print(json.dumps({
         'modules': sorted(name for name in sys.modules
                           if name.split('.')[0] == 'nova_bdm_cleanup'),
-        # A wrapper takes over the module of what it wraps.
+        # A wrapper has the module of the wrapped function.
         'wrapped': sorted(name for name, method in methods.items()
                           if inspect.isfunction(method)
                           and hasattr(method, '__wrapped__')
                           and 'nova_bdm_cleanup/node/'
                           in method.__code__.co_filename)}),
         flush=True)
-    # Nothing here is worth an orderly end.
+    # No cleanup is needed.
     os._exit(0)
 
 
 def _lose_a_name() -> None:
-    """A Nova without something that the plugin takes for granted."""
+    """Remove a name from Nova that the plugin requires."""
     from nova.compute import task_states
 
     del task_states.UNSHELVING
 
 
 def _add_a_parameter(name: str) -> None:
-    """A Nova with a method that takes what the plugin never saw."""
+    """Add a parameter unknown to the plugin to a method of Nova."""
     from nova.compute import manager
 
     def method(*args: Any) -> None:
@@ -81,7 +81,7 @@ CHANGES: dict[str, Callable[[], None]] = {
 
 
 def _start(directory: str, change: str = '') -> None:
-    """Be a nova-compute, to the end of the process."""
+    """Run as a nova-compute until the process ends."""
     os.chdir(directory)
     for number, name in ((1, 'stdout'), (2, 'stderr')):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)

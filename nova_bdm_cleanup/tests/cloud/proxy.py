@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy between Nova and Cinder that sees, and spoils, requests.
+"""A proxy between Nova and Cinder that records requests and injects faults.
 
-It records every request, and rules decide what happens to chosen ones::
+It records every request, and rules apply actions to selected ones::
 
     proxy.on('DELETE', '/attachments/', proxy_module.status(503))
     proxy.on('GET', '/volumes/', proxy_module.reset(), nth=1)
 
-A rule applies to the requests whose method is the given one and whose path
-with query matches the regular expression; with ``nth`` only to one of them.
-The newest rule that applies wins.
+A rule applies to the requests with the given method and with a path and query
+that match the regular expression; with ``nth`` only to one of them.  The
+newest rule that applies wins.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HOP_BY_HOP = ('connection', 'keep-alive', 'transfer-encoding', 'host',
 
 @dataclasses.dataclass
 class Request:
-    """One request as it arrived, and what became of it."""
+    """One request as it arrived, and its result."""
 
     time: float
     method: str
@@ -44,7 +44,7 @@ class Request:
     caller: identity.Caller | None
     has_service_token: bool
     body: bytes
-    #: The status the client got; None when it got no answer.
+    #: The status the client received; None without an answer.
     status: int | None = None
 
 
@@ -58,11 +58,11 @@ class Answer:
 
 
 class Reset(Exception):
-    """Cut the connection instead of answering."""
+    """A cut of the connection instead of an answer."""
 
 
 Forward = Callable[[], Answer]
-#: What to do with a request; the second argument asks the real Cinder.
+#: Handles a request; its second argument forwards it to the real Cinder.
 Action = Callable[[Request, Forward], Answer]
 
 
@@ -71,7 +71,7 @@ def pass_on(request: Request, forward: Forward) -> Answer:
 
 
 def before(callback: Callable[[], Any]) -> Action:
-    """Run something just before the request reaches Cinder."""
+    """Run a callback just before the request reaches Cinder."""
     def action(request: Request, forward: Forward) -> Answer:
         callback()
         return forward()
@@ -79,7 +79,7 @@ def before(callback: Callable[[], Any]) -> Action:
 
 
 def after(callback: Callable[[], Any]) -> Action:
-    """Run something after Cinder has answered, before the client knows."""
+    """Run a callback after Cinder's answer, before the client gets it."""
     def action(request: Request, forward: Forward) -> Answer:
         answer = forward()
         callback()
@@ -92,18 +92,18 @@ def _cut() -> None:
 
 
 def reset() -> Action:
-    """Cut the connection before Cinder has heard anything."""
+    """Cut the connection before the request reaches Cinder."""
     return before(_cut)
 
 
 def lose_answer() -> Action:
-    """Let Cinder do it, then cut the connection."""
+    """Forward the request to Cinder, then cut the connection."""
     return after(_cut)
 
 
 def status(code: int, body: Any = None,
            content_type: str = 'application/json') -> Action:
-    """Answer a status with a body of Cinder's shape, Cinder unasked."""
+    """Answer a status with a body like Cinder's, without asking Cinder."""
     if body is None:
         body = {'injected': {'code': code, 'message': f'injected {code}'}}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -114,18 +114,18 @@ def status(code: int, body: Any = None,
 
 
 def html(code: int = 404) -> Action:
-    """Answer like a load balancer that has lost its back end."""
+    """Answer like a load balancer without a back end."""
     return status(code, b'<html><body><h1>Not here</h1></body></html>',
                   content_type='text/html')
 
 
 def garbage() -> Action:
-    """Answer 200 with something that is not JSON."""
+    """Answer 200 with a body that is not JSON."""
     return status(200, b'{"volumes": [{"id": "\xff\xfe')
 
 
 def truncate() -> Action:
-    """Answer truthfully, but hang up in the middle of the body."""
+    """Send the true answer, but close in the middle of the body."""
     def action(request: Request, forward: Forward) -> Answer:
         answer = forward()
         answer.cut_at = len(answer.body) // 2
@@ -136,7 +136,7 @@ def truncate() -> Action:
 def rewrite(function: Callable[[Any], Any]) -> Action:
     """Change the JSON of the true answer.
 
-    :param function: takes the decoded body and returns what replaces it
+    :param function: takes the decoded body and returns its replacement
     """
     def action(request: Request, forward: Forward) -> Answer:
         answer = forward()
@@ -154,7 +154,7 @@ def keep_first(count: int) -> Action:
 
 
 def limit_pages(size: int) -> Action:
-    """Have Cinder answer in small pages, as its osapi_max_limit may ask."""
+    """Limit Cinder's pages, as a small osapi_max_limit does."""
     def action(request: Request, forward: Forward) -> Answer:
         request.path = re.sub(
             r'\blimit=(\d+)',
@@ -164,7 +164,7 @@ def limit_pages(size: int) -> Action:
 
 
 def _is_stale(connection: http.client.HTTPConnection) -> bool:
-    """Whether Cinder has hung up since this connection was last used."""
+    """Return whether Cinder has closed an idle connection."""
     return bool(select.select([connection.sock], [], [], 0)[0])
 
 
@@ -188,17 +188,17 @@ class Rule:
 
 
 class Proxy:
-    """Listens on the loopback and forwards to a Cinder.
+    """HTTP proxy on the loopback that forwards to a Cinder.
 
-    :param target: the URL of the Cinder to forward to; may be changed at
-        any time, which is what a wrong region looks like
+    :param target: the URL of the Cinder to forward to; a change at any time
+        looks like a wrong region
     """
 
     def __init__(self, target: str) -> None:
         self.target = target
         #: Seconds added to every request.
         self.latency = 0.0
-        #: Everything that came by.
+        #: All requests seen.
         self.requests: list[Request] = []
         self._rules: list[Rule] = []
         self._lock = threading.Lock()
@@ -228,12 +228,12 @@ class Proxy:
         return rule
 
     def hang(self, request: Request, forward: Forward) -> Answer:
-        """An action: say nothing for as long as the cloud lives."""
+        """Send no answer as long as the cloud runs; this is an action."""
         self._closing.wait()
         raise Reset()
 
     def hang_about(self, text: str) -> Action:
-        """Say nothing where the true answer tells about something."""
+        """Send no answer if the true answer contains a text."""
         def action(request: Request, forward: Forward) -> Answer:
             answer = forward()
             if text.encode() in answer.body:
@@ -259,7 +259,7 @@ class Proxy:
 
     def _forward(self, request: Request, headers: list[tuple[str, str]]
                  ) -> Answer:
-        """Ask the real Cinder, over a connection kept for this client."""
+        """Forward to Cinder, over a connection kept for this client."""
         target = parse.urlsplit(self.target)
         known = getattr(self._upstream, 'connection', None)
         if known is None or known.port != target.port or _is_stale(known):
@@ -283,7 +283,7 @@ class Proxy:
             raise Reset() from None
 
     def _ours(self, text: str) -> str:
-        """Replace Cinder's address by the proxy's in links."""
+        """Replace Cinder's address in links by the proxy's."""
         return text.replace(self.target, self.url)
 
 
@@ -325,7 +325,7 @@ class _Handler(web.Handler):
 
     def _hang_up(self, hard: bool) -> None:
         if hard:
-            # Without lingering a close becomes a reset.
+            # Without lingering, a close becomes a reset.
             self.connection.setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER,
                 struct.pack('ii', 1, 0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One timeline of what everybody did, and hooks into its every step."""
+"""One timeline of the steps of all parties, with a hook before each step."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ HOST = 'host'          # os-brick: connect, disconnect
 NOVA = 'nova'          # database: remove bdm
 CINDER = 'cinder'      # API requests as the proxy saw them
 BACK_END = 'back end'  # calls of Cinder's volume driver
-#: Nova about to send Cinder a request.  Never recorded, for the proxy sees
-#: it better; but unlike the proxy's rules a hook here runs in nova-compute.
+#: Nova before it sends a request to Cinder.  Not recorded, because the proxy
+#: records it better; but unlike the proxy's rules, a hook here runs in
+#: nova-compute.
 ASK = 'ask'
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Event:
-    """Somebody did something to a volume or a server."""
+    """A step of a party on a volume or a server."""
 
     time: float
     party: str
     what: str
-    #: The volume for everybody but the guest, whose subject is the server.
+    #: The volume; for steps of the guest, the server.
     subject: str
 
     def __str__(self) -> str:
@@ -48,7 +49,7 @@ class _Hook:
 
 
 class Recorder:
-    """Collects events; safe to be used by several threads."""
+    """A thread-safe collection of events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -57,15 +58,15 @@ class Recorder:
 
     def before(self, party: str, what: str, callback: Callable[[], Any],
                subject: str = '') -> None:
-        """Run something just before a step is taken, in its thread.
+        """Run a callback once just before a step, in its thread.
 
-        What the callback raises goes to whoever is taking the step: an
+        An exception of the callback propagates to the caller of the step: an
         :class:`Exception` is a failure of that step, a :class:`Crash` is the
         end of nova-compute.
 
         :param party: one of this module's parties
         :param what: the step, as it is recorded
-        :param callback: what to run, once
+        :param callback: the callback
         :param subject: only for this volume or server
         """
         with self._lock:
@@ -94,17 +95,17 @@ class Recorder:
             self._hooks.clear()
 
     def clear(self) -> None:
-        """Forget the past, and the hooks that were not reached."""
+        """Forget the events, and the hooks that were not reached."""
         self.disarm()
         with self._lock:
             self.events.clear()
 
 
 class Crash(BaseException):
-    """nova-compute dies here.
+    """The death of nova-compute.
 
-    Not an :class:`Exception`, so nobody handles it and nobody tidies up:
-    what is on record when it is raised is what a restart finds.
+    Not an :class:`Exception`, so it is not handled and nothing is cleaned up:
+    a restart finds the records as they were when it was raised.
     """
 
 
@@ -116,5 +117,5 @@ def fail(error: Exception) -> Callable[[], None]:
 
 
 def crash() -> None:
-    """A callback for :meth:`Recorder.before`: nova-compute dies."""
+    """Kill nova-compute; this is a callback for :meth:`Recorder.before`."""
     raise Crash()

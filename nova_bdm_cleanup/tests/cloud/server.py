@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server as it is asked for, and as it was made."""
+"""A server as it is requested, and as it was created."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Disk:
-    """A volume a server is to have.
+    """A volume requested for a server.
 
-    :ivar source: what the volume is made of: ``volume`` (an empty one that
+    :ivar source: the source of the volume: ``volume`` (an empty one that
         exists before), ``snapshot``, ``image`` or ``blank``; all but the
-        first can only be had at boot, where Nova makes the volume
+        first are possible only at boot, where Nova creates the volume
     :ivar volume: an existing volume to use, instead of a new one
     :ivar at_boot: part of the request for the server, instead of attached
         when it runs
@@ -28,12 +28,12 @@ class Disk:
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """A server and the volumes it was made with."""
+    """A server and the volumes it was created with."""
 
     id: str
     name: str
     host: str
     #: The volume it boots from; None with an image-backed root.
     root: str | None
-    #: The other volumes, in the order they were asked for.
+    #: The other volumes, in the requested order.
     volumes: tuple[str, ...]

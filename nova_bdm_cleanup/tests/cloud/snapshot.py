@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What everybody says about one server at one moment."""
+"""The state of one server in all services at one moment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BlockDevice:
 
     @property
     def device(self) -> str:
-        """The device's short name, as the domain XML has it."""
+        """Return the device's short name, as in the domain XML."""
         return (self.device_name or '').rpartition('/')[2]
 
 
@@ -66,7 +66,7 @@ class GuestDisk:
 
 @dataclasses.dataclass(frozen=True)
 class ActionEvent:
-    """An event of an instance action, as ``server event show`` has it."""
+    """An event of an instance action, as in ``server event show``."""
 
     action: str
     event: str
@@ -86,7 +86,7 @@ class Snapshot:
     is_running: bool
     #: Nova's rows, oldest first.
     block_devices: tuple[BlockDevice, ...]
-    #: Those that Nova has soft-deleted.
+    #: The rows that Nova has soft-deleted.
     removed_block_devices: tuple[BlockDevice, ...]
     #: Every volume that a row, deleted or not, or an attachment names;
     #: None for those Cinder does not know.
@@ -94,24 +94,24 @@ class Snapshot:
     #: Cinder's attachments that name this server.
     attachments: tuple[Attachment, ...]
     disks: tuple[GuestDisk, ...]
-    #: The volumes connected to the server's host by os-brick, for whomever.
+    #: The volumes that os-brick has connected to the host, for any server.
     connected: tuple[str, ...]
     #: The volumes that are disks of other guests of the host.
     used_by_others: tuple[str, ...]
     actions: tuple[ActionEvent, ...]
 
     def block_device(self, volume_id: str) -> BlockDevice | None:
-        """The row that names a volume, if there is one."""
+        """Return the row that names a volume, or None."""
         return next((row for row in self.block_devices
                      if row.volume_id == volume_id), None)
 
     def removed_block_device(self, volume_id: str) -> BlockDevice | None:
-        """The newest soft-deleted row that named a volume."""
+        """Return the newest soft-deleted row that named a volume."""
         return next((row for row in reversed(self.removed_block_devices)
                      if row.volume_id == volume_id), None)
 
     def attachments_of(self, volume_id: str) -> tuple[Attachment, ...]:
-        """The server's attachments of one volume."""
+        """Return the server's attachments of one volume."""
         return tuple(attachment for attachment in self.attachments
                      if attachment.volume_id == volume_id)
 
@@ -119,6 +119,6 @@ class Snapshot:
         return any(disk.volume_id == volume_id for disk in self.disks)
 
     def volume_status(self, volume_id: str) -> str | None:
-        """A volume's status; None when Cinder does not know it."""
+        """Return a volume's status; None if Cinder does not know it."""
         volume = self.volumes[volume_id]
         return volume.status if volume else None

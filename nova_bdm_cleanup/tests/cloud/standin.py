@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins for the services nobody looks at: Keystone and Glance.
+"""Stand-ins for the services not under test: Keystone and Glance.
 
-Cinder needs both: before it lets a user delete an attachment it exchanges
-the user's token for a catalogue to find Nova in, and before it makes a
-volume from an image it looks the image up.  The ``openstack`` command needs
-the tokens too.
+Cinder needs both: before it lets a user delete an attachment, it exchanges
+the user's token for a catalogue with Nova's address, and before it creates a
+volume from an image, it looks the image up.  The ``openstack`` command needs
+the tokens, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import uuid
 
 from nova_bdm_cleanup.tests.cloud import identity, web
 
-#: The password of everybody.
+#: The password of all users.
 PASSWORD = 'loopback'
 
 #: The image that Nova's harness has too.
@@ -31,34 +31,34 @@ _IMAGE = {
 
 
 class StandIn:
-    """One HTTP server that answers for both."""
+    """One HTTP server for both services."""
 
     NEVER = '2099-01-01T00:00:00.000000Z'
     LONG_AGO = '2000-01-01T00:00:00.000000Z'
 
     def __init__(self) -> None:
-        #: Who may log in with a password, by user name.
+        #: The users that can log in with a password, by name.
         self.users: dict[str, identity.Caller] = {}
-        #: Until when tokens are good; one of the past is asked for anew with
+        #: The expiry of tokens; an expired one is requested again with
         #: every request.
         self.expires_at = self.NEVER
-        #: Waited for before somebody gets a token; set: nobody waits.
+        #: Requests for tokens wait for this event, which is set by default.
         self.answering = threading.Event()
         self.answering.set()
         handler = type('StandInHandler', (_Handler,), {'stand_in': self})
         self._server = web.Server(handler)
         self.identity_url = f'{self._server.url}/identity/v3'
         self.image_url = f'{self._server.url}/image'
-        # OpenStackClient wants every service that it logs in to there.
+        # OpenStackClient needs an entry for each service that it logs in to.
         identity.catalogue.set('identity', self.identity_url)
 
     def close(self) -> None:
         self._server.close()
 
     def authenticate(self, request: dict[str, Any]) -> identity.Caller:
-        """Find out who asks for a token.
+        """Return the caller that requests a token.
 
-        :raises ValueError: when it is nobody
+        :raises ValueError: when the caller is unknown
         """
         method = request['auth']['identity']
         if 'token' in method['methods']:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers and volumes that are made once and then copied.
+"""Servers and volumes that are created once and then copied.
 
-Nova and Cinder take about a second of work for a server with two volumes,
-and the tests want more than a thousand of them.  A copy is what the API left
-in every place when it made the original, under other names: Nova's and
-Cinder's rows, the guest, its files and the connections of its host.
+Nova and Cinder need about a second for a server with two volumes, and the
+tests need more than a thousand servers.  A copy has all that the API created
+for the original, under other names: Nova's and Cinder's rows, the guest, its
+files and the connections of its host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nova_bdm_cleanup.tests.cloud.server import Server
 if TYPE_CHECKING:
     from nova_bdm_cleanup.tests.cloud import fixture
 
-#: Where a row names its server: table and column, by database.
+#: The tables and columns that name a server, by database.
 _OF_SERVER = {
     'cell1': (('instances', 'uuid'), ('instance_extra', 'instance_uuid'),
               ('instance_info_caches', 'instance_uuid'),
@@ -40,7 +40,7 @@ OF_VOLUME = (('volumes', 'id'), ('volume_attachment', 'volume_id'),
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of some table."""
+    """A row of a table."""
 
     table: str
     values: Mapping[str, Any]
@@ -48,10 +48,10 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class VolumeTemplate:
-    """What there is of one volume.
+    """All records of one volume.
 
-    :ivar project: whose it is
-    :ivar rows: Cinder's
+    :ivar project: its project
+    :ivar rows: Cinder's rows
     """
 
     id: str
@@ -59,7 +59,7 @@ class VolumeTemplate:
     rows: tuple[Row, ...]
 
     def make(self, cloud: fixture.Cloud, name: str) -> str:
-        """Make a copy; returns its id."""
+        """Make a copy; return its id."""
         copy = str(uuid.uuid4())
         names = {self.id: copy, self.project: cloud.owner.project}
         with cloud.cinder.database() as database:
@@ -69,12 +69,12 @@ class VolumeTemplate:
 
 @dataclasses.dataclass(frozen=True)
 class ServerTemplate:
-    """What there is of one server.
+    """All records and files of one server.
 
-    :ivar project: whose it is
+    :ivar project: its project
     :ivar guest: the definition of the guest
-    :ivar guest_name: what libvirt calls it
-    :ivar files: in the directory of the guest
+    :ivar guest_name: its name in libvirt
+    :ivar files: the files in the directory of the guest
     :ivar connected: the volumes that its host was connected to for it
     :ivar nova: Nova's rows, by database
     :ivar cinder: Cinder's rows
@@ -93,7 +93,7 @@ class ServerTemplate:
              volume_names: Iterable[str]) -> Server:
         """Make a copy.
 
-        :param volume_names: what its volumes are called, in their order
+        :param volume_names: the names of its volumes, in their order
         """
         names = {self.project: cloud.owner.project}
         for row in (*self.nova['cell1'], *self.cinder):
@@ -128,14 +128,14 @@ class ServerTemplate:
 
 
 def of_volume(cloud: fixture.Cloud, volume: str) -> VolumeTemplate:
-    """Write down what there is of a volume."""
+    """Return the template of a volume."""
     with cloud.cinder.database() as database:
         return VolumeTemplate(volume, cloud.owner.project,
                               tuple(_of_volume(database, volume)))
 
 
 def of_server(cloud: fixture.Cloud, server: Server) -> ServerTemplate:
-    """Write down what there is of a server, which its API has just made."""
+    """Return the template of a server that the API has just created."""
     nova = {}
     for key, columns in _OF_SERVER.items():
         with cloud.nova.database(key) as database:
@@ -179,23 +179,23 @@ def _rows(database: sqlite3.Connection, table: str, column: str, value: str
 def _insert(database: sqlite3.Connection, rows: Iterable[Row],
             names: Mapping[str, str], display_name: str | None = None,
             titles: Mapping[str | None, str] | None = None) -> None:
-    """Insert rows that are as new as if they had just been made.
+    """Insert rows with the current time as their creation time.
 
-    :param names: what stands for what in all of their texts
-    :param display_name: of the server or volume
-    :param titles: the same for several volumes, by id
+    :param names: the replacements in all of their texts
+    :param display_name: the name of the server or volume
+    :param titles: the names of several volumes, by id
     """
     now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
     actions: dict[int, int | None] = {}
     for number, row in enumerate(rows):
-        # No two are of the same moment: Cinder sorts by it.
+        # Each has another time, because Cinder sorts by it.
         moment = (now + datetime.timedelta(microseconds=number)).strftime(
             '%Y-%m-%d %H:%M:%S.%f')
         values: dict[str, Any] = {
             name: moment if _is_moment(name) and value
             else _renamed(value, names) if isinstance(value, str) else value
             for name, value in row.values.items()}
-        # Numbers are given by the database.
+        # The database assigns the numbers.
         old = values.pop('id') if isinstance(values.get('id'), int) else None
         if 'action_id' in values:
             values['action_id'] = actions[values['action_id']]

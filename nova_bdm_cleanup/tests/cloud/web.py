@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small threaded HTTP server on the loopback, for everything in here."""
+"""A small threaded HTTP server on the loopback, for this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wsgiref import simple_server
 
 
 class _Quiet:
-    """Keeps request lines, and clients that hang up, off the screen."""
+    """Mixin that prints no request lines and no closed connections."""
 
     def log_message(self, *arguments: Any) -> None:
         pass
@@ -25,9 +25,9 @@ class Handler(_Quiet, http.server.BaseHTTPRequestHandler):
     """Base class of request handlers; connections are kept alive."""
 
     protocol_version = 'HTTP/1.1'
-    # Headers and body of an answer leave in two writes: with Nagle's
-    # algorithm the second would wait 40 ms for the client's delayed
-    # acknowledgement of the first.
+    # Headers and body of an answer are two writes: with Nagle's algorithm the
+    # second would wait 40 ms for the client's delayed acknowledgement of the
+    # first.
     disable_nagle_algorithm = True
 
     def body(self) -> bytes:
@@ -46,7 +46,7 @@ class Handler(_Quiet, http.server.BaseHTTPRequestHandler):
 
 
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
-    """Serves on a free port of the loopback until it is closed."""
+    """HTTP server on a free port of the loopback, until it is closed."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -59,7 +59,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         self._thread.start()
 
     def server_bind(self) -> None:
-        # The inherited method looks its own address up in the DNS.
+        # The inherited method looks up its own address in the DNS.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = '127.0.0.1', \
             self.server_address[1]
@@ -76,8 +76,8 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         pass
 
     def _serve(self) -> None:
-        # Not serve_forever(): it waits in a selector, and whether eventlet
-        # gets to patch that in time differs from one Nova to the next.
+        # Not serve_forever(): it waits in a selector, which eventlet patches
+        # in time only in some releases of Nova.
         while True:
             try:
                 request, address = self.get_request()
@@ -86,7 +86,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
             self.process_request(request, address)
 
     def close(self) -> None:
-        """Stop listening and hang up on every client."""
+        """Stop listening and close all connections."""
         self.socket.shutdown(socket.SHUT_RDWR)
         for connection in list(self._connections):
             try:
@@ -102,7 +102,7 @@ class _WSGIHandler(_Quiet, simple_server.WSGIRequestHandler):
 
 
 class WSGIServer(Server, simple_server.WSGIServer):
-    """The same for a WSGI application; one request per connection."""
+    """HTTP server for a WSGI application; one request per connection."""
 
     def __init__(self, application: Any) -> None:
         super().__init__(_WSGIHandler)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import unittest
 
-# Before anything else, whichever test is asked for: it may monkey patch the
-# standard library, and decides so for the whole process.
+# Import this first for every test: it may monkey patch the standard library,
+# and decides so for the whole process.
 import nova.tests.functional  # noqa: F401
 import testtools
 

@@ -17,7 +17,7 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def install_into(site: pathlib.Path) -> dict[str, str]:
-    """Leave what pip leaves of the package: its metadata.
+    """Write what pip leaves of the package: its metadata.
 
     :param site: a directory
     :returns: the environment of a process that finds the package with it
@@ -41,7 +41,7 @@ class FunctionalTestCase(testtools.TestCase):
     #: itself, with its own, after setting this to None.
     CLOUD: ClassVar[dict[str, Any] | None] = {}
     #: Whether every server and volume is made through the API, and none is a
-    #: copy of such a one.
+    #: copy.
     THROUGH_API: ClassVar[bool] = False
 
     @classmethod
@@ -57,7 +57,7 @@ class FunctionalTestCase(testtools.TestCase):
     def start_cloud(self, **arguments: Any) -> fixture.Cloud:
         self.cloud = clouds.get(type(self), arguments)
         self.cloud.through_api = self.THROUGH_API
-        # Nova's log is what one wants to see of a failed test.
+        # Nova's log explains a failed test.
         self.addOnException(self._keep_log)
         return self.cloud
 
@@ -66,7 +66,7 @@ class FunctionalTestCase(testtools.TestCase):
             '\n'.join(self.cloud.log())))
 
     def assert_healthy(self, view: snapshot.Snapshot, *volumes: str) -> None:
-        """Check that everybody agrees that a server has some volumes."""
+        """Check that all records agree that a server has some volumes."""
         for volume in volumes:
             row = view.block_device(volume)
             self.assertIsNotNone(row, 'Nova has no row')
@@ -81,7 +81,7 @@ class FunctionalTestCase(testtools.TestCase):
 
     def assert_gone(self, view: snapshot.Snapshot, volume: str,
                     shared: bool = False) -> None:
-        """Check that everybody agrees that a server has no such volume.
+        """Check that all records agree that a server has no such volume.
 
         :param shared: another server of the host has it
         """

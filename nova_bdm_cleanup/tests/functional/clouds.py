@@ -2,8 +2,8 @@
 """The one cloud of this process, kept from test to test.
 
 Starting a cloud takes more than a second, and Nova has so much in global
-variables that there can be only one at a time.  It is kept for as long as the
-tests want one with the same arguments, and made anew in between: see
+variables that there can be only one at a time.  It is kept while the tests
+want one with the same arguments, and reset between them: see
 :meth:`fixture.Cloud.reset`.
 """
 
@@ -20,7 +20,7 @@ _user: type | None = None
 
 
 def get(user: type, arguments: dict[str, Any]) -> fixture.Cloud:
-    """A cloud that looks as if it had just been started.
+    """Return a cloud that looks as if it had just been started.
 
     :param user: the class of the test; every class finds nova-computes that
         have just been started, too
@@ -29,7 +29,7 @@ def get(user: type, arguments: dict[str, Any]) -> fixture.Cloud:
     global _arguments, _cloud, _user
     cloud = _cloud if arguments == _arguments else None
     if cloud is not None:
-        # Not if that fails.
+        # Keep no cloud whose reset fails.
         _cloud = None
         try:
             cloud.reset(restart=user is not _user)
@@ -41,8 +41,8 @@ def get(user: type, arguments: dict[str, Any]) -> fixture.Cloud:
         cloud = fixture.Cloud(**arguments)
         cloud.setUp()
         cloud.keep()
-        # Before what the cloud shares with others, which has registered
-        # itself by now.
+        # Stop it before the parts that clouds share, which are already
+        # registered.
         atexit.unregister(close)
         atexit.register(close)
     _arguments, _cloud, _user = arguments, cloud, user

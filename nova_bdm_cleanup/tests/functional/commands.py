@@ -28,18 +28,19 @@ from nova_bdm_cleanup.tests.functional import scenario
 COMMANDS = {'audit': audit.AuditBdm, 'clean': clean.CleanBdm,
             'release': release.ReleaseBdm, 'show': show.ShowBdm}
 
-#: As if all of it had happened long ago.
+#: Options that treat all of it as if it had happened long ago.
 LONG_AGO = ('--grace-period', '0', '--stuck-after', '0')
 
 
 class Commands(scenario.ScenarioTestCase):
-    """Runs them as an operator would, and looks at what they did."""
+    """Base class of tests that run the commands as an operator."""
 
     def bdm(self, name: str, *arguments: str,
             by: identity.Caller | None = None,
             form: str = 'json') -> tuple[int, Any]:
-        """Run a command; returns the exit code and the rows, or the text
-        where it is no JSON.
+        """Run a command.
+
+        :returns: the exit code and the rows, or the text if it is no JSON
         """
         stand_in = cinder.shared().stand_in
         caller = by or self.cloud.admin
@@ -74,9 +75,9 @@ class Commands(scenario.ScenarioTestCase):
 
     def audited(self, *arguments: str, server: fixture.Server | None = None
                 ) -> dict[str, tuple[str, str]]:
-        """Reason and action by volume, of what the audit finds.
+        """Return reason and action of the audit's findings, by volume.
 
-        :param server: of it alone, in the owner's project otherwise
+        :param server: audit it alone, else the owner's project
         """
         where = (('--server', server.id, '--all-projects') if server
                  else ('--project', self.cloud.owner.project))
@@ -87,16 +88,16 @@ class Commands(scenario.ScenarioTestCase):
                 for row in rows}
 
     def streams(self) -> tuple[io.StringIO, io.StringIO]:
-        """What a command writes to."""
+        """Return the output streams of a command."""
         return io.StringIO(), io.StringIO()
 
     def ghost(self) -> fixture.Server:
-        """A server that no Nova knows."""
+        """Return a server that no Nova knows."""
         return fixture.Server(str(uuid.uuid4()), 'ghost', 'compute1', None,
                               ())
 
     def deleted(self) -> fixture.Server:
-        """A server that Nova has deleted, and remembers."""
+        """Return a server that Nova has deleted, and remembers."""
         server = self.cloud.server(name='deleted')
         self.cloud.delete(server)
         with contextlib.suppress(fixture.APIError):
@@ -105,13 +106,13 @@ class Commands(scenario.ScenarioTestCase):
         return server
 
     def calls(self, volume: str) -> list[str]:
-        """What the back end was told to undo."""
+        """Return the back end's calls that undo a connection."""
         return [call['call'] for call in self.cloud.cinder.driver_calls(
             volume) if call['call'] in ('terminate_connection',
                                         'remove_export')]
 
     def call_in_use(self, volume: str) -> None:
-        """Have Cinder say so of a volume that nobody has."""
+        """Have Cinder report a volume without attachments as in-use."""
         self.cloud.reset_status(volume, 'detaching')
         self.cinder.volumes.roll_detaching(volume)
         self.assertEqual('in-use', self.volume_status(volume))
@@ -124,7 +125,7 @@ class Commands(scenario.ScenarioTestCase):
         return path
 
     def follow(self, action: str, host: str = 'compute1') -> None:
-        """Do all that a printed line says, where it says it."""
+        """Run each step of a printed action, where it says."""
         directory = self.useFixture(fixtures.TempDir()).path
         steps = action.replace('look: ', '').split('; ')
         for command in (step.split(': ')[-1].split() for step in steps):
@@ -138,7 +139,7 @@ class Commands(scenario.ScenarioTestCase):
             path = os.path.join(directory, arguments.pop())
             if verb == 'get_connector':
                 self.assertEqual(['--json', '>'], arguments)
-                # This machine is no compute host: what os-brick would say.
+                # No compute host here: copy what os-brick would say.
                 shutil.copy(self.connector(host), path)
             else:
                 self.assertEqual(0, getattr(
@@ -160,5 +161,5 @@ class CloudCase(Commands):
 
     def setUp(self) -> None:
         super().setUp()
-        #: What shows that this Nova and this Cinder belong together.
+        #: The proof that this Nova and this Cinder belong together.
         self.witness = self.server(scenario.BOOT_DISK, name='witness')

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Base class of the tests of servers that leave their host.
 
-A cast is one here, as in a real cloud: whoever asks for a part of an operation
-does not wait for its end.
+Casts are asynchronous here, as in a real cloud: the caller of a part of an
+operation does not wait for its end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SAME_HOST = 'given-away-on-the-same-host'
 
 
 class MoveTestCase(scenario.ScenarioTestCase):
-    """Two healthy disks and, between them, one that dangles."""
+    """Base class: two healthy disks and a dangling one between them."""
 
     ARGUMENTS = {
         'hosts': (HERE, THERE), 'casts': True,
@@ -29,7 +29,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
 
     def healthy(self, root: str = 'volume', disks: int = 3
                 ) -> fixture.Server:
-        """A server of the first host."""
+        """Return a server of the first host."""
         made = self.server(*[scenario.BOOT_DISK] * disks, host=HERE,
                            root=root)
         self.cloud.allocate(made)
@@ -37,7 +37,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
 
     def broken(self, kind: str, root: str = 'volume'
                ) -> tuple[fixture.Server, str]:
-        """A server, and the volume of it that dangles."""
+        """Return a server, and its volume that dangles."""
         made = self.healthy(root)
         lost = made.volumes[1]
         self.break_(made, lost, kind)
@@ -46,14 +46,14 @@ class MoveTestCase(scenario.ScenarioTestCase):
     def break_(self, made: fixture.Server, lost: str, kind: str) -> None:
         """Have the mapping of a volume dangle.
 
-        :param kind: a damage, or that it is given to a server of this host
+        :param kind: a damage, or SAME_HOST to give it to a server of this host
         """
         if kind == SAME_HOST:
             self.cloud.give_away(made, lost, host=HERE)
         else:
             DAMAGE[kind].break_it(self.cloud, made, lost)
 
-    # -- what is done with it ----------------------------------------------
+    # -- operations --------------------------------------------------------
 
     def act(self, made: fixture.Server, action: dict[str, Any]
             ) -> fixture.APIError | None:
@@ -85,7 +85,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
         return self.act(made, {'unshelve': None})
 
     def evacuate(self, made: fixture.Server) -> fixture.APIError | None:
-        """Its host dies, and does not come back by itself."""
+        """Evacuate a server; its host stays down until :meth:`come_back`."""
         if not self._dead:
             self.cloud.nova.computes[HERE].stop()
             self.addCleanup(self.come_back)
@@ -95,11 +95,11 @@ class MoveTestCase(scenario.ScenarioTestCase):
             self._set_down(True)
         return self.act(made, {'evacuate': {'host': THERE}})
 
-    #: The service of the host that is dead.
+    #: The service of the dead host.
     _dead: str | None = None
 
     def come_back(self, made: fixture.Server | None = None) -> None:
-        """The host that died is there again."""
+        """Bring the dead host back."""
         if self._dead:
             self.cloud.restart_compute(HERE)
             self._set_down(False)
@@ -110,25 +110,25 @@ class MoveTestCase(scenario.ScenarioTestCase):
             'PUT', f'/os-services/{self._dead}', {'forced_down': is_down},
             by=self.cloud.admin)
 
-    # -- how it ended ------------------------------------------------------
+    # -- outcome -----------------------------------------------------------
 
     def host_of(self, made: fixture.Server) -> str | None:
         host: str | None = self.cloud.nova.instance(made.id).host
         return host
 
     def look_there(self, made: fixture.Server) -> snapshot.Snapshot:
-        """Look at a server, whichever host it is on."""
+        """Look at a server on its current host."""
         return self.cloud.look(dataclasses.replace(
             made, host=self.host_of(made) or HERE))
 
     def neighbours(self, made: fixture.Server, lost: str | None
                    ) -> list[str]:
-        """The disks that nothing was done to."""
+        """Return the disks other than the lost one."""
         return [volume for volume in (made.root, *made.volumes)
                 if volume and volume != lost]
 
     def holders(self, made: fixture.Server) -> set[str]:
-        """The hosts on which a server takes up room."""
+        """Return the hosts with allocations of a server."""
         with self.cloud.nova.database('cell1') as database:
             migrations = database.execute(
                 'SELECT uuid FROM migrations WHERE instance_uuid = ?',
@@ -138,7 +138,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
 
     def check_moved(self, made: fixture.Server, lost: str | None,
                     where: str = THERE) -> snapshot.Snapshot:
-        """The server runs there, with all its disks but one."""
+        """Check that the server runs there, with all its disks but one."""
         self.assertEqual(where, self.host_of(made))
         view = self.look_there(made)
         for volume in self.neighbours(made, lost):
@@ -150,7 +150,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
         return view
 
     def check_evacuated(self, made: fixture.Server, lost: str) -> None:
-        """The old host returns, and a reboot removes what was left out."""
+        """Bring the old host back; check that a reboot removes the disk."""
         self.come_back()
         self.cloud.reboot(made)
         view = self.look_there(made)
@@ -159,7 +159,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
         self.assertEqual({THERE}, self.holders(made))
 
     def check_untouched(self, made: fixture.Server, lost: str) -> None:
-        """The server runs where it did, and no record has changed."""
+        """Check that the server runs where it did, with all records."""
         self.assertEqual(HERE, self.host_of(made))
         view = self.look(made)
         self.assert_healthy(view, *self.neighbours(made, lost))
@@ -167,7 +167,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
 
     def check_attached(self, view: snapshot.Snapshot, volumes: Iterable[str]
                        ) -> None:
-        """Cinder has one attachment of each, which is complete."""
+        """Check that Cinder has one complete attachment of each volume."""
         for volume in volumes:
             self.assertEqual(['attached'], [
                 each.status for each in view.attachments_of(volume)])

@@ -41,10 +41,10 @@ _AUDIT = re.compile(
 
 #: More of nova.conf where a host boots.
 RESUMING = {'DEFAULT': {'resume_guests_state_on_host_boot': True}}
-#: Party and name of a step, what happens just before it, and perhaps whom it
-#: has to be about: see :meth:`recorder.Recorder.before`.
+#: Party and name of a step, what happens just before it, and optionally its
+#: subject: see :meth:`recorder.Recorder.before`.
 Moment = tuple[Any, ...]
-#: Like any other volume, but quicker to have than one that is attached later.
+#: A volume like any other, but quicker to make than one attached later.
 BOOT_DISK = fixture.Disk(at_boot=True)
 
 
@@ -53,7 +53,7 @@ class Line:
     """One audit line of Nova's log."""
 
     level: str
-    #: None: it is about none.
+    #: None: the line is about no server.
     server: str | None
     event: str
     reason: str
@@ -73,7 +73,7 @@ class TimeLimit(fixtures.Fixture):
             'nova_bdm_cleanup.node.instance_cleanup.Deadline', self._begin))
 
     def run_out(self) -> None:
-        """The reboot that goes on waits no longer."""
+        """End the waiting of the reboot that is running."""
         self._over.set()
 
     def _begin(self, seconds: float, option: str) -> Deadline:
@@ -89,7 +89,7 @@ class TimeLimit(fixtures.Fixture):
 
 
 class ScenarioTestCase(base.FunctionalTestCase):
-    """Tests of the plugin, each with a store of its own."""
+    """Base class of tests of the plugin, each with a store of its own."""
 
     #: The arguments of the cloud, besides the plugin.
     ARGUMENTS: ClassVar[dict[str, Any]] = {}
@@ -97,7 +97,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
     #: played once more in the other ways, see :class:`Started` and
     #: :class:`Resumed`.
     TRIGGER: ClassVar[str] = 'hard_reboot'
-    #: What Nova calls it in the instance actions.
+    #: Its name in the instance actions.
     ACTION: ClassVar[str | None] = 'reboot'
     #: The step by which a cleanup has the guest switched off.
     SWITCHED_OFF: ClassVar[Sequence[tuple[str, str]]] = [
@@ -129,9 +129,9 @@ class ScenarioTestCase(base.FunctionalTestCase):
             '\n'.join(map(str, self.cloud.timeline()))))
 
     def ignore_actions(self) -> None:
-        """Leave the instance actions out of what is looked at.
+        """Leave the instance actions out of the looks at a server.
 
-        Each costs a request, and after some hundred reboots they are many.
+        Each costs a request, and there are hundreds after many reboots.
         """
         self.useFixture(fixtures.MockPatchObject(
             self.cloud, '_actions', lambda server: ()))
@@ -150,14 +150,14 @@ class ScenarioTestCase(base.FunctionalTestCase):
         return self.cloud.server(*disks, **arguments)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what another thread or process is about to do."""
+        """Wait until another thread or process meets a condition."""
         deadline = time.monotonic() + fixture.TIMEOUT
         while not condition():
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
 
     def hang_until_time_is_over(self) -> proxy.Action:
-        """Cinder says nothing, and the time goes by meanwhile."""
+        """Return an action: Cinder hangs, and meanwhile the time runs out."""
         limit = self.useFixture(TimeLimit())
 
         def hang(request: proxy.Request, forward: proxy.Forward
@@ -170,9 +170,9 @@ class ScenarioTestCase(base.FunctionalTestCase):
     def leave_mapping(self, server: fixture.Server, volume: str,
                       age: datetime.timedelta = datetime.timedelta(),
                       **values: Any) -> objects.BlockDeviceMapping:
-        """Leave a mapping as an attach does that died early.
+        """Leave a mapping like an attach that died early.
 
-        :param age: how long ago that was
+        :param age: the age of the mapping
         :param values: more of its columns
         """
         context = self.cloud.nova.context()
@@ -186,13 +186,13 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     def age_mapping(self, mapping: objects.BlockDeviceMapping,
                     age: datetime.timedelta) -> None:
-        """Make a mapping older than it is, which Nova has no call for."""
+        """Make a mapping older than it is; Nova has no call for that."""
         db.block_device_mapping_update(
             self.cloud.nova.context(), mapping.id,
             {'created_at': timeutils.utcnow() - age}, legacy=False)
 
     def begin(self) -> None:
-        """What was done so far was preparation."""
+        """Forget what was done so far: it was preparation."""
         self.cloud.forget()
         self._began = time.time()
         self._log_begins = len(self.cloud.log())
@@ -202,7 +202,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         """Bring a server back in the way of this class, check that it
         succeeded and look at everything.
 
-        :param moments: when something happens, and what
+        :param moments: actions, and the steps before which they happen
         :param arguments: see :meth:`bring_back`
         """
         self.take_down(server)
@@ -216,7 +216,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         """Do what has to happen before a server can come back."""
 
     def bring_back(self, server: fixture.Server, **arguments: Any) -> None:
-        """Have Nova bring a server back, well or badly.
+        """Have Nova bring a server back, with or without success.
 
         :param arguments: see :meth:`fixture.Cloud.reboot`
         """
@@ -237,26 +237,26 @@ class ScenarioTestCase(base.FunctionalTestCase):
                          view.fault)
         return view
 
-    # -- asking ------------------------------------------------------------
+    # -- queries -----------------------------------------------------------
 
     def lines(self, event: str = '') -> list[Line]:
-        """The audit lines since :meth:`begin`, with a server or without."""
+        """Return the audit lines since :meth:`begin`, about all servers."""
         lines = [Line(**match.groupdict()) for match in map(
             _AUDIT.search, self.cloud.log()[self._log_begins:]) if match]
         return [line for line in lines if event in ('', line.event)]
 
     def audit(self, server: fixture.Server, event: str = '',
               reason: str = '') -> list[Line]:
-        """Those about a server."""
+        """Return the audit lines about a server."""
         return [line for line in self.lines(event)
                 if line.server == server.id and reason in ('', line.reason)]
 
     def journal(self) -> list[RecordedEntry]:
-        """The entries that this test brought about."""
+        """Return the journal entries of this test."""
         return list(Journal(str(self.store_path)).entries())
 
     def requests(self, method: str = '') -> list[str]:
-        """Method and path, without project, of the requests to Cinder."""
+        """Return the requests to Cinder: method, and path without project."""
         return [
             '%s %s' % (request.method,
                        re.sub(r'^/v3/[^/]+', '', request.path))
@@ -264,33 +264,33 @@ class ScenarioTestCase(base.FunctionalTestCase):
             if method in ('', request.method)]
 
     def volume_status(self, volume: str) -> str:
-        """The status of a volume that Nova need not know about."""
+        """Return the status of a volume, which Nova need not know."""
         status: str = self.cinder.volumes.get(volume).status
         return status
 
     def changes(self) -> list[str]:
-        """The requests to Cinder that do more than ask."""
+        """Return the requests to Cinder that change something."""
         return [each for each in self.requests()
                 if not each.startswith('GET ')]
 
     def plugin_requests(self) -> list[proxy.Request]:
-        """What Nova asked Cinder on its own account, not the user's."""
+        """Return the requests to Cinder with Nova's own credentials."""
         return [request for request in self.cloud.proxy.requests
                 if request.caller == identity.NOVA]
 
     def back_end(self, *volumes: str) -> list[tuple[str, str | None]]:
-        """What Cinder told the back end since :meth:`begin`, to whom."""
+        """Return the back end's calls and their hosts since :meth:`begin`."""
         return [(call['call'], call['host'])
                 for call in self.cloud.cinder.driver_calls(*volumes)
                 if call['time'] >= self._began]
 
     def steps_of(self, *subjects: str) -> list[tuple[str, str]]:
-        """Who did what since :meth:`begin`, in the order of time."""
+        """Return party and step since :meth:`begin`, in order of time."""
         return [(event.party, event.what)
                 for event in self.cloud.timeline(*subjects)]
 
     def on_host(self, *volumes: str) -> list[str]:
-        """What os-brick did with volumes since :meth:`begin`."""
+        """Return what os-brick did with volumes since :meth:`begin`."""
         return [what for party, what in self.steps_of(*volumes)
                 if party == recorder.HOST]
 
@@ -307,7 +307,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         :param reason: the reason code
         :param attachments: the attachments that had to be deleted for it
         :param shared: another server of the host goes on using the volume
-        :param by_api: somebody asked for the reboot, so that there is an
+        :param by_api: the reboot came through the API, so there is an
             instance action to show the removal under
         :param connected: Nova had connected the volume
         """
@@ -380,14 +380,14 @@ class ScenarioTestCase(base.FunctionalTestCase):
             % attachment)
 
     def assert_event(self, view: snapshot.Snapshot, event: str) -> None:
-        """Check that the server's owner is shown what was done to it."""
+        """Check that the server's owner is shown the event."""
         self.assertIn((event, 'Success'), [
             (each.event, each.result) for each in view.actions
-            # Nova shows what nobody asked for under the last action.
+            # Nova shows events without a request under the last action.
             if self.ACTION in (None, each.action)])
 
     def assert_dangling(self, view: snapshot.Snapshot, volume: str) -> None:
-        """Check that nobody did anything about a volume's mapping."""
+        """Check that nothing was done about a volume's mapping."""
         self.assertIsNotNone(view.block_device(volume), 'the row is gone')
         self.assertEqual([], [step.name for entry in self.journal()
                               for step in entry.steps
@@ -426,7 +426,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
 
 class TwoDisks(ScenarioTestCase):
-    """With a server, of which one disk is to be lost and one to be kept."""
+    """A server with one disk to be lost and one to be kept."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -434,19 +434,19 @@ class TwoDisks(ScenarioTestCase):
         self.lost, self.kept = self.made.volumes
 
     def check_removed(self, view: snapshot.Snapshot) -> None:
-        """Check that the one is gone everywhere, and the other is not."""
+        """Check that the lost disk is gone everywhere, and the other not."""
         self.assert_gone(view, self.lost)
         self.assert_healthy(view, self.kept)
 
 
 class ThreeDisks(ScenarioTestCase):
-    """With a server whose disks are to be lost in both ways, but for one."""
+    """A server with a disk to be lost in each of two ways, and one kept."""
 
     def setUp(self) -> None:
         super().setUp()
         self.made = self.server(*[BOOT_DISK] * 3)
         self.lost, self.reset, self.kept = self.made.volumes
-        #: What is left over of a volume that is set to available.
+        #: The leftover attachment of the volume that is reset to available.
         self.attachment, = self.cloud.attachments(self.reset)
 
     def break_both(self) -> None:
@@ -485,7 +485,7 @@ class Started(ScenarioTestCase):
 class Resumed(ScenarioTestCase):
     """The scenarios of the reboot, played by a host that boots.
 
-    Its guests end, and nova-compute starts anew.
+    Its guests end, and nova-compute restarts.
     """
 
     TRIGGER = 'host_boot'

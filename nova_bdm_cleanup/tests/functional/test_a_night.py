@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""An operator's night, as the guide shows it.
 
-The page is what this test saw: nothing in it is written by hand but the
-sentences between the commands.  Where the commands say something else by now,
-write it anew::
+The page is what this test saw: only the sentences between the commands are
+written by hand.  When the output of the commands changes, rewrite the page::
 
     NOVA_BDM_CLEANUP_WRITE_PAGES=1 python3 tools/run_tests.py \
         --functional 34 -- test_a_night
@@ -43,7 +42,7 @@ a real Cinder, on a terminal of 100 columns; ids and times are replaced.
 
 
 class NightTest(commands.Commands):
-    """An alert fires; the operator asks, cleans, releases, and sleeps."""
+    """A night in which an operator audits, cleans and releases."""
 
     THROUGH_API = True
 
@@ -72,7 +71,7 @@ class NightTest(commands.Commands):
             '(?m)^(?=.)', '   ', text.rstrip())
 
     def type(self, *words: str) -> int:
-        """Type a command; what it prints goes into the page."""
+        """Run a command, and add its output to the page."""
         self._screen.seek(0)
         self._screen.truncate()
         code, _ = self.bdm(*words, by=self.cloud.admin, form='table')
@@ -81,7 +80,7 @@ class NightTest(commands.Commands):
         return code
 
     def alert(self, name: str, **labels: str) -> str:
-        """An alert as it is sent: its summary and its link."""
+        """Return an alert as it is sent: its summary and its link."""
         rule, = [r for group in yaml.safe_load(RULES.read_text())['groups']
                  for r in group['rules'] if r.get('alert') == name]
         text = '%s\n%s\n%s' % (
@@ -151,7 +150,7 @@ class NightTest(commands.Commands):
         self.assertEqual(PAGE.read_text(), page)
 
     def replaced(self, page: str) -> str:
-        """The same with ids and times that are the same every night."""
+        """Replace ids and times by those that are the same every night."""
         ids: dict[str, str] = {}
 
         def named(match: re.Match[str]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who pressed the button, and with what nova.conf."""
+"""The callers of a reboot, with each nova.conf."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _CallersTest(scenario.ThreeDisks):
         self.assertEqual(1, len(view.attachments_of(self.reset)))
 
     def resume(self):
-        """nova-compute was killed in a reboot and starts anew."""
+        """Restart a nova-compute that was killed in a reboot."""
         self.cloud.change(self.made, task_state='reboot_pending_hard')
         self.begin()
         self.cloud.restart_compute()
@@ -33,7 +33,7 @@ class _CallersTest(scenario.ThreeDisks):
 
 
 class CallersTest(_CallersTest):
-    """With ``[cinder]`` credentials and a service token, as it should be."""
+    """``[cinder]`` credentials and a service token, as recommended."""
 
     def test_owner(self):
         self.break_both()
@@ -65,7 +65,7 @@ class CallersTest(_CallersTest):
 
 
 class WithoutCredentialsTest(_CallersTest):
-    """nova.conf has no credentials for Cinder: the user's token decides."""
+    """No credentials for Cinder in nova.conf: the user's token decides."""
 
     ARGUMENTS = {'cinder_credentials': False}
 
@@ -78,7 +78,7 @@ class WithoutCredentialsTest(_CallersTest):
             self.assertTrue(request.has_service_token)
 
     def test_owner_of_a_deleted_volume(self):
-        """To the owner, another project's volume looks deleted as well."""
+        """Keep it: to the owner, another project's volume looks deleted."""
         self.cloud.lose_volume(self.made, self.lost)
         self.cloud.reset_status(self.reset)
         view = self.reboot(self.made)
@@ -97,12 +97,12 @@ class WithoutCredentialsTest(_CallersTest):
 
 
 class WithoutServiceTokenTest(_CallersTest):
-    """Cinder lets go only of attachments that Nova does not know."""
+    """A Cinder that deletes only attachments that Nova does not know."""
 
     ARGUMENTS = {'service_token': False}
 
     def test_attachment_whose_mapping_is_gone(self):
-        """Cinder asks Nova, which has no such mapping by then."""
+        """Delete it: Cinder asks Nova, which no longer has the mapping."""
         self.break_both()
         stale = self.cloud.volume()
         attachment = self.cloud.leave_attachment(self.made, stale)

@@ -32,12 +32,12 @@ _NAMES = ['Plugin', 'Nova', 'Options', 'Journal', 'Running nova-compute',
 
 
 class CheckTest(base.FunctionalTestCase):
-    """What ``nova-bdm-cleanup check`` asks of Cinder, as nova-compute."""
+    """Requests of ``nova-bdm-cleanup check`` to Cinder, as nova-compute."""
 
     CLOUD = None
 
     def check(self, *names: str, **cloud: Any) -> list[tuple[Code, str]]:
-        """The results of some checks with some cloud."""
+        """Return the results of some checks with some cloud."""
         self.start_cloud(**cloud)
         options.register_opts(cfg.CONF)
         results = [check._guarded(getattr(check.Checks, name))(
@@ -83,13 +83,13 @@ class CommandTest(base.FunctionalTestCase):
         super().setUp()
         self.site = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         self.environment = base.install_into(self.site)
-        # The cloud, and its configuration, is for all tests.
+        # All tests share the cloud and its configuration.
         self.conf = pathlib.Path(shutil.copy(
             self.cloud.state / 'etc' / 'nova' / 'nova.conf', self.site))
         self.command = shlex.join([*_CHECK, '--config-file', str(self.conf)])
 
     def run_shell(self, script: str) -> tuple[int, str]:
-        """Run a script; returns the exit code and the output."""
+        """Run a script, and return the exit code and the output."""
         done = subprocess.run(
             ['bash', '-c', script], capture_output=True, text=True,
             cwd=self.site, timeout=120, env=self.environment)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators' commands against a real Nova and a real Cinder.
 
-What the audit finds and says of it is in ``test_stuck``, and the use cases of
-a release in ``test_use_cases``.
+The findings of the audit are in ``test_stuck``, and the use cases of a release
+in ``test_use_cases``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ShowAndCleanTest(commands.CloudCase):
                          self.bdm('clean', server.id, '--yes')[0])
 
     def test_a_disk_that_is_left_out(self):
-        """It is said before the reboot, which does it."""
+        """Show before the reboot that it leaves the disk out."""
         server = self.server(*[fixture.Disk()] * 2)
         taken, fine = server.volumes
         self.cloud.lose_attachment(server, taken)
@@ -102,7 +102,7 @@ class ShowAndCleanTest(commands.CloudCase):
         self.assertIn(facts.WITHOUT_DISK, line.text)
 
     def test_plan(self):
-        """What the audit prints is what the others do."""
+        """Release and clean by the plan that the audit prints."""
         server = self.server(*[fixture.Disk()] * 2)
         lost, fine = server.volumes
         self.cloud.lose_attachment(server, lost)
@@ -154,7 +154,7 @@ class ShowAndCleanTest(commands.CloudCase):
 
 
 class ReleaseTest(commands.CloudCase):
-    """What is not among the use cases: see ``test_use_cases``."""
+    """Releases beside the use cases of ``test_use_cases``."""
 
     def test_in_use_by_nobody(self):
         volume = self.cloud.volume()
@@ -172,12 +172,12 @@ class SecondNovaTest(commands.CloudCase):
     """``bdm release`` beside a second Nova that uses the same Cinder.
 
     To this Nova every healthy attachment of the other one names a server that
-    does not exist.  The host that it is connected to tells them apart.
+    does not exist.  Its host distinguishes it from an orphan.
     """
 
     def setUp(self) -> None:
         super().setUp()
-        #: Of a healthy server of the other Nova.
+        #: The volume of a healthy server of the other Nova.
         self.volume = self.cloud.volume()
         self.attachment = self.cloud.leave_attachment(
             dataclasses.replace(self.ghost(), host=THEIRS), self.volume)
@@ -197,7 +197,7 @@ class SecondNovaTest(commands.CloudCase):
             self.check_untouched()
 
     def test_orphans(self):
-        """Only what was for a server that this Nova says it has deleted."""
+        """Release only what was for a server that this Nova has deleted."""
         ours, unknown = self.cloud.volume(), self.cloud.volume()
         self.cloud.leave_attachment(self.deleted(), ours)
         self.cloud.leave_attachment(self.ghost(), unknown)
@@ -211,7 +211,7 @@ class SecondNovaTest(commands.CloudCase):
         self.check_untouched()
 
     def test_host_whose_nova_compute_is_down(self):
-        """It is a host of this Nova all the same."""
+        """Release it: the host still belongs to this Nova."""
         service = self.cloud.nova.computes['compute1']
         service.stop()
         self.addCleanup(service.start)

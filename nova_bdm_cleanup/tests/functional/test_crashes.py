@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova-compute dies in a cleanup, and the next one finishes.
+"""Deaths of nova-compute in a cleanup, which the next one finishes.
 
-A few moments at which Nova finds something else each time.  Every moment,
-whatever the server was before, is met in ``tests/simulation``; what stock
-Nova makes of it is in ``test_order``.
+These are a few moments, and Nova finds a different state after each.
+``tests/simulation`` has every moment with every state of the server, and
+``test_order`` has the result with stock Nova.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 class _CrashTestCase(scenario.TwoDisks):
 
-    #: Whether the stale attachment is looked for.
+    #: Whether the plugin looks for the stale attachment.
     FINDS_STALE = True
 
     def setUp(self):
@@ -37,7 +37,7 @@ class _CrashTestCase(scenario.TwoDisks):
         """Have nova-compute die before a step of a cleanup."""
         self.crash(self.made, party, what)
         self.assertEqual('interrupted', self.journal()[-1].outcome)
-        # What is gone at the crash: host first, then Nova, then Cinder.
+        # At the crash these are gone in order: host, Nova, Cinder.
         view = self.cloud.look(self.made)
         on_host = self.lost in view.connected
         self.assertIn(
@@ -54,7 +54,7 @@ class _CrashTestCase(scenario.TwoDisks):
                           for each in view.attachments_of(self.kept)])
 
     def assert_finished(self) -> None:
-        """The same end as if nothing had gone wrong."""
+        """Check that the end is the same as without a crash."""
         view = self.look(self.made)
         self.check_removed(view)
         self.assertEqual('available', view.volume_status(self.lost))
@@ -63,17 +63,17 @@ class _CrashTestCase(scenario.TwoDisks):
         self.assertEqual(
             1, [row.uuid for row in view.removed_block_devices]
             .count(self.row.uuid))
-        # What was removed is in the journal, whole.
+        # The journal has the whole row that was removed.
         self.assertIn(self.row.uuid, [
             action['bdm']['uuid'] for entry in self.journal()
             for action in entry.record['actions'] if 'bdm' in action])
 
 
 class CrashTest(_CrashTestCase):
-    """Of a server that runs."""
+    """Crashes with a server that runs."""
 
     def test_before_the_reboot_is_claimed(self):
-        """Nova had not begun it; later releases also clear the state."""
+        """Crash before Nova begins it; later releases clear the state too."""
         with mock.patch.object(instance.NovaInstance, 'claim', autospec=True,
                                side_effect=recorder.Crash):
             self.die()
@@ -82,21 +82,21 @@ class CrashTest(_CrashTestCase):
         self.assert_finished()
 
     def test_before_disconnect(self):
-        """Somebody resets the state of the server and reboots it again."""
+        """Crash, reset the state of the server, and reboot it again."""
         self.die(recorder.HOST, 'disconnect')
         self.set_state('active')
         self.cloud.reboot(self.made)
         self.assert_finished()
 
     def test_before_cinder_is_told(self):
-        """nova-compute starts anew and finishes the reboot by itself."""
+        """Restart nova-compute, which finishes the reboot by itself."""
         self.die()
         self.cloud.restart_compute()
         self.assert_finished()
 
 
 class ErrorCrashTest(_CrashTestCase):
-    """Of a server in ERROR, which nova-compute does not take up again.
+    """Crashes with a server in ERROR, which nova-compute does not resume.
 
     Its owner may reboot it again, without an administrator's help.
     """
@@ -116,7 +116,7 @@ class ErrorCrashTest(_CrashTestCase):
 
 
 class StartedCrashTest(scenario.Started, _CrashTestCase):
-    """Of a server that is started, which nova-compute takes up by itself."""
+    """Crashes in a start, which nova-compute resumes by itself."""
 
     def test_before_cinder_is_told(self):
         self.die()
@@ -125,7 +125,7 @@ class StartedCrashTest(scenario.Started, _CrashTestCase):
 
 
 class ResumedCrashTest(scenario.Resumed, _CrashTestCase):
-    """Of a server that is resumed, after which the host boots once more."""
+    """Crashes in a resume, after which the host boots once more."""
 
     FINDS_STALE = False
 
@@ -135,6 +135,6 @@ class ResumedCrashTest(scenario.Resumed, _CrashTestCase):
         view = self.look(self.made)
         self.assertFalse(view.has_disk(self.lost))
         self.assertIsNone(view.block_device(self.lost))
-        # What Cinder was not told is stale now, and can wait.
+        # The attachment left in Cinder is stale now, and can wait.
         self.cloud.reboot(self.made)
         self.assert_finished()

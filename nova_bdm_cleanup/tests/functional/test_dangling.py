@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dangling block device mappings are removed, and nothing else is."""
+"""Removal of dangling block device mappings, and of nothing else."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 
 class DanglingTest(scenario.TwoDisks):
-    """What is the same whatever brings the server back."""
+    """Cases that are the same for each way to bring the server back."""
 
-    #: What is asked where all is in order.
+    #: The requests for a healthy server.
     GLANCE = ['/attachments', '/volumes/detail']
 
     def test_healthy(self):
@@ -28,7 +28,7 @@ class DanglingTest(scenario.TwoDisks):
             [path for path in (
                 each.path.partition('?')[0].rpartition('/service')[2]
                 for each in self.plugin_requests())
-             # Where nobody has a token Nova itself asks for one of them.
+             # Without a user's token Nova itself requests one of them.
              if not path.startswith('/volumes/') or path in self.GLANCE])
 
     def test_attachment_deleted(self):
@@ -53,7 +53,7 @@ class DanglingTest(scenario.TwoDisks):
             {key: entry.record[key] for key in
              ('server', 'host', 'project', 'request_id', 'trigger')})
 
-        # What is done is done.
+        # The next reboot finds nothing left to do.
         view = self.reboot(server)
         self.assert_healthy(view, kept)
         self.assertEqual(1, len(self.journal()))
@@ -92,7 +92,7 @@ class ResumedDanglingTest(scenario.Resumed, DanglingTest):
 
 
 class OneTriggerTest(scenario.TwoDisks):
-    """What the same code decides whatever the trigger."""
+    """Decisions by code that all triggers share."""
 
     def test_no_volumes(self):
         server = self.server()
@@ -111,12 +111,12 @@ class OneTriggerTest(scenario.TwoDisks):
 
 
 class DeviceMetadataTest(scenario.ScenarioTestCase):
-    """What a guest is told of its devices leaves with a disk."""
+    """Device metadata, which the guest loses along with a disk."""
 
     THROUGH_API = True
 
     def tags(self, server):
-        """The tags that the metadata service shows to the guest."""
+        """Return the tags that the metadata service shows to the guest."""
         instance = objects.Instance.get_by_uuid(
             self.cloud.nova.context(), server.id,
             expected_attrs=['device_metadata'])
@@ -138,7 +138,7 @@ class DeviceMetadataTest(scenario.ScenarioTestCase):
 
 
 class GivenAwayTest(scenario.ScenarioTestCase):
-    """The volume belongs to another server now."""
+    """A volume that belongs to another server now."""
 
     THROUGH_API = True
     ARGUMENTS = {'hosts': ('compute1', 'compute2')}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the host disconnects a disk: as Nova's own hard reboot does it."""
+"""Disconnecting a disk from the host, as Nova's own hard reboot does."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class DisconnectTestCase(scenario.TwoDisks):
         super().setUp()
         self.cloud.reset_status(self.lost)
         del self.cloud.nova.disconnects[:]
-        #: What happens when the host is to disconnect the disk.
+        #: A failure of the host to disconnect the disk.
         self.busy = (recorder.HOST, 'disconnect',
                      recorder.fail(OSError('busy')), self.lost)
 
     def told(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """What os-brick was told about the disk, and how."""
+        """Return the arguments to os-brick about the disk."""
         return [(told, how) for told, how in self.cloud.nova.disconnects
                 if told['volume_id'] == self.lost]
 
@@ -45,7 +45,7 @@ class ForceTest(DisconnectTestCase):
         self.assert_gone(self.reboot(self.made), self.lost)
         (told, how), = self.told()
         self.assertTrue(how['force'])
-        # Which targets are to be disconnected: its own.
+        # Only its own targets are to be disconnected.
         self.assertEqual(
             (['127.0.0.1:3260'], [told['target_iqn']], [1]),
             tuple(told[name] for name in (
@@ -53,7 +53,7 @@ class ForceTest(DisconnectTestCase):
 
 
 class NotHereTest(DisconnectTestCase):
-    """A disk that is not on the host is not disconnected."""
+    """A disk that is not on the host, and so not disconnected."""
 
     def test_after_a_boot_of_the_host(self):
         for found in self.cloud.nova.connected.values():
@@ -74,10 +74,10 @@ class NotHereTest(DisconnectTestCase):
 
 
 class SecretTest(DisconnectTestCase):
-    """The key of an encrypted disk is kept until the row is gone.
+    """The key of an encrypted disk, kept until the row is gone.
 
-    Without it Nova could not connect the disk again, but by asking for the
-    key with the token of whoever pressed the button.
+    Without it Nova could connect the disk again only by requesting the key
+    with the token of the user who asked for the reboot.
     """
 
     def setUp(self):
@@ -113,7 +113,7 @@ class SecretTest(DisconnectTestCase):
 
 
 class SecretOfOthersTest(base.FunctionalTestCase):
-    """It goes if no other server of the host needs it."""
+    """A secret that is deleted if no other server of the host needs it."""
 
     CLOUD = None
 
@@ -153,7 +153,7 @@ class SecretOfOthersTest(base.FunctionalTestCase):
 
 
 class EncryptedTest(DisconnectTestCase):
-    """For an encrypted volume the driver is told how to close it."""
+    """An encrypted volume, which the driver is told how to close."""
 
     def setUp(self):
         super().setUp()
@@ -205,7 +205,7 @@ class EncryptedTest(DisconnectTestCase):
 
 
 class LockTest(DisconnectTestCase):
-    """os-brick's lock is held from the disconnect until Cinder is told.
+    """os-brick's lock, held from the disconnect until Cinder is told.
 
     Otherwise an attach of another disk behind the same target could scan in
     between, and find the disk again.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests of a reboot go wrong: those of the plugin, and of Nova for it.
+"""Failed requests of a reboot: those of the plugin, and of Nova for it.
 
-All at once.  That every way to go wrong comes to the same is shown for each
-request of the plugin in ``unit/openstack/test_cinder.py``, and what follows
-when any of them fails in the search.
+They fail all at once here.  ``unit/openstack/test_cinder.py`` shows for each
+request of the plugin that every failure has the same result, and the search
+shows what follows when any of them fails.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ _PLUGIN = f'^/v3/{identity.NOVA_PROJECT}/'
 
 
 class _FaultTestCase(scenario.TwoDisks):
-    """One disk dangles and has its attachment, and a stale one is left over:
-    a reboot then makes all kinds of requests.
+    """A dangling disk with its attachment, and a stale attachment.
+
+    A reboot then makes all kinds of requests.
     """
 
     def setUp(self):
@@ -29,7 +30,7 @@ class _FaultTestCase(scenario.TwoDisks):
         self.cloud.leave_attachment(self.made, self.stale, connected=False)
 
     def check(self, *faults: proxy.Action) -> None:
-        """A reboot in which no request succeeds changes nothing."""
+        """Check that a reboot whose requests all fail changes nothing."""
         for fault in faults:
             view = self.reboot_with(fault)
             self.assert_healthy(view, self.kept)
@@ -49,7 +50,7 @@ class _FaultTestCase(scenario.TwoDisks):
 
 
 class ConnectionFaultTest(_FaultTestCase):
-    """No answer, or none that arrives."""
+    """Requests without an answer, or whose answer does not arrive."""
 
     def test_all_requests_at_once(self):
         self.check(proxy.reset(), proxy.status(401), proxy.status(503),
@@ -59,16 +60,16 @@ class ConnectionFaultTest(_FaultTestCase):
 
 
 class AnswerFaultTest(_FaultTestCase):
-    """An answer that is none of Cinder's, or a part of one."""
+    """Answers that are not Cinder's, or only a part of one."""
 
     def test_not_the_words_of_cinder(self):
-        # The page of a proxy, no JSON, or cut short.
+        # The page of a proxy, no JSON, or a truncated answer.
         self.check(proxy.html(404), proxy.html(200), proxy.garbage(),
                    proxy.truncate())
         self.check_removed(self.reboot(self.made))
 
     def test_half_a_list_or_none(self):
-        """What a list lacks is asked for by its id."""
+        """Request by id the items that a list lacks."""
         for count in (1, 0):
             self.check_removed(self.reboot_with(proxy.keep_first(count)))
             self.cloud.attach(self.made, self.lost)
@@ -76,7 +77,7 @@ class AnswerFaultTest(_FaultTestCase):
 
 
 class BackEndTest(scenario.TwoDisks):
-    """Cinder is well; its back end or somebody else is in the way."""
+    """A healthy Cinder, with a failure of its back end or of Nova."""
 
     def setUp(self):
         super().setUp()
@@ -84,8 +85,8 @@ class BackEndTest(scenario.TwoDisks):
         self.cloud.reset_status(self.lost)
 
     def check_left(self, view, reason):
-        """What was begun has failed: nothing can connect the disk, whatever
-        Cinder does and when.
+        """Check that the cleanup failed, and nothing can connect the disk,
+        independent of what Cinder does and when.
         """
         failed, = self.audit(self.made, 'failed')
         self.assertEqual((reason, self.lost), (failed.reason, failed.volume))
@@ -108,7 +109,7 @@ class BackEndTest(scenario.TwoDisks):
         self.assertEqual('available', self.volume_status(self.lost))
 
     def test_nova_does_not_remove_the_row(self):
-        """Whether it is gone is not known; so the driver is not given it."""
+        """Withhold it from the driver: its removal is not certain."""
         view = self.reboot(self.made, (
             recorder.NOVA, 'remove bdm',
             recorder.fail(exception.NovaException('conductor is away'))))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What another project has written about a server changes nothing.
+"""Attachments that another project makes for a server change nothing.
 
-Whoever knows the id of a server can make attachments that name it, on volumes
-of his own project and as many as he likes.
+A user who knows the id of a server can make any number of attachments that
+name it, on volumes of their own project.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class ForeignAttachmentsTestCase(scenario.TwoDisks):
 class ForeignAttachmentsTest(ForeignAttachmentsTestCase):
 
     def test_beside_what_is_the_servers_own(self):
-        """As many as one reboot may remove, of a volume on the move, hide
-        and protect nothing.
+        """Ignore as many as one reboot may remove, of a volume that is
+        detaching: they hide and protect nothing.
         """
         for _ in range(8):
             self.cloud.leave_attachment(self.made, self.foreign,
@@ -43,13 +43,13 @@ class ForeignAttachmentsTest(ForeignAttachmentsTestCase):
 
 
 class FloodTest(ForeignAttachmentsTestCase):
-    """So many records that reading them all takes far too long.
+    """More records than can be read in time.
 
-    The pages of this Cinder are small, so that fewer records do.
+    The pages of this Cinder are small, so that fewer records suffice.
     """
 
     RECORDS, PAGE = 600, 20
-    #: Of both looks together.
+    #: The limit of list requests, for both looks together.
     FEW = 12
 
     def test_foreign_records_and_a_left_over_attachment(self):

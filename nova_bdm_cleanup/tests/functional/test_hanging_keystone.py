@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keystone keeps a request waiting, and the reboot does not wait for it.
+"""A Keystone that hangs, for which the reboot does not wait.
 
-What is not sent when the time is over is not sent at all: nobody would know
-what became of it.
+A request that is not sent when the time is over is not sent at all: its result
+would be unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 
 class _Answering(threading.Event):
-    """Cleared: nobody gets a token, and the time of who asks is over."""
+    """An event; once cleared, callers get no token and their time ends."""
 
     def __init__(self, limit: scenario.TimeLimit) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class _Answering(threading.Event):
 
 
 class HangingKeystoneTest(scenario.TwoDisks):
-    """Nova logs in with a password, and its tokens are short-lived."""
+    """A Nova that logs in with a password and has short-lived tokens."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -58,7 +58,7 @@ class HangingKeystoneTest(scenario.TwoDisks):
         self.cloud.reset_status(self.lost)
 
     def _left_behind(self) -> list[threading.Thread]:
-        """Who still waits for an answer, without anybody waiting for them."""
+        """Return the abandoned threads that still wait for an answer."""
         return [thread for thread in threading.enumerate()
                 if thread.name == 'bdm-cleanup'
                 and thread not in self._others]
@@ -70,7 +70,7 @@ class HangingKeystoneTest(scenario.TwoDisks):
         self.assertFalse(self.keystone.answering.is_set())
         self.assertEqual([], self.requests('DELETE'))
         self.keystone.answering.set()
-        # Somebody may still be there who has waited all the time.
+        # A thread may have waited all the time.
         self.wait_until(lambda: not self._left_behind())
         self.assertEqual([], self.requests('DELETE'))
         self.assertEqual(1, len(view.attachments_of(self.lost)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host boots: a hundred guests wait, and Cinder may not be up yet."""
+"""Boots of a host: a hundred guests wait, and Cinder may be down."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class _HostBootTestCase(scenario.Resumed):
         self.cloud.restart_compute()
 
     def left_out(self) -> tuple[str, int]:
-        """Reason and number in the one line about those left out."""
+        """Return reason and number of the one line about servers left out."""
         line, = self.lines('left-out')
         self.assertEqual('WARNING', line.level)
         return line.reason, int(
             line.text.partition(' more servers')[0].split()[-1])
 
     def asked(self) -> list[str]:
-        """What was asked for."""
+        """Return the requests without their queries."""
         return [each.partition('?')[0] for each in self.requests()]
 
 
 class HundredServersTest(_HostBootTestCase):
-    """What a boot costs is what is looked at, not how Nova starts guests."""
+    """The cost of a boot; how Nova starts the guests is not tested."""
 
     def setUp(self):
         super().setUp()
@@ -78,7 +78,7 @@ class HundredServersTest(_HostBootTestCase):
     def check_cinder_hangs(self):
         self.cloud.proxy.on('GET', '', self.hang_until_time_is_over())
         self.boot()
-        # For the first server, and whether it answers at all.
+        # One for the first server, and one to see if Cinder answers at all.
         self.assertEqual(['GET /volumes/detail', 'GET /volumes'],
                          self.asked())
         skipped, = self.lines('skipped')
@@ -91,7 +91,7 @@ class HundredServersTest(_HostBootTestCase):
         self.cloud.proxy.clear()
 
     def check_cinder_fails_in_the_middle(self):
-        """From then on no server is looked at."""
+        """Check that from then on no server is looked at."""
         first = self.cloud.proxy.on('GET', '', proxy.status(503))
         for number in (1, 2):
             self.cloud.proxy.on('GET', '', proxy.pass_on, nth=number)
@@ -102,7 +102,7 @@ class HundredServersTest(_HostBootTestCase):
 
 
 class SharedTimeTest(_HostBootTestCase):
-    """Whatever nova-compute brings back when it starts shares one time."""
+    """One time limit for all servers nova-compute brings back at its start."""
 
     def test_a_reboot_a_start_and_a_resume(self):
         made = [self.server(scenario.BOOT_DISK) for _ in range(3)]
@@ -123,7 +123,7 @@ class SharedTimeTest(_HostBootTestCase):
 
 
 class SlowVolumesTest(_HostBootTestCase):
-    """Somebody made thousands of attachments of the volumes of his servers."""
+    """Volumes of a tenant who made thousands of attachments of them."""
 
     def test_all_others_are_cleaned_up(self):
         self.set_options(timeout=600)
@@ -180,7 +180,7 @@ class StateTest(_HostBootTestCase, scenario.TwoDisks):
 
 
 class SwitchedOffTest(scenario.TwoDisks):
-    """``host_boot`` is not among the triggers: stock Nova."""
+    """Stock Nova, since ``host_boot`` is not among the triggers."""
 
     ARGUMENTS = {'nova_options': scenario.RESUMING}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hard reboot in the middle of something legitimate touches nothing.
+"""Hard reboots during a legitimate operation, which they do not touch.
 
 Attach, detach and swap set no task state, so a reboot can come between their
-steps.  What they had begun must be left alone, and must still complete.
+steps.  The operation must be left alone, and must still complete.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
     def reboot_before(self, owner, name, condition=lambda *args: True):
         """Reboot once, just before a function of Nova is called.
 
-        What the reboot found is in ``self.seen``.
+        The findings of the reboot are in ``self.seen``.
         """
         original = getattr(owner, name)
 
@@ -72,10 +72,10 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
 
 
 class LeftoverTest(scenario.TwoDisks):
-    """What an operation that failed half way has left."""
+    """Leftovers of an operation that failed half way."""
 
     def test_attach_that_was_tried_again(self):
-        """Nova wrote a row, its answer was lost, and now there are two."""
+        """Remove the second row of an attach whose first answer was lost."""
         day = datetime.timedelta(days=1)
         own = self.cloud.row(self.made, self.lost)
         for attachment in (None, str(uuid.uuid4()), own.attachment_id):

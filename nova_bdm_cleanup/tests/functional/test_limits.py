@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one reboot does is bounded, and nobody can use up another's bound."""
+"""The bounds of one reboot, which one tenant cannot use up for another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 
 class HourOfOthersTest(scenario.ScenarioTestCase):
-    """A tenant's own attachments do not use up the hour of the host."""
+    """The host's hourly limit, which a tenant's own attachments do not use."""
 
     def test_attached(self):
         self.set_options(max_removals_per_hour=4)

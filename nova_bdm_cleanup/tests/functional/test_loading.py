@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the plugin gets into nova-compute, and out of it again."""
+"""Installing the plugin into nova-compute, and uninstalling it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ProcessTest(testtools.TestCase):
             [sys.executable, '-W', 'ignore', '-m',
              'nova_bdm_cleanup.tests.cloud.nova_compute'],
             env={**base.install_into(pathlib.Path(directory.path, 'site')),
-                 # stevedore keeps what it found there.
+                 # stevedore caches the entry points there.
                  'XDG_CACHE_HOME': directory.path + '/cache'},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         cls.addClassCleanup(cls.starter.communicate)
@@ -84,10 +84,9 @@ class ProcessTest(testtools.TestCase):
         """Start nova-compute.
 
         :param options: of ``[bdm_cleanup]``; None: there is no such section
-        :param change: what is different in this Nova: ``name`` or
-            ``signature``
-        :returns: its exit code, what it told, and the lines of its log that
-            are ours
+        :param change: the difference of this Nova: ``name``, ``signature``
+            or ``start``
+        :returns: its exit code, its output, and the plugin's lines of its log
         """
         conf = self.directory / 'nova.conf'
         conf.write_text(_CONFIGURATION.format(directory=self.directory)
@@ -110,10 +109,10 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual([], told['wrapped'])
 
     def check_active(self, options, *expected, change=''):
-        """It starts with the plugin.
+        """Check that nova-compute starts with the plugin.
 
         :param expected: words of each of the lines
-        :returns: what it told, and the lines
+        :returns: its output, and the lines
         """
         code, told, log = self._start('mode = enforce\n' + options, change)
         self.assertEqual((0, len(expected)), (code, len(log)), log)
@@ -124,7 +123,7 @@ class ProcessTest(testtools.TestCase):
         return told, log
 
     def check_refused(self, options, *expected, change=''):
-        """It starts without, or not at all where the plugin is required.
+        """Check that it starts without the plugin, or not at all if required.
 
         :param expected: words of the last line
         """
@@ -161,7 +160,7 @@ class ProcessTest(testtools.TestCase):
             self.assertNotIn('nova_bdm_cleanup.' + name, told['modules'])
 
     def test_off(self):
-        """Nothing of it is imported unless something is written of it."""
+        """Import no hooks when off, and only the loader if not configured."""
         for options in (None, '', 'mode = off\nrequired = true\n'):
             code, told, log = self._start(options)
             self.assertEqual((0, []), (code, log))
@@ -171,7 +170,7 @@ class ProcessTest(testtools.TestCase):
             self.assertNotIn('nova_bdm_cleanup.node.hooks.installation',
                              ours)
             if options is None:
-                # A package brings its namespace along.
+                # Importing a module imports its packages.
                 self.assertEqual(
                     {'nova_bdm_cleanup', 'nova_bdm_cleanup.node',
                      'nova_bdm_cleanup.node.loader',
@@ -197,7 +196,7 @@ class ProcessTest(testtools.TestCase):
             ('is active',))
 
     def test_start_that_is_not_understood(self):
-        """That trigger alone is refused, by name."""
+        """Refuse that trigger alone, by name."""
         told, _ = self.check_active(
             'triggers = start, delete\n',
             (' CRITICAL ', '"start" of [bdm_cleanup] triggers', '_power_on',
@@ -209,7 +208,7 @@ class ProcessTest(testtools.TestCase):
                            change='signature')
 
     def test_wrong_value(self):
-        """One of many; which are wrong is in the unit tests."""
+        """Refuse wrong values; the unit tests have all of them."""
         for options, said in (
                 ('triggers = moves\n', 'triggers = moves in %s: moves is none '
                  'of start, host_boot, move, delete, all; did you mean move?'),
@@ -240,7 +239,7 @@ class ProcessTest(testtools.TestCase):
 
 
 class MistypedTest(base.FunctionalTestCase):
-    """The plugin is off, whatever else is written: Nova is stock."""
+    """Stock Nova, since a mistyped option turns the plugin off."""
 
     CLOUD = {'nova_options': {'bdm_cleanup': {'modes': 'enforce'}}}
 
@@ -254,7 +253,7 @@ class MistypedTest(base.FunctionalTestCase):
         self.assertIn('modes in ', line)
         server = self.cloud.server(fixture.Disk())
         volume, = server.volumes
-        # Stock removes only what Cinder knows no attachment of.
+        # Stock Nova removes only mappings without an attachment.
         self.cloud.reset_status(volume)
         self.cloud.reboot(server)
         self.assertIsNotNone(self.cloud.look(server).block_device(volume))
@@ -287,7 +286,7 @@ class InstallationTest(testtools.TestCase):
             expected = {CLEANING, 'init_host', *methods}
             if CLEANING == '_reboot_instance':
                 expected.add('_get_instance_block_device_info')
-            # Only what is wanted.
+            # Only the wanted methods are wrapped.
             self.assertEqual(expected, changed)
             installation.install(triggers.TRIGGERS)
             self.assertEqual(once, self._methods())
@@ -306,7 +305,7 @@ class InstallationTest(testtools.TestCase):
                 ['start', 'host_boot', 'move', 'delete']))
 
     def test_every_order_of_the_hooks_on_one_method(self):
-        """What they hand to Nova, of an instance that is started."""
+        """Hand Nova the same BDMs of a started instance in every order."""
         name = table.BLOCK_DEVICE_INFO.name
         rows = [hook for hook in table.HOOKS if hook.method.name == name]
         wrappers = wrapping.wrappers_for(rows, triggers.TRIGGERS)

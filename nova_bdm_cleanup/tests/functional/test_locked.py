@@ -41,7 +41,7 @@ class LockedTest(commands.CloudCase):
         self.assert_gone(view, self.stale)
 
     def test_by_its_owner(self):
-        """He cannot keep a disk that somebody else may have."""
+        """Remove it: an owner cannot keep a disk that others may have."""
         self.lock(self.cloud.owner)
         view = self.reboot(self.made, by=self.cloud.admin)
         self.assert_gone(view, self.lost)

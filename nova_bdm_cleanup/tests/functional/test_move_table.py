@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Every operation that takes the attachments anew, with every kind of disk.
+r"""Each operation that replaces attachments, with each kind of disk.
 
-The page shows what Nova does alone, beside what it does with the plugin.  All
-of it was seen.  Each run compares what each operation does with two kinds of
-disk, so that each kind is met three times; all of them meet in the search
-(``tests/simulation``), and where the page is written anew::
+The page shows the result of Nova alone beside the result with the plugin.  All
+of it was seen.  Each run compares each operation with two kinds of disk, so
+each kind is met three times; the search (``tests/simulation``) has all
+combinations, as has a run that rewrites the page::
 
     NOVA_BDM_CLEANUP_WRITE_PAGES=1 python3 tools/run_tests.py \
         --functional 34 -- --concurrency 1 test_move_table
@@ -64,7 +64,7 @@ _TITLES = (
     'Shelve a server whose root disk is a file, and unshelve',
     'Unshelve, dangling since the shelve', 'Delete')
 
-#: Never with the plugin, whatever the page says.
+#: Words that never describe a result with the plugin.
 _BROKEN = re.compile(
     'ERROR|no guest|again|healthy|room|another guest|attachments')
 
@@ -104,7 +104,7 @@ class MoveTableTest(moving.MoveTestCase):
     def test_delete(self):
         self.play(8, None, self.delete)
 
-    # -- playing -----------------------------------------------------------
+    # -- operations --------------------------------------------------------
 
     def resize(self, made: fixture.Server) -> fixture.APIError | None:
         return self.act(made, {'resize': {'flavorRef': '2'}})
@@ -117,7 +117,7 @@ class MoveTableTest(moving.MoveTestCase):
              root: str = 'volume') -> None:
         """Play an operation with every kind of disk.
 
-        :param before: what was done with the server before it was broken
+        :param before: the operation on the server before it was broken
         """
         title = _TITLES[number]
         self.steps = steps
@@ -149,15 +149,15 @@ class MoveTableTest(moving.MoveTestCase):
             self.assertIn(_row(row), written[title])
 
     def restart(self) -> None:
-        """Nova 34 keeps the methods that messages come to."""
+        """Restart both hosts: Nova 34 caches the methods for RPC messages."""
         for host in (HERE, THERE):
             self.cloud.restart_compute(host)
 
     def end_of(self, kind: str, before: Step | None, steps: Sequence[Step],
                root: str) -> str:
-        """How a server is after each step, in words."""
+        """Return the state of a server after each step, in words."""
         made = self.healthy(root)
-        # Nova comes to it last, or to the root disk.
+        # Nova handles this disk last, or the root disk.
         lost = max(made.volumes)
         if before:
             before(made)
@@ -179,13 +179,13 @@ class MoveTableTest(moving.MoveTestCase):
         self.come_back(made)
         return '; then '.join(ends)
 
-    # -- looking -----------------------------------------------------------
+    # -- state -------------------------------------------------------------
 
     def state(self, made: fixture.Server, lost: str, known: set[str]
               ) -> Iterator[str]:
-        """How a server is.
+        """Yield the state of a server, in words.
 
-        :param known: the attachments of the volume that there were before
+        :param known: the earlier attachments of the volume
         """
         with self.cloud.nova.database('cell1') as database:
             is_deleted, = database.execute(
@@ -228,22 +228,22 @@ class MoveTableTest(moving.MoveTestCase):
             yield 'healthy disks are ' + ' or '.join(sorted(wrong))
         needed = {host}
         if view.status == 'VERIFY_RESIZE' or self._dead:
-            # Nova itself goes by that.
+            # Nova itself needs both.
             needed = {HERE, THERE}
         for each in sorted(self.surplus(made, needed)):
             yield 'room is taken up on ' + self.name(each)
 
     def name(self, host: str | None) -> str:
-        """What to call a host: after a shelve any will do."""
+        """Return the name of a host: after a shelve any will do."""
         if host and self.unshelve in self.steps:
             return 'a host'
         return _HOSTS[host]
 
     def surplus(self, made: fixture.Server, needed: set[str | None]
                 ) -> set[str]:
-        """Where a server takes up room that it does not need.
+        """Return the hosts with allocations that a server does not need.
 
-        Nova gives it back as the last thing.
+        Nova deletes these last.
         """
         for _ in range(20):
             found = self.holders(made) - needed
@@ -271,7 +271,7 @@ def _row(row: Sequence[str]) -> str:
 
 
 def _sections(page: str) -> dict[str, str]:
-    """The page's sections, by title."""
+    """Return the page's sections, by title."""
     return {title: '\n'.join((title, '=' * len(title), body.rstrip())) + '\n'
             for title, body in re.findall(
                 r'(?ms)^([^\n]+)\n=+\n(?=\n\.\. list-table)(.*?)'

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that leave their host, with a disk that dangles.
 
-How each operation ends with each kind of disk is in test_move_table.
+The result of each operation with each kind of disk is in test_move_table.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class ColdMigrationTest(moving.MoveTestCase):
                          (entry.record['trigger'], entry.outcome))
 
     def test_another_guest_has_it(self):
-        """The driver would take it from that guest."""
+        """Refuse: the driver would take it from that guest."""
         made, lost = self.broken(moving.SAME_HOST)
         self.migrate(made)
         self.check_untouched(made, lost)
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
         self.assertEqual([(lost, 'attached-elsewhere')], self.refusals(made))
         self.assertEqual([], self.requests('DELETE') + self.requests('POST'))
-        # As the text says.
+        # Reboot it hard, as the text says.
         self.cloud.reboot(made)
         self.assertIsNone(self.look(made).block_device(lost))
         self.migrate(made)
         self.check_moved(made, lost)
 
     def test_a_step_fails(self):
-        """Before anything of the neighbours is given up.
+        """Refuse before anything of the neighbours is given up.
 
-        The runbook's way out, where the root disk is a file.
+        The runbook has the way out, where the root disk is a file.
         """
         made, lost = self.broken('attachment-deleted', root='image')
 
@@ -70,8 +70,8 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.assertEqual({HERE}, self.holders(made))
 
     def test_nova_compute_dies_in_it(self):
-        """Nova takes the move back at its next start, and starts the guest
-        by the addresses that are stored.
+        """Revert the move at the next start of nova-compute, which starts
+        the guest by the stored addresses.
         """
         made, lost = self.broken('attachment-deleted', root='image')
         self.cloud.stop(made)
@@ -99,7 +99,7 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.assertNotIn(lost, self.cloud.nova.connected[HERE])
 
     def check_as_without(self, made, *lost):
-        """Nova has attached the disks again."""
+        """Check that Nova has attached the disks again."""
         view = self.look_there(made)
         self.assertEqual('VERIFY_RESIZE', view.status)
         self.check_attached(view, lost)
@@ -107,7 +107,7 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.assertEqual([], self.journal())
 
     def test_what_the_operator_wants_to_keep(self):
-        """Be it a root disk."""
+        """Leave dangling disks to Nova in mode observe, even a root disk."""
         self.set_options(mode='observe')
         made, lost = self.broken('attachment-deleted')
         self.cloud.lose_attachment(made, made.root)
@@ -115,7 +115,7 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.check_as_without(made, lost, made.root)
 
     def test_cinder_does_not_answer_us(self):
-        """But Nova, to which it is told in somebody's name."""
+        """Act as stock Nova, which Cinder answers with the user's token."""
         made, lost = self.broken('attachment-deleted')
 
         def refuse(request, forward):
@@ -130,7 +130,7 @@ class ColdMigrationTest(moving.MoveTestCase):
             (line.event, line.reason) for line in self.audit(made)})
 
     def test_healthy(self):
-        """One request before the driver and one after it, each time."""
+        """Send one request before the driver and one after it, each time."""
         made = self.healthy()
         for act, where in ((self.migrate, THERE), (self.revert, HERE)):
             act(made)
@@ -146,7 +146,7 @@ class ColdMigrationTest(moving.MoveTestCase):
 class ShelveTest(moving.MoveTestCase):
 
     def test_dangling_since_then(self):
-        """Nothing of its last host is known to be anywhere."""
+        """Disconnect nothing: its last host is no longer known."""
         made = self.healthy()
         lost = made.volumes[1]
         self.shelve(made)
@@ -179,11 +179,11 @@ class EvacuationTest(moving.MoveTestCase):
             self.assertTrue(view.has_disk(volume))
         self.assertEqual(['withheld', 'not-connected'], [
             line.event for line in self.audit(made)])
-        # As the line says.
+        # Reboot it, as the line says.
         self.check_evacuated(made, lost)
 
     def test_another_guest_has_it(self):
-        """The old host was only cut off, and that guest still runs on it."""
+        """Leave it: that guest still runs on the host, which was cut off."""
         made, lost = self.broken(moving.SAME_HOST)
         self.evacuate(made)
         self.come_back()
@@ -192,7 +192,7 @@ class EvacuationTest(moving.MoveTestCase):
             (line.volume, line.event) for line in self.audit(made, 'left')])
 
     def test_cinder_hangs_when_the_host_returns(self):
-        """Then Nova does as it always did, and nova-compute starts."""
+        """Start nova-compute, and do as stock Nova does."""
         self.set_options(timeout=4)
         made, lost = self.broken('attachment-deleted')
         self.evacuate(made)
@@ -236,7 +236,7 @@ class DeleteTest(moving.MoveTestCase):
 
 
 class HalfDoneTest(moving.MoveTestCase, commands.Commands):
-    """What Nova alone leaves half done, ended as the runbook says."""
+    """Operations that Nova alone leaves half done, ended by the runbook."""
 
     def break_and(self, act, made, status):
         """Lose a volume, and have Nova do something without the plugin."""
@@ -249,7 +249,7 @@ class HalfDoneTest(moving.MoveTestCase, commands.Commands):
         return lost
 
     def mend(self, made, lost, where):
-        """Do what the audit prints."""
+        """Run the actions that the audit prints."""
         actions = {volume: action for volume, (_, action) in self.audited(
             *commands.LONG_AGO, server=made).items()}
         self.assertEqual('openstack bdm clean ' + made.id, actions.pop(lost))
@@ -267,7 +267,7 @@ class HalfDoneTest(moving.MoveTestCase, commands.Commands):
         self.assertEqual({HERE}, self.holders(made))
 
     def test_on_the_way_back(self):
-        """Room is taken up on both hosts, and the server stays on the new."""
+        """Mend it on the new host, and free the allocations on the old."""
         made = self.healthy()
         self.migrate(made)
         lost = self.break_and(self.revert, made, 'ERROR')
@@ -288,6 +288,6 @@ class HalfDoneTest(moving.MoveTestCase, commands.Commands):
         self.assertEqual({self.host_of(made)}, self.holders(made))
 
     def give_back(self):
-        """As ``nova-manage placement audit --delete`` does."""
+        """Run ``nova-manage placement audit --delete``."""
         self.assertEqual(4, manage.PlacementCommands().audit(
             verbose=True, delete=True))

@@ -11,12 +11,12 @@ from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import scenario
 
 HERE, THERE = 'compute1', 'compute2'
-#: Of such an age nothing can be under way with a mapping.
+#: The age of a mapping at which no operation on it can be running.
 OLD = datetime.timedelta(minutes=6)
 
 
 class NeighbourTestCase(scenario.ScenarioTestCase):
-    """A disk of one server dangles, and another server has to do with it."""
+    """A dangling disk of one server, which concerns another server."""
 
     made: fixture.Server
     neighbour: fixture.Server
@@ -25,7 +25,7 @@ class NeighbourTestCase(scenario.ScenarioTestCase):
         volume = self.made.volumes[0]
         view = self.reboot(self.made)
         self.assertEqual(row_stays, view.block_device(volume) is not None)
-        # Also without what is kept until it can be decided.
+        # The guest is without the disk even when nothing is decided.
         self.assertFalse(view.has_disk(volume))
         return self.on_host(volume)
 
@@ -33,24 +33,24 @@ class NeighbourTestCase(scenario.ScenarioTestCase):
         self.assertEqual(['disconnect'], self._reboot(row_stays=False))
 
     def check_left(self) -> None:
-        """It is the neighbour's."""
+        """Check that the disk is left: it is the neighbour's."""
         self.assertEqual([], self._reboot(row_stays=False))
         self.assertEqual(1, len(self.audit(self.made, 'left')))
 
     def check_undecided(self, words: str) -> None:
-        """Nothing is done, and tried again later."""
+        """Check that nothing is done, for a later reboot to retry."""
         self.assertEqual([], self._reboot(row_stays=True))
         failed, = self.audit(self.made, 'failed')
         self.assertIn(words, failed.text)
 
     def forget_connection(self) -> objects.BlockDeviceMapping:
-        """Nova has a row of the neighbour's disk, and no more."""
+        """Remove the connection info from the row of the neighbour's disk."""
         return self.cloud.change_row(
             self.neighbour, self.neighbour.volumes[0], connection_info=None)
 
 
 class ReusedAddressTest(NeighbourTestCase):
-    """The array gave the number of a lost volume to the next one."""
+    """A lost volume's number, which the array gave to the next volume."""
 
     def setUp(self):
         super().setUp()
@@ -60,13 +60,13 @@ class ReusedAddressTest(NeighbourTestCase):
         self.set_unit(self.made, 5)
 
     def set_unit(self, server, unit):
-        """Have a server's disk behind a target with many units."""
+        """Put a server's disk behind a target with many units."""
         self.cloud.set_address(
             server, server.volumes[0], target_lun=unit,
             target_iqn='iqn.2010-10.org.openstack:array')
 
     def move(self, unit, source, target, task_state='migrating'):
-        """The neighbour is being migrated, and Nova has not yet finished."""
+        """Begin a migration of the neighbour, without its end."""
         self.set_unit(self.neighbour, unit)
         self.migration = objects.Migration(
             self.cloud.nova.context(), instance_uuid=self.neighbour.id,
@@ -74,13 +74,13 @@ class ReusedAddressTest(NeighbourTestCase):
             source_compute=source, source_node=source, dest_compute=target,
             dest_node=target)
         if 'dest_compute_id' in self.migration.fields:
-            # Recent releases want it, whatever it is.
+            # Recent releases require it, with any value.
             self.migration.dest_compute_id = 1
         self.migration.create()
         self.cloud.change(self.neighbour, host=source, task_state=task_state)
 
     def end(self, host):
-        """The migration has ended there."""
+        """End the migration on a host."""
         self.migration.status = 'completed'
         self.migration.save()
         self.cloud.change(self.neighbour, host=host, task_state=None)
@@ -94,7 +94,7 @@ class ReusedAddressTest(NeighbourTestCase):
         self.check_left()
 
     def test_the_same_number_in_a_mapping_that_dangles_itself(self):
-        """Its address is nobody's, and the disk would be left for good."""
+        """Disconnect it: no server has the address; else it stays for good."""
         self.set_unit(self.neighbour, 5)
         self.cloud.lose_attachment(self.neighbour, *self.neighbour.volumes)
         self.check_disconnected()
@@ -111,25 +111,25 @@ class ReusedAddressTest(NeighbourTestCase):
         self.check_disconnected()
 
     def test_leaving_by_a_cold_migration(self):
-        """Until its disks are disconnected, its rows say where they are."""
+        """Leave it: its rows hold the address until its disks disconnect."""
         self.move(5, HERE, 'elsewhere', 'resize_migrating')
         self.check_left()
 
     def test_left_by_a_cold_migration(self):
-        """The same address is another disk's, on the other host."""
+        """Disconnect it: on the other host the address is another disk's."""
         self.move(5, HERE, 'elsewhere', 'resize_migrated')
         self.cloud.change(self.neighbour, host='elsewhere')
         self.check_disconnected()
 
     def test_coming_by_a_live_migration(self):
-        """Its disks are here before it is, and no row tells by what."""
+        """Wait: its disks are here before it, and no row has the address."""
         self.move(6, 'elsewhere', HERE)
         self.check_undecided('is moving')
         self.end(HERE)
         self.check_disconnected()
 
     def test_leaving_by_a_live_migration(self):
-        """Its rows say how it is connected there, already."""
+        """Wait: its rows already hold the address on the other host."""
         self.move(6, HERE, 'elsewhere')
         self.check_undecided('is moving')
         self.end('elsewhere')
@@ -140,16 +140,16 @@ class ReusedAddressTest(NeighbourTestCase):
         self.check_undecided('is moving')
 
     def begin_action(self, action):
-        """Nova begins something with the neighbour."""
+        """Begin an instance action of the neighbour."""
         objects.InstanceAction.action_start(
             self.cloud.nova.context(), self.neighbour.id, action)
 
     def test_being_attached(self):
-        """Nova connects first and writes down the address after that."""
+        """Wait: Nova connects first, and saves the address after that."""
         row = self.forget_connection()
         self.check_undecided('attached to')
         self.age_mapping(row, OLD)
-        # It may have waited for whatever else went on with the server.
+        # It may have waited for another operation on the server.
         self.begin_action('attach_volume')
         self.check_undecided('attached to')
         context = self.cloud.nova.context()
@@ -159,7 +159,7 @@ class ReusedAddressTest(NeighbourTestCase):
         self.check_disconnected()
 
     def test_an_attach_that_died(self):
-        """Until the guest has lost the disk when the server is stopped."""
+        """Wait until a stop of the server takes the disk from the guest."""
         self.age_mapping(self.forget_connection(), OLD)
         self.begin_action('attach_volume')
         self.check_undecided('attached to')
@@ -168,7 +168,7 @@ class ReusedAddressTest(NeighbourTestCase):
 
 
 class MigratingNeighbourTest(NeighbourTestCase):
-    """A live migration connects its volumes before the server moves."""
+    """A live migration, which connects volumes before the server moves."""
 
     ARGUMENTS = {'hosts': (HERE, THERE)}
 
@@ -192,14 +192,14 @@ class MigratingNeighbourTest(NeighbourTestCase):
         self.check_disconnected()
 
     def test_never_connected_on_this_host(self):
-        """A row alone keeps no disk: nobody would disconnect it later."""
+        """Disconnect it despite the row: nothing would do so later."""
         self.cloud.change(self.neighbour, host=HERE)
         row = self.forget_connection()
         self.check_undecided('attached to')
         self.age_mapping(row, OLD)
         self.check_disconnected()
 
-    # Lists of servers leave these out; they are connected all the same.
+    # Lists of servers omit these, but they are connected.
 
     def test_soft_deleted_on_this_host(self):
         self.cloud.change(self.neighbour, host=HERE, vm_state='soft-delete')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mode ``observe`` is stock Nova, and lines in the log.
+"""The mode ``observe``: stock Nova, and lines in the log.
 
 Each case is played twice, without the plugin and with it in that mode, and has
 to end in the same way.
@@ -20,7 +20,7 @@ from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import moving, scenario
 
 _Act = Callable[[fixture.Server], object]
-#: A server, and the volume of which Nova and Cinder disagree.
+#: A server, and the volume about which Nova and Cinder disagree.
 _Broken = tuple[fixture.Server, str]
 
 
@@ -37,16 +37,16 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
 
     def compare(self, kinds: Iterable[str], *acts: _Act
                 ) -> dict[str, tuple[fixture.Server, dict[str, Any]]]:
-        """Play it with each kind of damage.
+        """Play some acts with each kind of damage.
 
-        :param acts: what is done with the server
+        :param acts: the operations on the server
         :returns: by kind, the server that was observed, and its outcome
         """
         ends = []
         for switch in (self.cloud.switch_plugin_off,
                        self.cloud.switch_plugin_on):
             switch()
-            # Nova 34 keeps the methods that messages come to.
+            # Nova 34 caches the methods for RPC messages.
             for host in self.cloud.hosts:
                 self.cloud.restart_compute(host)
             self.begin()
@@ -61,7 +61,7 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
 
     def _play(self, made: fixture.Server, lost: str, acts: Iterable[_Act]
               ) -> tuple[fixture.Server, dict[str, Any]]:
-        """What becomes of a server, without what is always another."""
+        """Return a server and its outcome, without values that always vary."""
         errors = []
         for act in acts:
             try:
@@ -69,7 +69,7 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
             except fixture.APIError as exc:
                 error = exc
             errors.append(getattr(error, 'status', None))
-        # Nova may draw lots for it.
+        # Nova may choose the host at random.
         host = self.cloud.nova.instance(made.id).host or made.host
         view = self.cloud.look(dataclasses.replace(made, host=host))
         connected = self.cloud.nova.connected
@@ -84,14 +84,14 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
                 ('lost', lost), ('root', made.root),
                 *(('disk %d' % n, v) for n, v in enumerate(made.volumes)))
             if volume and (
-                # How far Nova gets before it fails is by the order of rows.
+                # The order of rows decides how far Nova gets before it fails.
                 volume == lost or view.status != 'ERROR' and not any(errors))}
         return made, {
             'errors': errors, 'status': view.status, 'task': view.task_state,
             'runs': view.is_running, **disks}
 
     def check_told(self, made: fixture.Server, reason: str) -> None:
-        """It is said what would be removed."""
+        """Check that the audit line says what would be removed."""
         line, = self.audit(made)
         self.assertEqual(('withheld', reason), (line.event, line.reason))
         self.assertTrue(line.text.endswith(
@@ -107,7 +107,7 @@ class RebootTest(_ObserveTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        #: Nova's own cleanup, of 28 and later.
+        #: Whether Nova has its own cleanup, as in 28 and later.
         self.heals = requirements.has_builtin()
 
     def check_healed(self, ends: dict[str, tuple[
@@ -135,7 +135,7 @@ class RebootTest(_ObserveTestCase):
                       'healthy'), self.cloud.reboot)
 
     def test_what_cinder_refuses_to_stock(self):
-        """The reboot ends as it does without the plugin."""
+        """End the reboot as without the plugin."""
         ends = self.compare(
             ['stale-attachment'], self.break_cinder, self.cloud.reboot,
             self.mend_cinder)
@@ -161,7 +161,7 @@ class RebootTest(_ObserveTestCase):
         self.cloud.restart_compute()
 
     def test_typo_in_files_that_are_read_again(self):
-        """Nova is stock from then on, until it is mended."""
+        """Act as stock Nova from then on, until the typo is mended."""
         made, lost = self.damaged('attachment-deleted')
         self.useFixture(fixtures.MockPatch(
             'nova_bdm_cleanup.node.options.settings',
@@ -172,7 +172,7 @@ class RebootTest(_ObserveTestCase):
 
 
 class MoveTest(moving.MoveTestCase, _ObserveTestCase):
-    """Nothing is refused, withheld or left out."""
+    """Moves in which nothing is refused, withheld or left out."""
 
     ARGUMENTS = {**moving.MoveTestCase.ARGUMENTS,
                  'plugin_options': {'mode': 'observe', 'triggers': 'all'}}

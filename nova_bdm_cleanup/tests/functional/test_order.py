@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of acting, and what every way to end it half way leaves.
+"""The order of steps, and the leftovers of each way to end half way.
 
 Guest off, host disconnected, Nova's row gone, Cinder told: in this order
-nothing reconnects the disk, whoever dies when, with the plugin and without.
-What Cinder keeps is a stale attachment, which the next look deletes, unless
-the volume is of another project by then.
+nothing reconnects the disk after a crash, with the plugin and without.  Cinder
+keeps a stale attachment, which the next look deletes, unless the volume then
+belongs to another project.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OrderTestCase(scenario.TwoDisks):
         self.cloud.reset_status(self.lost)
 
     def steps(self):
-        """What was done about the disk, in the order of time."""
+        """Return the steps about the disk, in order of time."""
         return [(event.party, event.what)
                 for event in self.cloud.timeline(self.made.id, self.lost)
                 if event.party != recorder.CINDER
@@ -73,7 +73,7 @@ class OrderTest(OrderTestCase):
 
 
 class CinderKeepsTheAttachmentTest(OrderTestCase):
-    """Nobody knows what it did; what it refuses is in ``test_faults``."""
+    """Deletions with an unknown result; ``test_faults`` has refusals."""
 
     def test_answer_lost(self):
         self.cloud.proxy.on('DELETE', '/attachments/', proxy.lose_answer())
@@ -84,7 +84,7 @@ class CinderKeepsTheAttachmentTest(OrderTestCase):
         self.assertEqual(('WARNING', self.lost),
                          (failed.level, failed.volume))
         self.check_finished(view)
-        # There is nothing left to be done, whoever gets the volume now.
+        # Nothing is left to do, even if another server gets the volume.
         other = self.server(
             fixture.Disk(volume=self.lost, at_boot=True), name='other')
         view = self.reboot(self.made)
@@ -95,10 +95,10 @@ class CinderKeepsTheAttachmentTest(OrderTestCase):
 
 
 class SwitchedOffTest(OrderTestCase):
-    """nova-compute dies at a step and is started without the plugin.
+    """A nova-compute that dies at a step and starts without the plugin.
 
-    What stock Nova finds then is nothing that it would not find without us:
-    it reboots, stops and starts the server.
+    Stock Nova then finds only states that it knows without the plugin: it
+    reboots, stops and starts the server.
     """
 
     def check(self, party: str, what: str, row_gone: bool) -> None:
@@ -124,7 +124,7 @@ class SwitchedOffTest(OrderTestCase):
                 [view.block_device(self.lost) is None,
                  view.has_disk(self.lost), self.lost in view.connected])
             if not row_gone:
-                # As stock has it: the attachment is there, too.
+                # As in stock Nova, the attachment is there, too.
                 self.assertEqual((self.attachment,),
                                  view.attachments_of(self.lost))
 
@@ -139,7 +139,7 @@ class SwitchedOffTest(OrderTestCase):
 
 
 class NeutronFailsTest(OrderTestCase):
-    """Nova's reboot ends before it has touched the guest; so do we."""
+    """A reboot that fails before Nova or the plugin touches the guest."""
 
     def test_guest_goes_on_running_and_the_next_reboot_cleans(self):
         asked = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the plugin finds something and does not touch it."""
+"""Findings that the plugin does not touch."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class RefusalTest(scenario.ThreeDisks):
 
     def check_withheld(self, view, why, level='WARNING', entries=0,
                        is_left_out=False, has_disk=True):
-        """Nothing is removed.
+        """Check that nothing is removed.
 
-        :param is_left_out: the disk is not connected all the same
+        :param is_left_out: the disk is nevertheless not connected
         :param has_disk: the guest has it
         """
         told = [(level, 'withheld', 'volume-available')]
@@ -37,9 +37,9 @@ class RefusalTest(scenario.ThreeDisks):
         self.assertEqual(entries, len(self.journal()))
 
     def check_untouched(self, view, *volumes):
-        """Nova and Cinder have what they had.
+        """Check that Nova and Cinder have the same records as before.
 
-        :param volumes: but for the others that dangle
+        :param volumes: the dangling ones to check; default: both
         """
         for volume in volumes or (self.lost, self.reset):
             self.assertIsNotNone(view.block_device(volume))
@@ -75,14 +75,14 @@ class RefusalTest(scenario.ThreeDisks):
                             is_left_out=True, has_disk=False)
         unrecorded, = self.audit(self.made, 'unrecorded')
         self.assertIn(str(blocked), unrecorded.text)
-        # Once: by Nova's own reboot.
+        # Only Nova's own reboot powers it off.
         self.assertEqual(1, self.steps_of(self.made.id).count(
             (recorder.GUEST, 'power off')))
         self.set_options(store=str(self.store_path))
         self.check_removed(self.reboot(self.made))
 
     def test_second_look_differs(self):
-        """Somebody takes the volume while the guest is powered off."""
+        """Keep a volume that is reserved while the guest is powered off."""
         view = self.reboot(self.made, (
             recorder.GUEST, 'power off',
             lambda: self.cinder.attachments.create(
@@ -99,21 +99,21 @@ class RefusalTest(scenario.ThreeDisks):
         self.assertEqual('partly', entry.outcome)
 
     def change_meanwhile(self, **values):
-        """Somebody else goes on with the server while Cinder is asked."""
+        """Change the server while the plugin asks Cinder."""
         self.begin()
         self.cloud.proxy.on('GET', '/attachments', proxy.after(
             lambda: self.cloud.change(self.made, **values)), nth=1)
 
     def test_reboot_that_lost_a_race(self):
-        """The server is no longer in the reboot that is asking."""
+        """Withhold it: the server is no longer in this reboot."""
         self.change_meanwhile(task_state=None)
-        # Nova finds it out by itself a little later.
+        # Nova detects it by itself a little later.
         self.assertRaises(fixture.APIError, self.cloud.reboot, self.made)
         self.check_withheld(self.cloud.look(self.made), 'reboot-lost',
                             is_left_out=True)
 
     def test_reboot_that_loses_a_race(self):
-        """It is no longer, when all is planned: the guest stays on."""
+        """Leave the guest on if the reboot is lost after the plan."""
         prepare = instance.NovaInstance.prepare
 
         def lose(asked):
@@ -143,7 +143,7 @@ class RefusalTest(scenario.ThreeDisks):
         self.check_removed(self.reboot(self.made))
 
     def check_failed(self, volume, words):
-        """A step failed, which says this; ``-``: it was about no volume."""
+        """Check that a step failed with these words; ``-``: for no volume."""
         failed, = self.audit(self.made, 'failed')
         self.assertEqual(('WARNING', 'step-failed', volume),
                          (failed.level, failed.reason, failed.volume))
@@ -157,7 +157,7 @@ class RefusalTest(scenario.ThreeDisks):
         self.check_removed(self.reboot(self.made))
 
     def test_device_that_does_not_disconnect(self):
-        """Then Cinder is not told, nor is Nova's row removed."""
+        """Tell Cinder nothing then, and keep Nova's row."""
         view = self.reboot(self.made, (
             recorder.HOST, 'disconnect', recorder.fail(OSError('busy')),
             self.reset))
@@ -168,7 +168,7 @@ class RefusalTest(scenario.ThreeDisks):
                             'volume-available', (self.attachment.id,))
 
     def test_device_that_is_still_there(self):
-        """Forced, os-brick says nothing of a map that hangs its readers."""
+        """Fail it: a forced os-brick is silent on a map that hangs readers."""
         self.cloud.set_address(self.made, self.reset,
                                device_path='/dev/dm-7')
         kernel = self.cloud.state / 'sys' / 'class' / 'block'
@@ -187,12 +187,12 @@ class RefusalTest(scenario.ThreeDisks):
 
 
 class WrongCinderTest(scenario.TwoDisks):
-    """A Cinder that knows too little politely says that the rest is gone."""
+    """A Cinder with too few records, which reports the rest as missing."""
 
     def test_partly_restored_database(self):
-        """The newest volumes are missing: the cap is what is left."""
+        """Rely on the cap alone if the newest volumes are missing."""
         self.set_options(max_removals=1)
-        # It bears witness.
+        # This server's volume is the witness.
         self.server(scenario.BOOT_DISK)
         lost = self.made.volumes
 

@@ -29,7 +29,7 @@ class RootTest(scenario.ScenarioTestCase):
         self.assert_healthy(view, kept)
 
     def test_other_sources(self):
-        """Made from an image, a snapshot or nothing by Nova itself."""
+        """Keep volumes that Nova made from an image, a snapshot or nothing."""
         sources = ('image', 'blank', 'snapshot')
         server = self.server(*[fixture.Disk(source=source)
                                for source in sources], fixture.Disk())

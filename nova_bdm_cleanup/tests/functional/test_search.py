@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search finds each violation within a bound, and skips nothing else.
+"""The search finds each violation within a bound.
 
-It needs no cloud, but Nova's modules.
+It skips only equivalent schedules, and needs Nova's modules, but no cloud.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import re
 from unittest import mock
 
-# Nova's harness first, for it may monkey patch what the others import.
+# Import Nova's harness first: it may monkey patch the others' imports.
 from nova_bdm_cleanup.tests.functional import base  # isort: skip
 
 from oslo_config import cfg

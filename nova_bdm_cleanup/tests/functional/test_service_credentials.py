@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Nova's credentials see every project is proved, not assumed.
+"""The proof, not assumption, that Nova's credentials see every project.
 
-To somebody who is no administrator, a volume of another project looks like
-one that does not exist.
+To a user without the admin role, a volume of another project looks like one
+that does not exist.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MEMBER = dataclasses.replace(
 
 def only_named(request: proxy.Request, forward: proxy.Forward
                ) -> proxy.Answer:
-    """Have Cinder let everybody list volumes by id, as its operator may."""
+    """Have Cinder let all users list volumes by id, as its operator may."""
     named = parse.parse_qs(parse.urlsplit(request.path).query).get('id', [''])
     return proxy.rewrite(lambda body: {'volumes': [
         each for each in body['volumes'] if each['id'] in named[0]]})(
@@ -27,14 +27,14 @@ def only_named(request: proxy.Request, forward: proxy.Forward
 
 
 class NotAnAdministratorTest(scenario.TwoDisks):
-    """``[cinder]`` names a user without the role of an administrator."""
+    """A user without the admin role in ``[cinder]``."""
 
     ARGUMENTS = {'nova_options': {'cinder': {'token': MEMBER.token}}}
 
     def setUp(self):
         super().setUp()
         # A server on this host has a volume of Nova's own project, which the
-        # credentials do see: a witness that is none.
+        # credentials do see: it is no valid witness.
         service = dataclasses.replace(
             identity.NOVA, user='service-owner', roles=identity.MEMBER)
         volume = self.cloud.volume(owner=service)
@@ -56,7 +56,7 @@ class NotAnAdministratorTest(scenario.TwoDisks):
         self.assertIn('admin', self.audit(self.made)[0].text)
 
     def test_dangling_disk(self):
-        """It is not known to be one, and is kept."""
+        """Keep it: it is not known to dangle."""
         self.cloud.lose_volume(self.made, self.lost)
         view = self.reboot(self.made)
         self.assertIsNotNone(view.block_device(self.lost))

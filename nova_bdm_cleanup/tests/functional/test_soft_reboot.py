@@ -2,7 +2,7 @@
 """A soft reboot removes nothing, and connects nothing that dangles.
 
 Libvirt's driver turns the soft reboot of a guest that does not listen into a
-hard one, by itself and with the disks that it was handed.
+hard one, by itself and with the disks that it was given.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class SoftRebootTestCase(scenario.TwoDisks):
 
 
 class TurnedIntoHardTest(SoftRebootTestCase):
-    """The guest is paused or hung, so the driver reboots it hard."""
+    """A paused or hung guest, which the driver reboots hard."""
 
     def reboot_paused(self):
-        """The guest is without the disk; all records are as they were."""
-        # The driver sleeps for so long.
+        """Reboot a paused guest: it loses the disk, and no record changes."""
+        # The driver sleeps for this time.
         CONF.set_override('wait_soft_reboot_seconds', 0, group='libvirt')
         self.addCleanup(CONF.clear_override, 'wait_soft_reboot_seconds',
                         group='libvirt')
-        # As an error of its storage does.
+        # A storage error does the same.
         self.cloud.domain(self.made).suspend()
         before = self.cloud.look(self.made)
         view = self.reboot(self.made, hard=False)
-        # Else this would say nothing.
+        # Otherwise the test would prove nothing.
         self.assertIn((recorder.GUEST, 'undefine'), self.steps_of())
         self.assertNotIn('connect', self.on_host(self.lost))
         self.assertFalse(view.has_disk(self.lost), 'the guest has the disk')
@@ -63,7 +63,7 @@ class TurnedIntoHardTest(SoftRebootTestCase):
 
 
 class SuccessfulTest(SoftRebootTestCase):
-    """The guest listens and keeps its domain, and with it its disks."""
+    """A guest that listens, and keeps its domain and its disks."""
 
     def test_nothing_changes(self):
         self.cloud.lose_attachment(self.made, self.lost)
@@ -83,8 +83,8 @@ class SuccessfulTest(SoftRebootTestCase):
 class HangingCinderTest(SoftRebootTestCase):
 
     def test_hang(self):
-        """What is too long for a soft reboot is still well within the limit
-        of a hard one.
+        """Time out: a wait too long for a soft reboot is still well within
+        the limit of a hard one.
         """
         self.cloud.lose_attachment(self.made, self.lost)
         self.set_options(timeout=600)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids as others write them: for a dangling disk it makes no difference.
+"""Other spellings of ids, which make no difference for a dangling disk.
 
 Cinder takes the id of a server in any form that Python takes for a UUID, from
 any member of a project.  This Cinder compares it without case, as MariaDB
@@ -33,7 +33,7 @@ class SpellingTest(scenario.TwoDisks, commands.Commands):
                               self.cloud.volume())
 
     def test_a_record_of_the_own_project(self):
-        """It is stale as one is with the id as Nova writes it."""
+        """Delete it as stale, as with the id in Nova's spelling."""
         other = self.cloud.volume()
         self.write(self.made.id.upper(), other)
         self.cloud.lose_attachment(self.made, self.lost)
@@ -49,7 +49,7 @@ class SpellingTest(scenario.TwoDisks, commands.Commands):
         self.assertEqual('available', self.volume_status(other))
 
     def test_the_row_of_a_server_that_was_booted_from_the_volume(self):
-        """Nova keeps the id as the user wrote it who did that."""
+        """Remove it: Nova keeps the id in the user's spelling at boot."""
         with self.cloud.nova.database('cell1') as database:
             database.execute(
                 'UPDATE block_device_mapping SET volume_id = upper(volume_id) '

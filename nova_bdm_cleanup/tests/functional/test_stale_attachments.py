@@ -13,7 +13,7 @@ class _StaleTestCase(scenario.TwoDisks):
 
     def setUp(self):
         super().setUp()
-        #: Attached to no server.
+        #: A volume attached to no server.
         self.free = self.cloud.volume()
 
     def check_deleted(self, view, volume, *attachments):
@@ -23,7 +23,7 @@ class _StaleTestCase(scenario.TwoDisks):
         self.assert_healthy(view, self.kept)
 
     def check_left_on_host(self, volume, attachment):
-        """Nothing that Nova has connected says how to disconnect it."""
+        """Check that it is left: no row of Nova says how to disconnect it."""
         self.assertEqual([], self.on_host(volume))
         left, = self.audit(self.made, 'left')
         self.assertEqual((volume, attachment), (left.volume, left.attachment))
@@ -40,7 +40,7 @@ class StaleAttachmentTest(_StaleTestCase):
                          [call for call, _ in self.back_end(self.free)])
 
     def test_connected(self):
-        """Nova has lost the row of a volume that is still connected."""
+        """Disconnect a volume whose row Nova has lost."""
         attachment, = self.cloud.attachments(self.lost)
         self.cloud.row(self.made, self.lost).destroy()
         view = self.reboot(self.made)
@@ -56,7 +56,7 @@ class StaleAttachmentTest(_StaleTestCase):
             (recorder.GUEST, 'power on'))
 
     def test_legacy(self):
-        """To delete it would leave the volume mapped to the host."""
+        """Keep it: a deletion would leave the volume mapped to the host."""
         attachment = self.cloud.leave_legacy_attachment(self.made, self.free)
         view = self.reboot(self.made)
         self.assert_nothing_done(view)
@@ -67,7 +67,7 @@ class StaleAttachmentTest(_StaleTestCase):
                             ('WARNING', 'kept', 'legacy-attachment'))
 
     def test_duplicate_of_another_host(self):
-        """What a live migration left; the mapping is this host's."""
+        """Delete a live migration's leftover; the mapping is this host's."""
         attachment = self.cloud.leave_attachment(self.made, self.kept,
                                                  host='compute9')
         view = self.reboot(self.made)
@@ -81,12 +81,12 @@ class StaleAttachmentTest(_StaleTestCase):
 
 
 class InventedConnectorTest(_StaleTestCase):
-    """The host disconnects only what Nova itself has connected.
+    """Invented connectors: the host disconnects only what Nova connected.
 
     A member of a project may make attachments in Cinder for any server, with
     any connector: host and initiator are free text.  The back end numbers its
-    units for that initiator, and on this host the same number is somebody
-    else's disk.
+    units for that initiator, and on this host the same number is another
+    user's disk.
     """
 
     def invent(self, volume):
@@ -95,7 +95,7 @@ class InventedConnectorTest(_StaleTestCase):
             self.made, volume, by=self.cloud.owner, initiator=INVENTED)
 
     def test_beside_a_disk_that_dangles(self):
-        """The one that Nova connected is disconnected all the same."""
+        """Disconnect only the disk that Nova connected."""
         self.cloud.lose_attachment(self.made, self.lost)
         attachment = self.invent(self.free)
         view = self.reboot(self.made)
@@ -107,7 +107,7 @@ class InventedConnectorTest(_StaleTestCase):
         self.assert_gone(view, self.lost)
 
     def test_row_of_another_server(self):
-        """What one server has connected is no reason for another's."""
+        """Leave it: another server's connection is no reason to disconnect."""
         volume = self.cloud.volume(multiattach=True)
         neighbour = self.server(
             fixture.Disk(volume=volume, at_boot=True), name='neighbour')

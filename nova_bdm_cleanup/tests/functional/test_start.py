@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server is started: what is different from a reboot."""
+"""Starts of a server: the differences from a reboot."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LockTest(testtools.TestCase):
         self.assertLess(time.monotonic() - begun, 20)
 
     def _is_free(self, name: str) -> bool:
-        """Whether Nova would get the lock, asked in a thread of its own."""
+        """Return whether Nova would get the lock, in a thread of its own."""
         def try_it():
             with contextlib.suppress(Exception):
                 utils.synchronized(name, blocking=False)(got.append)(name)
@@ -71,12 +71,12 @@ class _StartTestCase(scenario.Started, scenario.TwoDisks):
 class StartTest(_StartTestCase):
 
     def test_by_an_administrator_of_another_project(self):
-        """As Masakari does it."""
+        """Start it as Masakari does."""
         self.cloud.lose_attachment(self.made, self.lost)
         self.check_removed(self.reboot(self.made, by=self.cloud.admin))
 
     def test_a_guest_that_runs_all_the_same(self):
-        """Somebody started it without Nova."""
+        """Withhold it: the guest was started without Nova."""
         self.cloud.lose_attachment(self.made, self.lost)
         self.cloud.stop(self.made)
         self.cloud.domain(self.made).create()
@@ -89,10 +89,10 @@ class StartTest(_StartTestCase):
         self.assertIn('(guest-running)', withheld.text)
         self.assertEqual('not-connected', left_out.event)
         self.assertIsNotNone(view.block_device(self.lost))
-        # Nova made the guest anew.
+        # Nova created the guest again.
         self.assertFalse(view.has_disk(self.lost))
         self.assertEqual([], self.journal())
-        # As the line says.
+        # Reboot it hard, as the line says.
         self.cloud.reboot(self.made)
         self.assertIsNone(self.look(self.made).block_device(self.lost))
 
@@ -112,7 +112,7 @@ class StartTest(_StartTestCase):
 
 
 class AtTheSameTimeTest(_StartTestCase):
-    """Another operation holds Nova's lock when the start has work to do."""
+    """A start with work to do while another operation holds Nova's lock."""
 
     def start_during(self, what, operation, volume):
         """Start the server while an operation is in the middle of it.
@@ -160,7 +160,7 @@ class AtTheSameTimeTest(_StartTestCase):
 
 
 class UndeleteTest(_StartTestCase):
-    """A server that was deleted comes back with the disks that are left."""
+    """A deleted server that is restored with the disks that are left."""
 
     ACTION = 'restore'
     ARGUMENTS = {'nova_options': {

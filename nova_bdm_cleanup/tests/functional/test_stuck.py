@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators meet that used to have no end.
+"""Stuck states that used to have no way out.
 
-Each is built with the calls that it comes from, and ended with the command
-that the audit or the refusal names.  What the back end was told is compared
-each time.
+Each is built with the calls that cause it, and ended with the command that the
+audit or the refusal names.  The calls to the back end are compared each time.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ class StuckCase(commands.CloudCase):
         self.assertIn(words, row['Explanation'])
 
     def assert_freed(self, call: str, *arguments: str) -> None:
-        """Check that something is done, by which call."""
+        """Check that the release succeeds, and by which call."""
         code, row = self.release(*arguments)
         self.assertEqual((ExitCode.OK, call), (code, row['Call']), row)
 
 
 class AttachedByHandTest(StuckCase):
-    """Somebody called ``os-attach`` of Cinder; no host was ever let in."""
+    """Attachments by Cinder's ``os-attach`` alone: no host was let in."""
 
     def attach_by_hand(self, server: fixture.Server, volume: str,
                        host: str | None = None) -> str:
@@ -70,7 +69,7 @@ class AttachedByHandTest(StuckCase):
             'Rebooting instance.*' + server.id))
 
     def test_host_that_was_let_in(self):
-        """A record that names a host is stronger than a word."""
+        """Refuse: a record with a host outweighs the operator's word."""
         server = self.server()
         volume, ghosts = self.cloud.volume(), self.cloud.volume()
         attachment = self.attach_by_hand(server, volume, 'compute1')
@@ -92,17 +91,17 @@ class AttachedByHandTest(StuckCase):
 
 
 class MappedWithoutATraceTest(StuckCase):
-    """The back end lets a host in, and Cinder does not know it.
+    """A host that the back end lets in without a record in Cinder.
 
-    The last case of Cinder's force_detach specification, and what a
-    cinder-volume that dies leaves.
+    The last case of Cinder's force_detach specification, and the leftover of
+    a cinder-volume that dies.
     """
 
     def let_in(self, volume: str) -> None:
         self.cinder.volumes.initialize_connection(volume, self.connection())
 
     def half_connect(self, server: fixture.Server, volume: str) -> str:
-        """Leave what a cinder-volume does that dies before it is done."""
+        """Leave the state of a cinder-volume that dies before it is done."""
         attachment = self.cloud.leave_attachment(server, volume)
         self.cloud.cinder.unattach(volume, attachment)
         found, = self.cloud.attachments(volume)
@@ -134,13 +133,13 @@ class MappedWithoutATraceTest(StuckCase):
 
 
 class AttachDiedTest(StuckCase):
-    """Cinder calls the volume ``attaching``, and Nova has the mapping.
+    """A volume that Cinder calls ``attaching``, with a mapping in Nova.
 
     The second case of Cinder's force_detach specification.
     """
 
     def target(self, server: fixture.Server) -> str:
-        """What the action is about that the audit prints."""
+        """Return the target of the action that the audit prints."""
         (reason, action), = self.audited(*LONG_AGO, server=server).values()
         self.assertEqual('stuck', reason)
         *command, target = action.split()[:4]
@@ -149,14 +148,14 @@ class AttachDiedTest(StuckCase):
 
     def begin_attach(self, server: fixture.Server, volume: str,
                      saved: bool) -> None:
-        """Attach as a nova-compute does that dies before the guest gets it.
+        """Attach like a nova-compute that dies before the guest gets it.
 
-        :param saved: after Nova has saved the connection information
+        :param saved: whether Nova has saved the connection info
         """
         attachments = self.cinder.attachments
         made = attachments.create(volume, self.connection(), server.id)
         self.assertEqual('attaching', self.volume_status(volume))
-        # As Nova's client of Cinder turns it.
+        # Convert it as Nova's Cinder client does.
         data = made['connection_info']
         info = {'driver_volume_type': data.pop('driver_volume_type'),
                 'data': data, 'serial': volume}
@@ -191,7 +190,7 @@ class AttachDiedTest(StuckCase):
             self.assert_gone(self.cloud.look(server), volume)
 
     def test_attach_from_before_queens(self):
-        """Its calls leave no record in Cinder, and no id in Nova."""
+        """Release it without a record in Cinder or an id in Nova."""
         server, volume = self.server(), self.cloud.volume()
         self.cinder.volumes.reserve(volume)
         info = self.cinder.volumes.initialize_connection(
@@ -204,7 +203,7 @@ class AttachDiedTest(StuckCase):
             self.audited(*LONG_AGO, server=server))
         self.assert_refused('see "stuck" in the runbook', volume,
                             '--connector', self.connector())
-        # What the runbook says.
+        # Follow the runbook.
         self.cloud.stop(server)
         self.cloud.reset_status(volume)
         self.reboot(server)
@@ -221,7 +220,7 @@ class HalfShelvedTest(StuckCase):
     def test_the_printed_actions_end_it(self):
         for lose, reason in ((self.cloud.lose_volume, 'volume-missing'),
                              (self.cloud.give_away, 'attached-elsewhere')):
-            # Whatever Nova goes by, it comes to the lost one last of these.
+            # In each order that Nova may use, the lost one comes last.
             data, lost = sorted(self.cloud.volume() for _ in range(2))
             server = self.server(
                 *[fixture.Disk(volume=v, at_boot=True)
@@ -240,7 +239,7 @@ class HalfShelvedTest(StuckCase):
                 **{v: ('reserved-only', found[v][1]) for v in reserved}},
                 found)
 
-            # The plugin takes the mapping that dangles, and nothing else.
+            # The plugin removes only the dangling mapping.
             self.begin()
             code, _ = self.bdm('clean', server.id, '--yes', *LONG_AGO)
             self.assertEqual(ExitCode.OK, code, self.stderr.getvalue())
@@ -260,7 +259,7 @@ class HalfShelvedTest(StuckCase):
 
 
 class MappingTooManyTest(StuckCase):
-    """The API does not show whether Nova has connected a mapping."""
+    """A surplus mapping; the API does not show if Nova connected it."""
 
     def test_clean_tells(self):
         for connected, expected in ((False, ExitCode.OK),
@@ -283,20 +282,20 @@ class MappingTooManyTest(StuckCase):
 
 
 class PrintedActionsTest(StuckCase):
-    """The action that the audit prints ends it, or begins with a look."""
+    """Printed actions, which end the state or begin with a look."""
 
     def test_every_reason(self):
         tried = {'cannot-see-project', 'reserved-only'}
         for build in (self.to_clean, self.to_release, self.to_look_at,
                       self.to_wait_for):
-            #: The volume, by reason; it may be one of several.
+            #: A volume by reason; it may be one of several.
             self.built: dict[str, str] = {}
             build()
             tried.update(self.built)
         self.assertEqual({str(r) for r in Reason if r.remedy}, tried)
 
     def actions(self, *arguments: str) -> dict[str, str]:
-        """The action for what was built, by its reason."""
+        """Return the action for each built state, by its reason."""
         found = self.audited(*arguments)
         self.assertEqual(self.built, {
             found[v][0]: v for v in self.built.values() if v in found})

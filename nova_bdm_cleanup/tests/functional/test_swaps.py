@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A nova-compute that dies while it swaps two volumes of a server.
 
-Whatever step it is at, no disk may be lost: neither the old one, which Nova
-names, nor the new one, with which the guest runs perhaps.
+At no step may a disk be lost: neither the old one, which Nova names, nor the
+new one, which the guest may use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import commands, scenario
 
-#: What the old disk and the new one are when only Nova's row is missing.
+#: Reasons of the old and the new disk if only Nova's row is missing.
 BOTH = ('volume-available', 'stale-attachment')
 
 
@@ -31,9 +31,8 @@ class InterruptedSwapTest(commands.Commands):
              *before: Any, nth: int = 0) -> None:
         """Swap two volumes in a nova-compute that dies.
 
-        :param before: the function before which it does, by its owner and
-            its name
-        :param nth: else the request to Cinder that changes something
+        :param before: owner and name of the function before which it dies
+        :param nth: else the number of the changing request to Cinder
         """
         self._dead = False
         self._asked = 0
@@ -46,7 +45,7 @@ class InterruptedSwapTest(commands.Commands):
             recorder.crash()
 
         def ask(party: str, what: str, subject: str) -> None:
-            # The dead ask nothing; Python's "finally" does not know that.
+            # A dead process sends nothing, but "finally" still runs.
             if self._dead and party == recorder.ASK:
                 recorder.crash()
             if party == recorder.ASK and what != 'GET':
@@ -94,7 +93,7 @@ class InterruptedSwapTest(commands.Commands):
                     *expected: str) -> None:
         """Reboot, and check that neither side of either disk has changed.
 
-        :param expected: the reasons, but for disks in order
+        :param expected: the reasons, except those of healthy disks
         """
         def records() -> list[object]:
             return [self.cloud.attachments(volume) for volume in (old, new)]
@@ -115,9 +114,9 @@ class InterruptedSwapTest(commands.Commands):
     def test_at_every_step(self):
         moving = 'operation-in-flight'
         for before, nth in (
-                # Before Cinder lets the host in, which deletes nothing of
-                # anybody; before the guest changes over; before Cinder is
-                # told of that; before it is told to forget the old volume.
+                # Before Cinder lets the host in, which deletes no record;
+                # before the guest changes over; before Cinder is told of
+                # that; before it is told to forget the old volume.
                 ((), 1), ((driver.LibvirtDriver, 'swap_volume'), 0), ((), 2),
                 ((), 3)):
             server = self.server(scenario.BOOT_DISK)
@@ -127,7 +126,7 @@ class InterruptedSwapTest(commands.Commands):
             self.assert_kept(server, old, new, moving, moving)
             if nth == 1:
                 continue
-            # What the audit says of the state that is left behind.
+            # Run the action of the audit for the state left behind.
             code, (row,) = self.bdm('release', old, '--yes',
                                     '--stuck-after', '0')
             self.assertEqual((ExitCode.OK, 'os-roll_detaching'),
@@ -154,7 +153,7 @@ class InterruptedSwapTest(commands.Commands):
                 ('available', 'in-use'),
                 (self.volume_status(old), self.volume_status(new)))
             self.assert_kept(server, old, new, *BOTH)
-            # Nobody attaches the old one to the server any more.
+            # The old one is no longer attached to the server.
             self.assert_finding(
                 server, old, ('ERROR', 'withheld', 'volume-available'),
                 ('WARNING', 'not-connected', 'volume-available'))
@@ -165,8 +164,8 @@ class InterruptedSwapTest(commands.Commands):
             end(server, old, new)
 
     def free(self, server: fixture.Server, new: str) -> None:
-        """The runbook's first steps: the server off, and nothing left on the
-        host, before Cinder is told.
+        """Take the runbook's first steps: the server off, and nothing left
+        on the host, before Cinder is told.
         """
         self.cloud.stop(server)
         self.cloud.nova.connected[server.host].pop(new, None)
@@ -175,8 +174,8 @@ class InterruptedSwapTest(commands.Commands):
             attachment.id)
 
     def test_others_after_it(self):
-        """The disks of a server are retyped in turn: what came of the others
-        tells nothing of this one.
+        """Keep it after other swaps: if disks are retyped in turn, the other
+        results tell nothing about this one.
         """
         server = self.server(*[scenario.BOOT_DISK] * 3)
         old, second, third = server.volumes
@@ -212,7 +211,7 @@ class InterruptedSwapTest(commands.Commands):
             connector_path=self.connector(server.host)))
 
     def forward(self, server: fixture.Server, old: str, new: str) -> None:
-        """The runbook's way to the new disk."""
+        """Take the runbook's way to the new disk."""
         self.refresh(server, old)
         self.cloud.detach(server, old)
         self.cloud.attach(server, new)
@@ -222,7 +221,7 @@ class InterruptedSwapTest(commands.Commands):
         self.assert_healthy(view, new)
 
     def back(self, server: fixture.Server, old: str, new: str) -> None:
-        """The runbook's way to the old disk."""
+        """Take the runbook's way to the old disk."""
         self.refresh(server, old)
         self.cloud.start(server)
         view = self.look(server)
@@ -231,13 +230,13 @@ class InterruptedSwapTest(commands.Commands):
         self.assertEqual('available', self.volume_status(new))
 
     def test_a_swap_that_failed(self):
-        """What failed and left nothing keeps nothing."""
+        """Keep nothing for a swap that failed and left nothing."""
         server = self.server(*[scenario.BOOT_DISK] * 2)
         lost, kept = server.volumes
         with fixtures.MockPatchObject(
                 driver.LibvirtDriver, 'swap_volume',
                 side_effect=RuntimeError('the guest has no such disk')):
-            # Here the API waits for nova-compute, and tells of it.
+            # Here the API waits for nova-compute, and returns its error.
             self.assertRaises(fixture.APIError, self.ask, server, kept,
                               self.cloud.volume())
         self.cloud.proxy.clear()

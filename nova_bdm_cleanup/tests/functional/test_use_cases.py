@@ -4,7 +4,7 @@
 Each with single and multiattach volumes, built by the calls of the attach
 flow before Queens and of the one since, for a server that runs, one that is
 stopped and one that is gone.  At the end the back end and Cinder's database
-agree, and nobody else's connection was touched.
+agree, and no other server's connection was touched.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from typing import Any
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands, test_stuck
 
-#: What the back end is told where a host had the volume.
+#: The back end's calls where a host had the volume.
 UNMAPPED = ('terminate_connection', 'remove_export')
 
 SINCE, BEFORE = 'since Queens', 'before Queens'
 RUNS, STOPPED, GONE = 'runs', 'stopped', 'gone'
 
 #: By use case, attach flow and server: the call that the release makes, the
-#: state of the volume at the end, and what the back end was told by then.
+#: state of the volume at the end, and the back end's calls until then.
 EXPECTED: dict[tuple[int, str, str], tuple[str, str, tuple[str, ...]]] = {
     **{(1, SINCE, server): ('attachment delete', 'available', ())
        for server in (RUNS, STOPPED, GONE)},
-    # Nothing says for whom it is reserved.
+    # No record says which server it is reserved for.
     (1, BEFORE, GONE): ('os-unreserve', 'available', ()),
 
     (2, SINCE, RUNS): ('os-complete', 'in-use', ()),
     (2, SINCE, STOPPED): ('os-complete', 'in-use', ()),
     (2, SINCE, GONE): ('attachment delete', 'available', UNMAPPED),
-    # Of a server that exists, a person ends it: see AttachDiedTest.
+    # For an existing server an operator ends it: see AttachDiedTest.
     # Cinder has no record, so there is no export of one to take back.
     (2, BEFORE, GONE): ('os-force_detach', 'available',
                         ('terminate_connection',)),
 
-    # What is left is stale then, and goes in a hard reboot; what is from
-    # before Queens by another release, when the server is stopped.
+    # The attachment is stale then: a hard reboot deletes it; one from before
+    # Queens needs another release, when the server is stopped.
     **{(3, flow, server): ('os-roll_detaching', 'available', UNMAPPED)
        for flow in (SINCE, BEFORE) for server in (RUNS, STOPPED)},
     (3, SINCE, GONE): ('attachment delete', 'available', UNMAPPED),
@@ -50,7 +50,7 @@ EXPECTED: dict[tuple[int, str, str], tuple[str, str, tuple[str, ...]]] = {
     **{(4, flow, server): ('os-roll_detaching', 'in-use', ())
        for flow in (SINCE, BEFORE) for server in (RUNS, STOPPED)},
 
-    # Nothing says for whom, and only the calls before Queens leave no record.
+    # No record names a server; only the calls before Queens leave none.
     (5, BEFORE, GONE): ('os-terminate_connection', 'available',
                         ('terminate_connection',)),
 }
@@ -65,9 +65,9 @@ class Case:
     server: str
     multiattach: bool
     volume: str
-    #: What is given to the release.
+    #: The argument of the release.
     target: str = ''
-    #: The record of somebody else, who has the volume as well.
+    #: The attachment of another server that has the volume, too.
     neighbour: str | None = None
 
     @property
@@ -85,7 +85,7 @@ class UseCasesTest(test_stuck.StuckCase):
         self._devices = map('/dev/vd{}'.format, 'bcdefghijklmnopqrstu')
 
     def build(self, case: Case) -> None:
-        """Do with a volume what comes before it is stuck."""
+        """Make the calls that leave a volume stuck."""
         server, volume = self.servers[case.server], case.volume
         case.target, attachment, info = volume, None, {}
         if case.flow == SINCE:
@@ -116,7 +116,7 @@ class UseCasesTest(test_stuck.StuckCase):
 
     def map(self, server: fixture.Server, volume: str,
             attachment: str | None, info: dict[str, Any]) -> None:
-        """Have Nova know a volume and how it is connected."""
+        """Give Nova a mapping with the connection of a volume."""
         kind = info.pop('driver_volume_type')
         row = self.leave_mapping(
             server, volume, attachment_id=attachment,
@@ -127,7 +127,7 @@ class UseCasesTest(test_stuck.StuckCase):
         row.save()
 
     def release_all(self, cases: list[Case], *arguments: str) -> None:
-        """Release some, and check by which call each was."""
+        """Release the volumes of some cases, and check the call for each."""
         _, rows = self.bdm(
             'release', *[case.target for case in cases], *arguments,
             *commands.LONG_AGO, '--yes', '--max', str(len(cases)))
@@ -178,7 +178,7 @@ class UseCasesTest(test_stuck.StuckCase):
         self.assertEqual(
             (status, told), (self.volume_status(case.volume),
                              tuple(self.calls(case.volume))), case)
-        # Nobody's connection but this one, and never that of every host.
+        # Only this connection, and never those of all hosts.
         self.assertLessEqual({
             call['host'] for call in self.cloud.cinder.driver_calls(
                 case.volume) if call['call'] == 'terminate_connection'},

@@ -57,7 +57,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         """Run a round, an interval later.
 
         :param during: is called before the round
-        :returns: what it logs, without its summary
+        :returns: the findings that it logs, without its summary
         """
         self._clock += INTERVAL
         self.begin()
@@ -115,7 +115,7 @@ class RoundTest(_WatchingTestCase):
         self.restart()
         self.assertEqual([], self.round())
         self.assertIn('open: volume-available=1, new: 0', self.sums[0])
-        # It changes nothing.
+        # A round changes nothing.
         view = self.look(server)
         self.assert_dangling(view, lost)
         self.assertEqual([], self.requests('DELETE') + self.requests('POST'))
@@ -128,7 +128,7 @@ class RoundTest(_WatchingTestCase):
         self.assertIn('open: 0,', self.sums[0])
 
     def test_a_volume_that_takes_long(self):
-        """A tenant made thousands of attachments of it."""
+        """Skip a server whose volume has thousands of attachments."""
         self.set_options(timeout=8)
         slow, *others = [self.server(scenario.BOOT_DISK) for _ in range(3)]
         lost = others[0]
@@ -160,7 +160,7 @@ class RoundTest(_WatchingTestCase):
         self.assertEqual(1, len(self.cloud.log(complaint)))
 
     def test_an_option_that_has_become_wrong(self):
-        """nova-compute reads its files again, and starts all the same."""
+        """Start nova-compute all the same when it reads its files again."""
         conf = self.cloud.nova._conf
         before = conf.read_text()
         self.addCleanup(scenario.CONF.reload_config_files)
@@ -173,7 +173,7 @@ class RoundTest(_WatchingTestCase):
             'ERROR .* bdm-cleanup does nothing by the clock')))
 
     def test_it_is_known_before_the_servers_come_back(self):
-        """To resume the guests may take minutes."""
+        """Record it first: resuming the guests may take minutes."""
         seen = []
         compute = type(self.manager)
         resume = compute._init_instance
@@ -195,7 +195,7 @@ class RoundTest(_WatchingTestCase):
         self.addCleanup(is_over.set)
         self.cloud.proxy.on('*', '', proxy.before(is_over.wait))
         watcher = self.begin_to_watch()
-        # It is due now.
+        # The round is due now.
         watcher._next = time.time()
         task = dict(self.manager._periodic_tasks)['bdm_cleanup']
         for _ in range(3):
@@ -214,7 +214,7 @@ class PeriodicTaskTest(base.FunctionalTestCase):
     CLOUD = None
 
     def test_the_first_comes_at_once(self):
-        """Not a minute later: the metrics are old until then."""
+        """Run at once, not a minute later: the metrics are old until then."""
         class Manager(periodic_task.PeriodicTasks):
             pass
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That a volume is gone is believed of a Cinder that knows another one.
+"""Missing volumes, believed only of a Cinder that knows another one.
 
-A wrong region politely says that every volume is gone.  Only where the cell
-has no other volume to ask for is it believed as it is.
+A wrong region reports every volume as missing.  The plugin believes it without
+a witness only where the cell has no other volume to ask for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from nova import objects
 from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
-#: More than anybody would ask for one by one.
+#: More than the plugin would ask for one by one.
 MANY = 30
 
 
@@ -21,7 +21,7 @@ class WitnessTestCase(scenario.ScenarioTestCase):
     ARGUMENTS = {'hosts': ('compute1', 'compute2')}
 
     def bare_servers(self, host):
-        """Servers without volumes; for these Nova's record is enough."""
+        """Create servers without volumes; a record in Nova is enough."""
         for number in range(MANY):
             objects.Instance(
                 self.cloud.nova.context(), host=host,
@@ -51,7 +51,7 @@ class WrongRegionTest(WitnessTestCase):
         return asked
 
     def test_witness_behind_many_servers_of_the_cell(self):
-        """Another host has it, and not in its newest servers."""
+        """Find it on another host, behind its newest servers."""
         made = self.volume_server()
         self.volume_server('compute2')
         self.bare_servers('compute2')
@@ -61,13 +61,13 @@ class WrongRegionTest(WitnessTestCase):
 class RightRegionTest(WitnessTestCase):
 
     def test_a_witness_that_takes_long(self):
-        """Somebody else made thousands of attachments of his volume, which
+        """Skip a volume with thousands of attachments by another user, which
         is older than all others.
         """
         slow, made, _ = (self.volume_server() for _ in range(3))
         volume, = made.volumes
         self.cloud.lose_volume(made, volume)
-        # Of an attachment Cinder reads only that one.
+        # For an attachment Cinder reads only that one.
         self.cloud.proxy.on(
             'GET', '/volumes', self.cloud.proxy.hang_about(slow.volumes[0]))
         view = self.reboot(made)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of what the tests stand on: of the cloud and of the demonstration.
+"""Tests of the test cloud and of the demonstration.
 
-They are for whoever changes these, and say nothing about the plugin.
+They are for changes of these, and do not test the plugin.
 """
 
-# Before anything else: it may monkey patch the standard library, and decides
-# so for the whole process.
+# Before all other imports: it may monkey patch the standard library, for the
+# whole process.
 import nova.tests.functional  # noqa: F401

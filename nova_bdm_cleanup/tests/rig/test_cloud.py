@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cloud itself: does it behave, and does it break as asked."""
+"""Tests of the cloud: its normal behaviour, and its faults on request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class IdentityTest(_CloudTestCase):
             exceptions.ClientException, as_user.attachments.delete,
             attachment.id)
         self.assertEqual(409, error.code)
-        # One that Nova does not know may go.
+        # Cinder deletes one that Nova does not know.
         left = self.cloud.leave_attachment(server, self.cloud.volume())
         as_user.attachments.delete(left)
 
@@ -48,7 +48,7 @@ class IdentityTest(_CloudTestCase):
 
 
 class ProxyTest(_CloudTestCase):
-    """What it breaks arrives broken; the rest is what tests look at."""
+    """Tests of the proxy: its faults, and the requests it records."""
 
     def setUp(self):
         super().setUp()
@@ -59,7 +59,7 @@ class ProxyTest(_CloudTestCase):
         for action in (proxy.reset(), proxy.lose_answer(), proxy.truncate(),
                        proxy.garbage(), proxy.html(), proxy.status(500)):
             self.cloud.proxy.on('GET', '/volumes/', action)
-            # Which one depends on the layer that notices.
+            # The exception depends on the layer that detects it.
             self.assertRaises(
                 (exceptions.ClientException, ksa_exceptions.ClientException,
                  AttributeError, TypeError),
@@ -80,14 +80,14 @@ class ProxyTest(_CloudTestCase):
 
 
 class AnewTest(_CloudTestCase):
-    """What every test relies upon: copies, and a cloud that looks new."""
+    """Tests of copies, and of the reset of the cloud."""
 
     CLOUD = {'plugin': True, 'hosts': ('compute1', 'compute2')}
     DISKS = (fixture.Disk(tag='data'), fixture.Disk(at_boot=True),
              fixture.Disk(multiattach=True))
 
     def _described(self, server: fixture.Server) -> str:
-        """Everything about a server, in words that fit its copies too."""
+        """Return the description of a server, the same for its copies."""
         view = self.cloud.look(server)
         words = {server.id: 'server',
                  self.cloud.domain(server).name(): 'guest'}
@@ -106,7 +106,7 @@ class AnewTest(_CloudTestCase):
         text = '\n'.join(described)
         for name, word in words.items():
             text = text.replace(name, word)
-        # Cinder gives no order to what was made at once.
+        # Cinder does not order records created at the same time.
         return '\n'.join(sorted(text.splitlines()))
 
     def test_copies_are_like_originals(self):

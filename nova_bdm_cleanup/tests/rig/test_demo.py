@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration tells the truth, and cleans up after itself."""
+"""Tests that the demonstration is correct and cleans up after itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import testtools
 from nova_bdm_cleanup.tests.cloud import cinder, identity
 
 DEMO = pathlib.Path(__file__).resolve().parents[3] / 'demo'
-#: Long enough for a machine that has other things to do.
+#: Long enough for a busy machine.
 TIMEOUT = 300
 
 
@@ -28,8 +28,8 @@ class DemoTest(testtools.TestCase):
         super().setUp()
         self.directory = tempfile.mkdtemp()
         self.addCleanup(os.rmdir, self.directory)
-        # What a shell starts in the background ignores Ctrl-C, and so would
-        # all that is started here.
+        # A background process of a shell ignores Ctrl-C, and so would all
+        # processes started here.
         self.addCleanup(signal.signal, signal.SIGINT, signal.signal(
             signal.SIGINT, signal.default_int_handler))
 
@@ -37,7 +37,7 @@ class DemoTest(testtools.TestCase):
         process = subprocess.Popen(
             [sys.executable, str(DEMO), *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-            # What it leaves behind would be seen when this is removed.
+            # Files left behind are found when this is removed.
             env={**os.environ, 'TMPDIR': self.directory})
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait, TIMEOUT)

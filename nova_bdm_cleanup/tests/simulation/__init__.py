@@ -25,7 +25,7 @@ the functional suite compares with the real things call by call.
 ``faults``
     programming faults that the search must find
 ``trace``
-    the steps of a schedule, printed for a person
+    the steps of a schedule, printed for a reader
 
 ``python -m nova_bdm_cleanup.tests.simulation`` runs it.
 """

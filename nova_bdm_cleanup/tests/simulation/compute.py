@@ -436,7 +436,7 @@ class Manager:
             self.driver.swap_volume(None, json.loads(row.connection_info),
                                     json.loads(info), record, row.device_name)
         except HostFailure:
-            # The guest was just powered off, or never had the disk.
+            # The guest was just powered off, or did not have the disk.
             world.step(f'gives up the swap for {new}')
             world.cinder.roll_detaching(row.volume_id)
             world.cinder.delete(attachment)

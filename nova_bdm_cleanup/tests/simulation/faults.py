@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of order, each of which the search must find by its property.
+"""Faults of order: the search must find each by its property.
 
 A unit test checks one call.  Only the search checks concurrent operations and
 kills, and these faults check the search.  Each replaces a function of the

@@ -20,12 +20,12 @@ class KnownViolation(NamedTuple):
     #: scenario would hide other violations of the same property.
     property_names: tuple[str, ...]
     situation: str
-    #: What is wrong, for a person.
+    #: A description for the reader.
     description: str
 
 
 KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
-    # A risk that the documentation names.  A mend would need os-brick's lock
+    # A risk that the documentation names.  A repair would need os-brick's lock
     # of the back end, and for a deleted volume its back end is not known.
     'address-in-no-row-yet': KnownViolation(
         ('healthy-disks-stay',), properties.BEGAN_LATER,

@@ -158,9 +158,7 @@ def check_opened_disk(world: World, host: str, server: str,
 def record_power_off(world: World, server: str) -> None:
     """Record the healthy mappings when the plugin powers a guest off.
 
-    A change after this look comes too late for the plugin.
-
-    Who mends a disk only when that look is over comes too late.
+    A change after this look, even a repair, comes too late for the plugin.
     """
     actor = world.scheduler.current
     if actor is not None and actor.is_cleaning:

@@ -132,7 +132,7 @@ def _starter(description: str, actor: str, operation: Callable[..., object],
              *arguments: str, process: str = API) -> Callable[..., None]:
     """Return a function that starts an actor with one operation.
 
-    :param words: its docstring
+    :param description: its docstring
     :param operation: a method of the cloud
     """
     def begin(cloud: Cloud, kind: str = '') -> None:

@@ -413,7 +413,7 @@ class Scheduler:
         if actor.error is not None:
             raise actor.error
         if since is not None and not since.conflicts_with(done):
-            # The interruption could as well have been one step later.
+            # An interruption one step later is equivalent.
             self._skip()
         return None if actor.is_over or actor.waiting else point
 

@@ -393,7 +393,7 @@ class World:
         self.in_operation.difference_update(volumes)
 
     def end_operations(self, server: str) -> None:
-        """Mark the volumes of a server as in no operation any more."""
+        """Mark the volumes of a server as not in an operation."""
         self.in_operation.difference_update(
             r.volume_id for r in self.volumes_of(server))
 

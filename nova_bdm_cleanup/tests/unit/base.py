@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every unit test starts from.
+"""The base of every unit test.
 
-Property tests repeat themselves: the same examples in each run, and few of
-them.  One that fails is shown as it was found, since to make it smaller may
-take minutes.  To look further, at random and with that many examples a test::
+Property tests are deterministic: each run uses the same few examples.  A
+failing example is shown as found, because shrinking it may take minutes.  To
+use random examples, and this number of them for each test::
 
     NOVA_BDM_CLEANUP_EXAMPLES=20000 stestr run properties
 """
@@ -25,7 +25,7 @@ _EXAMPLES = int(os.environ.get('NOVA_BDM_CLEANUP_EXAMPLES', '0'))
 hypothesis.settings.register_profile(
     'ci', max_examples=200, derandomize=True, database=None, print_blob=True,
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
-    # How long an example takes says how busy the machine is.
+    # The duration of an example depends on the load of the machine.
     deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 hypothesis.settings.register_profile(
     'random', hypothesis.settings.get_profile('ci'),
@@ -35,33 +35,34 @@ hypothesis.settings.load_profile('random' if _EXAMPLES else 'ci')
 
 
 class TestCase(testtools.TestCase):
-    """Logging is captured, and shown when a test fails."""
+    """A test case that captures logging and shows it on failure."""
 
     def setUp(self) -> None:
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger())
 
     def tempdir(self) -> str:
-        """A new directory, deleted after the test."""
+        """Return a new directory, deleted after the test."""
         path: str = self.useFixture(fixtures.TempDir()).path
         return path
 
 
 def scenarios(rows: Iterable[Any], *fields: str
               ) -> list[tuple[str, dict[str, Any]]]:
-    """For testscenarios: each row of a table is a name, and these fields."""
+    """Return testscenarios from rows of a name and these fields."""
     return [(name, dict(zip(fields, values))) for name, *values in rows]
 
 
 def sql(path: str, statement: str, *values: object) -> list[Any]:
-    """What a statement finds in a store, or changes behind its back."""
+    """Run a statement on a store, bypassing its code; return the rows."""
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         return connection.execute(statement, values).fetchall()
 
 
 class NoSyncing(fixtures.Fixture):
-    """The store does not wait for the disk, so that thousands of changes are
-    no matter.  Not where a test is about what survives.
+    """A store that does not sync, so that thousands of changes are fast.
+
+    Not for tests of what survives a crash.
     """
 
     def _setUp(self) -> None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cloud of any size on the loopback: Nova and Cinder as the APIs show them.
 
-With their quirks: pages are cut without a word, Cinder's attachment list has
-no link to the next page, a volume shows its attached attachments only, Nova
-leaves out mappings without an attachment id or all ids, by the version that
-it is asked in, servers of a silent cell are left out of every filtered or
-paged list, and who is not an administrator is shown one project.  :mod:`.wire`
-puts it on the wire, and cuts it.
+It has their quirks.  Pages are cut without notice.  Cinder's attachment list
+has no link to the next page.  A volume shows its attached attachments only.
+Depending on the microversion, Nova omits all ids, or the mappings without an
+attachment id.  Every filtered or paged list omits the servers of a silent
+cell.  A user who is not an administrator sees one project.  :mod:`.wire`
+serves the cloud over HTTP, and breaks its answers.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ import uuid
 
 _DAY = datetime.timedelta(days=1)
 
-#: The secrets of the back end are among it.
+#: It includes the secrets of the back end.
 _CONNECTION = {'driver_volume_type': 'rbd',
                'keyring': '[client.cinder]\n\tkey = not-a-key\n'}
 
 
 def uid(name: str) -> str:
-    """The UUID that goes with a name."""
+    """Return the UUID for a name."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
 class Request(NamedTuple):
-    """One request."""
+    """A request to an API."""
 
     method: str
-    #: Within the API.
+    #: Relative to the root of the API.
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: Any
-    #: The whole of it, decoded.
+    #: The whole URL, decoded.
     url: str
 
     @property
@@ -53,9 +53,9 @@ class Request(NamedTuple):
 
 
 class LoopbackCloud:
-    """What Nova and Cinder believe.
+    """The records of Nova and Cinder.
 
-    :param page: how many records a list gives at most
+    :param page: the maximum number of records in a list
     """
 
     def __init__(self, page: int = 1000) -> None:
@@ -63,7 +63,7 @@ class LoopbackCloud:
         #: By id, oldest first.
         self.servers: dict[str, dict[str, Any]] = {}
         self.mappings: dict[str, list[dict[str, Any]]] = {}
-        #: Those that Nova has deleted, and still remembers.
+        #: Servers that Nova has deleted, and still remembers.
         self.deleted: dict[str, dict[str, Any]] = {}
         self.volumes: dict[str, dict[str, Any]] = {}
         self.attachments: dict[str, dict[str, Any]] = {}
@@ -71,29 +71,29 @@ class LoopbackCloud:
         self.guests: dict[str, list[str]] = {}
         #: The events of each swap of volumes, the newest first, by server.
         self.swaps: dict[str, list[list[dict[str, Any]]]] = {}
-        #: Where a nova-compute runs.
+        #: Hosts that run nova-compute.
         self.hosts = ['compute1', 'compute2']
         self.silent_hosts: list[str] = []
         self.silent_servers: list[str] = []
         self.token_is_valid = True
-        #: By what members may list volumes: Cinder's resource_filters.json.
+        #: The volume filters of members: Cinder's resource_filters.json.
         self.volume_filters = {'status', 'name', 'metadata'}
         #: Whether attachments are filtered by the project of their volume.
         self.filters_projects = True
         #: Every request but those to Keystone.
         self.requests: list[Request] = []
-        #: What the back end was told.
+        #: The calls to the back end.
         self.driver: list[tuple[str, str]] = []
         self._rules: list[tuple[str, Callable[..., Any]]] = []
         self._lock = threading.Lock()
-        # In the order in which they were made.
+        # In creation order.
         self._of_server: dict[str, dict[str, None]] = {}
         self._of_volume: dict[str, dict[str, None]] = {}
 
-    # Making things
+    # Creating records
 
     def server(self, name: str, project: str = 'own', **fields: Any) -> str:
-        """A server that runs from an image."""
+        """Add a server that was booted from an image."""
         server_id = uid(name)
         self.servers[server_id] = dict({
             'id': server_id, 'name': name, 'status': 'ACTIVE',
@@ -108,7 +108,7 @@ class LoopbackCloud:
     def volume(self, name: str, status: str = 'available',
                project: str = 'own', age: datetime.timedelta = _DAY,
                **fields: Any) -> str:
-        """A volume that nobody has."""
+        """Add a volume without attachments."""
         return self.put_volume(uid(name), status, name=name, **{
             'os-vol-tenant-attr:tenant_id': project,
             'updated_at': _stamp(age), **fields})
@@ -116,14 +116,14 @@ class LoopbackCloud:
     def attachment(self, name: str, server_id: str | None,
                    volume_id: str, status: str = 'attached',
                    connected: bool = True, host: str = 'compute1') -> str:
-        """A record in Cinder."""
+        """Add an attachment to Cinder."""
         return self.put_attachment(
             uid(name), server_id, volume_id, status=status, host=host,
             connection_info=_CONNECTION if connected else {})
 
     def put_volume(self, volume_id: str, status: str = 'in-use',
                    **fields: Any) -> str:
-        """A volume with any id and fields."""
+        """Add a volume with any id and fields."""
         self.volumes[volume_id] = dict({
             'id': volume_id, 'name': volume_id, 'status': status,
             'multiattach': False, 'migration_status': None, 'metadata': {},
@@ -134,7 +134,7 @@ class LoopbackCloud:
 
     def put_attachment(self, attachment_id: str, server_id: str | None,
                        volume_id: str, **fields: Any) -> str:
-        """A record with any id and fields."""
+        """Add an attachment with any id and fields."""
         self.attachments[attachment_id] = dict({
             'id': attachment_id, 'instance': server_id,
             'volume_id': volume_id, 'status': 'attached',
@@ -146,7 +146,7 @@ class LoopbackCloud:
 
     def mapping(self, server_id: str, volume_id: str,
                 attachment_id: str | None = None) -> None:
-        """A block device mapping in Nova."""
+        """Add a block device mapping to Nova."""
         mappings = self.mappings[server_id]
         mappings.append({
             'volumeId': volume_id, 'serverId': server_id,
@@ -155,7 +155,7 @@ class LoopbackCloud:
             'bdm_uuid': uid('bdm %s %s' % (server_id, volume_id))})
 
     def attach(self, server_id: str, name: str, **fields: Any) -> str:
-        """A volume that is attached as it should be."""
+        """Add a volume that is attached correctly."""
         volume_id = self.volume(
             name, 'in-use', self.servers[server_id]['tenant_id'], **fields)
         self.mapping(server_id, volume_id, self.attachment(
@@ -164,14 +164,14 @@ class LoopbackCloud:
         return volume_id
 
     def populate(self, servers: int, volumes_each: int) -> None:
-        """Many servers in order."""
+        """Add servers with healthy disks."""
         for number in range(servers):
             server_id = self.server('server-%d' % number,
                                     'project-%d' % (number % 50))
             for disk in range(volumes_each):
                 self.attach(server_id, 'volume-%d-%d' % (number, disk))
 
-    # Breaking things
+    # Breaking records
 
     def lose_attachment(self, volume_id: str) -> None:
         """Detach a volume behind Nova's back."""
@@ -191,22 +191,22 @@ class LoopbackCloud:
         del self.mappings[server_id]
 
     def remember(self, name: str) -> str:
-        """A server that Nova deleted long ago."""
+        """Add a server that Nova deleted long ago."""
         self.deleted[uid(name)] = {'id': uid(name), 'status': 'DELETED'}
         return uid(name)
 
     def on(self, pattern: str, action: Callable[..., Any]) -> None:
-        """Call something before requests that match are answered.
+        """Call an action before answering the requests that match.
 
-        It may return a status and a body to answer with, or what writes the
-        answer itself: see :mod:`.wire`.
+        It may return a status and a body to answer with, or a function that
+        writes the answer: see :mod:`.wire`.
         """
         self._rules.append((pattern, action))
 
     def trouble(self, method: str, path: str, what: Any) -> None:
-        """Answer requests in another way, from now on.
+        """Answer requests in another way from now on.
 
-        :param path: of the request; with a star at its end, all that begin so
+        :param path: of the request; a star at its end matches any suffix
         :param what: see :mod:`.wire`
         """
         pattern = '^%s [^?]*/v3/own%s' % (method, re.escape(path.rstrip('*')))
@@ -215,24 +215,24 @@ class LoopbackCloud:
         self._rules.insert(0, (pattern, lambda: what))
 
     def calm(self) -> None:
-        """Forget what :meth:`on` and :meth:`trouble` were told."""
+        """Remove what :meth:`on` and :meth:`trouble` added."""
         self._rules.clear()
 
     def asked(self, pattern: str) -> int:
-        """How many requests match."""
+        """Return how many requests match."""
         return sum(bool(re.search(pattern, str(r))) for r in self.requests)
 
     @property
     def paths(self) -> list[str]:
-        """Method and path of each request."""
+        """Return method and path of each request."""
         return ['%s %s' % (r.method, r.path) for r in self.requests]
 
     # Answering
 
     def answer(self, request: Request) -> Any:
-        """One request.
+        """Answer a request.
 
-        :returns: a status and a body, or what writes the answer itself
+        :returns: a status and a body, or a function that writes the answer
         """
         with self._lock:
             self.requests.append(request)
@@ -244,7 +244,7 @@ class LoopbackCloud:
             return self.respond(request)
 
     def respond(self, request: Request) -> tuple[int, Any]:
-        """The answer to a request when nothing is wrong."""
+        """Return the answer to a request when nothing is wrong."""
         if not self.token_is_valid:
             return 401, {'error': {'message': 'The token has expired'}}
         if '/compute/' in request.url:
@@ -318,7 +318,7 @@ class LoopbackCloud:
         try:
             name = re.compile(query.get('name', ''))
         except re.error:
-            # Nova hands it to its database, whose error nobody catches.
+            # Nova passes it to its database, and does not catch the error.
             return 500, {'computeFault': {'message': 'Unexpected API Error'}}
         shows_silent = not set(query) - {'all_tenants'}
         found = [s for s in reversed(list(self.servers.values()))
@@ -419,7 +419,7 @@ class LoopbackCloud:
             project = 'own'
         ids = list(self.attachments)
         if 'instance_id' in query:
-            # MariaDB compares without case.
+            # MariaDB ignores case when it compares.
             ids = list(self._of_server.get(query['instance_id'].lower(), ()))
         if 'volume_id' in query:
             ids = list(self._of_volume.get(query['volume_id'], ()))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shorthand for the facts that tests are about.
+"""Shorthand for the facts that tests use.
 
-Every value has a default that belongs to a healthy disk, so a test names only
-what matters to it.
+Every value defaults to that of a healthy disk, so a test names only the values
+that matter to it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ OTHER_HOST = 'compute-2'
 PROJECT = 'project-1'
 OTHER_PROJECT = 'project-2'
 
-#: What the rules decide where something is removed.
+#: The decisions of the rules that remove something.
 REMOVE = facts.Decision(facts.Action.REMOVE, connect=False)
 REMOVE_ROW = facts.Decision(facts.Action.REMOVE_ROW)
 DELETE = facts.Decision(facts.Action.DELETE)
 
 
 def ago(seconds: float) -> datetime.datetime:
-    """A moment before :data:`NOW`."""
+    """Return the time this many seconds before :data:`NOW`."""
     return NOW - datetime.timedelta(seconds=seconds)
 
 
@@ -40,7 +40,7 @@ def server(**values: Any) -> facts.Server:
 
 
 def bdm(**values: Any) -> facts.Bdm:
-    """A data volume that has been connected for a day."""
+    """Return a BDM of a data volume that has been connected for a day."""
     return facts.Bdm(**{
         'uuid': 'bdm-1', 'source_type': 'volume',
         'destination_type': 'volume', 'volume_id': 'volume-1',
@@ -49,7 +49,7 @@ def bdm(**values: Any) -> facts.Bdm:
 
 
 def root(**values: Any) -> facts.Bdm:
-    """The root disk of a server that was booted from an image."""
+    """Return the root BDM of a server that was booted from an image."""
     return bdm(**{
         'uuid': 'bdm-root', 'source_type': 'image',
         'destination_type': 'local', 'volume_id': None,
@@ -58,14 +58,14 @@ def root(**values: Any) -> facts.Bdm:
 
 
 def attachment(**values: Any) -> facts.Attachment:
-    """The attachment that :func:`bdm` carries."""
+    """Return the attachment that :func:`bdm` carries."""
     return facts.Attachment(**{
         'id': 'attachment-1', 'volume_id': 'volume-1', 'server_id': SERVER,
         'status': 'attached', 'connected': True, **values})
 
 
 def volume(**values: Any) -> facts.Volume:
-    """A volume that Cinder attaches to nobody whom its own list names."""
+    """Return an in-use volume whose own attachment list is empty."""
     return facts.Volume(**{
         'id': 'volume-1', 'status': 'in-use', 'project': PROJECT,
         'updated_at': ago(60), **values})
@@ -74,7 +74,7 @@ def volume(**values: Any) -> facts.Volume:
 def attached_to(server_id: str | None = SERVER,
                 attachment_id: str | None = 'attachment-1',
                 host: str | None = HOST) -> facts.AttachedServer:
-    """One entry of a volume's own list."""
+    """Return one entry of a volume's own attachment list."""
     return facts.AttachedServer(server_id, attachment_id, host)
 
 
@@ -87,10 +87,10 @@ def snapshot(bdms: Iterable[facts.Bdm] = (),
              swaps: facts.Ending = facts.Ending.SUCCESS,
              roots: Iterable[facts.Bdm] = (root(),),
              **about_server: Any) -> facts.Snapshot:
-    """One look.
+    """Return one look at a server.
 
     :param bdms: the mappings besides the root's
-    :param missing: the ids of volumes that Cinder proved not to have
+    :param missing: the ids of volumes that Cinder was proved not to have
     """
     known: Mapping[str, facts.Volume | None] = {
         **{v.id: v for v in volumes}, **dict.fromkeys(missing)}

@@ -16,7 +16,7 @@ needs_promtool = unittest.skipUnless(
 
 
 def promtool(*arguments: str, given: bytes = b'', **options: Any) -> str:
-    """Run promtool and return what it complains about, if anything."""
+    """Run promtool and return its complaints, if any."""
     done = subprocess.run(
         [str(PROMTOOL), *arguments], input=given, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, check=False, timeout=120, **options)
@@ -24,12 +24,12 @@ def promtool(*arguments: str, given: bytes = b'', **options: Any) -> str:
 
 
 def problems_of_metrics(text: bytes) -> str:
-    """Return what ``promtool check metrics`` complains about, if anything."""
+    """Return the complaints of ``promtool check metrics``, if any."""
     return promtool('check', 'metrics', given=text)
 
 
 class Declared(NamedTuple):
-    """A metric as it is declared."""
+    """The declaration of a metric."""
 
     name: str
     kind: str
@@ -37,13 +37,13 @@ class Declared(NamedTuple):
 
     @property
     def series(self) -> list[str]:
-        """Return the names by which a query finds it."""
+        """Return the names by which a query finds the metric."""
         return [self.name + end for end in (
             ('_count', '_sum') if self.kind == 'summary' else ('',))]
 
 
 def declared(metric: Any) -> Declared:
-    """Return what a metric of prometheus_client is declared as."""
+    """Return the declaration of a metric of prometheus_client."""
     [family] = metric.describe()
     return Declared(
         family.name + '_total' * (family.type == 'counter'), family.type,

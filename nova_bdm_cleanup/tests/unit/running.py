@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova-computes that start and end, for which the test's process stands."""
+"""Nova-computes that start and end, played by the process of the test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nova_bdm_cleanup.node.store.processes import Process
 
 def start(path: str, host: str = 'compute1', since: float | None = None,
           problem: str = '', **facts: Any) -> Process:
-    """A nova-compute starts.
+    """Start a nova-compute.
 
     :param path: of the store
     """
@@ -24,5 +24,5 @@ def start(path: str, host: str = 'compute1', since: float | None = None,
 
 
 def end(path: str, host: str = 'compute1') -> None:
-    """And ends: the kernel closes its files."""
+    """End a nova-compute: the kernel closes its files."""
     os.close(processes._held_locks.pop('%s-%s.lock' % (path, host)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The diffs of contributor/adding.rst, applied to a copy of this tree.
 
-Each section that shows a diff names the tests that play it.  Where one fails
+Each section that shows a diff names the tests that run with it.  If one fails
 here, that page is out of date.
 """
 
@@ -24,7 +24,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 ROOT = test_docs.ROOT
 PAGE = ROOT / 'doc' / 'source' / 'contributor' / 'adding.rst'
 
-#: What a diff may change, or its tests may read.
+#: The files that a diff may change, or that its tests may read.
 COPIED = ('nova_bdm_cleanup', 'doc', 'etc', 'releasenotes', 'tools')
 
 _BLOCK = re.compile(r'^\.\. code-block:: (diff|console)\n\n((?:   .*\n|\n)+)',
@@ -32,7 +32,7 @@ _BLOCK = re.compile(r'^\.\. code-block:: (diff|console)\n\n((?:   .*\n|\n)+)',
 
 
 def recipes() -> dict[str, tuple[str, list[str]]]:
-    """Return the diff and the test modules of each section that has one."""
+    """Return the diff and the test modules of each section with a diff."""
     found = {}
     for title, text in test_docs.sections(PAGE).items():
         blocks = {kind: textwrap.dedent(block)
@@ -63,7 +63,7 @@ class AddingTest(base.TestCase):
         applied = subprocess.run(
             ['git', 'apply', '-'], cwd=copy, input=diff, text=True,
             capture_output=True,
-            # Also where the copy is below a repository.
+            # Works also if the copy is below a repository.
             env={**os.environ, 'GIT_CEILING_DIRECTORIES': str(copy.parent)})
         self.assertEqual('', applied.stderr)
         played = subprocess.run(

@@ -15,7 +15,7 @@ ROOT = PACKAGE.parent
 CONTRIBUTOR = ROOT / 'doc' / 'source' / 'contributor'
 ARCHITECTURE = CONTRIBUTOR / 'architecture.rst'
 
-#: Where the files are that the pages name.
+#: The directories of the files that the pages name.
 FOLDERS = (PACKAGE.name, 'benchmarks', 'demo', 'e2e', 'tools')
 
 #: Words of the page, the glossary and the pictures included.
@@ -33,7 +33,7 @@ def picture(name: str) -> str:
 
 
 def folders() -> set[str]:
-    """Return the packages below ``nova_bdm_cleanup``, those of tests aside."""
+    """Return the packages below ``nova_bdm_cleanup`` except the tests."""
     return {path.parent.relative_to(PACKAGE).as_posix()
             for path in PACKAGE.glob('*/**/__init__.py')
             if path.relative_to(PACKAGE).parts[0] != 'tests'}
@@ -61,7 +61,7 @@ def imports(file: str) -> set[str]:
 
 
 def steps() -> Iterator[tuple[str, str]]:
-    """Yield the pairs of files of the reboot: what imports, what it does."""
+    """Yield each step of the reboot as importing and imported file."""
     above: list[tuple[int, str]] = []
     for line in picture('reboot').split('\n'):
         if not line.strip():

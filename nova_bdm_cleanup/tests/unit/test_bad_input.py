@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a typo, or an option that is gone, brings about.
+"""The effect of a typo, or of a removed option.
 
-In a real nova-compute it is in the functional tests.
+The functional tests cover the effect in a real nova-compute.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 class BadInputTest(base.CommandTest, ConfTestCase):
-    """The same sentence, wherever it is said."""
+    """The same sentence in every place that shows it."""
 
-    #: What is written, and what is said of it.
+    #: The line in the file, and the sentence about it.
     scenarios = [(line, {'line': line, 'said': said}) for line, said in (
         ('mode = obsrve', 'mode = obsrve in {}: it must be one of off, '
          'observe, enforce; did you mean observe?'),
@@ -81,7 +81,7 @@ class BadInputTest(base.CommandTest, ConfTestCase):
                          (result.code, result.details))
 
     def status(self, state: str) -> dict[str, str]:
-        """What the command shows, by title."""
+        """Return the output of the command, by title."""
         self.useFixture(fixtures.EnvironmentVariable('COLUMNS', '900'))
         arguments = 'status', '--config-file', self.config
         found = json.loads(self.call(*arguments, '--json')[1])
@@ -91,7 +91,7 @@ class BadInputTest(base.CommandTest, ConfTestCase):
                     for line in self.call(*arguments)[1].splitlines())
 
     def test_status(self) -> None:
-        """Whatever the process did."""
+        """Check that the state of the process makes no difference."""
         table = self.status('not-active')
         self.assertEqual(self.problem, table['Options'])
         self.assertEqual(
@@ -109,7 +109,7 @@ class BadInputTest(base.CommandTest, ConfTestCase):
 class CommandTest(base.CommandTest):
 
     def test_status_with_a_wrong_store(self) -> None:
-        """It does not read it."""
+        """Check that the command does not read the store."""
         config = self.write('[DEFAULT]\nstate_path = %s\n[bdm_cleanup]\n'
                             'store = $nowhere/x\n' % self.home)
         code, out, err = self.call('status', '--config-file', config)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever looks something up at night finds it in the documentation."""
+"""The documentation of all that an operator may look up at night."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 GUIDE = ROOT / 'doc' / 'source' / 'guide'
 RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
 
-#: With whole log lines.
+#: Pages with whole log lines.
 LINES = (GUIDE / 'log-lines.rst', GUIDE / 'get-started.rst')
 
 #: A log line, with ids shortened.
@@ -30,14 +30,14 @@ LINE = re.compile(
     r'bdm-cleanup: event=(?P<event>\S+) reason=(?P<reason>\S+) volume=\S+ '
     r'attachment=\S+ device=\S+ request_id=\S+: \S')
 
-#: The same without what it says of one server.
+#: The same without the fields about one server.
 SHORT = re.compile(
     r'   (DEBUG|INFO|WARNING|ERROR) '
     r'bdm-cleanup: event=(?P<event>\S+) reason=(?P<reason>\S+) \.\.\.: \S')
 
 
 def sections(page: pathlib.Path) -> dict[str, str]:
-    """The text of a page by section title, whatever the level."""
+    """Return the text of a page by section title, at every level."""
     found: dict[str, list[str]] = {}
     lines = page.read_text(encoding='utf-8').split('\n')
     current: list[str] = []
@@ -50,7 +50,7 @@ def sections(page: pathlib.Path) -> dict[str, str]:
 
 
 def events() -> set[str]:
-    """Every event name that a call for a log line writes."""
+    """Return every event name that a call for a log line writes."""
     names = set()
     for node in ast.walk(ast.parse(inspect.getsource(log_lines))):
         if (isinstance(node, ast.Call)

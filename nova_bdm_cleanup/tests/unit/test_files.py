@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are replaced while others read them."""
+"""Files that are replaced while other processes read them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FileTestCase(base.TestCase):
             return file.read()
 
     def assertRefused(self, *words, path=None, func=None):
-        """Checked and written, both say why, and leave what is there."""
+        """Assert that check and write say why, and change no file."""
         path = self.path if path is None else path
         before = sorted(os.listdir(self.directory))
         for act in [func] if func else [
@@ -48,7 +48,7 @@ class FileTestCase(base.TestCase):
 
     @contextlib.contextmanager
     def as_other_user(self, mode):
-        """Become another user; the directory has these permissions."""
+        """Become another user, with these permissions of the directory."""
         if os.geteuid() != 0:
             self.skipTest('only root can become another user')
         os.chmod(self.directory, mode)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shown of the tests while they run."""
+"""The output about the tests while they run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FollowerTest(base.TestCase):
 
 
 class StestrTest(base.TestCase):
-    """With a real stestr, in a directory of its own."""
+    """A real stestr in a directory of its own."""
 
     def follow(self, test: str) -> tuple[int, str, str]:
         directory = pathlib.Path(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tool that makes the frozen lists, as far as it goes without pip."""
+"""The tool that makes the frozen lists, without its calls of pip."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others build on is only changed on purpose.
+"""The interfaces, which change only on purpose.
 
-``interfaces.txt`` has all that configuration files, scripts, log searches,
-alerts and other releases go by.  Whoever changes some of it, changes that file
-in the same commit, and says so in a release note::
+``interfaces.txt`` lists all that configuration files, scripts, log searches,
+alerts and other releases rely on.  A commit that changes an interface also
+updates that file, and adds a release note::
 
     python3 -m nova_bdm_cleanup.tests.unit.test_interfaces
 """
@@ -41,7 +41,7 @@ _COMMANDS: dict[str, Any] = {
     'openstack bdm show': show.ShowBdm,
 }
 
-#: As JSON has them.
+#: The columns in JSON output.
 _COLUMNS = {
     'openstack bdm audit': (*audit.AUDIT_COLUMNS, 'Remedy'),
     'openstack bdm audit --long': (*audit.LONG_COLUMNS, 'Remedy'),
@@ -52,14 +52,14 @@ _COLUMNS = {
 
 
 class _Plain(command.Lister):
-    """A command that has nothing of its own."""
+    """A command without arguments of its own."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def interfaces() -> Iterator[str]:
-    """All of it, a line each."""
+    """Yield a line for each interface."""
     for opt in options.OPTS:
         yield 'option %s: %s' % (opt.name, ' '.join(str(value) for value in (
             type(opt).__name__, repr(opt.default), *_bounds(opt))))
@@ -82,7 +82,7 @@ def interfaces() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    """Those of ``openstack``."""
+    """Yield the lines of the ``openstack`` commands."""
     of_cliff = [
         ' '.join(action.option_strings)
         for action in _Plain(mock.Mock(), None).get_parser('')._actions]
@@ -113,9 +113,9 @@ def _bounds(opt: cfg.Opt) -> list[str]:
 
 def _words(command: str, parser: argparse.ArgumentParser,
            others: Sequence[str] = ('-h --help',)) -> Iterator[str]:
-    """The arguments of a command.
+    """Yield the arguments of a command.
 
-    :param others: what somebody else gives to all commands
+    :param others: the arguments that cliff or argparse adds to all commands
     """
     for action in parser._actions:
         words = ' '.join(action.option_strings) or action.dest

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only the edges know Nova and the command line.
+"""The layers: only the edges know Nova and the command line.
 
-Who may import whom is declared in pyproject.toml and checked by import-linter,
-which reads the text; here a process shows it.
+pyproject.toml declares the allowed imports, and import-linter checks the
+source text; here a running process is checked.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from nova_bdm_cleanup.tests.unit import base
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 
-#: What may import neither Nova nor a library of commands.
+#: Modules that may import neither Nova nor a library of commands.
 CORE = ('client.cloud', 'node.audit', 'node.cleanup', 'node.store',
         'openstack', 'rules')
 
-#: Nova and its libraries, Cinder's server, the command line, and what some
-#: Nova forbids.
+#: Nova and its libraries, Cinder's server, the command line, and modules that
+#: some Nova release forbids.
 FOREIGN = ('nova', 'os_brick', 'os_vif', 'cinder', 'cliff', 'osc_lib',
            'openstackclient', 'openstack', 'oslo_upgradecheck', 'eventlet',
            'greenlet', 'sqlalchemy')
 
-#: What speaks to Nova's database without Nova's objects.
+#: Libraries that access Nova's database without Nova's objects.
 DATABASES = ('nova.db.', 'oslo_db.', 'sqlalchemy.', 'pymysql.', 'MySQLdb.')
 
 
 def modules(*packages: str) -> Iterator[tuple[str, pathlib.Path]]:
-    """Yield name and path of every module of some packages."""
+    """Yield name and path of every module of these packages."""
     for package in packages:
         for path in sorted(PACKAGE.joinpath(*package.split('.')).rglob(
                 '*.py')):
@@ -44,7 +44,7 @@ def modules(*packages: str) -> Iterator[tuple[str, pathlib.Path]]:
 
 
 class BlockedTest(base.TestCase):
-    """What the text does not show, a process does."""
+    """Imports that only a process shows, not the source text."""
 
     def test_the_core_works_where_nothing_foreign_can_be_imported(self):
         names = [name for name, _ in modules(*CORE)]
@@ -66,7 +66,7 @@ class BlockedTest(base.TestCase):
 
 
 class DatabaseTest(base.TestCase):
-    """Nova's database is touched through Nova's objects only."""
+    """Access to Nova's database through Nova's objects only."""
 
     def test_nobody_imports_what_speaks_to_a_database_of_novas(self):
         for module, path in modules(
@@ -84,25 +84,25 @@ class DatabaseTest(base.TestCase):
 
 
 class CircleTest(base.TestCase):
-    """No module imports itself, by whatever way and however late."""
+    """Import cycles, also indirect ones and those within functions."""
 
     def test_there_is_no_circle_of_modules(self) -> None:
         graph = self._graph()
         self.assertGreater(len(graph), 60)
         self.assertIn('nova_bdm_cleanup.node.hooks.moves',
                       graph['nova_bdm_cleanup.node.hooks.installation'])
-        # It names the circle when there is one.
+        # The error names the cycle.
         graphlib.TopologicalSorter(graph).prepare()
 
     def _graph(self) -> dict[str, set[str]]:
-        """Return the modules that each imports, also within functions."""
+        """Return the imports of each module, also those within functions."""
         names = dict(modules('admin', 'client', 'node', 'openstack', 'rules'))
         names.update((f'{PACKAGE.name}.{path.stem}', path)
                      for path in PACKAGE.glob('*.py')
                      if path.stem != '__init__')
         graph = {name: self._imported(path, names) - {name}
                  for name, path in names.items()}
-        # The handlers are named by the table, and imported with it.
+        # The table names the handlers, which are imported with it.
         graph[f'{PACKAGE.name}.node.hooks.installation'] |= {
             '%s.node.hooks.%s' % (PACKAGE.name, hook.handler.split('.')[0])
             for hook in table.HOOKS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The alerts and the dashboard in etc/ ask for what exists."""
+"""The alerts and the dashboard in etc/, which query existing metrics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def reasons(rule: dict[str, Any]) -> set[str]:
-    """Return the reasons that an alert asks for."""
+    """Return the reasons that an alert queries."""
     return {reason for found in re.findall('reason=~?"(.*?)"', rule['expr'])
             for reason in found.split('|')}
 
@@ -96,7 +96,7 @@ class NamesTest(base.TestCase):
                 self.assertRegex(asked, r'\b%s\b' % name)
 
     def test_reasons_exist(self) -> None:
-        """Alerts and the rules have the same reasons for a dangling disk."""
+        """Check that alerts and rules have the same dangling reasons."""
         known = {str(r) for r in Reason}
         for rule in rules():
             self.assertEqual(set(), reasons(rule) - known, rule['alert'])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each proof on the page of proofs is there, and each promise has one."""
+"""The page of proofs: each proof exists, and each promise has one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PAGE = ROOT / 'doc' / 'source' / 'contributor' / 'proof.rst'
 TESTS = ROOT / 'nova_bdm_cleanup' / 'tests'
 SEARCH = TESTS / 'simulation'
 
-#: A promise, where it is made, and its proofs.
+#: A promise, the pages that make it, and its proofs.
 ENTRY = re.compile(r'^(\S.*) \((.*)\)\n((?:   .*\n)+)', re.M)
 
 
 def entries() -> list[tuple[str, str, dict[str, str]]]:
-    """Each promise with its pages, and with its proofs by level."""
+    """Return each promise with its pages, and its proofs by level."""
     return [
         (promise, pages, dict(level.split(': ') for level in
                               ' '.join(body.split())[:-1].split('. ')))
@@ -40,9 +40,9 @@ def parsed(path: pathlib.Path) -> ast.Module:
 
 
 def of_search() -> Iterator[str]:
-    """The properties, and the scenarios in which somebody else acts.
+    """Yield the properties, and the scenarios with concurrent changes.
 
-    What they are in needs Nova, which is not there.
+    Parse their modules, which need Nova and so cannot be imported here.
     """
     for node in parsed(SEARCH / 'properties.py').body:
         if (isinstance(node, ast.Assign)
@@ -57,7 +57,7 @@ def of_search() -> Iterator[str]:
 
 
 def of_tests(paths: Iterator[pathlib.Path]) -> Iterator[str]:
-    """Test modules with their classes, and with their tests."""
+    """Yield test modules with their classes, and with their tests."""
     for path in paths:
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef) or (
@@ -67,7 +67,7 @@ def of_tests(paths: Iterator[pathlib.Path]) -> Iterator[str]:
 
 
 def of_devices() -> Iterator[str]:
-    """The cases, whose module needs Nova."""
+    """Yield the cases; parse their module, which needs Nova."""
     for node in parsed(ROOT / 'e2e' / 'devices' / 'cases.py').body:
         if isinstance(node, ast.FunctionDef) and any(
                 ast.unparse(each).startswith('_case(')
@@ -77,7 +77,7 @@ def of_devices() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=None)
 def existing() -> dict[str, set[str]]:
-    """What can be named as a proof, by level."""
+    """Return the names of all possible proofs, by level."""
     return {
         'Search': set(of_search()),
         'Unit': set(of_tests((TESTS / 'unit').rglob('test_*.py'))),

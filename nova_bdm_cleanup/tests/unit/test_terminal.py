@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain text for people."""
+"""Plain text for human readers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One version everywhere."""
+"""The same version everywhere."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves a cloud over HTTP, with answers as wrong as a test wants them."""
+"""A cloud served over HTTP, with the wrong answers that a test wants."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from keystoneauth1.identity import v3
 
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud, Request
 
-#: What answers in place of an API: gets the handler, writes what it likes.
+#: A function that gets the handler and writes any answer instead of an API.
 Trouble = Callable[['_Handler'], None]
 
 
 class LoopbackServer(fixtures.Fixture):
-    """Serves a cloud: Keystone, Nova and Cinder at one port.
+    """A server of a cloud: Keystone, Nova and Cinder at one port.
 
-    :param cloud: what to serve
+    :param cloud: the cloud to serve
     """
 
     def __init__(self, cloud: LoopbackCloud) -> None:
@@ -37,7 +37,7 @@ class LoopbackServer(fixtures.Fixture):
         self.projects = {'own': 'ours', 'other': 'theirs'}
 
     def _setUp(self) -> None:
-        #: Set when the test is over: what hangs may stop.
+        #: Set when the test is over, so that hanging handlers stop.
         self.over = threading.Event()
         server = _Server(self)
         self.port = server.server_address[1]
@@ -54,9 +54,9 @@ class LoopbackServer(fixtures.Fixture):
 
     def cinderclient(self, user: str = 'admin', service: bool = False,
                      url: str | None = None) -> Any:
-        """A python-cinderclient as Nova makes it.
+        """Return a python-cinderclient like that of Nova.
 
-        :param service: send a service token along
+        :param service: also send a service token
         """
         endpoint = (url or self.url) + '/volume/v3/own'
         auth = token_endpoint.Token(endpoint, user)
@@ -68,7 +68,7 @@ class LoopbackServer(fixtures.Fixture):
             '3.44', session=ksa_session.Session(auth=auth))
 
     def password(self, user: str = 'admin') -> Any:
-        """Credentials that Keystone gives a token for."""
+        """Return credentials for which Keystone gives a token."""
         return v3.Password(
             auth_url=self.url + '/identity/v3', username=user, password='x',
             project_name='own', user_domain_id='default',
@@ -129,10 +129,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
-        """Tests look at what was asked, not at a log of it."""
+        """Log nothing: tests look at the requests instead."""
 
     def _identity(self, body: Any) -> None:
-        """Keystone: a user has the role of the same name."""
+        """Answer as Keystone: a user has the role of the same name."""
         base = 'http://' + self.headers['Host']
         path, _, query = self.path.partition('?')
         place = path.partition('/identity/v3/projects')[2]
@@ -184,18 +184,18 @@ def json_answer(status: int, body: Any) -> Trouble:
 
 
 def fault(status: int, kind: str, message: str = 'No.') -> Trouble:
-    """An error in the form that the API promises."""
+    """Return an error in the form that the API promises."""
     return json_answer(status, {kind: {'code': status, 'message': message}})
 
 
 def page(status: int) -> Trouble:
-    """What a proxy says when it is in trouble."""
+    """Return the error page of a proxy."""
     return lambda handler: handler.send_body(
         status, b'<html><h1>%d</h1></html>' % status, 'text/html')
 
 
 def raw(status: int, body: bytes, length: int | None = None) -> Trouble:
-    """Any bytes, as JSON; the length may be another one than announced."""
+    """Return any bytes as JSON; they may differ from the announced length."""
     def send(handler: _Handler) -> None:
         handler.send_body(status, body, 'application/json', length)
         handler.close_connection = True
@@ -203,7 +203,7 @@ def raw(status: int, body: bytes, length: int | None = None) -> Trouble:
 
 
 def edit(change: Callable[[Any], Any]) -> Trouble:
-    """The API's own answer, with something changed in it."""
+    """Return the API's own answer with a change."""
     def send(handler: _Handler) -> None:
         status, body = handler.server.loopback.cloud.respond(
             handler.request_made)
@@ -213,7 +213,7 @@ def edit(change: Callable[[Any], Any]) -> Trouble:
 
 
 def reset(handler: _Handler) -> None:
-    """The connection breaks."""
+    """Break the connection."""
     handler.connection.setsockopt(
         socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
     handler.close_connection = True
@@ -221,13 +221,13 @@ def reset(handler: _Handler) -> None:
 
 
 def hang(handler: _Handler) -> None:
-    """No answer, ever."""
+    """Never answer."""
     handler.server.loopback.over.wait(30)
     handler.close_connection = True
 
 
 def trickle(handler: _Handler) -> None:
-    """An answer that never ends, each part of it in time."""
+    """Send an answer that never ends, each part of it in time."""
     handler.send_response(200)
     handler.send_header('Content-Type', 'application/json')
     handler.send_header('Content-Length', '1000000')

@@ -4,8 +4,8 @@
 Most random data is far from any danger.  So the strategy prefers the worlds in
 which a disk is lost if a rule is wrong: several mappings and attachments of
 one volume, statuses that contradict the attachments, roots, records that only
-one of Cinder's two lists shows, volumes of another project and what that
-project wrote about the server.
+one of Cinder's two lists shows, volumes of another project and the records
+of that project about the server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
 
 def profile(share: float = 1.0) -> hypothesis.settings:
-    """The settings of a test that may have a share of the examples only."""
+    """Return settings for a test that uses this share of the examples."""
     return hypothesis.settings(max_examples=max(
         10, int(hypothesis.settings.default.max_examples * share)))
 
@@ -32,7 +32,7 @@ ATTACHMENTS = tuple('attachment-%d' % n for n in range(1, 10))
 
 
 def _kinds(*weighted):
-    """One draw from whole templates: many times faster than a draw a field."""
+    """Draw a whole template: many times faster than a draw for each field."""
     return st.sampled_from([
         template for weight, template in weighted for _ in range(weight)])
 
@@ -90,7 +90,7 @@ _bdms = _kinds(*(
     (1, make.bdm(uuid='', volume_id=None, attachment_id=None,
                  has_connection_info=False)))
 
-#: What a mapping's volume has become: transferred, or nobody knows whose.
+#: The project of a mapping's volume: ours, another (transferred), or unknown.
 _projects = _kinds((12, make.PROJECT), (2, make.OTHER_PROJECT), (1, None))
 
 #: A volume of another project, with records that name the server.
@@ -127,9 +127,9 @@ _YOUNG = {'has_connection_info': False, 'created_at': make.ago(5)}
 _UNCONNECTED = {'has_connection_info': False}
 _ROOT = {'boot_index': 0}
 
-#: How one volume came to be as it is: the volume, its attachments, and its
-#: mappings, each with the number of the attachment that it carries (-1: one
-#: that is gone, None: none).
+#: The history of one volume: the volume, its attachments, and its mappings,
+#: each with the number of the attachment that it carries (-1: a deleted one,
+#: None: none).
 _stories = _kinds(*((1, story) for story in (
     # In order
     ({}, [{}], [(0, {})]),
@@ -159,7 +159,7 @@ _stories = _kinds(*((1, story) for story in (
     ({'status': 'attaching'}, [{'status': 'attaching'}], [(0, {})]),
     ({'migration_status': 'migrating'}, [{}], [(0, {})]),
     ({'status': 'attaching', 'updated_at': make.ago(7200)}, [], [(-1, {})]),
-    # Died half way: an attach of the volume once more, a migration, a swap
+    # Died half way: a second attach of the volume, a migration, a swap
     (_AVAILABLE, [], [(-1, {}), (None, _YOUNG)]),
     (_AVAILABLE, [_RESERVED], [(-1, {}), (0, _YOUNG)]),
     (_AVAILABLE, [{}], [(None, {'has_connection_info': False}), (0, {})]),
@@ -167,7 +167,7 @@ _stories = _kinds(*((1, story) for story in (
     ({}, [{}, {}], [(-1, {})]),
     ({}, [_RESERVED, {}], [(0, {})]),
     ({}, [], [(-1, {})]),
-    # An attach whose answer was lost, and one more
+    # An attach whose answer was lost, and a second one
     ({}, [{}], [(0, {}), (None, _UNCONNECTED)]),
     ({}, [{}], [(0, {}), (-1, _UNCONNECTED)]),
     ({}, [{}], [(0, {}), (0, _UNCONNECTED)]),
@@ -177,7 +177,7 @@ _stories = _kinds(*((1, story) for story in (
     ({}, [{}, {}], [(0, {}), (None, _UNCONNECTED)]),
     ({}, [_OTHERS, {}], [(1, {}), (0, _UNCONNECTED)]),
     ({'multiattach': True}, [{}, _OTHERS], [(0, {}), (0, _UNCONNECTED)]),
-    # Nobody's
+    # An attachment without a mapping
     ({}, [{}], []),
     ({}, [{'connected': False}], []),
     ({'status': 'reserved'}, [_RESERVED], []),
@@ -187,8 +187,9 @@ _stories = _kinds(*((1, story) for story in (
 
 @st.composite
 def worlds(draw):
-    """A world in any state, sound or not: a story for each volume, and then
-    whatever else may stand in the databases.
+    """Draw a world in any state, sound or not.
+
+    Each volume gets a story; then any other records are added.
     """
     volumes, attachments, bdms = [], [], []
     ids = iter(ATTACHMENTS)
@@ -213,7 +214,7 @@ def worlds(draw):
                 kind, id=volumes[place].id, project=volumes[place].project)
     known = {v.id for v in volumes}
     for _ in range(draw(_noise)):
-        # Cinder deletes the records of a volume together with it.
+        # Cinder deletes the attachments of a volume together with it.
         attachment = draw(_attachments)
         if attachment.volume_id in known:
             attachments.append(dataclasses.replace(attachment, id=next(ids)))
@@ -250,10 +251,10 @@ def _with_attachment(draw, bdm, attachments):
 
 
 def look(world, witness=WitnessAnswer.KNOWN, hidden=(), unlisted=()):
-    """What Cinder shows of a world.
+    """Return a look at a world, with the facts that Cinder shows.
 
-    :param hidden: volumes of another project, when asked as the project; None
-        when asked as a service
+    :param hidden: volumes of another project, with the credentials of the
+        project; None with those of a service
     :param unlisted: attachments that only the list of their volume shows
     """
     volumes, attachments, _ = fakes.Cinder(world).look(
@@ -269,7 +270,7 @@ def look(world, witness=WitnessAnswer.KNOWN, hidden=(), unlisted=()):
 
 @st.composite
 def looks(draw):
-    """A world and one look at it, through whatever credentials."""
+    """Draw a world and one look at it, with any credentials."""
     world = draw(worlds())
     hidden = draw(_kinds((4, None), (1, ()), *((1, [v]) for v in VOLUMES)))
     unlisted = draw(_kinds((4, ()), *((1, [a]) for a in ATTACHMENTS[:3])))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host command, called like a command, on a real store."""
+"""Base class of the host command's tests, on a real store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class CommandTest(TestCase):
 
     def record(self, *actions, server=SERVER, done=(), failed=(), end='done',
                project='a-project', **more):
-        """One entry: the numbers of what was done, and how it ended."""
+        """Record an entry; done and failed are numbers of volumes."""
         journal = Journal(self.path, MIB4, lambda: self.now)
         entry = journal.begin(
             {'server': server, 'host': 'compute-1', 'project': project,
@@ -79,7 +79,7 @@ class CommandTest(TestCase):
         return entry.id
 
     def write(self, text, name='nova.conf'):
-        """A file below the home directory; returns its path."""
+        """Write a file below the home directory; return its path."""
         path = os.path.join(self.home, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, 'w') as file:
@@ -87,7 +87,7 @@ class CommandTest(TestCase):
         return path
 
     def call(self, *words):
-        """Run the command; returns exit code, output, errors."""
+        """Run the command; return exit code, output and errors."""
         out, err = io.StringIO(), io.StringIO()
         with mock.patch('sys.stdout', out), mock.patch('sys.stderr', err):
             try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of ``nova-bdm-cleanup check`` that need no Nova.
 
-Those that do run in the functional tests.
+Those that need Nova run in the functional tests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CheckCase(base.TestCase):
             ks_loading.register_auth_conf_options(self.conf, group)
         self.conf.register_opt(cfg.BoolOpt(
             'send_service_user_token', default=False), 'service_user')
-        # As Nova has it.
+        # As Nova registers it.
         self.conf.register_opt(cfg.StrOpt('host', default='compute1'))
         self.conf([], default_config_files=[])
         self.directory = self.tempdir()
@@ -48,7 +48,7 @@ class CheckCase(base.TestCase):
             self.conf.set_override(name, value, group)
 
     def expect(self, code: Code, name: str, *words: str) -> None:
-        """How a check ends, and what it says; nothing, if there is no word."""
+        """Check the result; without words, it must have no details."""
         result = check._guarded(getattr(check.Checks, name))(
             check.Checks(self.conf))
         details = result.details or ''
@@ -58,7 +58,7 @@ class CheckCase(base.TestCase):
             self.assertIn(word, details)
 
     def configure(self, *lines: str) -> None:
-        """Read these lines of a nova.conf."""
+        """Load these lines as nova.conf."""
         path = os.path.join(self.directory, 'nova.conf')
         with open(path, 'w') as file:
             file.write('\n'.join(lines))
@@ -66,7 +66,7 @@ class CheckCase(base.TestCase):
 
 
 class HostTest(CheckCase):
-    """What is checked on the host itself."""
+    """Checks of the host itself."""
 
     def test_plugin(self) -> None:
         point = mock.Mock(group='os_vif')
@@ -122,21 +122,21 @@ class HostTest(CheckCase):
         self.expect(Code.FAILURE, 'metrics_file', path, 'make the directory')
 
     def test_a_check_that_breaks(self) -> None:
-        """It has failed, and does not stop the others."""
+        """Check that it fails and does not stop the other checks."""
         with mock.patch.object(check.Checks, 'nova', autospec=True,
                                side_effect=ValueError('odd\x1b')):
             self.expect(Code.FAILURE, 'nova', 'ValueError: odd\\x1b')
 
 
 class RunningTest(CheckCase):
-    """The nova-compute that runs by now; this process takes its part."""
+    """The running nova-compute; this process stands in for it."""
 
     def start(self, problem: str = '', since: float | None = None) -> None:
         running.start(self.conf[GROUP].store, since=since,
                       problem=problem, audit_interval=3600)
 
     def test_by_its_state(self) -> None:
-        # Whoever checks before the restart has done nothing wrong.
+        # A check before the restart of nova-compute is no failure.
         self.expect(Code.SUCCESS, 'running', '[bdm_cleanup] mode = enforce')
         self.assertEqual([], os.listdir(self.directory))
         self.start()
@@ -163,10 +163,10 @@ class RunningTest(CheckCase):
 
 
 class ServiceTokenTest(CheckCase):
-    """Keystone is asked whose token it would be."""
+    """The user and roles of the service token, asked of Keystone."""
 
     def become(self, name: str) -> None:
-        """Have a user whose only role has the same name."""
+        """Configure a user whose only role has the same name."""
         server = self.useFixture(
             wire.LoopbackServer(loopback.LoopbackCloud()))
         self.configure(
@@ -220,7 +220,7 @@ class CinderVersionTest(CheckCase):
         return {'versions': [{'id': 'v3.0', 'version': version}]}
 
     def answer(self, body: Any, status: int = 200) -> None:
-        """Have Cinder answer this."""
+        """Have Cinder return this answer."""
         client = mock.Mock()
         client.get_with_base_url.return_value = (
             SimpleNamespace(status_code=status), body)

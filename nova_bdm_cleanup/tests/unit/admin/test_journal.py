@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listing, showing and exporting what a store holds."""
+"""Listing, showing and exporting the entries of a store."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ShowTest(base.CommandTest):
                       'bdm device_name', '/dev/vdb', 'attachment id',
                       'destroy', 'bdm bdm-1, volume %s' % base.volume(1)):
             self.assertIn(words, out)
-        # A tenant's tag does not clear the operator's screen.
+        # A tag of a tenant does not clear the operator's screen.
         self.assertNotIn('\x1b', out)
         self.assertIn('db\\x1b[2J', out)
 
@@ -108,7 +108,7 @@ class ShowTest(base.CommandTest):
         self.assertIn('no entry nonsense', err)
 
     def test_odd_records(self):
-        """The format allows more than the cleaner ever writes."""
+        """Accept records that the cleaner itself never writes."""
         journal = Journal(self.path, base.MIB4, lambda: self.now)
         for record in ({}, {'actions': 5, 'findings': 'x', 'server': []},
                        {'actions': [None, {}, {'kind': 'remove-bdm'},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the host command is called, configured and ends."""
+"""Arguments, configuration and exit codes of the host command."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MainTest(base.CommandTest):
 
     def process(self, *words, program=('-m', 'nova_bdm_cleanup.admin.main'),
                 **more):
-        """Run the command in a process; returns its code, errors, output."""
+        """Run the command in a process; return code, errors, output."""
         root = os.path.dirname(os.path.dirname(nova_bdm_cleanup.__file__))
         run = subprocess.run(
             [sys.executable, *program, *words],
@@ -76,7 +76,7 @@ class MainTest(base.CommandTest):
         code, errors, output = self.process(*words)
         self.assertEqual((0, ''), (code, errors))
         self.assertIn('\\x1b', output)
-        # A reader that has seen enough changes no code.
+        # A reader that closes the pipe does not change the exit code.
         for code, again in ((0, words), (1, ('status',))):
             reader, writer = os.pipe()
             os.close(reader)

@@ -22,7 +22,7 @@ from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import running
 from nova_bdm_cleanup.tests.unit.admin import base
 
-#: A process that is always young.
+#: A start time in the future, so the process is never old.
 LATER = 4_102_444_800.0  # 2100-01-01
 
 FACTS = {'version': VERSION, 'nova_version': '34.0.0-1',
@@ -41,19 +41,19 @@ def finding(number=1, server=base.SERVER, reason='volume-available'):
 
 
 class StateTest(base.CommandTest):
-    """What the store and the kernel say, by the clock."""
+    """The state of a host, from the store, the kernel and the clock."""
 
     def test_when_it_is_stale(self):
         for number, (since, succeeded, interval, now, words) in enumerate((
                 # The audit.
                 (0, 0, HOUR, 3 * HOUR, ()),
                 (0, 0, HOUR, 3 * HOUR + 1, ('10801 s', 'no answer')),
-                # There was no round yet.
+                # No round yet.
                 (0, None, HOUR, 2 * HOUR, ()),
                 (0, None, HOUR, 4 * HOUR, ('14400 s', 'no answer')),
-                # An old round of a process that is new.
+                # An old round, and a new process.
                 (100 * HOUR, 0, HOUR, 100 * HOUR, ()),
-                # There is no audit.
+                # No audit.
                 (0, 0, 0, 1000 * HOUR, ()),
                 # The clock was set back.
                 (0, None, HOUR, -1000 * HOUR, ()))):
@@ -118,7 +118,7 @@ class StatusCommandTest(base.CommandTest):
             for line in out.partition('\n\n')[0].splitlines())
 
     def audited(self, *seen, rounds=2):
-        """Rounds, the last one at noon, and what they found."""
+        """Record rounds, the last one at noon, and their findings."""
         for ago in reversed(range(rounds)):
             self.store().record_success(base.NOON - ago * 3600, 3600, Round(
                 succeeded=base.NOON, servers=7, volumes=21, requests=3,
@@ -159,7 +159,7 @@ class StatusCommandTest(base.CommandTest):
                          (table['Audit'], table['Open findings']))
         self.assertNotIn('Last round', table)
         found = self.json()[1]
-        # What was known when there was an audit is old by now.
+        # Findings from before the audit was disabled are outdated.
         self.assertEqual((None, {}), (found['open'], found['findings']))
 
     def test_before_the_first_round(self):
@@ -185,10 +185,10 @@ class StatusCommandTest(base.CommandTest):
             '0.9; %s is installed: restart nova-compute' % VERSION,
             self.table()[1]['Plugin'])
 
-    # What is open
+    # Open findings
 
     def open(self, columns='400'):
-        """The table below."""
+        """Return the table of open findings."""
         return self.status(columns=columns)[1].partition('\n\n')[2]
 
     def test_what_is_open(self):
@@ -201,7 +201,7 @@ class StatusCommandTest(base.CommandTest):
             ['Server', 'Volume', 'Reason', 'Since (UTC)', 'What to do'],
             [base.SERVER, base.volume(1), 'volume-available',
              '2027-01-15 11:00:00', 'openstack bdm clean ' + base.SERVER],
-            # To reboot this one would not end it.
+            # A reboot of this server would not fix it.
             [base.OTHER, base.volume(2), 'volume-available',
              '2027-01-15 11:00:00', 'openstack bdm show ' + base.OTHER],
             [base.OTHER, base.volume(3), 'stuck', '2027-01-15 11:00:00',
@@ -211,7 +211,7 @@ class StatusCommandTest(base.CommandTest):
         self.assertEqual(
             {'stuck': 1, 'volume-available': 2},
             self.json()[1]['findings'])
-        # 200 columns hold it, and 80 hold each id and command.
+        # 200 columns fit the table, and 80 each ID and command.
         self.assertEqual(shown, self.open('200'))
         narrow = self.open('80')
         self.assertLessEqual(max(map(len, narrow.splitlines())), 80)
@@ -262,7 +262,7 @@ class StatusCommandTest(base.CommandTest):
         self.assertEqual(os.getpid(), found['process']['pid'])
 
     def test_refused(self):
-        # Nothing is known of options that may be what is wrong.
+        # Invalid options may be the cause, so none are known.
         self.start(problem='no such method', facts={
             'version': VERSION, 'nova_version': '34.0.0-1',
             'triggers': ''})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that attach again what was removed, and a shell runs them."""
+"""Commands that attach removed volumes again, run in a shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openstackclient.compute.v2 import server
 
 from nova_bdm_cleanup.tests.unit.admin import base
 
-#: Stands in for the openstack command; every volume is in one project.
+#: A fake openstack command; every volume is in one project.
 CLOUD = """
 openstack() {
     case "$1 $2" in
@@ -25,7 +25,7 @@ openstack() {
 
 
 def commands(out):
-    """The commands that attach, in words."""
+    """Return the attach commands, split into words."""
     return [shlex.split(line) for line in out.splitlines()
             if line.startswith('    openstack')]
 
@@ -51,7 +51,7 @@ class UndoTest(base.CommandTest):
         [words] = commands(self.journal('undo', entry)[1])
         self.assertEqual(['openstack', '--os-compute-api-version', '2.79',
                           'server', 'add', 'volume'], words[:6])
-        # As the openstack command understands it.
+        # As the openstack command parses it.
         args = server.AddServerVolume(
             mock.Mock(), argparse.Namespace()).get_parser('x').parse_args(
             words[6:])
@@ -72,7 +72,7 @@ class UndoTest(base.CommandTest):
                           run.stdout.decode().split('\0'))
 
     def run_in_a_shell(self, out, **variables):
-        """What the shell did, and what it said."""
+        """Run commands in a shell; return its output and errors."""
         run = subprocess.run(
             ['bash', '-c', CLOUD + out + 'echo the shell goes on'],
             capture_output=True, text=True, env=dict(os.environ, **variables))
@@ -86,7 +86,7 @@ class UndoTest(base.CommandTest):
                       out)
         done, said = self.run_in_a_shell(out)
         self.assertEqual((2, ''), (done.count('--device='), said))
-        # Somebody else's by now; or its project is not shown, or it is gone.
+        # In another project; or gone, or its project is not shown.
         for project in ('another', ''):
             done, said = self.run_in_a_shell(out, PROJECT=project)
             self.assertNotIn('--device=', done)
@@ -125,7 +125,7 @@ class UndoTest(base.CommandTest):
         self.assertIn('# It will not get back its device type lun', out)
 
     def undone(self, entry, *volumes):
-        """The exit code, the volumes that are attached, and what is said."""
+        """Return the exit code, the attached volumes and the output."""
         code, out, err = self.journal('undo', entry, *(
             word for volume in volumes for word in ('--volume', volume)))
         return code, [words[-1] for words in commands(out)], out + err
@@ -140,11 +140,11 @@ class UndoTest(base.CommandTest):
         for actions, end, volumes, code, attached, said in (
                 (missing, {'done': [1, 2]}, (), 0, [two],
                  'did not exist in Cinder'),
-                # It may have been wrong: a name given is a name meant.
+                # Cinder may have been wrong: --volume overrides it.
                 (missing, {'done': [1, 2]}, (one,), 0, [one], ''),
                 ([base.removal(1, 'duplicate-mapping')], {'done': [1]}, (),
                  1, [], 'the server has volume %s by another mapping' % one),
-                # Cinder would attach a multiattach volume to this one, too.
+                # Cinder would also attach a multiattach volume here.
                 ([elsewhere, base.removal(2)], {'done': [1, 2]}, (), 0, [two],
                  '# Nothing to undo: volume %s was attached to another server'
                  % one),
@@ -158,7 +158,7 @@ class UndoTest(base.CommandTest):
                 (unfinished, {'done': [1], 'end': None}, (), 0, [one],
                  'Not without --volume %s' % two),
                 (unfinished, {'done': [1], 'end': None}, (two,), 0, [two], ''),
-                # Only the conductor's answer may have been lost.
+                # Perhaps only the conductor's answer was lost.
                 (perhaps, {'done': [1], 'failed': [2], 'end': 'partly'}, (),
                  0, [one], 'Not without --volume %s: deleting' % two),
                 (perhaps, {'done': [1], 'failed': [2], 'end': 'partly'}, (),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the ``openstack bdm`` commands start from.
+"""Base class of the ``openstack bdm`` command tests.
 
-The commands are run by cliff, against a cloud over HTTP.
+cliff runs the commands against a cloud over HTTP.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ EVERY: dict[str, Any] = {**COMMANDS, 'explain': explain.ExplainBdm}
 
 
 class Terminal(io.StringIO):
-    """Somebody sits there, and types this.
+    """A terminal at which an operator types this.
 
-    :param meanwhile: called when he is asked
+    :param meanwhile: called at the prompt
     """
 
     def __init__(self, typed: str = '',
@@ -50,8 +50,8 @@ class CommandCase(base.CloudCase):
             stdout: Any = None) -> tuple[int, Any]:
         """Run a command as ``openstack`` does.
 
-        :returns: the exit code, and the rows by column, or the text where it
-            is no JSON
+        :returns: the exit code, and the rows by column, or the text if the
+            format is not JSON
         """
         session = self.session(user)
         manager = SimpleNamespace(
@@ -74,14 +74,14 @@ class CommandCase(base.CloudCase):
 
     def table(self, *arguments: str, width: int = 100,
               user: str = 'admin') -> str:
-        """What a command shows on a terminal so wide."""
+        """Return what a command prints on a terminal of this width."""
         with mock.patch('shutil.get_terminal_size',
                         lambda: os.terminal_size((width, 24))):
             return str(self.bdm(*arguments, form='table', user=user)[1])
 
     def assert_results(self, code: int, results: list[str], name: str,
                        *arguments: str, **options: Any) -> Any:
-        """Run a command, and compare how it ends and what became of each.
+        """Run a command; compare its exit code and the result of each row.
 
         :returns: the rows
         """
@@ -97,7 +97,7 @@ class CommandCase(base.CloudCase):
         return os.path.join(self.tempdir(), name)
 
     def plan(self) -> str:
-        """What an audit of all projects printed, in a file."""
+        """Write the output of an audit of all projects to a file."""
         path = self.path()
         self.bdm('audit', '--all-projects')
         with open(path, 'w') as file:

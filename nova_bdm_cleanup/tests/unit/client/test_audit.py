@@ -62,7 +62,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual((ExitCode.OK, 20), (code, len(rows)))
 
     def carry_out(self, action: str, *arguments: str) -> int:
-        """Type an action of a table; returns the exit code."""
+        """Run an action of a table; return the exit code."""
         command, *words = action.partition('openstack bdm ')[2].split()
         return self.bdm(command, *words, *arguments)[0]
 
@@ -71,7 +71,7 @@ class AuditBdmTest(commandcase.CommandCase):
                           self.table(*arguments, user=user), re.MULTILINE)
 
     def test_many_of_several_kinds(self) -> None:
-        """Connected records have a host, and reserved ones have none."""
+        """Mix connected attachments, with a host, and reserved ones."""
         ghost = self.cloud.server('ghost')
         for number in range(5):
             self.cloud.attach(ghost, 'data-%d' % number)
@@ -83,7 +83,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.BAD_INPUT, self.carry_out(action, '--yes'))
 
     def test_many_to_look_at(self) -> None:
-        """The printed look finds them, whatever was audited."""
+        """Check that the printed look finds them in every scope."""
         self.server.projects['another'] = 'another'
         for project in ('own', 'another'):
             ghost = loopback.uid('ghost of ' + project)
@@ -152,7 +152,7 @@ class AuditBdmTest(commandcase.CommandCase):
             self.assertIn(words, self.stderr.getvalue())
 
     def test_what_others_read(self) -> None:
-        """It is what is; only a spreadsheet must not calculate."""
+        """Print values unchanged; only CSV cells must not be formulas."""
         self.break_volume()
         for name, cell in (('=HYPERLINK("x")', '"\'=HYPERLINK(""x"")"'),
                            ('\t=1', '"\'\t=1"'), ('a\x1b[2J', '"a\x1b[2J"')):

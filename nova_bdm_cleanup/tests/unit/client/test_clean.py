@@ -19,7 +19,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 class CleanCase(commandcase.CommandCase):
 
     def reboot(self, *, heals: bool = True, status: str = 'ACTIVE') -> None:
-        """Have a hard reboot do what the plugin does."""
+        """Have a hard reboot do what the plugin would do."""
         def reboot() -> None:
             server = self.cloud.requests[-1].path.split('/')[2]
             self.cloud.servers[server]['status'] = status
@@ -33,7 +33,7 @@ class CleanCase(commandcase.CommandCase):
         self.cloud.attachment('attachment of disk', self.alpha, self.disk)
 
     def alter(self, **fields: Any) -> None:
-        """Change the server; the host and the task have longer names."""
+        """Change fields of the server; host and task are short names."""
         self.cloud.servers[self.alpha].update({
             {'host': 'OS-EXT-SRV-ATTR:host',
              'task': 'OS-EXT-STS:task_state'}.get(name, name): value
@@ -51,7 +51,7 @@ class CleanBdmTest(CleanCase):
         self.assertIn('runs afterwards', self.log.output)
 
     def test_not_stopped_again(self) -> None:
-        """It was rebooted all the same."""
+        """Report "unknown": the reboot itself was done."""
         self.alter(status='SHUTOFF')
         self.break_volume()
 
@@ -161,7 +161,7 @@ class CleanBdmTest(CleanCase):
             'clean', 'alpha', '--yes')
 
     def test_server_that_does_not_run_afterwards(self) -> None:
-        """The next one could end like that, too."""
+        """Stop: the next server could end like this one."""
         self.cloud.lose_attachment(self.other)
         self.break_volume()
         self.reboot(status='ERROR')
@@ -197,13 +197,13 @@ class CleanBdmTest(CleanCase):
         self.assertEqual(0, self.cloud.asked('POST'))
 
     def leave_too_many(self) -> None:
-        """Leave more stale attachments than the limit, of one volume."""
+        """Create more stale attachments of a volume than the limit."""
         volume = self.cloud.volume('stale', 'in-use')
         for number in range(9):
             self.cloud.attachment('stale-%d' % number, self.alpha, volume)
 
     def test_more_stale_attachments_than_the_limit(self) -> None:
-        """They stay, and the mapping goes."""
+        """Keep them, and remove the mapping."""
         self.leave_too_many()
         self.break_volume()
         self.reboot()
@@ -214,7 +214,7 @@ class CleanBdmTest(CleanCase):
             'bdm explain over-limit' % loopback.uid('stale')))
 
     def test_nothing_but_too_many_stale_attachments(self) -> None:
-        """A reboot for nothing would not end it."""
+        """Refuse: a reboot would not fix it."""
         self.leave_too_many()
         code, (row,) = self.bdm('clean', 'alpha', '--yes')
         self.assertEqual(ExitCode.REFUSED, code)
@@ -222,7 +222,7 @@ class CleanBdmTest(CleanCase):
         self.assertEqual(0, self.cloud.asked('POST'))
 
     def test_a_mapping_too_many(self) -> None:
-        """Only the reboot tells whether Nova has ever connected it."""
+        """Reboot: only this shows whether Nova ever connected it."""
         self.cloud.mapping(self.alpha, self.disk, loopback.uid('lost'))
         _, (row,) = self.bdm('audit', '--server', 'alpha', '--thorough')
         self.assertEqual(
@@ -253,7 +253,7 @@ class CleanBdmTest(CleanCase):
         self.assertEqual(0, self.cloud.asked('POST'))
 
     def test_one_server_is_refused(self) -> None:
-        """The other one is none the worse."""
+        """Clean the other server all the same."""
         self.cloud.servers[self.beta]['OS-EXT-STS:task_state'] = 'stopping'
         self.break_volume()
         self.reboot()
@@ -271,7 +271,7 @@ class CleanBdmTest(CleanCase):
         self.assertEqual(0, self.cloud.asked('POST'))
 
 
-#: What happens before the operator's yes, and what comes of it.
+#: Changes before the operator says yes, and the result.
 MEANWHILE: tuple[tuple[str, Callable[[Any], object], str], ...] = (
     ('healthy', lambda t: t.mend(), 'it is healthy now'),
     ('another reason', lambda t: t.cloud.lose_volume(t.disk),
@@ -321,7 +321,7 @@ class StartedMeanwhileTest(CleanCase):
 
 
 class PlanTest(CleanCase):
-    """What an audit has written into a file."""
+    """A plan that an audit has written to a file."""
 
     def test_nothing_of_it_is_for_a_reboot(self) -> None:
         self.orphan()
@@ -330,7 +330,7 @@ class PlanTest(CleanCase):
         self.assertIn('The plan has nothing to clean', self.log.output)
 
     def again(self, path: str, *expected: str) -> None:
-        """Do the rest of a plan."""
+        """Run the rest of a plan."""
         self.reboot()
         self.assert_results(
             ExitCode.PARTLY if any('audit' in e for e in expected)
@@ -346,7 +346,7 @@ class PlanTest(CleanCase):
         self.assertEqual(1, self.cloud.asked('POST'))
 
     def test_changed_since(self) -> None:
-        """Another server is none the worse."""
+        """Skip this server and clean the other."""
         second = self.cloud.attach(self.alpha, 'second')
         for volume in (self.disk, second, self.other):
             self.cloud.lose_attachment(volume)
@@ -359,7 +359,7 @@ class PlanTest(CleanCase):
             for volume in (self.disk, second))] * 2, 'removed')
 
     def test_what_the_plan_does_not_have(self) -> None:
-        """A reboot removes all there is, so it must all be in the plan."""
+        """Skip it: a reboot removes all, so all must be in the plan."""
         self.break_volume()
         path = self.plan()
         extra = self.cloud.attach(self.alpha, 'extra')

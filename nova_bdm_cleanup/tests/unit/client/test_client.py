@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes over the wire for the ``openstack bdm`` commands."""
+"""Requests of the ``openstack bdm`` commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nova_bdm_cleanup.tests.unit.client.cloud import base
 class ClientCase(base.CloudCase):
 
     def configured(self, **values: Any) -> Client:
-        """With what the command line says of both services."""
+        """Return a client with these command line options."""
         return Client(self.session('admin'), SimpleNamespace(
             get_interface=lambda service: values.get('interface'),
             get_region_name=lambda service: values.get('region_name'),
@@ -60,7 +60,7 @@ class RequestsTest(ClientCase):
 class RateTest(ClientCase):
 
     def slept(self, rate: Any) -> float:
-        """How long the last of five requests is held back."""
+        """Return the delay of the last of five requests."""
         slept: list[float] = []
         with fixtures.MockPatch('time.sleep', slept.append):
             cinder = self.client().cinder(Budget(), rate)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every exit code, and what is wrong input, through the real ``openstack``.
+"""Every exit code, and invalid input, through the real ``openstack``.
 
-Which command has which exit code when, the tests of the commands show.
+The tests of each command show when it has which exit code.
 
-A child has imported OpenStackClient and forks for each command, because to
-start it anew takes a second.  The entry points are those of ``setup.cfg``.
+A child imports OpenStackClient and forks for each command, because a new
+start takes a second.  The entry points are those of ``setup.cfg``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class EntryCase(base.CloudCase):
         directory = tempfile.TemporaryDirectory()
         cls.addClassCleanup(directory.cleanup)
         cls.directory = pathlib.Path(directory.name)
-        # As pip leaves it behind.
+        # As pip installs it.
         info = cls.directory / 'nova_bdm_cleanup-0.dist-info'
         info.mkdir()
         (info / 'METADATA').write_text(
@@ -97,7 +97,7 @@ class EntryCase(base.CloudCase):
 
     def openstack(self, *arguments: str, user: str = 'admin',
                   url: str = '', broken: bool = False) -> int:
-        """Run ``openstack bdm``; returns the exit code."""
+        """Run ``openstack bdm``; return the exit code."""
         return self.order({
             'arguments': ['bdm', *arguments, '--rate', '0'],
             'environment': {
@@ -114,7 +114,7 @@ class EntryCase(base.CloudCase):
         return int(self.child.stdout.readline())
 
     def output(self, name: str = 'stdout') -> str:
-        """What the last command wrote."""
+        """Return the output of the last command."""
         return (self.directory / name).read_text()
 
     def assert_code(self, code: int, words: str, *arguments: str,
@@ -130,7 +130,7 @@ class EntryCase(base.CloudCase):
 
 
 class ExtensionTest(base.base.TestCase):
-    """What OpenStackClient asks of a plugin."""
+    """The interface of an OpenStackClient plugin."""
 
     def test_module(self) -> None:
         instance = mock.Mock()
@@ -144,7 +144,7 @@ class ExtensionTest(base.base.TestCase):
 class ExitCodeTest(EntryCase):
 
     def test_every_command(self) -> None:
-        """What does not depend on the command."""
+        """Check the exit codes that all commands share."""
         def fail() -> None:
             self.cloud.on('GET .*/servers', lambda: (
                 500, {'fault': {'message': 'on purpose'}}))
@@ -174,7 +174,7 @@ class ExitCodeTest(EntryCase):
                 self.assert_code(code, words, *command, *arguments, **options)
 
     def test_bad_input(self) -> None:
-        """Each argument is named."""
+        """Name the invalid argument."""
         twin = self.cloud.server('twin')
         self.cloud.servers['again'] = dict(self.cloud.servers[twin],
                                            id='again')
@@ -228,7 +228,7 @@ class ExitCodeTest(EntryCase):
 
 
 class ExplainTest(EntryCase):
-    """It needs no cloud, and no credentials."""
+    """A command that needs no cloud and no credentials."""
 
     def explain(self, reason: str) -> int:
         return self.order({'arguments': ['bdm', 'explain', reason],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a proxy says when it is in trouble never says "gone"."""
+"""An error page of a proxy never means "gone"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nova_bdm_cleanup.tests.unit.client import commandcase
 
 
 class NoAnswerTest(commandcase.CommandCase):
-    """What a proxy says when it is in trouble never says "gone"."""
+    """Error pages of a proxy, which never mean "gone"."""
 
     def paths(self) -> list[str]:
         return ['/servers/' + self.alpha, '/volumes/' + self.disk,
@@ -26,7 +26,7 @@ class NoAnswerTest(commandcase.CommandCase):
                 self.assertEqual([], self.cloud.driver)
 
     def test_release_of_what_two_servers_have(self) -> None:
-        # The only answer missing is the one on the living server.
+        # Only the answer about the existing server is missing.
         orphan = self.orphan()
         self.cloud.mapping(self.alpha, orphan, self.cloud.attachment(
             'living', self.alpha, orphan))
@@ -38,7 +38,7 @@ class NoAnswerTest(commandcase.CommandCase):
         self.assertEqual([], self.cloud.driver)
 
     def test_show(self) -> None:
-        # So that each is asked for by its id.
+        # So that each is requested by its ID.
         self.cloud.on('GET .*/volumes/detail.*%s' % self.disk,
                       lambda: (200, {'volumes': []}))
         self.cloud.on('GET .*instance_id', lambda: (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ``openstack bdm`` commands have in common."""
+"""Output that the ``openstack bdm`` commands share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nova_bdm_cleanup.tests.unit.client import commandcase
 
 
 class ControlTest(commandcase.CommandCase):
-    """What tenants wrote does not control the operator's terminal."""
+    """Text of tenants, which must not control the operator's terminal."""
 
     ODD = '\x1b[2Jodd\r\n\x9b\u202e'
     SHOWN = '\\x1b[2Jodd\\r\\n\\x9b\\u202e'
 
     def setUp(self) -> None:
         super().setUp()
-        # The connector of an attachment is free text, and so are names.
+        # The connector of an attachment and names are free text.
         for server in self.cloud.servers.values():
             server['name'] = self.ODD
         self.gone = self.orphan()
@@ -79,11 +79,11 @@ class HelpTest(commandcase.CommandCase):
 
 
 class ProgressTest(unit_base.TestCase):
-    """How far a long command is."""
+    """The progress of a long command."""
 
     def show(self, *times: float, what: str = 'servers',
              terminal: bool = True) -> list[str]:
-        """What is written when something is told at these times."""
+        """Return what is written for progress at these times."""
         stream = io.StringIO()
         stream.isatty = lambda: terminal
         clock = [0.0]

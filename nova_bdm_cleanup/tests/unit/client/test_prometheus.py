@@ -29,7 +29,7 @@ class PrometheusCase(commandcase.CommandCase):
                         *arguments, **keywords)[0]
 
     def samples(self, name: str) -> Samples:
-        """Return the values of a metric by the values of its labels."""
+        """Return the values of a metric by its label values."""
         return {tuple(dict(sorted(sample.labels.items())).values()):
                 sample.value
                 for family in parser.text_string_to_metric_families(
@@ -68,7 +68,7 @@ class MetricsTest(PrometheusCase):
         self.assertEqual({0.0}, set(every.values()))
         self.assertIn(('', 'volume-missing'), every)
         self.assertIn(('', 'server-gone'), every)
-        # As in the table, they are not looked for unless asked for.
+        # As in the table, they are reported only on request.
         self.assertNotIn(('', 'operation-in-flight'), every)
         self.audit('--reason', 'stuck')
         self.assertEqual({('', 'stuck'): 0.0},
@@ -88,7 +88,7 @@ class MetricsTest(PrometheusCase):
         self.assertEqual({}, self.samples('nova_bdm_audit_servers'))
 
     def test_what_cinder_calls_a_host_is_no_label(self) -> None:
-        """A tenant can choose any number of names."""
+        """Ignore unknown hosts: a tenant can make up any number."""
         for number, host in enumerate((
                 'compute1', 'no"such\nhost', 'x' * 255, '\ud800',
                 'COMPUTE1')):
@@ -140,14 +140,14 @@ class FileTest(PrometheusCase):
                 self.path_of_metrics.read_text().splitlines()))
 
     def test_a_first_audit_that_fails(self) -> None:
-        """Else no alert would say that no audit ever succeeded."""
+        """Write a file, or no alert would say that none ever succeeded."""
         self.audit('--all-projects', user='member')
         self.assertEqual({(): 0}, self.samples('nova_bdm_audit_complete'))
         self.assertEqual({}, self.samples(
             'nova_bdm_audit_last_success_timestamp_seconds'))
 
     def test_bad_input(self) -> None:
-        """No request, no change, no file left behind."""
+        """Send no request, change nothing and leave no file behind."""
         directory = self.path_of_metrics.parent
         link = str(directory / 'link.prom')
         os.symlink(directory / 'target', link)

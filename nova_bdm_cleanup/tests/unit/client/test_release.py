@@ -49,13 +49,13 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertIn('1 attachment was left', self.stderr.getvalue())
         self.assertEqual((ExitCode.OK, []),
                          self.bdm('release', '--orphans', '--yes'))
-        # Who names it is told why.
+        # A release by ID says why.
         code, (row,) = self.bdm('release', theirs, '--yes')
         self.assertEqual((ExitCode.REFUSED, 'refused'), (code, row['Result']))
         self.assertIn('elsewhere', row['Explanation'])
 
     def test_orphans_that_nova_does_not_remember(self) -> None:
-        """Only who names them takes them for gone."""
+        """Take them for gone only if they are named."""
         volume = self.orphan()
         path = self.plan()
         self.cloud.deleted.clear()
@@ -155,7 +155,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
 
 
 class PlanTest(commandcase.CommandCase):
-    """What an audit has written into a file."""
+    """A plan that an audit has written to a file."""
 
     def test_facts_have_changed(self) -> None:
         self.orphan()
@@ -175,7 +175,7 @@ class PlanTest(commandcase.CommandCase):
         self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
 
     def test_after_a_part_of_it(self) -> None:
-        """Also where the rest of a volume has changed by that part."""
+        """Go on also if the first part changed the volume."""
         volume = self.orphan(multiattach=True)
         second = self.cloud.server('second')
         self.cloud.attachment('second', second, volume)
@@ -192,7 +192,7 @@ class PlanTest(commandcase.CommandCase):
         self.assertIn('2 skipped; nothing was changed', self.log.output)
 
     def test_what_is_in_order_by_now(self) -> None:
-        """A detach that was stuck, and rolled back."""
+        """Skip a stuck detach that was rolled back."""
         self.cloud.volumes[self.disk]['status'] = 'detaching'
         path = self.plan()
         for result in ('released: the volume is in-use',

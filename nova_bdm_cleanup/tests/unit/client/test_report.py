@@ -24,7 +24,7 @@ from nova_bdm_cleanup.tests.unit.client import commandcase
 
 BROWSER = shutil.which('chromium')
 
-#: What a person does with the page; what it shows then is its title.
+#: A script that uses the page; the title then holds the results.
 _USE = """
 <script>
 const seen = {};
@@ -111,7 +111,7 @@ class PageTest(ReportCase):
         self.assertIn('Nothing in project own', self.content())
 
     def test_a_disk_that_filled_up_meanwhile(self) -> None:
-        """What was found is shown, and the exit code tells."""
+        """Show the findings, and the failure by the exit code."""
         self.break_volume()
         with mock.patch('os.replace', autospec=True,
                         side_effect=OSError(errno.ENOSPC, 'No space left')):
@@ -140,7 +140,7 @@ class PageTest(ReportCase):
 
 @unittest.skipUnless(BROWSER, 'there is no chromium')
 class BrowserTest(ReportCase):
-    """The page in a browser: it is used, and it does not complain."""
+    """The page in use in a browser, which must log no errors."""
 
     def browse(self, *arguments: str) -> tuple[str, str]:
         done = subprocess.run(
@@ -179,7 +179,7 @@ class BrowserTest(ReportCase):
         self.assertEqual(b'%PDF', printed.read_bytes()[:4])
 
     def test_on_a_telephone(self) -> None:
-        """Nobody has to move the page from side to side."""
+        """Check that the page needs no horizontal scrolling."""
         self.break_volume()
         self.orphan()
         self.audit('--all-projects')

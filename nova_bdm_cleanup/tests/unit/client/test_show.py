@@ -28,7 +28,7 @@ class ShowBdmTest(commandcase.CommandCase):
         self.assertEqual('+', table.splitlines()[-1][-1])
 
     def test_dangling_and_stale(self) -> None:
-        """At a server whose name is no pattern."""
+        """Show a server whose name only looks like a pattern."""
         self.cloud.servers[self.alpha]['name'] = 'db+1 (x)'
         self.break_volume()
         volume = self.cloud.volume('stale', 'in-use')
@@ -43,7 +43,7 @@ class ShowBdmTest(commandcase.CommandCase):
               r['Connects']) for r in rows])
 
     def reserve_elsewhere(self) -> None:
-        """Another server is just getting the volume."""
+        """Reserve the volume for another server, just now."""
         self.break_volume()
         self.cloud.volumes[self.disk].update(
             status='reserved',
@@ -52,7 +52,7 @@ class ShowBdmTest(commandcase.CommandCase):
                               self.disk, 'reserved', False)
 
     def test_what_is_left_out_elsewhere(self) -> None:
-        """The audit and the command that reboots say it, too."""
+        """Check that "audit" and "clean" say it, too."""
         self.reserve_elsewhere()
         _, (row,) = self.bdm('audit', '--server', 'alpha', '--long',
                              '--reason', 'operation-in-flight')

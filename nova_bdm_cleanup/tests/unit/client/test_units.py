@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The units for systemd that are shipped."""
+"""The systemd units that are shipped."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ANALYZE = shutil.which('systemd-analyze')
 class UnitsTest(commandcase.CommandCase):
 
     def lines(self, name: str) -> list[str]:
-        """What a setting of the service starts, for this test."""
+        """Return the values of a service setting, for this test."""
         text = (UNITS / 'bdm-audit.service').read_text(encoding='utf-8')
         return [line.replace('${STATE_DIRECTORY}', self.state).replace(
             '$$MORE_OPTIONS', self.more).replace('$$', '$')
             for line in re.findall('^%s=(.*)$' % name, text, re.M)]
 
     def audit(self) -> int:
-        """Do what the service does."""
+        """Run what the service runs."""
         for line in self.lines('ExecStartPre'):
             subprocess.run(line.split(), check=True)
         [line] = self.lines('ExecStart')
@@ -40,7 +40,7 @@ class UnitsTest(commandcase.CommandCase):
         return code
 
     def go_on(self, script: str, printed: str, code: int) -> None:
-        """Do the rest of the script, with what the command printed."""
+        """Run the rest of the script, with the output of the command."""
         programs = pathlib.Path(self.tempdir())
         (programs / 'printed').write_text(printed)
         (programs / 'openstack').write_text(
@@ -76,7 +76,7 @@ class UnitsTest(commandcase.CommandCase):
         before = plan.read_text(encoding='utf-8')
         self.cloud.on('GET .*/attachments', lambda: (403, {}))
         self.assertEqual(ExitCode.REFUSED, self.audit())
-        # An openstack command without the plugin talks to standard output.
+        # Without the plugin the openstack command writes to stdout.
         [line] = self.lines('ExecStart')
         self.go_on(shlex.split(line)[2], 'no such command', 2)
         self.assertEqual(before, plan.read_text(encoding='utf-8'))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the servers of one start of nova-compute share."""
+"""The time that the servers of one start of nova-compute share."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class BootTest(base.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        #: For how many seconds Cinder was asked whether it answers.
+        #: The timeout of each request that checks whether Cinder answers.
         self.asked: list[float] = []
 
     def is_left_out(self, why: Exception,
                     then: Exception | None = None) -> bool:
-        """Whether the next server is.
+        """Return whether the next server is left out.
 
-        :param why: what came of asking for one
-        :param then: what comes of asking for nothing
+        :param why: the error of the request for one server
+        :param then: the error of the request that only checks for an answer
         """
         self.asked = []
         cinder = mock.Mock()
@@ -60,7 +60,7 @@ class BootTest(base.TestCase):
         self.assertIsNone(boot.current())
 
     def test_a_sum_that_fails(self) -> None:
-        """nova-compute starts all the same, or fails with its own error."""
+        """Check that nova-compute starts, or fails with its own error."""
         with mock.patch.object(boot.Boot, 'sum_up', autospec=True,
                                side_effect=KeyError):
             with boot.going_on(60):
@@ -80,7 +80,7 @@ class BootTest(base.TestCase):
 
 
 class TimeTest(base.TestCase):
-    """So many seconds for one server after the other."""
+    """The time budget of a start, which one server after another uses."""
 
     def setUp(self) -> None:
         super().setUp()

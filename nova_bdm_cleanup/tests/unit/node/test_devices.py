@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses, block devices and sessions, on kernels made of directories."""
+"""Addresses, block devices and sessions, in a sysfs made of directories."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class DevicesTestCase(base.TestCase):
         return path
 
     def device(self, name):
-        """A block device; returns its path below /dev."""
+        """Add a block device; return its path below /dev."""
         self.write('class/block/%s' % name)
         return '/dev/%s' % name
 
     def disk(self, name, unit, session='session1', target=IQN):
-        """A SCSI disk behind an iSCSI target."""
+        """Add a SCSI disk behind an iSCSI target; return its path."""
         self.write('class/iscsi_session/%s/targetname' % session, target)
         return self._scsi(name, '%s/target3:0:0/3:0:0:%d' % (session, unit))
 
@@ -59,7 +59,7 @@ class DevicesTestCase(base.TestCase):
         return '/dev/%s' % name
 
     def mapper(self, name, uuid, *slaves):
-        """What device mapper makes of other devices."""
+        """Add a device of device mapper on top of other devices."""
         self.device(name)
         self.write('class/block/%s/dm/uuid' % name, uuid)
         self.write('class/block/%s/slaves' % name)
@@ -91,12 +91,12 @@ class DiskTest(DevicesTestCase):
         self.assertEqual({'sdb'}, devices.remaining(before))
         self.remove('sdb')
         self.assertEqual(frozenset(), devices.remaining(before))
-        # Its name was given to another.
+        # Another disk got its name.
         self.disk('sdb', 6)
         self.assertEqual(frozenset(), devices.remaining(before))
 
     def test_a_name_of_long_ago(self):
-        # The host was booted since: another disk has the name.
+        # The host was rebooted since: another disk has the name.
         self.assertEqual({}, devices.volume_devices(self.info(self.disk(
             'sdb', 6))))
         self.assertEqual({}, devices.volume_devices(self.info(self.disk(
@@ -129,7 +129,7 @@ class MapperTest(DevicesTestCase):
         self.path = self.mapper('dm-3', 'mpath-3600', 'sdb', 'sdc')
 
     def found(self, path, **data):
-        """The names of the devices of the volume."""
+        """Return the names of the devices of the volume."""
         return set(devices.volume_devices(self.info(path, **data)))
 
     def lose_the_paths(self):
@@ -137,17 +137,17 @@ class MapperTest(DevicesTestCase):
             self.remove(name)
 
     def test_all_of_it(self):
-        # By the map, by a path when the map was made later, and by its
+        # By the map, by a path if the map was created later, and by the
         # address alone.
         for path in (self.path, '/dev/sdb', None):
             self.assertEqual({'dm-3', 'sdb', 'sdc'}, self.found(path), path)
 
     def test_a_map_that_lost_its_paths(self):
-        # What os-brick leaves when it was forced and the map was held open.
+        # os-brick leaves this when forced while the map was held open.
         before = devices.volume_devices(self.info(self.path))
         self.lose_the_paths()
         self.assertEqual({'dm-3'}, devices.remaining(before))
-        # And so at the next look, when nothing tells whose it was.
+        # The same at the next look, without any record of its volume.
         again = devices.volume_devices(self.info(self.path))
         self.assertEqual({'dm-3'}, devices.remaining(again))
         self.remove('dm-3')
@@ -183,20 +183,20 @@ class MapperTest(DevicesTestCase):
         self.assertEqual({'dm-5'}, self.found(path))
 
     def test_a_path_at_a_target_that_is_not_named(self):
-        # A discovery has found it when the volume was connected.
+        # A discovery found it when the volume was connected.
         self.disk('sdd', 5, 'session3', 'iqn.other')
         self.mapper('dm-3', 'mpath-3600', 'sdd')
         self.assertEqual({'dm-3', 'sdb', 'sdc', 'sdd'}, self.found('/dev/sdb'))
 
     def test_what_else_is_made_of_it(self):
-        # Whatever uses disks of several volumes is not one of them.
+        # A device on disks of several volumes belongs to none of them.
         self.disk('sdd', 6)
         self.mapper('dm-7', 'LVM-abc', 'dm-3', 'sdd')
         self.assertEqual({'dm-7', 'dm-3', 'sdb', 'sdc'}, self.found(self.path))
 
 
 class AdviceTest(base.TestCase):
-    """What is to be done by hand about what is left."""
+    """The advice on manual steps for remaining devices."""
 
     def advice(self, **left):
         names = {name.replace('_', '-'): identity
@@ -314,7 +314,7 @@ class SessionsTestCase(DevicesTestCase):
         return super().info(path, target_portal=PORTAL, **data)
 
     def told(self, info):
-        """The targets that os-brick gets; None: nothing is to be done."""
+        """Return the targets that os-brick gets; None: nothing to do."""
         narrowed = devices.narrow_connection_info(
             info, devices.volume_devices(info).keys())
         if narrowed is None:
@@ -325,7 +325,7 @@ class SessionsTestCase(DevicesTestCase):
 
 
 class TargetsTest(SessionsTestCase):
-    """The targets that os-brick gets, by the sessions of the host."""
+    """The targets that os-brick gets, according to the host's sessions."""
 
     _TWO = {'target_portals': [PORTAL, SECOND],
             'target_iqns': [IQN, IQN + '2'], 'target_luns': [5, 6]}
@@ -356,7 +356,7 @@ class TargetsTest(SessionsTestCase):
     def test_targets(self):
         for number, session in self.there.items():
             self.session(number, *session)
-        # A session may be left whose disk is gone already.
+        # A session may remain after its disk is gone.
         self.assertEqual(self.expected, self.told(self.info(**self.data)))
         for number, session in self.there.items():
             self.disk('sd%d' % number, 5, 'session%d' % number, *session[:1])
@@ -400,7 +400,7 @@ class NarrowedTest(SessionsTestCase):
 
 
 class PathTest(SessionsTestCase):
-    """The name of a device may be that of another volume by now."""
+    """Device names that may now belong to another volume."""
 
     def path(self, path):
         narrowed = devices.narrow_connection_info(
@@ -429,7 +429,7 @@ class PathTest(SessionsTestCase):
 
 
 class AsBeforeTest(SessionsTestCase):
-    """What nobody can judge here is left to os-brick, as it is."""
+    """Connection info that cannot be judged, passed to os-brick unchanged."""
 
     def check(self, info):
         self.assertEqual(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point, as nova-compute meets it: in a process of its own.
+"""The entry point as nova-compute loads it, in a process of its own.
 
-What it does in a real nova-compute is in the functional tests.
+The functional tests cover a real nova-compute.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nova_bdm_cleanup.tests.unit import base
 ROOT = os.path.abspath(os.path.join(
     os.path.dirname(__file__), *[os.pardir] * 4))
 
-#: What os-vif does, in a process that looks like nova-compute or not.
+#: The steps of os-vif, in a process that looks like nova-compute or not.
 PROGRAM = """
 import json, sys, types
 
@@ -54,9 +54,9 @@ print(json.dumps({{
 class LoaderTest(base.TestCase):
 
     def load(self, text=None, **environment):
-        """What a process did with the entry point.
+        """Return what a process did with the entry point.
 
-        :param text: it is a nova-compute, with this in nova.conf
+        :param text: the nova.conf of a nova-compute; None: another service
         """
         path = ''
         if text is not None:
@@ -84,7 +84,7 @@ class LoaderTest(base.TestCase):
                 '_collections', '_functools', '_operator', '_sre'})
         self.assertEqual(0, seen['started'])
         self.assertNotIn('oslo_config.cfg', seen['loaded'])
-        # What os-vif asks of each plugin.
+        # os-vif requests this from each plugin.
         self.assertEqual({'plugin_name': 'bdm_cleanup', 'vif_info': []},
                          seen['described'])
 
@@ -98,7 +98,7 @@ class LoaderTest(base.TestCase):
                 and name.startswith('nova_bdm_cleanup')])
 
     def test_what_is_looked_at(self):
-        """Whatever is written: a typo of the mode is not to be missed."""
+        """Check that any text counts: no typo of the mode may be missed."""
         for text in ('[bdm_cleanup]\n', '[bdm_cleanup]\nmode = off\n',
                      '[bdm_cleanup]\nmodes = observe\n',
                      '[BDM_cleanup]\nmode = obsrve\n',

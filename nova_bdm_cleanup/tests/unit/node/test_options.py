@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options: their help, their limits, and the policy they make."""
+"""The options: their help, their limits, and the resulting policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 class ConfTestCase(base.TestCase):
 
     def conf(self, *lines):
-        """A nova.conf with these lines in the group."""
+        """Return the configuration of a nova.conf with these lines."""
         self.path = os.path.join(self.tempdir(), 'nova.conf')
         with open(self.path, 'w', encoding='utf-8') as file:
             file.write('\n'.join(['[bdm_cleanup]', *lines, '']))
@@ -38,7 +38,7 @@ class ConfTestCase(base.TestCase):
 
 
 class OptionTest(base.TestCase):
-    """Each option earns its place."""
+    """Each option and its help text."""
 
     scenarios = [(opt.name, {'opt': opt}) for opt in options.OPTS]
 
@@ -52,7 +52,7 @@ class OptionTest(base.TestCase):
 class SampleTest(base.TestCase):
 
     def test_it_is_made_of_all_of_them(self):
-        """As the entry point says that oslo-config-generator loads."""
+        """Check the entry point that oslo-config-generator loads."""
         setup = configparser.ConfigParser()
         setup.read(pathlib.Path(__file__).parents[4] / 'setup.cfg')
         name, _, value = setup['options.entry_points'][
@@ -113,7 +113,7 @@ class SettingsTest(ConfTestCase):
         every = ['start', 'host_boot', 'move', 'delete']
         for given, words, names in (
                 ('', [], []),
-                # Each counts once.
+                # Each word counts once.
                 ('delete, start,start', ['start', 'delete'],
                  ['start', 'delete']),
                 ('move', ['move'], ['move', 'shelve', 'unshelve', 'evacuate',
@@ -127,7 +127,7 @@ class SettingsTest(ConfTestCase):
             self.assertEqual(['hard_reboot', 'soft_reboot', *names],
                              [trigger.name for trigger in found])
             self.assertEqual(words, options.words_for(found))
-        # Not all triggers of a word.
+        # Only some of the triggers of a word.
         self.assertEqual([], options.words_for(
             [triggers.MOVE, triggers.SHELVE]))
 
@@ -144,7 +144,7 @@ class SettingsTest(ConfTestCase):
 
 
 class WithoutEffectTest(ConfTestCase):
-    """What is valid and does nothing."""
+    """Values that are valid and have no effect."""
 
     def told(self, *lines, **nova):
         conf = self.conf(*lines)

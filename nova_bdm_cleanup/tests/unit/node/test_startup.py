@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova-compute is told at its start of options that are not ours."""
+"""Log lines at the start of nova-compute about options that are not ours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nova_bdm_cleanup.tests.unit.node import test_options
 
 
 class CredentialsTest(base.TestCase):
-    """Without Nova's own credentials much cannot be done."""
+    """A nova-compute without service credentials, which limits cleanups."""
 
     def told(self, auth_type: str | None, sends: bool) -> str:
         conf = cfg.ConfigOpts()
@@ -36,7 +36,7 @@ class CredentialsTest(base.TestCase):
 
 
 class RequiredTest(test_options.ConfTestCase):
-    """Whether nova-compute starts with a value that is wrong."""
+    """The start of nova-compute with a wrong value."""
 
     def start(self, *lines: str) -> None:
         startup.start(self.conf('mode = enforce', *lines))
@@ -50,6 +50,6 @@ class RequiredTest(test_options.ConfTestCase):
                           'timeout = soon', 'required = true')
 
     def test_nothing_tells_whether_it_is(self) -> None:
-        """Who wrote the line may have meant yes."""
+        """Refuse to start: the operator may have meant yes."""
         self.assertRaises(startup.StartRefused, self.start,
                           'required = perhaps')

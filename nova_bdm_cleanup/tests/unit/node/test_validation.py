@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with what is written, and where that is found."""
+"""Problems of the configured values, and the places of these values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 class ProblemTest(ConfTestCase):
-    """One sentence names option, value, file, and what is allowed."""
+    """The sentence that names option, value, file and allowed values."""
 
-    #: What is written, and what is said of it behind the name of the file.
+    #: The line in the file, and the sentence after the name of the file.
     scenarios = [(line, {'line': line, 'words': words}) for line, words in (
-        # What oslo.config does not mind.
+        # Values that oslo.config accepts.
         *(('%s = ""' % opt.name, 'it must be a whole number of %d or more'
            % opt.type.min) for opt in options.OPTS
           if isinstance(opt, cfg.IntOpt) and opt.name not in (
@@ -33,7 +33,7 @@ class ProblemTest(ConfTestCase):
                '""', 'store.sqlite', '$nowhere/store')),
         ('remove = ""',
          'it is empty; set mode = observe to have nothing removed'),
-        # What it does not understand.
+        # Values that oslo.config rejects.
         *(('%s = %s' % (name, text), words) for name, texts, words in (
             ('mode', ('""', 'yes'),
              'it must be one of off, observe, enforce'),
@@ -54,11 +54,11 @@ class ProblemTest(ConfTestCase):
          'attached-elsewhere, duplicate, stale'))]
 
     def test_value(self) -> None:
-        # In a file, "" is no text at all.
+        # In a file, "" stands for no text.
         conf = self.conf(self.line.replace('""', ''))
         self.assertEqual(['[bdm_cleanup] %s in %s: %s' % (
             self.line, self.path, self.words)], validation.problems(conf))
-        # Every service logs all values at its start.
+        # Every service logs all option values at its start.
         validation.forget_wrong_values(conf)
         self.assertIsNotNone(options.settings(conf))
 
@@ -81,7 +81,7 @@ class SeveralTest(ConfTestCase):
 
 
 class PlaceTest(ConfTestCase):
-    """All that nova-compute reads is looked at."""
+    """All the sources of options that nova-compute reads."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -105,7 +105,7 @@ class PlaceTest(ConfTestCase):
 
     def test_files_and_directories(self) -> None:
         first = self.write('nova.conf', '[bdm_cleanup]\nmode = x\nmods = 1\n')
-        # Group names have no case.
+        # Group names are case-insensitive.
         second = self.write('a.d/1.conf', '[BDM_Cleanup]\nmode = y\n')
         third = self.write('b.d/2.conf', '[other]\nmods = 1\n'
                                          '[bdm_cleanup]\nmodi = 1\n')
@@ -136,7 +136,7 @@ class PlaceTest(ConfTestCase):
                 ('MODES', 'observe', 'modes in the environment variable '
                  'OS_BDM_CLEANUP__MODES: there is no such option; did you '
                  'mean mode?'),
-                # Which oslo.config does not see.
+                # A variable that oslo.config ignores.
                 ('mode', 'observe', 'MODE in the environment variable '
                  'OS_BDM_CLEANUP__mode: there is no such option')):
             with fixtures.EnvironmentVariable('OS_BDM_CLEANUP__' + name,
@@ -146,7 +146,7 @@ class PlaceTest(ConfTestCase):
             self.assertIn(words, ''.join(found))
 
     def test_written_nowhere(self) -> None:
-        """Some other source of oslo.config has it."""
+        """Check a value from another source of oslo.config."""
         conf = self.conf()
         conf.set_default('audit_interval', 7, group='bdm_cleanup')
         self.assertEqual(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is not what an API promises is no answer."""
+"""Answers that do not match the API, which are no answers."""
 
 from __future__ import annotations
 

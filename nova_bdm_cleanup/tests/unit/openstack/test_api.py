@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No answer is not "gone", and nothing is changed twice."""
+"""API calls: no answer is not "gone", and no change is sent twice."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class ApiCase(base.TestCase):
         self.cloud.put_volume('volume-1')
         self.cloud.put_attachment('attachment-1', 'server-1', 'volume-1')
         self.server = self.useFixture(wire.LoopbackServer(self.cloud))
-        #: Of the deadlines.
+        #: The clock of the deadlines.
         self.now = 0.0
 
     def api(self, seconds=None, budget=None, connect=None, **client):
-        """An API that waits; with seconds, one that has a deadline."""
+        """Return an API that waits; with seconds, one with a deadline."""
         return Api(
             'Cinder', '3.44',
             connect or (lambda: self.server.cinderclient(
@@ -48,7 +48,7 @@ class ApiCase(base.TestCase):
             budget)
 
     def both(self, **values):
-        """An API that waits, and one that cannot."""
+        """Return an API that waits, and one that cannot."""
         return self.api(**values), self.api(20, **values)
 
     def ask(self, api, method):
@@ -62,7 +62,7 @@ class ApiCase(base.TestCase):
 
 
 class AnswersTest(ApiCase):
-    """What is made of each answer."""
+    """The result or error of each answer."""
 
     def assert_raises(self, error, words, func, *args):
         raised = self.assertRaises(error, func, *args)
@@ -176,7 +176,7 @@ class HeadersTest(ApiCase):
 
 
 class RepeatingTest(ApiCase):
-    """Asking twice is harmless; changing twice may not be."""
+    """Retries: a second GET is harmless, a second change may not be."""
 
     def setUp(self):
         super().setUp()
@@ -184,7 +184,7 @@ class RepeatingTest(ApiCase):
         self.useFixture(fixtures.MockPatchObject(ksa_session, 'time'))
 
     def once(self, trouble):
-        """Trouble, and then the answer."""
+        """Return trouble for the first request, then the answer."""
         answers = [trouble]
         def answer(handler):
             (answers.pop() if answers else wire.edit(lambda b: None))(handler)
@@ -215,7 +215,7 @@ class RepeatingTest(ApiCase):
             self.assertEqual(asked, len(self.cloud.requests))
 
     def test_a_change_is_sent_once(self):
-        # Nova's client is made with the retries of [cinder] http_retries.
+        # Nova's client is created with the retries of [cinder] http_retries.
         def connect():
             client = self.server.cinderclient().client
             client.connect_retries = 3
@@ -247,7 +247,7 @@ class RepeatingTest(ApiCase):
 
 
 class FailurePlugin(ksa_plugin.BaseAuthPlugin):
-    """Keystone, failing."""
+    """An auth plugin that raises Keystone errors."""
 
     def __init__(self, token=None, endpoint=None):
         super().__init__()
@@ -264,7 +264,7 @@ class FailurePlugin(ksa_plugin.BaseAuthPlugin):
 
 
 class ConnectingTest(ApiCase):
-    """What is wrong before the API is reached at all."""
+    """Errors before the API is reached."""
 
     def assert_raises(self, error, words, **values):
         for api in self.both(**values):
@@ -328,10 +328,10 @@ class ConnectingTest(ApiCase):
 
 
 class DeadlineTest(ApiCase):
-    """Nobody waits longer than the time there is."""
+    """The deadline of a call, which limits every wait."""
 
     def test_an_answer_that_never_comes(self):
-        # No time-out of an HTTP library ends the last: each byte is in time.
+        # No HTTP timeout ends the second: each byte arrives in time.
         for trouble in (wire.hang, wire.trickle):
             self.cloud.trouble('GET', '/*', trouble)
             api = Api('Cinder', '3.44', lambda: self.server.cinderclient(
@@ -377,7 +377,7 @@ class DeadlineTest(ApiCase):
                          deadline)
 
     def test_nothing_is_sent_after_a_token_that_took_too_long(self):
-        # keystoneauth gets the token when the request has begun already.
+        # keystoneauth gets the token after the request has begun.
         for method in ('GET', 'DELETE', 'POST'):
             self.now = 0.0
             auth, api = self.with_keystone(Deadline(20, lambda: self.now))
@@ -386,7 +386,7 @@ class DeadlineTest(ApiCase):
             self.assertIn('was not begun',
                           str(self.assertRaises(TimedOut, ask)))
             self.assertEqual([], self.cloud.requests)
-            # It is not for want of the token.
+            # The token is not missing.
             self.now = 0.0
             self.assertIsNotNone(auth.auth_ref)
             ask()

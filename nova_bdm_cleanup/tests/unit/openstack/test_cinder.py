@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder over real HTTP: what is asked, and what is made of the answers."""
+"""Cinder over real HTTP: requests, and the parsing of answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base, loopback, make, wire, worlds
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud, Request
 
-#: Of who sends no service token.
+#: Advice for a client that sends no service token.
 ADVICE = Advice(credentials='', catalogue='', role='')
 
 load_tests = testscenarios.load_tests_apply_scenarios
@@ -53,7 +53,7 @@ class CinderTestCase(base.TestCase):
         self.server = self.useFixture(wire.LoopbackServer(self.cloud))
 
     def cinder(self, sees_all=True, advice=NOVA_CONF, seconds=120, **values):
-        """As who cannot wait for long asks it, unless without seconds."""
+        """Return a Cinder with a deadline, unless without seconds."""
         return self.kind(Api(
             'Cinder', VOLUME_MICROVERSION,
             lambda: self.server.cinderclient(self.user).client.request,
@@ -61,7 +61,7 @@ class CinderTestCase(base.TestCase):
             **values)
 
     def healthy(self, count, start=1):
-        """So many attached volumes; the mappings are returned."""
+        """Create attached volumes; return their mappings."""
         bdms = []
         for number in range(start, start + count):
             ids = 'volume-%d' % number, 'attachment-%d' % number
@@ -81,14 +81,14 @@ class CinderTestCase(base.TestCase):
         return self.cinder(**values).look(make.SERVER, bdms, project)
 
     def seen(self, bdms, project=None, **values):
-        """The numbers of the volumes and of the attachments that it finds."""
+        """Return the numbers of the volumes and attachments found."""
         volumes, attachments, _ = self.look(bdms, project, **values)
         return tuple(sorted(i.partition('-')[2] for i in ids) for ids in (
             volumes, [a.id for a in attachments]))
 
 
 class WithoutStaleTest(CinderTestCase):
-    """Only what the mappings name matters."""
+    """A look only at the volumes and attachments of the mappings."""
 
     def look(self, bdms, project=None, **values):
         return super().look(bdms, project, finds_stale=False, **values)
@@ -112,7 +112,7 @@ class WithoutStaleTest(CinderTestCase):
 
 
 class RequestsTest(CinderTestCase):
-    """How little is asked."""
+    """The number of requests."""
 
     def test_whether_cinder_answers_no_volume_is_asked_for(self):
         self.healthy(1)
@@ -128,8 +128,8 @@ class RequestsTest(CinderTestCase):
             self.assertEqual(['GET ' + GLANCE], self.cloud.paths)
 
     def test_two_requests_for_any_number_of_volumes(self):
-        """Of any project; the first is for one attachment too many, since
-        Cinder takes its time for each record of a list.
+        """Ask in all projects, and first for one attachment too many, since
+        Cinder is slow for each record of a list.
         """
         for count in (1, 60):
             self.cloud.requests.clear()
@@ -167,7 +167,7 @@ class RequestsTest(CinderTestCase):
         self.assertEqual([True, True], [a.connected for a in attachments])
 
     def test_the_token_of_a_project_asks_one_by_one(self):
-        """And claims nothing of other projects."""
+        """Check also that it does not ask for all projects."""
         self.user = 'member'
         volumes = self.look(self.healthy(3), sees_all=False)[0]
         self.assertEqual(
@@ -179,7 +179,7 @@ class RequestsTest(CinderTestCase):
 
 
 class ParsingTest(CinderTestCase):
-    """What is made of Cinder's records."""
+    """The parsing of Cinder's records."""
 
     def volume(self, **fields):
         self.cloud.put_volume('volume-1', **fields)
@@ -231,12 +231,12 @@ class ParsingTest(CinderTestCase):
 
     def test_initiators(self):
         for info, found in (
-                # Fibre Channel tells who is let in, iSCSI and Ceph do not.
+                # Fibre Channel names the initiators, iSCSI and Ceph do not.
                 ({'initiator_target_map': {
                     '50014380186AF83C': ['500'], '50:01:43:80': ['501']}},
                  {'50014380186af83c', '50014380'}),
                 ({'initiator_target_map': {}}, set()),
-                # A back end may put anything there.
+                # A back end may return anything there.
                 ({'initiator_target_map': None}, set()),
                 ({'initiator_target_map': 'odd'}, set()),
                 ({'target_iqn': 'iqn.2010-10.org'}, set())):
@@ -245,16 +245,16 @@ class ParsingTest(CinderTestCase):
 
 
 class ProofTest(CinderTestCase):
-    """That the credentials see every project is proved by an answer."""
+    """An answer as proof that the credentials see every project."""
 
     def setUp(self):
         super().setUp()
         self.bdms = self.healthy(2)
-        # Without a filter by id this Cinder would refuse, and not mislead.
+        # Without the filter by ID this Cinder would refuse, not mislead.
         self.cloud.volume_filters.add('id')
 
     def hide(self):
-        """Give the volumes to a project that the credentials do not see."""
+        """Move the volumes to a project the credentials do not see."""
         self.user = 'member'
         for volume in self.cloud.volumes.values():
             volume['os-vol-tenant-attr:tenant_id'] = 'tenant'
@@ -265,7 +265,7 @@ class ProofTest(CinderTestCase):
         self.assertIn('[cinder]', str(error))
 
     def test_healthy_volumes_of_another_project(self):
-        # They read as if they did not exist.
+        # They look as if they did not exist.
         self.hide()
         self.assert_hidden(self.look, self.bdms)
 
@@ -296,7 +296,7 @@ class ProofTest(CinderTestCase):
         volumes, attachments, _ = self.look(self.bdms)
         self.assertEqual({'volume-1': None, 'volume-2': None}, volumes)
         self.assertEqual((), attachments)
-        # Nothing that came back could prove it, so one thing more is asked.
+        # No answer could prove it, so one more request is sent.
         self.assertIn('provider_id', self.cloud.requests[-1].query)
 
     def test_the_filter_needs_an_administrator(self):
@@ -308,7 +308,7 @@ class ProofTest(CinderTestCase):
 
 
 class ForeignTest(CinderTestCase):
-    """What another project wrote about a server is not even fetched."""
+    """Attachments of another project, which are not even fetched."""
 
     def setUp(self):
         super().setUp()
@@ -325,7 +325,7 @@ class ForeignTest(CinderTestCase):
         self.foreign()
         self.assertEqual((['1', '2'], ['1', '2']),
                          self.seen(self.bdms, 'own'))
-        # As if they were not there.
+        # As if they did not exist.
         self.assertEqual(['GET ' + GLANCE, 'GET ' + MANY], self.cloud.paths)
         self.assertEqual('own', self.cloud.requests[0].query['project_id'])
 
@@ -337,7 +337,7 @@ class ForeignTest(CinderTestCase):
 
 
 class FloodTest(CinderTestCase):
-    """What does not fit is left; the reboot does not wait for it."""
+    """More attachments than fit; the reboot does not wait for them."""
 
     def flood(self):
         self.cloud.put_volume('volume-0', 'reserved')
@@ -372,7 +372,7 @@ class FloodTest(CinderTestCase):
                                  {a.id for a in attachments})
 
     def test_what_is_about_a_mapping_in_doubt_is_asked_for(self):
-        # What comes after the flood serves its disk, or keeps it.
+        # The attachment after the flood serves its disk, or keeps it.
         self.flood()
         self.cloud.put_volume('volume-1')
         self.cloud.put_attachment('other', make.SERVER, 'volume-1')
@@ -380,7 +380,7 @@ class FloodTest(CinderTestCase):
         _, attachments, is_cut = self.look(bdms, project='own')
         self.assertIs(True, is_cut)
         self.assertIn('other', {a.id for a in attachments})
-        # The other mapping is in order.
+        # The other mapping is healthy.
         self.assertEqual(2, self.lists())
 
     def test_who_has_time_reads_it_all(self):
@@ -390,14 +390,14 @@ class FloodTest(CinderTestCase):
 
 
 class NeighbourTest(CinderTestCase):
-    """Whether another server has the volume that its mapping names."""
+    """The check whether another server has the volume of its mapping."""
 
     def attaches(self, attachment_id='attachment-1', server=make.SERVER):
         return self.cinder().attaches(server, 'volume-1', attachment_id)
 
     def test_attached(self):
-        """Also by another attachment: before Queens, or after a move that
-        failed.
+        """Accept also another attachment: from before Queens, or after a
+        failed move.
         """
         self.healthy(1)
         for status in ('in-use', 'available'):
@@ -408,7 +408,7 @@ class NeighbourTest(CinderTestCase):
         self.assertEqual('GET /volumes/volume-1', self.cloud.paths[1])
 
     def test_a_host_is_let_in(self):
-        """nova-compute died before it could say that it is attached."""
+        """Count "attaching": nova-compute died before it completed it."""
         self.cloud.put_volume('volume-1', 'attaching')
         self.cloud.put_attachment('attachment-1', make.SERVER, 'volume-1',
                                   status='attaching')
@@ -417,7 +417,7 @@ class NeighbourTest(CinderTestCase):
     def test_the_attachment_is_of_another_server(self):
         self.healthy(1)
         self.assertIs(False, self.attaches(server=make.OTHER_SERVER))
-        # And another attachment of the volume serves the disk.
+        # Now another attachment of the volume serves the disk.
         self.cloud.volumes['volume-1']['attachments'].append(
             {'server_id': make.OTHER_SERVER, 'attachment_id': 'attachment-2',
              'host_name': make.HOST, 'device': '/dev/vdb'})
@@ -434,14 +434,14 @@ class NeighbourTest(CinderTestCase):
             self.assertIsNone(self.attaches(), status)
 
     def test_credentials_of_one_project(self):
-        """To them whatever is of another project looks gone."""
+        """Return True unasked: foreign volumes would look gone."""
         self.assertIs(True, self.cinder(sees_all=False).attaches(
             make.SERVER, 'volume-1', 'attachment-1'))
         self.assertEqual([], self.cloud.requests)
 
 
 class WitnessTest(CinderTestCase):
-    """Whether this is the right Cinder at all."""
+    """The check for the right Cinder."""
 
     def knows(self, *numbers):
         return self.cinder().knows_any(['volume-%d' % n for n in numbers])
@@ -469,7 +469,7 @@ class WitnessTest(CinderTestCase):
         self.assertRaises(errors.BadAnswer, self.cinder().witness, ['volume'])
 
     def test_no_volume_holds_it_up(self):
-        """With a volume Cinder reads all its attachments, however many."""
+        """Avoid volumes: Cinder reads all attachments of each."""
         self.healthy(3, start=2)
         self.assertTrue(self.knows(1, 2, 3, 4))
         self.assertEqual([(GLANCE, '1')] * 2, [
@@ -491,8 +491,8 @@ def _shape(name, body, error=errors.BadAnswer):
     return name, wire.json_answer(200, body), error
 
 
-#: id, what comes instead of Cinder's answer, the error it is taken for.  What
-#: each status comes to is in test_api, what each shape does in test_answers.
+#: ID, what arrives instead of Cinder's answer, expected error.  test_api has
+#: the result of each status, test_answers that of each shape.
 ANSWERS = (
     ('404 page of a proxy', wire.page(404), errors.BadAnswer),
     ('503', wire.page(503), errors.BadAnswer),
@@ -514,7 +514,7 @@ ANSWERS = (
     ('a reset', wire.reset, errors.Unreachable),
 )
 
-#: id, the beginning of the path.
+#: ID, beginning of the path.
 REQUESTS = (
     ('glance at the attachments', GLANCE),
     ('list of attachments', LIST),
@@ -525,7 +525,7 @@ REQUESTS = (
 
 
 class NoAnswerTest(CinderTestCase):
-    """No answer is not "gone", at any request of a look."""
+    """Missing answers to each request of a look, which are not "gone"."""
 
     scenarios = testscenarios.multiply_scenarios(
         base.scenarios(REQUESTS, 'path'),
@@ -542,7 +542,7 @@ class NoAnswerTest(CinderTestCase):
 
 
 class FalseAnswerTest(CinderTestCase):
-    """An answer to another question, or with a wrong word in it."""
+    """Answers to another request, or with values of a wrong type."""
 
     def test_another_id(self):
         self.cloud.put_volume('volume-2', attachments=[])
@@ -557,7 +557,7 @@ class FalseAnswerTest(CinderTestCase):
             self.assertRegex(str(error), 'asked for .*-1, .* with .*-2')
 
     def test_a_list_with_volumes_that_nobody_asked_for(self):
-        # An old Cinder drops the filter and shows all there is.
+        # An old Cinder drops the filter and lists all volumes.
         bdms = self.healthy(2)
         self.cloud.put_volume('volume-8', attachments=[])
         self.cloud.trouble('GET', MANY, wire.edit(
@@ -580,7 +580,7 @@ class FalseAnswerTest(CinderTestCase):
         self.assertRaises(errors.BadAnswer, self.look, bdms)
 
     def test_words_of_the_wrong_type(self):
-        # To take them for absent would be to conclude something from them.
+        # To treat them as absent would be a conclusion from them.
         for key, value in (('migration_status', 5),
                            ('attachments', None),
                            ('attachments', ['server-1']),
@@ -614,7 +614,7 @@ class FalseAnswerTest(CinderTestCase):
 
 
 class ChangeTest(CinderTestCase):
-    """Deletes."""
+    """Deletes of attachments, and volume actions."""
 
     def setUp(self):
         super().setUp()
@@ -631,7 +631,7 @@ class ChangeTest(CinderTestCase):
         self.assertEqual({}, self.cloud.attachments)
 
     def test_complete_first(self):
-        """What is only reserved would not be unmapped."""
+        """Complete it first: Cinder does not unmap a reserved one."""
         path = '/attachments/attachment-1/action'
         self.cloud.trouble('POST', path, (500, {}))
         self.assertRaises(errors.BadAnswer, self.delete, complete=True)
@@ -643,7 +643,7 @@ class ChangeTest(CinderTestCase):
         self.assertIs(False, self.delete())
 
     def test_a_cleanup_only_takes_attachments_away(self):
-        """It deletes no volume, and sets the state of none."""
+        """Delete no volume, and set the state of none."""
         room = pathlib.Path(cleanup.__file__).parent
         asking = {'sees_all', 'look', 'witness', 'attaches'}
         self.assertEqual(
@@ -669,11 +669,11 @@ class ChangeTest(CinderTestCase):
                          'service_token_roles', str(status),
                          'ConflictNovaUsingAttachment'):
                 self.assertIn(word, str(error))
-            # The log masks what looks like a token; the advice must survive.
+            # The log masks what looks like a token; it must keep the advice.
             self.assertEqual(str(error), log_lines.masked(error))
 
     def test_who_sends_no_service_token_is_not_told_to(self):
-        # Cinder asks Nova then, and says what Nova said.
+        # Cinder then asks Nova, and returns the answer of Nova.
         for status, error in ((409, errors.Conflict),
                               (403, errors.Forbidden)):
             self.cloud.trouble('DELETE', '/*', wire.fault(status, 'fault'))
@@ -681,7 +681,7 @@ class ChangeTest(CinderTestCase):
             self.assertIs(error, type(raised))
 
     def test_not_known_to_be_done(self):
-        # What else each status comes to is in test_api.
+        # test_api has the result of each other status.
         for trouble in (wire.page(404), wire.page(200), wire.raw(200, b'')):
             self.cloud.trouble('DELETE', '/*', trouble)
             self.assertRaises(errors.BadAnswer, self.delete)
@@ -696,7 +696,7 @@ class ChangeTest(CinderTestCase):
 
 
 class WholeCloudTest(CinderTestCase):
-    """What only the operators' commands ask."""
+    """Requests that only the operator commands send."""
 
     kind = CloudCinder
 
@@ -714,7 +714,7 @@ class WholeCloudTest(CinderTestCase):
         return cinder
 
     def attachments(self, *args):
-        """The pages, as numbers."""
+        """Return the pages, as numbers."""
         return [[a.id.partition('-')[2] for a in page]
                 for page in self.proved().attachments(*args)]
 
@@ -752,7 +752,7 @@ class WholeCloudTest(CinderTestCase):
         self.assertNotIn('project_id', self.cloud.requests[-1].query)
 
     def test_attachments_of_a_volume(self):
-        """Also where Cinder does not filter by it."""
+        """List them also if Cinder ignores the filter."""
         def unfiltered(handler):
             found = list(self.cloud.attachments.values())
             if 'marker' in handler.request_made.query:
@@ -784,7 +784,7 @@ class VolumesByIdTest(CinderTestCase):
         return self.cinder().volumes_by_id(volume_ids)
 
     def test_one_request_for_sixty(self):
-        """Some servers take no URL of more than 8 kB, with the headers."""
+        """Limit the URL: some web servers take only 8 kB with headers."""
         ids = [self.cloud.put_volume('%036d' % n) for n in range(61)]
         for count, requests in ((0, 0), (1, 1), (60, 1), (61, 2)):
             self.cloud.requests.clear()
@@ -817,7 +817,7 @@ class VolumesByIdTest(CinderTestCase):
 
 
 class AnswersForTest(CinderTestCase):
-    """One request for each disk that looks wrong, and none for others."""
+    """One request for each disk that looks wrong, none for others."""
 
     kind = AuditCinder
 
@@ -858,7 +858,7 @@ class AnswersForTest(CinderTestCase):
             bdms[1] = make.bdm(volume_id='volume-2', attachment_id=None)
 
         def twice():
-            # Which of the two is the right one the volume does not show.
+            # The volume does not show which of the two is right.
             bdms.append(make.bdm(uuid='b', volume_id='volume-2',
                                  attachment_id='attachment-2'))
 
@@ -896,7 +896,7 @@ class AnswersForTest(CinderTestCase):
 
 
 class WorldCase(base.TestCase):
-    """Cinder over a world of the rules, without a wire in between."""
+    """Cinder with a world of the rules, without HTTP in between."""
 
     @staticmethod
     def cinder(cloud, change=lambda body: body):
@@ -938,19 +938,19 @@ class WorldCase(base.TestCase):
 
 
 class AbsenceTest(WorldCase):
-    """The silence of a list proves nothing."""
+    """Records missing in a list, which prove nothing."""
 
-    #: A mapping of which only an attachment is left, which is gone.
+    #: A mapping that names only an attachment, which is gone.
     GONE = make.bdm(uuid='gone', volume_id=None, attachment_id='gone')
 
     @worlds.profile()
     @hypothesis.given(worlds.worlds(), st.sampled_from([(), (GONE,)]),
                       st.sampled_from([1, 2, 1000]), st.booleans())
     def test_any_world(self, world, more, page, filters):
-        """All is seen, at a glance or closely, but for what other projects
-        wrote.  Where Cinder cuts its lists all is seen that mappings name.
+        """Check that a glance and a close look see all but the records of
+        other projects, and in cut lists all that the mappings name.
 
-        :param filters: whether Cinder leaves out other projects itself
+        :param filters: whether Cinder itself leaves out other projects
         """
         cloud = self.served(world)
         cloud.page, cloud.filters_projects = page, filters
@@ -960,7 +960,7 @@ class AbsenceTest(WorldCase):
 
         def is_own(attachment):
             volume = cloud.volumes.get(attachment.volume_id)
-            # Whose one is that is gone nobody can say.
+            # The owner of a deleted volume is not known.
             return (not filters if volume is None else
                     volume['os-vol-tenant-attr:tenant_id'] == server.project)
 
@@ -987,7 +987,7 @@ class AbsenceTest(WorldCase):
 
 
 class SparinglyIsEnoughTest(WorldCase):
-    """A sparing look leads to the findings of a full one."""
+    """A sparing look, which has the same findings as a full one."""
 
     def findings(self, world, answers):
         plan = self.plan(world, answers).of_mappings()
@@ -1015,8 +1015,8 @@ class SparinglyIsEnoughTest(WorldCase):
                        if b.attachment_id in world.attachments]
             if any(a.id not in shown and (a.volume_id, a.server_id) != (
                     b.volume_id, world.server.uuid) for b, a in carried):
-                # It would take one more request for each disk that is gone
-                # to find the rare one that is just somewhere else.
+                # One more request for each missing disk would be needed
+                # to find the rare one that is only elsewhere.
                 return
             self.assertEqual(full, sparing)
             seen.update(full.values())
@@ -1032,7 +1032,7 @@ class SparinglyIsEnoughTest(WorldCase):
 
 
 class SpellingTest(CinderTestCase):
-    """Whoever makes an attachment writes the id of the server as he likes."""
+    """Server IDs in any form, as the creator of an attachment chose it."""
 
     server_id = loopback.uid('server')
 
@@ -1049,7 +1049,7 @@ class SpellingTest(CinderTestCase):
         return set(volumes), [a.id for a in attachments]
 
     def write(self, text):
-        """Reserve another volume for the server, as its project may."""
+        """Reserve another volume for the server, as its project can."""
         self.cloud.attachment(
             'written', text, self.cloud.volume(
                 'other', 'reserved', make.PROJECT), 'reserved', False)
@@ -1061,10 +1061,10 @@ class SpellingTest(CinderTestCase):
             for record in self.cloud.attachments.values()]}
 
     def test_what_only_the_database_takes_for_the_same(self):
-        """A collation may pad spaces and drop accents.
+        """Ignore IDs that only a collation matches: padding or accents.
 
-        Cinder's API takes nothing of that for an id, but who wrote it by
-        another way must not keep anybody from looking.
+        Cinder's API accepts none of them as an ID, but one written in
+        another way must not prevent a look.
         """
         self.cloud.on('GET .*/attachments.*instance_id=',
                       self.as_a_collation_finds)
@@ -1084,18 +1084,18 @@ class SpellingTest(CinderTestCase):
 
 
 class AnySpellingTest(WorldCase):
-    """However the ids in the answers are spelt, the plan is the same."""
+    """IDs in any form in the answers, which do not change the plan."""
 
     FORMS = (str, str.upper, lambda text: text.replace('-', ''),
              lambda text: text.replace('-', '').upper(), '{%s}'.__mod__,
              'urn:uuid:%s'.__mod__)
-    #: All but those that Cinder gives to what it makes, and wants back.
+    #: All but the IDs that Cinder generates, and expects back.
     IDS = ('volume_id', 'instance', 'server_id', 'attachment_id',
            'os-vol-tenant-attr:tenant_id')
 
     @staticmethod
     def with_real_ids(world):
-        """The same world, in which every id is a UUID."""
+        """Return the same world, with a UUID for every ID."""
         def renamed(thing, *fields):
             return dataclasses.replace(thing, **{
                 field: loopback.uid(getattr(thing, field))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A limit on the time that Nova waits."""
+"""The limit on the time that Nova waits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DeadlineTest(base.TestCase):
         waits = []
         deadline = Deadline(60, lambda: self.time,
                             lambda thread, seconds: waits.append(seconds))
-        # What earlier calls took is not waited for once more.
+        # The time of earlier calls is deducted.
         for now, left in ((100.0, 60.0), (130.0, 30.0), (159.5, 0.5)):
             self.time = now
             error = self.assertRaises(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists are read to their end, or not at all."""
+"""Paging: lists are read to their end, or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PagesTest(test_api.ApiCase):
             self.assertEqual(['a%d' % n for n in range(1, 8)], self.ids())
 
     def test_the_end_is_an_empty_page(self):
-        """And the filter is sent with each."""
+        """Check also that each request has the filter."""
         self.cloud.page = 3
         self.ids(instance_id='server')
         self.assertEqual(
@@ -89,7 +89,7 @@ class PagesTest(test_api.ApiCase):
         self.assertEqual(2, len(self.cloud.requests))
 
     def test_a_page_that_is_not_answered(self):
-        """Or of which no marker is ever accepted."""
+        """Raise BadAnswer, also if no marker is ever accepted."""
         self.cloud.page = 3
         for trouble in (wire.fault(404, 'itemNotFound'), wire.page(404),
                         wire.page(200),

@@ -25,7 +25,7 @@ ATTACHING = {'status': 'attaching', 'connected': False}
 
 
 def beside(attachment, *volumes, **values):
-    """An attachment, and a disk that is in order."""
+    """Return a look at an attachment and a healthy disk."""
     return make.snapshot(
         [make.bdm()],
         [make.volume(attached_to=(make.attached_to(),)), *volumes],
@@ -37,7 +37,7 @@ def stale(**values):
 
 
 def of_volume(**values):
-    """One of a volume that is in such a state."""
+    """Return a look at an attachment of a volume with these values."""
     return beside(STALE, dataclasses.replace(VOLUME_9, **values))
 
 
@@ -46,8 +46,9 @@ def while_another_is(**values):
 
 
 def second(host=None, own_host=make.HOST, own=(), **values):
-    """A further attachment of a volume, with the hosts that Cinder tells and
-    by what the back end knows them.
+    """Return a look at a second attachment of a healthy volume.
+
+    It has the hosts that Cinder tells, and the initiators of the back end.
     """
     further = dataclasses.replace(SECOND, **values)
     return make.snapshot(
@@ -57,7 +58,7 @@ def second(host=None, own_host=make.HOST, own=(), **values):
         [make.attachment(initiators=frozenset(own)), further])
 
 
-#: id, the look, and what is found about the attachment, "!": it goes.
+#: id, the look, and the finding about the attachment; "!": it is deleted.
 STALE_ROWS = (
     ('only reserved', stale(**RESERVED), 'stale-attachment!'),
     ('only reserved, for a volume in order', beside(dataclasses.replace(
@@ -101,7 +102,7 @@ STALE_ROWS = (
      'is called', second(make.OTHER_HOST, own=('5002', '5003'),
                          initiators=frozenset(('5001', '5002'))),
      'duplicate-attachment'),
-    # A guest whose live migration went wrong may run over there.
+    # A guest whose live migration failed may run on the other host.
     ('a second of a volume that is healthy on another host',
      second(make.HOST, make.OTHER_HOST), 'duplicate-attachment'),
     ('a second of a volume that is healthy nobody knows where',
@@ -119,7 +120,7 @@ STALE_ROWS = (
      ''),
     ('of a volume of nobody knows what project', of_volume(project=None),
      'cannot-see-project'),
-    # Their mapping's affair
+    # Attachments that a row of the mappings decides
     ('of a volume whose mapping is in flight', make.snapshot(
         [make.bdm()], [make.volume(status='reserved')],
         [make.attachment(), SECOND]), ''),
@@ -136,7 +137,7 @@ STALE_ROWS = (
 
 
 class AttachmentsTest(base.TestCase):
-    """Each row of the second table: an attachment that no mapping carries."""
+    """Each row of the second table: attachments that no mapping carries."""
 
     scenarios = base.scenarios(STALE_ROWS, 'seen', 'expected')
 
@@ -164,7 +165,7 @@ class CoverageTest(base.TestCase):
 FOREIGN = dataclasses.replace(VOLUME_9, project=make.OTHER_PROJECT)
 ADMINS = make.volume(project=make.OTHER_PROJECT)
 
-#: id, the look, and what is found; "!": it goes.
+#: id, the look, and the findings; "!": it is removed.
 LOOKS = (
     *(('every mapping of the volume must be of this host, %s' % name,
        make.snapshot(bdms, [make.volume(attached_to=(
@@ -182,8 +183,8 @@ LOOKS = (
             STALE, id='attachment-8')]),
      'stale-attachment! stale-attachment!'),
 
-    # What another project wrote on a volume of its own
-    # Eight of them kept a dangling disk for ever.
+    # Records of another project on a volume of its own
+    # Eight of them once kept a dangling disk forever.
     ('it does not count', make.snapshot(
         [make.bdm()], [make.volume(status='available'), FOREIGN],
         [dataclasses.replace(STALE, id='foreign-%d' % n)
@@ -220,7 +221,7 @@ LOOKS = (
 
 
 class ForeignTest(base.TestCase):
-    """Several attachments, and what another project wrote."""
+    """Several attachments, and the records of another project."""
 
     scenarios = base.scenarios(LOOKS, 'seen', 'expected')
 
@@ -234,15 +235,15 @@ def of_host(host):
 
 
 class DeletionTest(base.TestCase):
-    """How an attachment goes."""
+    """The deletion of an attachment."""
 
     def test_what_is_disconnected_and_in_which_words(self):
-        """Only what may be left on this host."""
+        """Disconnect only a device that may be left on this host."""
         no_mapping = 'no mapping of the server has'
         for look, disconnect, words in (
                 (of_host(make.HOST), True, no_mapping),
                 (of_host(make.HOST.upper()), True, no_mapping),
-                # Its address may be that of another disk here.
+                # Its address may belong to another disk on this host.
                 (stale(), False, no_mapping),
                 (of_host(make.OTHER_HOST), False, no_mapping),
                 (stale(**RESERVED), False, 'only reserves'),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two looks compared, and when a witness is needed."""
+"""The comparison of two looks, and the need for a witness."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VOLUME_9 = make.volume(id='volume-9')
 
 
 class WitnessTest(base.TestCase):
-    """When Cinder has to prove that it is the right one."""
+    """The looks for which Cinder has to prove that it is the right one."""
 
     def needed(self, *args, **kwargs):
         return rules.needs_witness(make.snapshot(*args, **kwargs))
@@ -62,13 +62,13 @@ def with_left_over(**changes):
     return {'attachments': (dataclasses.replace(LEFT_OVER, **changes), STALE)}
 
 
-#: id, the first look, what is different in the second.
+#: id, the first look, the differences of the second.
 DIFFERENCES = (
     ('another reason', LOOK,
      {'volumes': {'volume-1': make.volume(), 'volume-9': VOLUME_9}}),
     ('another reason to do the same', WITHOUT,
      {'volumes': {'volume-1': None, 'volume-9': VOLUME_9}}),
-    # A swap or "nova-manage volume_attachment refresh" came in between.
+    # A swap or "nova-manage volume_attachment refresh" ran in between.
     ('another attachment in the mapping', LOOK,
      with_bdm(attachment_id='attachment-2')),
     ('another volume in the mapping', LOOK, with_bdm(volume_id='volume-2')),
@@ -88,7 +88,7 @@ DIFFERENCES = (
 
 
 class DifferenceTest(base.TestCase):
-    """What differs in the second look is left, and nothing else."""
+    """Differences of the second look: only these records are left alone."""
 
     scenarios = base.scenarios(DIFFERENCES, 'first', 'changes')
 
@@ -104,7 +104,7 @@ class DifferenceTest(base.TestCase):
 
 
 class ConfirmTest(base.TestCase):
-    """A second look can only take away."""
+    """The second look, which can only reduce the plan."""
 
     def test_a_stale_attachment_that_became_connected(self):
         reserved = dataclasses.replace(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small arithmetic of the facts, findings and plans."""
+"""The derived properties of facts, findings and plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STALE = make.attachment(id='attachment-9', volume_id='volume-9')
 
 
 class AttachmentTest(base.TestCase):
-    """What a record of Cinder says of how far it has got."""
+    """The progress of an attachment, according to its record in Cinder."""
 
     def test_status_and_connection(self):
         for status, connected, expected in (
@@ -42,7 +42,7 @@ class VolumeTest(base.TestCase):
 
 
 class PlanTest(base.TestCase):
-    """The small arithmetic of findings and plans."""
+    """The derived properties of findings and plans."""
 
     def test_withhold_leaves_what_is_withheld_already(self):
         due = facts.Finding(Reason.VOLUME_MISSING, 'gone', make.bdm(),
@@ -54,7 +54,7 @@ class PlanTest(base.TestCase):
                          [f.withheld for f in plan.findings])
 
     def test_where_a_disk_is_connected_although_its_removal_is_withheld(self):
-        """Where Cinder is in doubt, or the operator said so."""
+        """Connect it if Cinder is in doubt, or if the operator chose so."""
         plan = facts.Plan((facts.Finding(
             Reason.VOLUME_MISSING, '', make.bdm(), decision=make.REMOVE),))
         self.assertEqual(['bdm-1'], list(plan.not_connected))
@@ -78,7 +78,7 @@ class PlanTest(base.TestCase):
 
 
 class SummedUpTest(base.TestCase):
-    """A plan as it is told."""
+    """A plan as it is summed up for the log."""
 
     def kept(self, count, reason=Reason.STALE_ATTACHMENT, withheld=None,
              **values):
@@ -132,7 +132,7 @@ class SummedUpTest(base.TestCase):
 class PolicyTest(base.TestCase):
 
     def test_defaults(self):
-        """Operators rely on them: another one is a change of behaviour."""
+        """Keep the defaults: operators rely on their behaviour."""
         policy = facts.Policy()
         self.assertEqual((False, 8, 32, 60.0), (
             policy.observe, policy.max_removals, policy.max_removals_per_hour,
@@ -143,7 +143,7 @@ class PolicyTest(base.TestCase):
 
 
 class EndingTest(base.TestCase):
-    """How an operation ended, by the results of its events."""
+    """The ending of an operation, from the results of its events."""
 
     scenarios = base.scenarios((
         ('no event', [], facts.Ending.NONE),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guards: why what the tables ask for is not carried out."""
+"""The guards: the reasons to withhold a removal that the tables ask for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESERVED: Any = {'status': 'reserved', 'connected': False}
 
 
 def missing(count=1, attachments=(), **values):
-    """So many mappings of volumes that do not exist."""
+    """Return a look at this number of mappings of missing volumes."""
     gone = ['gone-%d' % n for n in range(count)]
     return make.snapshot(
         [make.bdm(uuid=name, volume_id=name, attachment_id=None)
@@ -39,10 +39,10 @@ def elsewhere():
 
 ONE_WITHOUT: Any = {'witness': WitnessAnswer.NONE_EXISTS}
 
-#: id, the look, the policy, and what is withheld: '-' what is due, and else
-#: why.
+#: id, the look, the policy, and the reason for each removal withheld, '-' for
+#: a due one.
 LOOKS = (
-    # What the operator selects
+    # The selection of the operator
     *(('remove %s, %s' % (allowed, reason), look,
        {'remove': frozenset([allowed])},
        '-' if reason is allowed else 'not-selected')
@@ -60,7 +60,7 @@ LOOKS = (
      missing(2, [STALE], is_locked=True), {},
      'server-locked server-locked server-locked'),
 
-    # A swap of volumes that has not ended, or failed and left something
+    # A swap of volumes that has not ended, or failed and left records
     *(('%s, with %d left' % (ending.name, len(left)),
        missing(1, left, swaps=ending),
        {}, ' '.join([expected] * (1 + len(left))))
@@ -74,7 +74,7 @@ LOOKS = (
             id='volume-9', project=make.OTHER_PROJECT)], [STALE],
         swaps=Ending.FAILURE), {}, '-'),
 
-    # How many
+    # The limits
     ('as many as the limit', missing(3), {'max_removals': 3}, '- - -'),
     ('one more than the limit and none is removed', missing(4),
      {'max_removals': 3}, ' '.join(['over-limit'] * 4)),
@@ -91,7 +91,7 @@ FIELDS = ('seen', 'policy', 'expected')
 
 
 class GuardTest(base.TestCase):
-    """What the operator and the owner allow."""
+    """The removals that the operator and the owner allow."""
 
     scenarios = base.scenarios(LOOKS, *FIELDS)
 
@@ -104,7 +104,7 @@ class GuardTest(base.TestCase):
 
 
 class WitnessTest(GuardTest):
-    """Nothing is missing in a Cinder that may be the wrong one."""
+    """A Cinder that may be the wrong one, so no volume counts as missing."""
 
     scenarios = base.scenarios((
         ('a known witness', missing(2, witness=WitnessAnswer.KNOWN), {},
@@ -133,7 +133,7 @@ def stale(count, **values):
 
 
 class AttachmentLimitTest(base.TestCase):
-    """Stale attachments are counted apart from mappings."""
+    """The limit of stale attachments, apart from that of mappings."""
 
     def test_all_or_none(self):
         for values in ({}, RESERVED):

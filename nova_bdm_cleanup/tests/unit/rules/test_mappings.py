@@ -27,14 +27,14 @@ OWN = make.attachment()
 SECOND = make.attachment(id='attachment-2')
 RESERVED = make.attachment(status='reserved', connected=False)
 AVAILABLE = make.volume(status='available')
-#: Entries of the list of the volume.
+#: Entries of the volume's attachment list.
 HERE = make.attached_to()
 ELSEWHERE = make.attached_to(make.OTHER_SERVER, 'attachment-2')
 BY_A_HOST = make.attached_to(None, 'attachment-2')
 
 
 def seen(bdms, volume, *attachments, **values):
-    """A look at mappings of one volume; None: it does not exist."""
+    """Return a look at mappings of one volume; None: it does not exist."""
     return make.snapshot(
         bdms, [volume] if volume else [], attachments,
         missing=() if volume else ['volume-1'], **values)
@@ -49,11 +49,11 @@ def in_state(status, *attachments, bdm=BDM, **values):
 
 
 def listed(*entries, bdm=BDM, own=(), **values):
-    """The list of the volume has these."""
+    """Return a look at a volume with these entries in its list."""
     return of(make.volume(attached_to=entries, **values), *own, bdm=bdm)
 
 
-#: id, the look at one mapping, and what it is found to be; "!": it goes.
+#: id, the look at one mapping, and the finding; "!": it is removed.
 ROWS = (
     ('a volume that does not exist', of(None), 'volume-missing!'),
     ('a missing volume with an attachment', of(None, OWN),
@@ -202,7 +202,7 @@ GONE = make.bdm(uuid='bdm-2', attachment_id=None)
 SECONDS = {'grace_period': datetime.timedelta(seconds=300),
            'stuck_after': datetime.timedelta(seconds=120)}
 
-#: A second mapping of a disk that is in order.
+#: A second mapping of a healthy disk.
 SPARE = make.bdm(uuid='bdm-2', device_name='/dev/vdc', attachment_id=None,
                  has_connection_info=False)
 
@@ -214,7 +214,7 @@ def spare(second=SPARE, first=None, own=None, more=(), **volume):
                 roots=() if first.is_root else (make.root(),))
 
 
-#: It belongs to another project by now, and this is what that has written.
+#: An attachment made by the project that the volume was transferred to.
 FORGED = make.attachment(id='forged')
 
 
@@ -228,7 +228,7 @@ def transferred(bdm=None, *attachments, host=make.OTHER_HOST, listed=(),
         *attachments)
 
 
-#: id, the look, the policy, and what is found.
+#: id, the look, the policy, and the findings.
 TIMES = (
     ('young until the last second', seen([young(299)], AVAILABLE), SECONDS,
      'attach-in-flight'),
@@ -246,27 +246,27 @@ TIMES = (
     ('stuck from then on', seen([BDM], begun(120)), SECONDS, 'stuck'),
 )
 
-#: id, the look, and what is found, in the order of acting; "!": it goes.
+#: id, the look, and the findings in the order of acting; "!": it is removed.
 LOOKS = (
-    # What the mapping names will not become right by waiting.
+    # Waiting will not correct the ids that the mapping names.
     ('cross-wired is told before young', seen(
         [young(10, attachment_id='attachment-1')],
         make.volume(status='reserved'),
         make.attachment(server_id=make.OTHER_SERVER)), 'cross-wired'),
 
     # Credentials
-    # The list names the attachment of a volume that is not to be seen.
+    # The list names the attachment of a volume that is not visible.
     ('a contradiction is told before what a token cannot see', seen(
         [BDM], None, make.attachment(), sees_all=False),
      'status-contradiction'),
-    # Cinder says the same of a volume of another project, which an
+    # Cinder answers the same for a volume of another project, which an
     # administrator may have attached.
     ('missing is no proof to the credentials of a project', seen(
         [BDM], None, sees_all=False), 'cannot-see-project'),
     ('available is proof to the credentials of a project', seen(
         [BDM], AVAILABLE, sees_all=False), 'volume-available!'),
 
-    # What the server is
+    # The state of the server
     ('a mapping without a volume is in flight', make.snapshot(
         [make.bdm(volume_id=None, attachment_id=None,
                   has_connection_info=False)]), 'operation-in-flight'),
@@ -307,7 +307,7 @@ LOOKS = (
     ('two that dangle', seen([make.bdm(), GONE], None),
      'volume-missing! volume-missing!'),
 
-    # A second mapping of a disk that is in order
+    # A second mapping of a healthy disk
     *(('one that was never connected goes, %s' % name, spare(
         dataclasses.replace(SPARE, attachment_id=name)),
        'healthy duplicate-mapping!')
@@ -352,7 +352,7 @@ LOOKS = (
         own=make.attachment(status='attaching')),
      'operation-in-flight operation-in-flight'),
 
-    # A volume that has come to belong to another project
+    # A volume that was transferred to another project
     ('of another project, with its own attachment', transferred(
         None, make.attachment(), FORGED), 'healthy'),
     ('of another project, available', transferred(status='available'),
@@ -363,7 +363,7 @@ LOOKS = (
        'attached-elsewhere!') for status in ('attached', 'attaching')),
     ('of another project, by a forged attachment alone', transferred(
         None, FORGED), 'status-contradiction'),
-    # An administrator attached it, and a migration failed later.
+    # An administrator attached it, and later a migration failed.
     *(('of another project, attached by what no mapping names to %s' % host,
        transferred(make.bdm(attachment_id='died'),
                    make.attachment(id='live'), host=host, multiattach=True,
@@ -378,7 +378,7 @@ LOOKS = (
 
 
 class LookTest(base.TestCase):
-    """What the tables say of whole looks."""
+    """The findings of the tables for whole looks."""
 
     policy: dict[str, Any] = {}
     scenarios = [
@@ -408,7 +408,7 @@ class CoverageTest(base.TestCase):
 
 
 class MappingTest(base.TestCase):
-    """What goes with a mapping, and in which words."""
+    """The removal of a mapping: the records removed with it, and the words."""
 
     def only(self, look):
         [finding] = decide(look).findings
@@ -436,7 +436,7 @@ class MappingTest(base.TestCase):
         self.assertEqual([*bdms, never], [f.bdm for f in plan.due])
 
     def test_an_attachment_of_another_server_is_not_deleted_with_it(self):
-        # It is in view only because another mapping names it.
+        # The look has it only because another mapping names it.
         plan = decide(make.snapshot(
             [make.bdm(attachment_id=None),
              make.bdm(uuid='bdm-2', volume_id='volume-2')],
@@ -445,7 +445,7 @@ class MappingTest(base.TestCase):
         self.assertEqual([()], [f.left_over for f in plan.due])
 
     def test_the_attachment_of_the_mapping_goes_last(self):
-        # Should it end half way, the volume is in use by it again.
+        # If the deletion stops half way, it keeps the volume in use.
         finding = self.only(seen(
             [make.bdm(attachment_id='b')], AVAILABLE,
             make.attachment(id='c'), make.attachment(id='b'),
@@ -474,7 +474,7 @@ class MappingTest(base.TestCase):
         self.assertIn('(bdm-1, device /dev/vdb)', finding.explanation)
 
     def test_what_is_connected_when_the_guest_comes_back(self):
-        """Not what Cinder may give to somebody else by now."""
+        """Do not connect a volume that another server may now get."""
         for look, connects in (
                 (of(AVAILABLE), False),
                 (in_state('error'), False),
@@ -487,7 +487,7 @@ class MappingTest(base.TestCase):
                 (listed(HERE, status='error'), True),
                 (listed(make.attached_to(host=None), status='error'), True),
                 (seen([BDM], None, sees_all=False), True),
-                # It is attached, if not by this volume.
+                # The attachment exists, though of another volume.
                 (of(AVAILABLE, make.attachment(volume_id='volume-2')), True),
                 # An administrator attached it here.
                 (transferred(make.bdm(attachment_id='died'), SECOND,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds in every world: the promises that the rules make."""
+"""The properties of every world: the promises that the rules make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nova_bdm_cleanup.rules.facts import Policy, Reason, WitnessAnswer
 from nova_bdm_cleanup.tests.unit import base, make, worlds
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
-#: Nothing that the operator could forbid stands in the way.
+#: A policy that allows everything that the operator can forbid.
 ALL = Policy(max_removals=100)
 
 #: No migration is under way.
@@ -26,25 +26,25 @@ def decide(snapshot, policy=ALL):
 
 
 def asked_for(plan):
-    """What the tables would have removed, whatever withholds it."""
+    """Return the removals that the tables ask for, also the withheld ones."""
     return {(f.bdm, f.attachment) for f in plan.findings if f.is_removal}
 
 
 def deleted(plan):
-    """The ids of the attachments that a plan deletes."""
+    """Return the ids of the attachments that a plan deletes."""
     return {a.id for f in plan.due
             for a in (f.left_over if f.bdm else [f.attachment])}
 
 
 def foreign(seen, volume_id):
-    """Whether only what a mapping names counts of a volume's attachments."""
+    """Return whether only attachments that a mapping names count."""
     volume = seen.volumes.get(volume_id)
     return volume is not None and volume.project == make.OTHER_PROJECT and \
         all(b.attachment_id for b in seen.bdms if b.volume_id == volume_id)
 
 
 def ours(seen, volume_id):
-    """The attachments of a volume to the server that count."""
+    """Return the attachments of a volume to the server that count."""
     carried = {b.attachment_id for b in seen.bdms}
     return [a for a in seen.attachments if a.volume_id == volume_id
             and a.server_id == make.SERVER
@@ -52,7 +52,7 @@ def ours(seen, volume_id):
 
 
 class Case:
-    """A world, a look at it, and what is decided."""
+    """A world, a look at it, and the decision."""
 
     def __init__(self, look, policy):
         self.world, self.seen = look
@@ -62,7 +62,7 @@ class Case:
         #: The attachments that mappings name.
         self.carried = {b.attachment_id for b in self.seen.bdms}
         self.removals = [f for f in self.plan.due if f.bdm]
-        #: Those of which the server keeps the disk by another mapping.
+        #: Removals after which another mapping keeps the disk.
         self.spare = [f for f in self.removals
                       if f.reason is Reason.DUPLICATE_MAPPING]
         self.taken = [f for f in self.removals if f not in self.spare]
@@ -70,12 +70,12 @@ class Case:
                      if b not in [f.bdm for f in self.removals]]
 
     def under(self, **policy):
-        """What is decided by another policy."""
+        """Return the case of the same look with another policy."""
         return Case((self.world, self.seen),
                     dataclasses.replace(self.policy, **policy))
 
     def changed(self, **seen):
-        """What is decided about another look."""
+        """Return the case of another look with the same policy."""
         return Case((self.world, dataclasses.replace(self.seen, **seen)),
                     self.policy)
 
@@ -85,12 +85,12 @@ def cases():
 
 
 def of_any_look(test):
-    """Run a test with many worlds, a look at each, and policies."""
+    """Run a test with many worlds, a look at each of them, and policies."""
     return worlds.profile()(hypothesis.given(cases())(test))
 
 
 class StrategyTest(base.TestCase):
-    """The worlds are worth looking at."""
+    """The strategy, whose worlds must reach every rule."""
 
     def test_every_reason_of_the_rules_comes_up(self):
         seen = set()
@@ -122,7 +122,7 @@ class StrategyTest(base.TestCase):
 
 
 class DecidePropertiesTest(base.TestCase):
-    """Of one plan."""
+    """The properties of one plan."""
 
     @of_any_look
     def test_never_a_root(self, case):
@@ -142,8 +142,8 @@ class DecidePropertiesTest(base.TestCase):
             volume = case.world.volumes.get(finding.volume_id)
             if volume is None:
                 continue
-            # Whoever resets a status to available gives the volume away; the
-            # attachment that is left must then go as well.
+            # A volume reset to available can be attached elsewhere; so the
+            # remaining attachment must be deleted as well.
             if volume.status == 'available':
                 self.assertLessEqual({
                     a.id for a in ours(case.seen, volume.id)
@@ -163,7 +163,7 @@ class DecidePropertiesTest(base.TestCase):
             self.assertFalse(finding.bdm.has_connection_info)
             self.assertFalse(finding.disconnect)
             self.assertEqual((), finding.left_over)
-            # One row and one attachment are left, which go together.
+            # One row and one attachment remain, which belong together.
             serving, = ours(case.seen, finding.volume_id)
             self.assertEqual(('attached', True),
                              (serving.status, serving.connected))
@@ -211,7 +211,7 @@ class DecidePropertiesTest(base.TestCase):
 
     @of_any_look
     def test_never_the_only_attachment_of_a_volume_with_a_mapping(self, case):
-        # What serves the disk of a mapping that stays is not taken away.
+        # The attachments of a disk whose mapping stays are not all deleted.
         for bdm in case.stay:
             its = {a.id for a in case.seen.attachments
                    if a.volume_id == bdm.volume_id
@@ -271,7 +271,7 @@ class DecidePropertiesTest(base.TestCase):
                 for n in range(count))))
         before = {f.bdm for f in case.removals}
         after = {f.bdm for f in more.removals}
-        # One may be what a swap that failed has left.
+        # One of them may be left over from a failed swap.
         self.assertLessEqual(after, before)
         if case.seen.swaps is not facts.Ending.FAILURE:
             self.assertEqual(before, after)
@@ -358,7 +358,7 @@ class DecidePropertiesTest(base.TestCase):
 
 
 class ConfirmPropertiesTest(base.TestCase):
-    """Of two looks."""
+    """The properties of two looks."""
 
     @worlds.profile()
     @hypothesis.given(worlds.looks(), worlds.looks())
@@ -371,7 +371,7 @@ class ConfirmPropertiesTest(base.TestCase):
                      f.attachment_id) for f in plan.due}
 
         self.assertLessEqual(deeds(agreed), deeds(first) & deeds(second))
-        # Nor anything else than the first look has found.
+        # Nor anything that the first look did not find.
         self.assertLessEqual(set(agreed.due), set(first.due))
         self.assertEqual([(f.reason, f.bdm, f.attachment, f.is_removal)
                           for f in first.findings],
@@ -385,7 +385,7 @@ class ConfirmPropertiesTest(base.TestCase):
 
 
 class DeletedTest(base.TestCase):
-    """Of a plan of which only Cinder is told."""
+    """The properties of a plan that is carried out in Cinder only."""
 
     @worlds.profile()
     @hypothesis.given(worlds.worlds())
@@ -399,6 +399,6 @@ class DeletedTest(base.TestCase):
         cinder = fakes.Cinder(world)
         for attachment in deleted(decide(worlds.look(world, hidden=None))):
             cinder.delete_attachment(attachment)
-        # That there are two of one disk shows when nothing else is wrong.
+        # A duplicate mapping shows only when nothing else is wrong.
         self.assertLessEqual(before, having(
             Reason.HEALTHY, Reason.DUPLICATE_MAPPING))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the node and the commands make of each reason."""
+"""The use of each reason by the node and the commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ReasonTest(base.TestCase):
             self.assertIsInstance(reason.is_in_round, bool)
 
     def test_levels(self) -> None:
-        """A reason for which nobody has to look is no warning."""
+        """Check that reasons that need no attention are no warnings."""
         by_level: dict[int, set[str]] = {}
         for reason in Reason:
             by_level.setdefault(reason.level, set()).add(str(reason))

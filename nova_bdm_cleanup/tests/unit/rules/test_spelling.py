@@ -15,7 +15,7 @@ UUID = '6f1c7d2e-9b3a-4c58-a0de-5b7f1e2c3d4a'
 
 @st.composite
 def spellings(draw, canonical=UUID):
-    """An id as a client may write it."""
+    """Draw an id as a client may write it."""
     text = draw(st.sampled_from((canonical, canonical.replace('-', ''))))
     text = draw(st.sampled_from((str, str.upper, str.title)))(text)
     return draw(st.sampled_from(
@@ -27,7 +27,7 @@ class IdentifierTest(base.TestCase):
     @worlds.profile()
     @hypothesis.given(spellings())
     def test_every_spelling_is_the_same_id(self, text):
-        # What Cinder's schema of an attachment lets pass.
+        # Values that Cinder's schema of an attachment accepts.
         self.assertTrue(uuidutils.is_uuid_like(text))
         self.assertEqual(UUID, spelling.identifier(text))
 

@@ -22,7 +22,7 @@ from nova_bdm_cleanup.tests.unit import base, make, worlds
 
 DOCUMENTATION = pathlib.Path(__file__).resolve().parents[4] / 'doc' / 'source'
 
-#: Where the documentation shows them, in its order.
+#: The places in the documentation, in its order.
 TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.mappings.MAPPINGS': mappings.MAPPINGS,
     'nova_bdm_cleanup.rules.mappings.DANGLING_MAPPINGS':
@@ -39,13 +39,13 @@ TABLES: dict[str, Any] = {
 
 
 def rows(decisions):
-    """All rows of a table, with sections or without."""
+    """Return all rows of a table, with or without sections."""
     return [part for row in decisions.rows
             for part in getattr(row, 'rows', [row])]
 
 
 class DocumentedTest(base.TestCase):
-    """What the documentation is made from."""
+    """The lines from which the documentation is generated."""
 
     def test_the_documentation_shows_every_table_once(self):
         shown = [name for page in sorted(DOCUMENTATION.rglob('*.rst'))
@@ -62,7 +62,7 @@ class DocumentedTest(base.TestCase):
                     self.assertNotIn('\n', cell)
 
     def test_the_lines_are_the_rows(self):
-        """In their order, with the sections; no two of them ask the same."""
+        """Check order and sections, and that no two rows ask the same."""
         for decisions in TABLES.values():
             lines = list(decisions.lines())
             self.assertEqual(
@@ -70,7 +70,7 @@ class DocumentedTest(base.TestCase):
                 [line[-2:] for line in lines])
             self.assertEqual(len(lines), len({line[:-1] for line in lines}))
             for row in rows(decisions):
-                # What is a finding has words for the log.
+                # A row with a finding has words for the log.
                 self.assertEqual(
                     getattr(row.outcome, 'action', None) not in (
                         facts.Action.IGNORE, facts.Action.LEAVE_TO_MAPPING),
@@ -84,7 +84,7 @@ class DocumentedTest(base.TestCase):
 
 
 class FirstTest(base.TestCase):
-    """How a table decides."""
+    """The decision of a table."""
 
     def row(self, holds):
         return table.Row('', lambda facts: holds, None, '')
@@ -118,7 +118,7 @@ class FirstTest(base.TestCase):
 
 
 class EnumeratedTest(base.TestCase):
-    """What of many ids stands in a line of the log."""
+    """The ids in a log line, if there are many."""
 
     def test_in_order(self):
         self.assertEqual('', table.enumerated([]))
@@ -132,7 +132,7 @@ class EnumeratedTest(base.TestCase):
 
 
 class TotalTest(base.TestCase):
-    """In every world a row of each table decides."""
+    """Totality: in every world a row of each table decides."""
 
     @worlds.profile()
     @hypothesis.given(worlds.looks())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the operators' commands start from: a cloud over HTTP."""
+"""Base class of the operator command tests: a cloud over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nova_bdm_cleanup.tests.unit.wire import LoopbackServer
 
 
 class CloudCase(base.TestCase):
-    """A cloud of two healthy servers, and clients that log in to it."""
+    """A cloud with two healthy servers, and clients that log in."""
 
     page = 1000
 
@@ -33,14 +33,14 @@ class CloudCase(base.TestCase):
         self.budget = Budget()
 
     def client(self, user: str = 'admin') -> Client:
-        """What a command gets from OpenStackClient."""
+        """Return the client as OpenStackClient passes it."""
         return Client(self.session(user), SimpleNamespace(
             get_interface=lambda service: 'public',
             get_region_name=lambda service: None,
             get_endpoint=lambda service: None))
 
     def orphan(self, name: str = 'orphan', **fields: Any) -> str:
-        """A volume in use by a server that Nova has deleted."""
+        """Create a volume in use by a server that Nova has deleted."""
         server = self.cloud.server('server of ' + name)
         volume = self.cloud.attach(server, name, **fields)
         self.cloud.lose_server(server)
@@ -58,7 +58,7 @@ class CloudCase(base.TestCase):
     def seen_by(self, user: str = 'admin',
                 project: str | None = 'own',
                 **policy: Any) -> inspection.Cloud:
-        """The cloud as a command sees it, with this policy."""
+        """Return the cloud as a command sees it, with this policy."""
         self.told: list[tuple[str, int]] = []
         return inspection.Cloud(
             self.nova(user), self.cinder(user), Policy(**policy),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit over HTTP: what it finds, what it leaves alone, what it admits."""
+"""The audit over HTTP: its findings, what it ignores, and its gaps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AuditCase(base.CloudCase):
 
     def audit(self, scope: Scope = ALL, user: str = 'admin',
               budget: Budget | None = None) -> list[CloudFinding]:
-        """Audit, and return what is inconsistent."""
+        """Run the audit and return its findings."""
         self.budget = budget or self.budget
         self.auditor = audit.CloudAudit(self.seen_by(user), scope)
         return list(self.auditor.findings())
@@ -36,7 +36,7 @@ class AuditCase(base.CloudCase):
 
 
 class SpellingTest(AuditCase):
-    """The id of a server in a form by which no filter finds it."""
+    """A server ID in a form that no filter matches."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -94,7 +94,7 @@ class FindingsTest(AuditCase):
                          self.reasons())
 
     def test_dangling_root(self) -> None:
-        """If Nova does not say which disk it is, it may be any."""
+        """Check that any disk may be the root if Nova names none."""
         for name, device in (('shown', '/dev/vdb'), ('hidden', None)):
             server = self.cloud.server(name, image='', **{
                 'OS-EXT-SRV-ATTR:root_device_name': device})
@@ -109,7 +109,7 @@ class FindingsTest(AuditCase):
     def test_server_that_waits_for_its_reclaim(self) -> None:
         self.cloud.servers[self.alpha]['status'] = 'SOFT_DELETED'
         self.assertEqual([], self.audit())
-        # Cinder names it, so what is wrong with it is found.
+        # Cinder names the server, so its findings are reported.
         self.cloud.attach(self.alpha, 'second')
         self.cloud.lose_attachment(self.disk)
         self.assertEqual([('volume-available', self.disk)], self.reasons())
@@ -140,7 +140,7 @@ class FindingsTest(AuditCase):
 
 
 class MeanwhileTest(AuditCase):
-    """What changes while the lists are read is no inconsistency."""
+    """Changes while the lists are read, which are no inconsistency."""
 
     def once(self, pattern: str, change: Any) -> None:
         done: list[bool] = []
@@ -176,7 +176,7 @@ class MeanwhileTest(AuditCase):
     def test_volume_attached_during_the_second_look(self) -> None:
         self.cloud.lose_attachment(self.disk)
 
-        # Between Nova's word and Cinder's: seen by the next look.
+        # Between the answers of Nova and Cinder: the next look sees it.
         self.once('GET .*instance_id', lambda: self.cloud.attach(
             self.alpha, 'new disk'))
         self.assertEqual([('volume-available', self.disk)], self.reasons())
@@ -197,7 +197,7 @@ class MeanwhileTest(AuditCase):
 
 
 class GapsTest(AuditCase):
-    """What did not answer is admitted, and nothing is concluded from it."""
+    """Missing answers: reported as gaps, and nothing concluded from them."""
 
     def test_cell_that_does_not_answer(self) -> None:
         self.cloud.silent_hosts = ['compute7']
@@ -229,7 +229,7 @@ class GapsTest(AuditCase):
     def test_servers_that_were_not_listed_may_have_the_volume(self) -> None:
         self.cloud.page = 3
         self.cloud.populate(5, 1)
-        # The first server that was made is the last on the list.
+        # The server created first is the last in the list.
         self.cloud.lose_attachment(self.disk)
         self.cloud.volumes[self.disk]['status'] = 'in-use'
         self.assertEqual([('status-contradiction', self.disk)],
@@ -239,8 +239,8 @@ class GapsTest(AuditCase):
         self.assertEqual(1, len(self.auditor.gaps))
 
     def test_nothing_is_concluded(self) -> None:
-        """From a connection that is lost, a second look that goes unanswered,
-        and a witness that is refused.
+        """Conclude nothing from a lost connection, an unanswered second
+        look and a refused witness.
         """
         self.cloud.lose_attachment(self.disk)
         self.cloud.volumes[self.other]['status'] = 'error'
@@ -265,7 +265,7 @@ class GapsTest(AuditCase):
         self.cloud.lose_attachment(self.other)
 
     def test_refused_for_one_server(self) -> None:
-        """What is known of the others is shown."""
+        """Check that the findings of other servers are shown."""
         self.break_both()
         self.cloud.on('GET .*/servers/%s$' % self.alpha, lambda: FORBIDDEN)
         self.assertEqual([('volume-available', self.other)], self.reasons())
@@ -273,7 +273,7 @@ class GapsTest(AuditCase):
         self.assertIn('server %s: GET' % self.alpha, gap)
 
     def test_token_that_expires_in_the_middle(self) -> None:
-        """One line, and no more questions."""
+        """Report one gap and send no more requests."""
         self.break_both()
         first, second = sorted((self.alpha, self.beta))
         self.cloud.on('GET .*/servers/%s$' % second, lambda: setattr(
@@ -343,7 +343,7 @@ class RightsTest(AuditCase):
         self.assertIn('no compute host nowhere', str(exc))
 
     def test_what_a_member_cannot_know(self) -> None:
-        """No administrator's command, and no word that a server is gone."""
+        """Print no admin commands, and do not say a server is gone."""
         shared = self.cloud.volume('shared', 'in-use')
         foreign = self.cloud.server('foreign', 'other')
         self.cloud.attachment('shared', foreign, shared)
@@ -366,7 +366,7 @@ class RightsTest(AuditCase):
 
 
 class AdviceTest(AuditCase):
-    """The command that is printed is one that does something now."""
+    """Printed commands, which must have an effect now."""
 
     def advice(self) -> str:
         finding, = self.audit()
@@ -390,7 +390,7 @@ class AdviceTest(AuditCase):
             del self.cloud.attachments[record]
 
     def test_what_is_in_the_way(self) -> None:
-        """What "release" would refuse is only looked at."""
+        """Advise only a look where "release" would refuse."""
         volume = self.cloud.volume('held', 'in-use')
         record = self.cloud.attachment('gone', loopback.uid('ghost'), volume)
         # Another Nova may have it.
@@ -400,7 +400,7 @@ class AdviceTest(AuditCase):
         self.assertEqual('openstack bdm release ' + record, self.advice())
         attachment = self.cloud.attachments[record]
         kept = dict(attachment)
-        # Of another Nova; attached before Queens.
+        # A host of another Nova; an attachment from before Queens.
         for fields in ({'host': 'elsewhere'}, {'connection_info': {}}):
             attachment.update(fields)
             self.assertEqual('look: openstack bdm release ' + record,
@@ -436,7 +436,7 @@ class AdviceTest(AuditCase):
 
 
 class FloodTest(AuditCase):
-    """Thousands of reservations of one volume, for servers of no cloud."""
+    """Thousands of reservations of one volume, for unknown servers."""
 
     def flood(self, count: int, age: datetime.timedelta = 60 * MINUTE) -> str:
         volume = self.cloud.volume('flooded', 'reserved', age=age)
@@ -466,8 +466,8 @@ class FloodTest(AuditCase):
             '/attachments/detail.*volume_id=' + volume))
 
     def test_requests(self) -> None:
-        """As many reservations as all else together has attachments: what
-        they cost is little more than to list them.
+        """Check that reservations cost little more than listing them, even
+        if they are as many as all other attachments together.
         """
         self.cloud.page = 10
         self.cloud.populate(998, 3)
@@ -485,7 +485,7 @@ class FloodTest(AuditCase):
                          [i.reason for i in self.audit()])
 
     def test_servers_of_which_some_are_not_on_the_list(self) -> None:
-        """What is not looked at is then a gap."""
+        """Report attachments that were not looked at as a gap."""
         volume = self.flood(60)
         for number in range(50):
             self.cloud.server('nobody-%d' % number, status='SOFT_DELETED')
@@ -505,7 +505,9 @@ class FloodTest(AuditCase):
         self.assertEqual(1, self.cloud.asked('/servers/' + ghost))
 
     def test_a_server_that_ends_meanwhile(self) -> None:
-        """Nova is asked first: what ended took its attachments along."""
+        """Check that Nova is asked first: a deleted server took its
+        attachments along.
+        """
         ghost = self.cloud.server('ghost', status='SOFT_DELETED')
         volume = self.cloud.attach(ghost, 'a')
 
@@ -519,7 +521,7 @@ class FloodTest(AuditCase):
 
 
 class SizeTest(AuditCase):
-    """2,000 servers, 10,000 attachments."""
+    """2,000 servers with 10,000 attachments."""
 
     def test_progress(self) -> None:
         self.cloud.page = 1

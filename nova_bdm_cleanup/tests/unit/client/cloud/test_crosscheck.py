@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does not fit together in the lists of Nova and Cinder."""
+"""Inconsistencies between the lists of Nova and Cinder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CrossCheckTest(base.TestCase):
         self.assertEqual({}, self.books.strangers())
         self.assertEqual([], list(self.books.nobodys_volumes()))
         self.assertEqual((3, 3, 3), self.books.size)
-        # An attachment that Nova does not share.
+        # An attachment that Nova does not have.
         self.attach('v1', 's3')
         self.assertEqual(['s3'], self.suspects())
         self.assertEqual(['s1', 's2', 's3'], self.suspects(thorough=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is found in a cloud, and what to do about it."""
+"""Findings in a cloud, and their remedies."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class RemedyTest(base.TestCase):
 
 
 class LightestTest(base.TestCase):
-    """What is done instead of what the reason asks for as a rule."""
+    """The remedy, where it is lighter than the usual one of a reason."""
 
     def test_by_what_the_attachment_is(self) -> None:
-        """What is only reserved needs no reboot, if one would do it too."""
+        """Release a reserved attachment even if a reboot would fix it."""
         for reason, status, connected, withheld, remedy in (
                 (Reason.STALE_ATTACHMENT, 'reserved', False, None,
                  Remedy.RELEASE),
@@ -106,7 +106,7 @@ class FindingsOfTest(base.TestCase):
 class AdvisedTest(base.TestCase):
 
     def test_periods_that_are_not_the_usual_ones(self) -> None:
-        """The command that is printed judges by the same."""
+        """Check that the printed command uses the same periods."""
         finding = dataclasses.replace(FINDING, reason=Reason.STUCK)
         for policy, options in (
                 (facts.Policy(), ''),

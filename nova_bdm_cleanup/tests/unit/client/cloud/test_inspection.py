@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server, looked at from both sides."""
+"""Inspection of one server in Nova and Cinder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class InspectionCase(base.CloudCase):
 
     def proved(self, user: str = 'admin',
                project: str | None = 'own') -> inspection.Cloud:
-        """The cloud, where it is known who asks."""
+        """Return the cloud, after the check for the admin role."""
         cloud = self.seen_by(user, project)
         cloud.cinder.prove_admin()
         return cloud
@@ -29,7 +29,7 @@ class InspectionCase(base.CloudCase):
         return self.proved().inspect(self.alpha)
 
     def reasons(self, **options: Any) -> list[str]:
-        """What is not as it should be."""
+        """Return the reasons of the findings."""
         seen = self.proved(**options).inspect(self.alpha)
         assert seen is not None
         return [str(f.reason) for f in seen.findings]
@@ -60,7 +60,7 @@ class InspectionTest(InspectionCase):
             str(i.remedy) for i in findings.findings_of(seen)})
 
     def test_server_that_is_deleted_meanwhile(self) -> None:
-        """Between two questions to Nova, and while Cinder is asked."""
+        """Delete it between two requests to Nova, or during one to Cinder."""
         gone = 404, {'itemNotFound': {'message': 'Instance'}}
         answers: tuple[tuple[str, Callable[[], Any]], ...] = (
             ('os-volume_attachments', lambda: gone),
@@ -97,7 +97,7 @@ class InspectionTest(InspectionCase):
         self.assertEqual(3, self.cloud.asked('/servers/[^/]+$'))
 
     def at(self, status: str, age: datetime.timedelta) -> list[str]:
-        """What is said of a volume that got into a state so long ago."""
+        """Return the reasons for a volume in a state of this age."""
         self.cloud.volumes[self.disk].update(
             status=status, updated_at=loopback._stamp(age))
         return self.reasons()
@@ -120,7 +120,7 @@ class InspectionTest(InspectionCase):
         self.cloud.attachments[loopback.uid('attachment of disk')].update(
             status='reserved', connection_info={})
         self.assertEqual(['reserved-only'], self.at('reserved', 120 * MINUTE))
-        # The API does not tell it from an attach that is in progress.
+        # In the API it looks like an attach in progress.
         self.assertEqual(['operation-in-flight'], self.at('reserved', MINUTE))
         self.cloud.servers[self.alpha].update(
             {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
@@ -143,7 +143,7 @@ class InspectionTest(InspectionCase):
 
 
 class ProjectTest(InspectionCase):
-    """To the wrong project Cinder shows no attachment, without a word."""
+    """The wrong project, to which Cinder silently shows no attachment."""
 
     def test_another_or_unknown(self) -> None:
         for project in ('other', None):
@@ -158,7 +158,7 @@ class ProjectTest(InspectionCase):
 
 
 class WitnessTest(InspectionCase):
-    """Whether a Cinder that knows no volume is believed."""
+    """The witness, for a Cinder that knows no volume."""
 
     def test_what_is_withheld(self) -> None:
         self.cloud.lose_volume(self.disk)
@@ -198,7 +198,7 @@ class WitnessTest(InspectionCase):
         self.assertEqual(1, self.cloud.asked('volume'))
 
     def test_known_to_nobody(self) -> None:
-        """Also where a page names no volume."""
+        """Check that it works also if a page names no volume."""
         self.cloud.page = 1
         self.cloud.lose_volume(self.disk)
         self.cloud.lose_volume(self.other)

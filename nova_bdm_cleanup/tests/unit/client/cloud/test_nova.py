@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made of the compute API's answers."""
+"""Parsing of the compute API's answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ServersTest(base.CloudCase):
         self.cloud.guests[self.alpha] = ['vda', 'vdb']
         self.assertEqual({'vda', 'vdb'},
                          self.nova().guest_disks(self.alpha))
-        # A later version does not name them.
+        # Later microversions do not return them.
         self.assertEqual('compute 2.1', self.cloud.requests[-1].headers[
             'OpenStack-API-Version'])
 
@@ -52,7 +52,7 @@ class ServersTest(base.CloudCase):
             self.cloud.swaps[self.alpha] = swaps
             self.cloud.requests.clear()
             self.assertIs(worst, self.nova().swaps(self.alpha))
-            # Since 2.58 Nova gives the actions in pages.
+            # Since 2.58 Nova returns the actions in pages.
             self.assertEqual(
                 ['compute 2.1'], [r.headers['OpenStack-API-Version']
                                   for r in self.cloud.requests
@@ -92,8 +92,8 @@ class ServersTest(base.CloudCase):
                               self.alpha)
 
     def test_ids_as_somebody_else_writes_them(self) -> None:
-        """Nova keeps the id of a volume as the user wrote it who booted a
-        server from it.
+        """Accept IDs as Nova keeps them: as the user wrote the volume ID
+        to boot from it.
         """
         mapping, = self.cloud.mappings[self.alpha]
         expected = self.nova().disks(self.nova().server(self.alpha))
@@ -115,7 +115,7 @@ class ServersTest(base.CloudCase):
 class FindTest(base.CloudCase):
 
     def test_by_id_or_name(self) -> None:
-        # Nova takes a name for a regular expression.
+        # Nova treats a name as a regular expression.
         self.cloud.server('alphabet')
         for name in ('alpha', self.alpha, self.alpha.upper(),
                      '{%s}' % self.alpha, self.alpha.replace('-', '')):
@@ -159,7 +159,7 @@ class DisksTest(base.CloudCase):
             Disk(self.disk, device='/dev/vdd')), self.disks())
 
     def disks_while(self, change: Callable[[], object]) -> Any:
-        """The disks, if there is a change before the second question."""
+        """Return the disks, with a change before the second request."""
         self.cloud.mappings[self.alpha][0]['attachment_id'] = None
         asked = self.cloud.asked
         self.cloud.on('os-volume_attachments', lambda: change() if asked(

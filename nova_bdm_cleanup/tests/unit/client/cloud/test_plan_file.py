@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: read with distrust, compared with today."""
+"""Plan files: validation, and comparison with the present state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nova_bdm_cleanup.rules.facts import Reason
 from nova_bdm_cleanup.rules.reasons import Remedy
 from nova_bdm_cleanup.tests.unit import base, make
 
-#: As an audit prints it.
+#: A row as an audit prints it.
 ROW = {'Server': 'server-1', 'Host': 'compute-1', 'Volume': 'volume-1',
        'Attachment': 'attachment-1', 'Device': '/dev/vdb',
        'Reason': 'volume-available', 'Since': '2026-03-14T02:00:00Z',
@@ -69,14 +69,14 @@ class ReaderTest(base.TestCase):
         self.assertIn('plan of standard input: Expecting value', str(exc))
 
     def test_bad(self) -> None:
-        """No file, not a plan, and damaged."""
+        """Refuse a missing file, a file that is no plan, and bad rows."""
         exc = self.assertRaises(errors.BadInput, plan_file.read_plan,
                                 self.path)
         self.assertIn('No such file', str(exc))
         for words, content in (
                 ('Expecting value', ''), ('Expecting value', 'Server,Host'),
                 ('Expecting property name', '[{'),
-                # What was called a plan before.
+                # An earlier plan format.
                 ('no list of findings', {'format': 'nova-bdm-cleanup plan'}),
                 ('no list of findings', '7'), ('has no "Server"', [7]),
                 *(('has no "%s"' % field, [{

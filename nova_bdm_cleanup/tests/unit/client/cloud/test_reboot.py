@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hard reboot: whether it may be, and what came of it."""
+"""A hard reboot: its refusals and its result."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LookTest(RebootCase):
         self.assertEqual([], plan.refusals)
 
     def half_shelve(self) -> str:
-        """Have Nova forget half way that it has connected a disk."""
+        """Have Nova forget half-way that it has connected a disk."""
         second = self.cloud.attach(self.alpha, 'second')
         self.cloud.volumes[second]['status'] = 'reserved'
         self.cloud.attachments[loopback.uid('attachment of second')].update(
@@ -103,7 +103,7 @@ class LookTest(RebootCase):
 class RunTest(RebootCase):
 
     def run_reboot(self, *states: str | None, timeout: float = 600) -> Any:
-        """Reboot; these are the task states that are seen meanwhile."""
+        """Reboot, with these task states meanwhile."""
         cloud = self.seen()
         plan = reboot.preview(cloud, self.alpha)
         left: list[str | None] = list(states)
@@ -138,8 +138,8 @@ class RunTest(RebootCase):
         self.assertEqual(10.0, self.time)
 
     def test_what_is_not_known_afterwards(self) -> None:
-        """The server is gone, not shown, or gone before it was stopped again:
-        "refused" and "not found" would say that nothing was changed.
+        """Report no answer if the server is gone, hidden, or gone before
+        the stop: "refused" and "not found" would mean that nothing changed.
         """
         def act() -> Any:
             if 'os-stop' in self.cloud.requests[-1].body:
@@ -165,6 +165,6 @@ class RunTest(RebootCase):
                 cloud, 600, plan, True).make)
             self.assertIn(words, str(exc))
         self.cloud.calm()
-        # Certainly not done.
+        # Here it was certainly not done.
         self.assertRaises(errors.NotFound, reboot.Reboot(
             cloud, 600, plan, True).make)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Freeing volumes: whether it may be done, how, and what came of it."""
+"""The release of volumes: checks, calls and results."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ReleaserCase(base.CloudCase):
     def release(self, *targets: Target, connector: Connector = NOT_GIVEN,
                 meanwhile: Callable[[], object] = lambda: None
                 ) -> list[tuple[bool, str]]:
-        """Plan, act, and tell what became of each step.
+        """Plan, act, and return the result of each step.
 
-        :param meanwhile: called when the operator was shown the plan
+        :param meanwhile: called between the plan and the changes
         """
         releaser = self.releaser(connector=connector)
         releaser.check()
@@ -47,7 +47,7 @@ class ReleaserCase(base.CloudCase):
 
 
 class CheckTest(ReleaserCase):
-    """Whether "Nova does not know it" can be believed."""
+    """Checks before "Nova does not know it" is believed."""
 
     def assert_refused(self, words: str, user: str = 'admin') -> None:
         exc = self.assertRaises(errors.Refused, self.releaser(user).check)
@@ -73,7 +73,7 @@ class CheckTest(ReleaserCase):
         self.assert_refused('same region')
 
     def test_another_region_since_the_audit(self) -> None:
-        """What an audit has found out is no proof when something goes."""
+        """Check that a proof from the audit is not reused for a change."""
         seen = self.seen_by()
         self.assertEqual([], list(CloudAudit(
             seen, Scope(all_projects=True)).findings()))
@@ -108,7 +108,7 @@ class ResolveTest(ReleaserCase):
 
 
 class SecondNovaTest(ReleaserCase):
-    """Another region has a Nova of its own, and the same Cinder."""
+    """Another region, with its own Nova and the same Cinder."""
 
     def steps(self, *volumes: str) -> list[Any]:
         releaser = self.releaser()
@@ -116,7 +116,7 @@ class SecondNovaTest(ReleaserCase):
         return list(releaser.plan(map(Target, volumes)))
 
     def test_one_of_them_keeps_all_of_its_server(self) -> None:
-        """Such as the root of a server that is shelved there."""
+        """Keep, for example, the root of a server shelved there."""
         theirs = loopback.uid('theirs')
         self.cloud.attachment('data', theirs, self.cloud.volume(
             'data', 'in-use'), host='elsewhere')
@@ -127,11 +127,11 @@ class SecondNovaTest(ReleaserCase):
         self.assertTrue(step.needs_look)
         for words in ('host elsewhere', 'another Nova'):
             self.assertIn(words, step.explanation)
-        # Asked for once, and at hand already.
+        # Requested once, by the first check.
         self.assertEqual(1, self.cloud.asked('os-services'))
 
     def test_what_nova_says_of_the_server(self) -> None:
-        """Also where nobody names a host."""
+        """Check it also for an attachment without a host."""
         volume = self.orphan()
         record = self.cloud.attachments[loopback.uid('attachment of orphan')]
         for change, needs_look, words in (
@@ -186,7 +186,7 @@ class PlanTest(ReleaserCase):
             self.steps(Target(volume)))
 
     def test_claim_that_is_over_since_the_list(self) -> None:
-        """A server that an attachment names is asked for once more."""
+        """Request a server that an attachment names once more."""
         volume = self.orphan()
         self.cloud.mapping(self.alpha, volume)
         self.cloud.attachment('left', self.alpha, volume)
@@ -224,7 +224,7 @@ class ActTest(ReleaserCase):
         self.attachment = loopback.uid('attachment of orphan')
 
     def neighbour(self, volume: str) -> str:
-        """A healthy attachment of the same volume."""
+        """Create a healthy attachment of the same volume."""
         self.cloud.volumes[volume]['multiattach'] = True
         neighbour = self.cloud.attachment('neighbour', self.alpha, volume)
         self.cloud.mapping(self.alpha, volume, neighbour)
@@ -237,7 +237,7 @@ class ActTest(ReleaserCase):
         self.assertIn(neighbour, self.cloud.attachments)
 
     def test_neighbours_that_change_during_the_call(self) -> None:
-        """Altered, disconnected, gone, and new."""
+        """Change, disconnect, delete and add a neighbour."""
         records = self.cloud.attachments
         changes: tuple[Callable[[str, str], Any], ...] = (
             lambda volume, a: records[a].update(status='detaching'),
@@ -258,7 +258,9 @@ class ActTest(ReleaserCase):
                     'attachment of orphan-%d' % number))), number)
 
     def test_answered_and_not_as_it_was_to_be(self) -> None:
-        """Nothing is done, the volume is gone, or in another state."""
+        """Fail if the attachment stays, or the volume is gone or in
+        another state.
+        """
         def go_wrong() -> None:
             del self.cloud.attachments[self.attachment]
             self.cloud.volumes[self.volume]['status'] = 'error'
@@ -276,7 +278,7 @@ class ActTest(ReleaserCase):
                              self.release(Target(self.volume)))
 
     def test_answer_that_is_lost(self) -> None:
-        """It may be done: no answer is not "failed"."""
+        """Report "unknown", not "failed": the call may have succeeded."""
         for number, trouble in enumerate((504, 500, 503)):
             volume = self.orphan('lost-%d' % number)
             self.cloud.on('DELETE ', lambda s=trouble: wire.page(s))
@@ -299,7 +301,7 @@ class ActTest(ReleaserCase):
         self.assertIn('unknown: Cinder has accepted it', text)
 
     def test_completed_and_not_deleted(self) -> None:
-        """"Failed" would say that the attachment is as it was."""
+        """Do not report "failed": the attachment has changed."""
         record = self.cloud.attachments[self.attachment]
         for status in (403, 409):
             self.cloud.calm()
@@ -311,7 +313,7 @@ class ActTest(ReleaserCase):
             self.assertIn(str(status), text)
 
     def test_changed_since_the_plan(self) -> None:
-        """Before the operator has said yes."""
+        """Change it before the operator says yes."""
         volume = self.cloud.volumes[self.volume]
         record = self.cloud.attachments[self.attachment]
         for change, done, words in (
@@ -335,7 +337,7 @@ class ActTest(ReleaserCase):
 
 
 class RequestsTest(ReleaserCase):
-    """What each call is over HTTP; the back end has to be told the same."""
+    """Requests of each call; the back end must be told the same."""
 
     def test_every_call(self) -> None:
         connector = {'host': 'compute1', 'ip': '127.0.0.1'}
@@ -376,7 +378,7 @@ class RequestsTest(ReleaserCase):
 
 
 class TerminateTest(ReleaserCase):
-    """A host that Cinder knows nothing of."""
+    """A connection to a host that Cinder does not know about."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -406,8 +408,8 @@ class TerminateTest(ReleaserCase):
                          self.calls)
 
     def test_not_begun_or_given_back(self) -> None:
-        """Somebody reserved it first, or attached it; nobody knows who has
-        it; the call is refused.
+        """Fail if it was reserved or attached first, if its attachments
+        are not known, or if the call is refused.
         """
         taken = 400, {'badRequest': {'message': 'status must be available'}}
         for call, answer, words, calls in (
@@ -433,7 +435,7 @@ class TerminateTest(ReleaserCase):
             self.cloud.driver.clear()
 
     def assert_left_attaching(self, *calls: str) -> None:
-        """The row says so, with the command that ends it."""
+        """Assert that the row says so, with the command to fix it."""
         done, text = self.terminate()
         self.assertFalse(done)
         self.assertIn('unknown: ', text)
@@ -453,7 +455,7 @@ class TerminateTest(ReleaserCase):
                          (result.is_well, self.calls, self.status()))
 
     def test_perhaps_done(self) -> None:
-        """Who would get the volume now could lose it again."""
+        """Leave it attaching: a server that got it now could lose it."""
         self.on('os-terminate_connection', lambda: (500, {
             'computeFault': {'message': 'RPC timed out'}}))
         self.assert_left_attaching('os-reserve')

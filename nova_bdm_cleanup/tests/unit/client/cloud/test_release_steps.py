@@ -48,7 +48,7 @@ def attachment(status: str = 'attached', connected: bool = True,
                       status=status, connected=connected)
 
 
-#: How far an attach got, and what the guest has.
+#: Progress of an attach, and the disks of the guest.
 CARRIED = Disk('volume', 'bdm', 'record', '/dev/vdb')
 OTHERS = dataclasses.replace(CARRIED, attachment_id='other')
 HANGS = {'claimed_by': ('alive',), 'status': 'attaching',
@@ -61,7 +61,7 @@ HALF_ATTACHED = attachment('reserved', False, 'alive')
 LEGACY = attachment(connected=False)
 LEGACY_OF_ALIVE = attachment(connected=False, server='alive')
 AT_COMPUTE2 = (AttachedServer('gone', 'record', 'compute2'),)
-#: The refusal that names the host, and the one that does not.
+#: The refusals with and without the name of the host.
 BY_CONNECTOR = ('get_connector --json" on host compute2',
                 'get_connector --json" on the host that had the volume')
 
@@ -70,7 +70,7 @@ def but(**fields: Any) -> ComputeServer:
     return dataclasses.replace(ALIVE, **fields)
 
 
-#: id, the attachments, the world, words of the explanation.
+#: ID, attachments, facts, words of the explanation.
 REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
     ('a volume that migrates', (attachment(),),
      {'migration_status': 'migrating'}, 'is being migrated (migrating)'),
@@ -247,9 +247,9 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
      '--connector none'),
 )
 
-#: id, the attachments, the world, the call, the state afterwards.
+#: ID, attachments, facts, call, expected status.
 CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
-    # The cases of Cinder's force_detach specification
+    # Cases of Cinder's force_detach specification
     ('reserved by a call from before Queens', (),
      {'status': 'attaching', 'connector': NEVER}, Call.UNRESERVE,
      'available'),
@@ -304,7 +304,7 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
     ('reserved, although it is attached', (LEGACY_OF_ALIVE,),
      {**HANGS, 'status': 'reserved', 'disk': Disk('volume')},
      Call.COMPLETE, 'in-use'),
-    # And others
+    # Other cases
     ('in use by a server that is gone', (attachment(),), {}, Call.DELETE,
      'available'),
     ('in use by a server that is gone, and the connector is of its host',
@@ -337,7 +337,7 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
      {'connector': NEVER}, Call.DELETE, 'available'),
     ('legacy and stale, and never connected, they say', (LEGACY_OF_ALIVE,),
      {'connector': NEVER, 'stale': ('record',)}, Call.DELETE, 'available'),
-    # The safe direction: what a dead server left unfinished is no operation.
+    # This is safe: an unfinished attach of a dead server is no operation.
     ('beside what a dead server left unfinished',
      (attachment(), attachment('attaching', True, 'also gone', 'second')),
      {'multiattach': True}, Call.DELETE, 'available'),
@@ -352,7 +352,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           disk: Disk | None = None, guest: Any = None,
           elsewhere: str | None = None,
           **fields: Any) -> held_volumes.HeldVolume:
-    """What the tables are put to; all servers but one are gone."""
+    """Return the facts for the tables; only server "alive" exists."""
     holders = dict.fromkeys(
         (a.server_id for a in attachments if a.server_id), Holder(
             is_deleted=True, elsewhere=elsewhere))
@@ -366,7 +366,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
 
 
 class RefusalsTest(base.TestCase):
-    """Each row that forbids."""
+    """Rows that refuse."""
 
     scenarios = base.scenarios(REFUSALS, 'attachments', 'world', 'words')
 
@@ -378,7 +378,7 @@ class RefusalsTest(base.TestCase):
 
 
 class CallsTest(base.TestCase):
-    """Each row that makes a call."""
+    """Rows that make a call."""
 
     scenarios = base.scenarios(
         CALLS, 'attachments', 'world', 'call', 'expected')
@@ -413,7 +413,7 @@ class CoverageTest(base.TestCase):
 
 
 class WayOutTest(base.TestCase):
-    """What comes after the detach is rolled back."""
+    """Advice for after the rollback of a detach."""
 
     def test_it_depends_on_whether_a_host_has_the_server(self) -> None:
         for alive, words in ((ALIVE, 'openstack bdm clean alive'),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus reads: whole files, its own parser and its own linter."""
+"""The metrics file: whole files, Prometheus's own parser and linter."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MetricsTestCase(base.TestCase):
         self.counters = metrics.HostCounters('compute1')
 
     def count(self):
-        """Count something of everything."""
+        """Count at least one of each metric."""
         for trigger in (triggers.HARD_REBOOT.name, triggers.START.name):
             self.counters.count_removal(Reason.VOLUME_MISSING, trigger)
             self.counters.count_refusals(Reason.OVER_LIMIT, trigger, 3)
@@ -86,7 +86,7 @@ class MetricsTestCase(base.TestCase):
 
 
 class TextTest(MetricsTestCase):
-    """Whole files, as they have been since the first release."""
+    """Whole files, unchanged since the first release."""
 
     def assert_same(self, name, text):
         path = pathlib.Path(__file__).with_name(name)
@@ -177,7 +177,7 @@ class FileTest(MetricsTestCase):
         self.file = metrics.MetricsFile(conf, PROCESS)
 
     def test_two_threads_write_at_the_same_time(self):
-        """Both the periodic task and a round write."""
+        """Check that the periodic task and a round can both write."""
         stop = threading.Event()
         reason = [finding('stuck', NOON)]
         self.useFixture(fixtures.MockPatchObject(

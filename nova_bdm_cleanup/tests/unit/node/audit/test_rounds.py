@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One round over a host and a Cinder in memory, with a real store."""
+"""Audit rounds over a host and a Cinder in memory, with a real store."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class Node:
         #: Volumes of other servers.
         self.others: Sequence[str] = ()
         self.failing: dict[str, Exception] = {}
-        #: Of these Cinder takes too long to tell.
+        #: Volumes for which Cinder answers too late.
         self.slow: set[str] = set()
-        #: How many seconds each question for volumes was given, and of how
-        #: many it was.
+        #: The timeout of each request for volumes, and the number of
+        #: volumes in it.
         self.asked: list[tuple[int, float]] = []
         self.question_timeout = 0.0
         self.calls: list[str] = []
@@ -135,11 +135,11 @@ class Node:
                 if set(self.volumes).isdisjoint(volumes)
                 else facts.WitnessAnswer.KNOWN)
 
-    # Making things
+    # Creating records
 
     def server(self, number: int, disks: int = 1, is_busy: bool = False,
                **about_server: Any) -> str:
-        """Add a server whose disks are in order."""
+        """Add a server with healthy disks."""
         uuid = 'server-%d' % number
         names = ['%d-%d' % (number, disk) for disk in range(disks)]
         bdms = [make.root(uuid='root-%d' % number)]
@@ -229,7 +229,7 @@ class RoundTestCase(base.TestCase):
         return self.logged.found
 
     def events(self, later=HOUR):
-        """Event, reason and server of each line but the sum of the round."""
+        """Return event, reason and server of each line but the sum."""
         *lines, last = self.round(later)
         self.assertEqual(('INFO', 'audited', '-', ''), FIELDS(last)[:4])
         return [(line['event'], line['reason'], line['server'])
@@ -237,7 +237,7 @@ class RoundTestCase(base.TestCase):
 
 
 class HealthyTest(RoundTestCase):
-    """Nothing is wrong."""
+    """Servers with healthy disks only."""
 
     def test_one_line(self):
         for number in range(100):
@@ -266,7 +266,7 @@ class HealthyTest(RoundTestCase):
         self.assertEqual(1, self.node.calls.count('volumes'))
 
     def test_without_volumes_cinder_is_not_asked(self):
-        """Nor for servers that are busy."""
+        """Check that Cinder is not asked for busy servers either."""
         self.node.server(1, disks=0)
         self.node.server(2, is_busy=True)
         for _ in range(2):
@@ -286,7 +286,7 @@ class HealthyTest(RoundTestCase):
 
 
 class FindingTest(RoundTestCase):
-    """What is told, how loudly, and that it is told once."""
+    """The log lines of findings: content, level, and each of them once."""
 
     scenarios = base.scenarios((
         ('missing', lambda node: node.lose_volume('1-0'),
@@ -329,7 +329,7 @@ class FindingTest(RoundTestCase):
         self.assertEqual(found['text'], gone['text'])
         self.assertIn('open: 0, new: 0, gone: 1, ', last['text'])
         self.assertEqual([], self.events())
-        # Nothing was done, and nothing was to be done.
+        # Nothing was removed or withheld.
         self.assertEqual(({}, {}), (self.counters.removals,
                                     self.counters.refusals))
 
@@ -342,7 +342,7 @@ class NoFindingTest(RoundTestCase):
         self.assertEqual([], self.events())
 
     def test_under_way(self):
-        """Operations, and a mapping that was just made."""
+        """Check operations in flight, and a mapping that was just created."""
         for status, disk in (
                 *((status, {}) for status in (
                     'reserved', 'attaching', 'detaching')),
@@ -374,7 +374,7 @@ class BusyTest(RoundTestCase):
         self.node.change(self.uuid, is_busy=True)
         for _ in range(3):
             self.assertEqual([], self.events())
-        # Nor is Cinder asked for it.
+        # Cinder is not asked for it either.
         self.assertEqual(1, self.node.calls.count('look'))
         self.node.change(self.uuid, is_busy=False)
         self.assertEqual([], self.events())
@@ -392,7 +392,7 @@ class BusyTest(RoundTestCase):
 
 
 class FailureTest(RoundTestCase):
-    """If something does not answer, the round changes nothing."""
+    """Rounds without an answer, which change nothing."""
 
     scenarios = testscenarios.multiply_scenarios(
         [(name, {'name': name}) for name in (
@@ -409,7 +409,7 @@ class FailureTest(RoundTestCase):
         uuid = self.node.server(1, disks=2)
         self.node.lose_volume('1-0')
         self.events()
-        # What is wrong is wrong with each question.
+        # Each request fails with the same error.
         self.node.failing = {self.name: self.error, 'answers': self.error}
         for number in (1, 2, 3):
             [line] = self.round()
@@ -441,13 +441,13 @@ class FailureTest(RoundTestCase):
         self.assertEqual((0, '', self.now),
                          (last.failed, last.problem, last.succeeded))
         self.assertEqual([], self.events())
-        # The next time it is told again.
+        # The next failure is logged again.
         self.node.failing = {self.name: self.error, 'answers': self.error}
         self.assertEqual('WARNING', self.round()[0]['level'])
 
 
 class SlowTest(RoundTestCase):
-    """Cinder takes too long for the volumes of one server."""
+    """A Cinder that answers too late for the volumes of one server."""
 
     def setUp(self):
         super().setUp()
@@ -463,7 +463,7 @@ class SlowTest(RoundTestCase):
         self.assertEqual(0, self.failed)
         self.assertEqual(99, self.node.calls.count('look'))
         self.assertIn('seen once: 2, servers not looked at: 1', line['text'])
-        # It is told once, and so is its end.
+        # It is logged once, and so is its end.
         self.assertEqual({self.found, ('found', 'volume-missing', 'server-8')},
                          set(self.events()))
         self.assertEqual([], self.events())
@@ -535,7 +535,7 @@ class StoreTest(RoundTestCase):
         self.assertEqual([('found', 'volume-missing', uuid)], self.events())
 
     def test_a_reason_of_a_later_release(self):
-        # As the store has it when a release is taken back.
+        # The state of the store after a rollback to an older release.
         uuid = self.node.server(1, disks=2)
         self.node.lose_volume('1-0')
         self.events()
@@ -546,7 +546,7 @@ class StoreTest(RoundTestCase):
 
 
 class SuspectCinderTest(RoundTestCase):
-    """Cinder says of every volume of this host that it does not exist."""
+    """A Cinder that denies that any volume of this host exists."""
 
     def setUp(self):
         super().setUp()
@@ -576,7 +576,7 @@ class SuspectCinderTest(RoundTestCase):
             self.refused()
 
     def test_one_volume_and_there_are_no_others(self):
-        # As in a reboot: one alone may well be deleted.
+        # As in a reboot: a single volume may really be deleted.
         del self.node.host_servers[2]
         self.events()
         self.assertEqual([('found', 'volume-missing', 'server-1')],
@@ -654,30 +654,30 @@ class NextRoundTest(base.TestCase):
     @hypothesis.given(host_names, intervals, moments, st.floats(0, 4.1e9))
     def test_a_clock_that_was_set_back(self, host, interval, now, back):
         then = next_round(host, interval, now)
-        # As long as it goes right, no round is too far away.
+        # While rounds succeed, the next one is never too far away.
         self.assertFalse(is_far(then - now, interval))
         self.assertEqual(then - (now - back) > interval + 1,
                          is_far(then - (now - back), interval))
 
 
 class SpreadTest(base.TestCase):
-    """A thousand hosts whose power came back in the same second."""
+    """A thousand hosts that start in the same second after a power loss."""
 
     noon = 1_800_014_400.0
     names = ['compute-%03d.region-1.example.org' % n for n in range(1000)]
 
     def test_no_second_has_many_more_than_chance_gives(self):
         for interval in (60, 300, 600, 3600, 21600, 86400):
-            # How many begin their first round in each second.
+            # The number of hosts that begin their first round in each second.
             crowds = collections.Counter(
                 int(next_round(name, interval, self.noon)
                     - self.noon) % interval
                 for name in self.names)
-            # The fullest second of a thousand drawings by lot.
+            # The fullest second of a thousand random draws.
             draw = random.Random(interval)
             chance = sorted(
                 max(collections.Counter(
                     draw.randrange(interval) for _ in self.names).values())
                 for _ in range(100))
-            # A minute: 26 here, 23 to 35 by lot.  An hour: 3, 3 to 4 by lot.
+            # A minute: 26 here, random 23 to 35.  An hour: 3, random 3 to 4.
             self.assertLessEqual(max(crowds.values()), chance[-1], interval)

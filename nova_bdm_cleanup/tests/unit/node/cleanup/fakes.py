@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nova, Cinder and a hypervisor in memory, behind the two interfaces.
 
-The world behaves like the real thing where it matters: Cinder computes a
-volume's status from the attachments that are left, a plain delete of a legacy
-attachment leaves the volume mapped, a guest that starts opens every disk that
-has a mapping.  Every call is in the timeline.  Every call can be made to fail,
-or to let something else happen first.
+The world behaves like the real services where it matters.  Cinder computes a
+volume's status from the remaining attachments.  A plain delete of a legacy
+attachment leaves the volume mapped.  A guest that starts opens every disk that
+has a mapping.  Every call is in the timeline.  A test can make every call
+fail, or make another change happen just before it.
 
-What must never happen is noted in :attr:`World.violations` at the moment at
-which it happens.
+:attr:`World.violations` records each forbidden event when it happens.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from nova_bdm_cleanup.tests.unit import make
 
 
 class World:
-    """One server, its disks, and what others do with them.
+    """One server, its disks, and the changes that others make to them.
 
     :param bdms: Nova's rows of the server
     :param volumes: Cinder's volumes, without their lists of attachments
     :param attachments: Cinder's attachments, of other servers too
-    :param hosts: what attachments connect another host than this one
+    :param hosts: the hosts of attachments that connect another host
     :param neighbours: volumes that other servers on this host have
     """
 
@@ -57,25 +56,25 @@ class World:
         self.volumes = {v.id: v for v in volumes}
         self.attachments = {a.id: a for a in attachments}
         self.neighbours = set(neighbours)
-        #: Volumes whose address on this host another volume has by now.
+        #: Volumes whose address on this host now belongs to another volume.
         self.reused: set[str] = set()
-        #: What Cinder says of those who have the addresses by now.
+        #: Whether Cinder shows the new volumes at these addresses as attached.
         self.neighbour_is_attached: bool | None = True
-        #: Volumes of which nobody can tell who needs them.
+        #: Volumes whose users on this host cannot be determined.
         self.undecided: set[str] = set()
         #: How Nova's swaps of volumes ended.
         self.swaps = facts.Ending.SUCCESS
         #: Volumes whose lock is held.
         self.guarded: set[str] = set()
-        #: Volumes that Cinder was told to take from the server.
+        #: Volumes that Cinder was told to detach from the server.
         self.told: set[str] = set()
         self.hosts = dict(hosts or {})
-        #: There are more attachments than are shown.
+        #: Whether there are more attachments than Cinder shows.
         self.is_cut = False
         #: Volumes of other servers on this host that Cinder ought to know.
         self.witnesses: tuple[str, ...] = ()
         self.running = True
-        #: The lock of the server is held by the cleanup.
+        #: Whether the cleanup holds the lock of the server.
         self.locked = False
         #: Volumes that the server has open on this host.
         self.connected = {b.volume_id for b in bdms if b.has_connection_info}
@@ -88,7 +87,7 @@ class World:
         self.reported: list[facts.Finding] = []
         #: Calls by name, or by name and subject, that raise.
         self.failing: dict[object, Exception] = {}
-        #: What happens, once, just before a call of that name.
+        #: Actions that happen once, just before the call of that name.
         self.meanwhile: dict[str, Callable[[], None]] = {}
 
     def __repr__(self) -> str:
@@ -101,7 +100,7 @@ class World:
 
     @contextlib.contextmanager
     def call(self, *what: str) -> Iterator[None]:
-        """One call."""
+        """Run one call: let it fail if told to, and add it to the timeline."""
         happens = self.meanwhile.pop(what[0], None)
         if happens:
             happens()
@@ -114,12 +113,12 @@ class World:
 
     @property
     def calls(self) -> list[str]:
-        """The names in the timeline."""
+        """Return the names in the timeline."""
         return [what[0] for what in self.timeline]
 
     @property
     def changes(self) -> list[tuple[str, ...]]:
-        """The part of the timeline that changed something."""
+        """Return the calls in the timeline that changed something."""
         return [what for what in self.timeline if what[0] in (
             'power-off', 'disconnect', 'destroy',
             'delete-attachment')]
@@ -127,10 +126,10 @@ class World:
     def violation(self, text: str, *args: object) -> None:
         self.violations.append(text % args)
 
-    # What is so
+    # State
 
     def volume(self, volume_id: str) -> facts.Volume | None:
-        """A volume with its list, which shows attached records only."""
+        """Return a volume with its list, which has attached records only."""
         volume = self.volumes.get(volume_id)
         return volume and dataclasses.replace(volume, attached_to=tuple(
             facts.AttachedServer(a.server_id, a.id, self.host_of(a))
@@ -141,29 +140,29 @@ class World:
         return self.hosts.get(attachment.id, self.server.host)
 
     def ours(self, volume_id: str | None) -> list[facts.Attachment]:
-        """Cinder's attachments of a volume to the server."""
+        """Return Cinder's attachments of a volume to the server."""
         return [a for a in self.attachments.values()
                 if a.volume_id == volume_id
                 and a.server_id == self.server.uuid]
 
     def state(self) -> tuple[object, ...]:
-        """What is left in Nova, in Cinder, in the back end and on the host."""
+        """Return the state of Nova, Cinder, the back end and the host."""
         return (frozenset(self.rows.values()),
                 frozenset((v.id, v.status) for v in self.volumes.values()),
                 frozenset(self.attachments.values()),
                 frozenset(self.mapped), frozenset(self.connected))
 
     def serves(self, row: facts.Bdm) -> bool:
-        """Another mapping has the disk of one that was never connected."""
+        """Return whether a row is unconnected and another has its disk."""
         return not row.has_connection_info and any(
             b.volume_id == row.volume_id and b.has_connection_info
             and b.attachment_id in self.mapped
             for b in self.rows.values())
 
-    # What others do
+    # Changes by others
 
     def drop(self, attachment_id: str) -> None:
-        """Cinder deletes a record and computes the status from the rest."""
+        """Delete an attachment and compute the status, as Cinder does."""
         gone = self.attachments.pop(attachment_id)
         volume = self.volumes.get(gone.volume_id)
         if volume is None:
@@ -180,7 +179,7 @@ class World:
             self.volumes[volume_id], status=status)
 
     def reboot(self) -> None:
-        """Nova starts the guest with every disk that has a mapping."""
+        """Start the guest with every disk that has a mapping, as Nova does."""
         self.running = True
         self.connected = {b.volume_id for b in self.rows.values()
                           if b.has_connection_info}
@@ -190,17 +189,17 @@ class World:
                                volume_id)
 
     def restart(self) -> None:
-        """Nothing fails any more, and the user reboots once more."""
+        """Remove all faults, and reboot again."""
         self.failing = {}
         self.reboot()
 
     def journal(self, path: str) -> Journal:
-        """A real journal, of which a write may fail as well."""
+        """Return a real journal, whose writes may fail as well."""
         return _Journal(self, path)
 
 
 class Host(InstancePort):
-    """Nova and the hypervisor over a world."""
+    """Nova and the hypervisor of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -334,7 +333,7 @@ class Host(InstancePort):
 
 
 class Cinder(cinder.Cinder):
-    """What a cleanup asks of Cinder and tells it, over a world.
+    """The Cinder of a world: the requests of a cleanup.
 
     :param service_token: whether deletes are sent with a service token
     :param sees_all: whether the credentials see every project
@@ -392,7 +391,7 @@ class Cinder(cinder.Cinder):
         self._check(attachment)
         world.drop(attachment_id)
         world.told.add(attachment.volume_id)
-        # Cinder takes what is only reserved for never connected.
+        # Cinder assumes that a reserved attachment was never connected.
         if tell_back_end or (attachment.connected
                              and attachment.status != 'reserved'):
             world.mapped.discard(attachment_id)
@@ -420,7 +419,7 @@ class Cinder(cinder.Cinder):
 
 
 class Counters(log_lines.Counters):
-    """What was counted, by reason code and trigger."""
+    """Counters by reason code and trigger."""
 
     def __init__(self) -> None:
         self.removals: collections.Counter[tuple[str, str]] = (
@@ -442,7 +441,7 @@ class Counters(log_lines.Counters):
 
 
 class _Journal(Journal):
-    """Each change is a call."""
+    """A journal whose every change is a call of the world."""
 
     def __init__(self, world: World, path: str) -> None:
         super().__init__(path, 4 * 1024 * 1024)
@@ -456,7 +455,7 @@ class _Database(Database):
         self._world = world
 
     def write(self, *args: Any) -> Any:
-        # An entry keeps itself, and a plan has none to keep yet.
+        # An append keeps its own entry; a begin has no entry to keep yet.
         with self._world.call('journal-append' if args[2:]
                               else 'journal-begin'):
             return super().write(*args)

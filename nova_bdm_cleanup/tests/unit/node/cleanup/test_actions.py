@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of one plan, one by one.
 
-What whole plans do, and what failures and crashes leave, is in test_cleaner.
+Whole plans, and the state after failures and crashes, are in test_cleaner.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 class ReasonTest(base.TestCase):
-    """The code that the log gives for what went wrong."""
+    """The code in the log for each kind of failure."""
 
     scenarios = [(type(error).__name__, {'error': error, 'reason': reason})
                  for error, reason in (
@@ -64,7 +64,7 @@ class ActionsTest(base.TestCase):
             decision=make.REMOVE, left_over=(make.attachment(),))
 
     def test_a_failure_is_told_once(self):
-        # To a warning oslo.log adds the error that is being handled.
+        # oslo.log adds the exception that is being handled to a warning.
         handled = []
         self.useFixture(fixtures.MockPatchObject(
             log_lines.LogLines, 'failed',

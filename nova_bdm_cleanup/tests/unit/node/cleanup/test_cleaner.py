@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Look, plan, act, look again: whole cleanups of a world in memory.
 
-Every crash, fault and meeting with somebody else is played by the search
-(``tests/simulation``).  Here is what it does not see: how much is asked, what
-is logged, counted and recorded, and which step comes after which.
+The search (``tests/simulation``) plays every crash, fault and concurrent
+change.  These tests check what it does not see: the number of requests, the
+log lines, counters and records, and the order of the steps.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ RESERVED = {'status': 'reserved', 'connected': False}
 
 
 def disk(number, **values):
-    """The mapping of the volume of that number."""
+    """Return the mapping of the volume with that number."""
     return make.bdm(**{
         'uuid': 'bdm-%d' % number, 'volume_id': 'volume-%d' % number,
         'attachment_id': 'attachment-%d' % number, **values})
 
 
 def record(number, **values):
-    """The attachment of the volume of that number."""
+    """Return the attachment of the volume with that number."""
     return make.attachment(**{
         'id': 'attachment-%d' % number, 'volume_id': 'volume-%d' % number,
         **values})
@@ -58,21 +58,21 @@ def free(number):
 
 def world_of(mappings=(), volumes=(), attachments=(), neighbours=(),
              hosts=None, **others):
-    """A server with a root disk of its own, and what else is so."""
+    """Return a world of a server with its root disk and these records."""
     world = fakes.World([make.root(), *mappings], volumes, attachments,
                         neighbours, hosts)
     for name, value in others.items():
-        getattr(world, name)  # A misspelt one would change nothing.
+        getattr(world, name)  # A misspelt name would change nothing.
         setattr(world, name, value)
     return world
 
 
-#: What dangles in the world below.
+#: The dangling mappings in the world below.
 DANGLING = frozenset(('bdm-2', 'bdm-3', 'bdm-4', 'bdm-5', 'bdm-6', 'bdm-9'))
 
 
 def broken(**others):
-    """One server with everything that can be cleaned up."""
+    """Return a world of one server with everything that can be cleaned up."""
     return world_of(
         [disk(1), disk(2), disk(3), disk(4), disk(5),
          disk(6, attachment_id=None), disk(9)],
@@ -97,12 +97,12 @@ def stopped(**others):
 
 
 def reset(**others):
-    """One disk whose volume somebody set to available, and nothing else."""
+    """Return a world of one disk whose volume was reset to available."""
     return world_of([disk(4)], [free(4)], [record(4)], **others)
 
 
 def missing(*numbers, **others):
-    """Disks whose volumes do not exist."""
+    """Return a world of disks whose volumes do not exist."""
     return world_of(map(disk, numbers), **others)
 
 
@@ -118,7 +118,7 @@ class CleanerTestCase(base.TestCase):
         super().setUp()
         self.useFixture(base.NoSyncing())
         self.time = 0.0
-        #: The store of the last cleanup, and where its part of the log begins.
+        #: The store of the last cleanup, and the start of its part of the log.
         self.path = ''
         self.begin = 0
 
@@ -136,7 +136,7 @@ class CleanerTestCase(base.TestCase):
             lambda: make.NOW)
 
     def clean(self, world, trigger=None, **arguments):
-        """The cleanup of one reboot, or of something else."""
+        """Run the cleanup of one reboot, or of another trigger."""
         self.cleaning = self.cleaner_of(world, trigger, **arguments)
         act = (self.cleaning.withhold_all if self.cleaning.trigger.withheld_for
                else self.cleaning.clean)
@@ -153,7 +153,7 @@ class CleanerTestCase(base.TestCase):
         return self.log.output[self.begin:]
 
     def withheld(self, why):
-        """How often something was withheld for a reason."""
+        """Return the number of findings withheld for a reason."""
         return self.told.count('(%s)' % why)
 
     def lines(self, **fields):
@@ -163,7 +163,7 @@ class CleanerTestCase(base.TestCase):
                 if wanted <= set(line.replace(': ', ' ').split())]
 
     def unusable(self):
-        """The path of a store that can be neither read nor written."""
+        """Return the path of a store that can be neither read nor written."""
         path = os.path.join(self.tempdir(), 'store')
         os.mkdir(path)
         return path
@@ -174,16 +174,16 @@ class CleanerTestCase(base.TestCase):
 
 
 def deeds(world):
-    """What was changed after the guest was off."""
+    """Return the changes after the guest was powered off."""
     return [' '.join(what) for what in world.changes
             if what != ('power-off',)]
 
 
 class LookTest(CleanerTestCase):
-    """What is asked, and when nothing follows."""
+    """The requests of a look, and the looks without a change."""
 
     def test_healthy_server_costs_one_look(self):
-        """And does not wait for a lock."""
+        """Check also that it does not wait for a lock."""
         for trigger in (triggers.HARD_REBOOT, triggers.SOFT_REBOOT,
                         triggers.START):
             world = world_of([disk(1), disk(2)], [volume(1), volume(2)],
@@ -222,11 +222,11 @@ class LookTest(CleanerTestCase):
         self.assertEqual(2, world.timeline.count(('look',)))
         self.assertEqual(1, len(self.lines(
             event='unread', reason='over-limit')))
-        # What was shown of them is acted on.
+        # The attachments that were shown are acted on.
         self.assertNotEqual([], world.changes)
 
     def test_observe_mode_reports_only(self):
-        """And needs no lock."""
+        """Check also that it takes no lock."""
         for trigger, asked in ((triggers.HARD_REBOOT, []),
                                (triggers.SOFT_REBOOT, []),
                                (triggers.START, [('is-off',)])):
@@ -267,7 +267,7 @@ class LookTest(CleanerTestCase):
         self.assertEqual(DANGLING, self.clean(world))
         self.assert_untouched(world)
         self.assertEqual(8, self.withheld('swap-interrupted'))
-        # Of a server in order Nova is not asked for its swaps.
+        # Nova is not asked for the swaps of a healthy server.
         world = world_of([disk(1)], [volume(1)], [record(1)],
                          swaps=facts.Ending.NONE)
         self.clean(world)
@@ -275,7 +275,7 @@ class LookTest(CleanerTestCase):
 
 
 class SoftRebootTest(CleanerTestCase):
-    """Nothing is removed; what would be is not handed to the driver."""
+    """Soft reboots, which remove nothing but do not connect dangling disks."""
 
     TRIGGER = triggers.SOFT_REBOOT
 
@@ -298,12 +298,12 @@ class SoftRebootTest(CleanerTestCase):
 
     def test_a_second_look_without_an_answer(self):
         world = broken(failing={'bdms': RuntimeError('conductor is away')})
-        # The first look was answered, and not connecting harms nobody.
+        # The first look was answered, and not connecting does no harm.
         self.assertEqual(DANGLING, self.clean(world))
 
 
 class StartTest(CleanerTestCase):
-    """The guest is off already, and Nova does not hold its lock."""
+    """Starts: the guest is off already, and Nova does not hold its lock."""
 
     TRIGGER = triggers.START
 
@@ -331,7 +331,7 @@ class StartTest(CleanerTestCase):
                 'not acted on (timed-out): the lock: too long'))
 
     def test_a_guest_that_runs_is_left_alone(self):
-        """Should Nova start it all the same, then without these."""
+        """Check that Nova, if it starts the guest, does not connect these."""
         for trigger, begins in itertools.product(
                 (triggers.START, triggers.HOST_BOOT),
                 ('before', 'lock', 'bdms')):
@@ -364,7 +364,7 @@ class StartTest(CleanerTestCase):
         now = itertools.count()
         with mock.patch('time.monotonic', lambda: float(next(now))):
             self.clean(world)
-        # Two looks, and two questions for a witness.
+        # Two looks, and two requests for a witness.
         self.assertEqual(4, self.cleaning.asking)
 
     def test_a_start_that_is_no_longer_wanted(self):
@@ -376,12 +376,12 @@ class StartTest(CleanerTestCase):
 
 
 class MoveTest(CleanerTestCase):
-    """The server leaves its host, or comes to one."""
+    """Moves: the server leaves its host, or arrives at one."""
 
     TRIGGER = triggers.MOVE
 
     def test_an_evacuation_removes_nothing(self):
-        """The old host comes back, and has to disconnect by the rows."""
+        """Keep the rows: the old host needs them later to disconnect."""
         world = broken()
         self.assertEqual(DANGLING, self.clean(world, triggers.EVACUATE))
         self.assert_untouched(world)
@@ -423,8 +423,8 @@ class MoveTest(CleanerTestCase):
             str(f.withheld) for f in plan.findings if f.is_removal})
 
 
-#: id, the world, the mappings that go, and how often Cinder is asked whether
-#: it knows any volume that must exist: once for each look.
+#: id, the world, the mappings that are removed, and how often Cinder is asked
+#: whether it knows any volume that must exist: once for each look.
 WITNESSES = (
     ('a volume of the server is witness enough',
      world_of([disk(1), disk(2)], [volume(1)], [record(1)]), {'bdm-2'}, 0),
@@ -433,7 +433,7 @@ WITNESSES = (
               witnesses=('volume-7', 'volume-8')), {'bdm-1', 'bdm-2'}, 2),
     ('a cinder that knows none is suspect',
      missing(1, 2, witnesses=('volume-7', 'volume-8')), set(), 1),
-    # There is no other server to ask about, and every volume of this one would
+    # No other server can provide a witness, and every volume of this one would
     # have to be gone.
     ('volumes of a server bear witness for each other', missing(1, 2), set(),
      0),
@@ -448,7 +448,7 @@ WITNESSES = (
 
 
 class WitnessTest(CleanerTestCase):
-    """A Cinder that says that everything is gone has to prove itself."""
+    """Witnesses, which a Cinder needs to report all volumes as missing."""
 
     scenarios = base.scenarios(WITNESSES, 'world', 'removed', 'asked')
 
@@ -463,8 +463,8 @@ class WitnessTest(CleanerTestCase):
             self.assertNotEqual(0, self.withheld('cinder-suspect'))
 
 
-#: id, the world, what is done once the guest is off, and why nothing (more) is
-#: disconnected, by the journal.
+#: id, the world, the steps after the guest is off, and why nothing (more) is
+#: disconnected, according to the journal.
 ACTS = (
     ('a mapping too many goes alone', world_of(
         [disk(4), disk(4, uuid='bdm-5', has_connection_info=False)],
@@ -497,11 +497,11 @@ ACTS = (
         neighbours=['volume-1'], deleted=[disk(1)]),
      ['tidy bdm-1', 'delete-attachment attachment-1'], 'another server'),
     ('a stale attachment of a deleted mapping',
-     # Somebody deleted the row in the database, or a cleanup died.
+     # The row was deleted in the database, or a cleanup died.
      stale(7, deleted=[disk(7)], connected={'volume-7'}),
      ['disconnect bdm-7', 'tidy bdm-7', 'delete-attachment attachment-7'],
      ''),
-    # Whoever may make attachments may have them name any device.
+    # A user who may create attachments can make them name any device.
     *(('nothing is disconnected on the word of cinder, ' + name,
        stale(7, deleted=deleted), ['delete-attachment attachment-7'],
        'not even a deleted one')
@@ -517,7 +517,7 @@ ACTS = (
        ['delete-attachment attachment-9'], '')
       for name, mappings in (('no mapping', []),
                              ('beside a healthy disk', [disk(1)]))),
-    # Cinder would not tell the back end of what is only reserved.
+    # Cinder would not call the back end for a reserved attachment.
     ('a reserved attachment that lets a host in', world_of(
         [], [volume(6, status='reserved')], [record(6, status='reserved')]),
      ['delete-attachment attachment-6'], ''),
@@ -527,8 +527,8 @@ ACTS = (
      ['disconnect bdm-4', 'destroy bdm-4', 'tidy bdm-4', 'destroy bdm-5',
       'tidy bdm-5', 'delete-attachment attachment-4'],
      'it is not connected'),
-    # Cinder computes the status from what is left; wherever that ends, it
-    # must be a state in which the disk is offered to nobody.
+    # Cinder computes the status from the remaining attachments; if the chain
+    # stops early, the volume must still not become available.
     ('of several left over the one that the mapping names goes last', world_of(
         [disk(4)], [free(4)],
         [record(4), record(4, id='attachment-0'),
@@ -539,7 +539,7 @@ ACTS = (
 
 
 class ActTest(CleanerTestCase):
-    """What is done, and in which order."""
+    """The steps of a cleanup, and their order."""
 
     scenarios = base.scenarios(ACTS, 'world', 'expected', 'why')
 
@@ -549,7 +549,7 @@ class ActTest(CleanerTestCase):
         self.assertEqual(self.expected, [
             ' '.join(w) for w in world.timeline
             if w[0] == 'tidy' or w in world.changes and w != ('power-off',)])
-        # Nova's driver is given what is left.
+        # Nova's driver gets the remaining mappings.
         self.assertEqual(self.world.rows.keys() - world.rows, returned)
         self.assertEqual({a.id for a in world.attachments.values()
                           if a.connected}, world.mapped)
@@ -561,19 +561,19 @@ class ActTest(CleanerTestCase):
             self.assertEqual('disconnect', step.name)
             self.assertIn(self.why, step.subject['detail'])
             self.assertTrue({'bdm', 'attachment'} & step.subject.keys())
-        # Only where somebody may want to look after that.
+        # Only if an operator may want to check the device.
         self.assertEqual(self.why in ('another volume', 'another server',
                                       'not even a deleted one'),
                          bool(self.lines(event='left')))
 
 
 class WholeTest(CleanerTestCase):
-    """All that one server can have, and each call in its place."""
+    """A server with everything that can be cleaned up, and all its calls."""
 
     def test_everything_that_is_broken_is_cleaned_up(self):
         for service_token in (True, False):
-            # By the time that Cinder would want one to protect a mapping,
-            # Nova has none.
+            # Cinder requires a service token only if Nova has a mapping, and
+            # the mapping is deleted before the attachment.
             world = broken()
             self.assertEqual(DANGLING, self.clean(
                 world, service_token=service_token))
@@ -622,14 +622,14 @@ class WholeTest(CleanerTestCase):
         self.assertIn(entry.id, finished)
 
 
-#: id, what happens while the guest goes down, the mappings that are not
-#: connected, those that are removed, and how many findings are withheld why.
+#: id, the change during the power-off, the mappings that are not connected,
+#: those that are removed, the number of findings withheld, and the reason.
 CHANGES = (
     ('nothing', lambda world: None, '45', '45', 0, 'second-look-differs'),
     ('a volume is attached again',
      lambda world: world.set_status('volume-4', 'in-use'),
      '5', '5', 1, 'second-look-differs'),
-    # It is not removed, and not connected either.
+    # The mapping is not removed, and not connected either.
     ('another mapping dangles',
      lambda world: world.rows.update({'bdm-2': disk(2)}),
      '245', '45', 0, 'second-look-differs'),
@@ -649,7 +649,7 @@ CHANGES = (
 
 
 class SecondLookTest(CleanerTestCase):
-    """What changed while the guest went down is left alone."""
+    """Records that change during the power-off, which are left alone."""
 
     scenarios = base.scenarios(
         CHANGES, 'change', 'returned', 'removed', 'number', 'why')
@@ -672,16 +672,16 @@ class SecondLookTest(CleanerTestCase):
         self.assertIn({'agreed': len(self.lines(event='removing'))},
                       [s.subject for s in entry.steps
                        if s.name == 'second-look'])
-        # What the first look told is not told again.
+        # The findings of the first look are not logged again.
         self.assertEqual(1, len(self.lines(event='kept', volume='volume-8')))
 
 
-#: What fails, the last step that is done of the disk, and the event that is
+#: The call that fails, the last step done for the disk, and the event that is
 #: logged.  The disk is that of :func:`reset`, beside another one.
 FAILURES = (
-    # Neutron does not answer: the guest must stay as stock leaves it.
+    # Neutron does not answer: the guest must stay as stock Nova leaves it.
     (('prepare',), '', 'failed'),
-    # Nova's own reboot would disconnect it without asking anybody.
+    # Nova's own reboot would disconnect it without this check.
     (('used-by-others', 'volume-4'), '', 'failed'),
     (('disconnect', 'bdm-4'), '', 'failed'),
     (('destroy', 'bdm-4'), 'disconnect', 'failed'),
@@ -692,7 +692,7 @@ FAILURES = (
 
 
 class FailingStepTest(CleanerTestCase):
-    """A failure stops the chain of one disk and never the reboot."""
+    """Failures, which stop the chain of one disk and never the reboot."""
 
     scenarios = [(call[0], {'call': call, 'last': last, 'event': event})
                  for call, last, event in FAILURES]
@@ -700,14 +700,14 @@ class FailingStepTest(CleanerTestCase):
     def test_the_chain_of_one_disk_stops_where_it_fails(self):
         world = world_of([disk(4), disk(2)], [free(4)], [record(4)],
                          failing={self.call: RuntimeError('no luck')})
-        # However far it came, the driver does not connect it again.
+        # The driver does not connect it again, whichever step failed.
         self.assertEqual({'bdm-2', 'bdm-4'}, self.clean(world))
         steps = ['disconnect', 'destroy', 'delete-attachment']
         self.assertEqual(
             steps[:steps.index(self.last) + 1] if self.last else [],
             [w[0] for w in world.timeline
              if w[0] in steps and w[1].endswith('4') and len(w) == 2])
-        # The other disk is cleaned up all the same.
+        # The other disk is still cleaned up.
         is_general = self.call[0] == 'prepare'
         self.assertEqual(is_general, 'bdm-2' in world.rows)
         self.assertEqual(is_general, 'power-off' not in world.calls)
@@ -720,7 +720,7 @@ class FailingStepTest(CleanerTestCase):
         self.assertEqual(
             'nothing' if is_general else
             'partly' if self.event == 'failed' else 'done', entry.outcome)
-        # And the next cleanup does the rest.
+        # The next cleanup does the rest.
         world.restart()
         self.clean(world)
         self.assertEqual({'bdm-root'}, set(world.rows))
@@ -728,7 +728,7 @@ class FailingStepTest(CleanerTestCase):
 
 
 class FailureTest(CleanerTestCase):
-    """What is left undone, and made good by the next cleanup."""
+    """Steps that a cleanup leaves undone, and the next one completes."""
 
     def test_a_sibling_that_stays_and_cinder_is_not_told(self):
         def siblings(**others):
@@ -749,7 +749,7 @@ class FailureTest(CleanerTestCase):
             self.assertEqual([], deeds(world))
 
     def test_a_cinder_that_becomes_suspect(self):
-        # It is another one at the second look.
+        # A different Cinder answers the second look.
         world = world_of([disk(1), disk(2)], [volume(8)],
                          witnesses=('volume-8',))
         world.meanwhile['bdms'] = world.volumes.clear
@@ -758,11 +758,11 @@ class FailureTest(CleanerTestCase):
         self.assertEqual(2, self.withheld('cinder-suspect'))
 
     def test_who_needs_the_disk_is_undecided(self):
-        """Then nothing is disconnected, nor is anybody told; yet."""
+        """Check that nothing is disconnected, and Cinder is not told, yet."""
         for world in (
                 reset(undecided={'volume-4'}),
                 stale(4, deleted=[disk(4)], undecided={'volume-4'}),
-                # Cinder does not tell whose the address is.
+                # Cinder does not tell which volume has the address.
                 reset(reused={'volume-4'}, neighbour_is_attached=None)):
             self.assertEqual({'bdm-4'} & set(world.rows), self.clean(world))
             self.assertEqual([], deeds(world))
@@ -784,9 +784,9 @@ class FailureTest(CleanerTestCase):
 
 
 class PropertiesTest(CleanerTestCase):
-    """In every world, however unsound.
+    """Properties of every world, sound or not.
 
-    What failed is tried again at each reboot.  By itself nothing fails here.
+    Each reboot retries the steps that failed.  Nothing fails by itself here.
     """
 
     @worlds.profile(share=0.5)
@@ -808,14 +808,14 @@ class PropertiesTest(CleanerTestCase):
 
 
 class LimitTest(CleanerTestCase):
-    """All or nothing."""
+    """Limits: all removals or none."""
 
     def test_more_than_one_reboot_or_one_hour_may_have(self):
         for limit in ({'max_removals': 5}, {'max_removals_per_hour': 3}):
             world = broken()
             self.assertEqual(frozenset(), self.clean(world, **limit))
             self.assertEqual(6, self.withheld('over-limit'))
-            # Attachments go all the same.
+            # Attachments are still deleted.
             self.assertEqual(
                 ['delete-attachment attachment-7',
                  'delete-attachment attachment-8'], deeds(world))
@@ -826,7 +826,7 @@ class LimitTest(CleanerTestCase):
             one = record(7, id='many-%03d' % number, **RESERVED)
             world.attachments[one.id] = one
         self.clean(world)
-        # The left-over ones of two mappings do.
+        # The left-over attachments of two mappings are deleted.
         self.assertEqual(
             ['attachment-4', 'attachment-6'],
             sorted(c[1] for c in world.changes
@@ -866,7 +866,7 @@ class LimitTest(CleanerTestCase):
             8, len(self.lines(event='failed', reason='timed-out')))
 
     def test_the_time_is_over_after_the_first_disk(self):
-        # What has begun is finished; what has not waits for the next time.
+        # A disk in progress is finished; the others wait for the next cleanup.
         world = world_of([disk(2), disk(3)], [free(2), free(3)])
         world.meanwhile['destroy'] = lambda: setattr(self, 'time', 60.0)
         self.assertEqual({'bdm-2', 'bdm-3'}, self.clean(world))
@@ -877,7 +877,7 @@ class LimitTest(CleanerTestCase):
 
 
 class JournalTest(CleanerTestCase):
-    """What cannot be recorded is not done."""
+    """Steps that cannot be recorded, which are not done."""
 
     def test_an_unwritable_journal_and_nothing_is_done(self):
         world, store = broken(), self.unusable()
@@ -954,7 +954,7 @@ class JournalTest(CleanerTestCase):
              'delete-attachment'}, {s.name for s in entry.steps})
 
     def test_a_part_is_done(self):
-        """Of mappings or of attachments."""
+        """Check plans of mappings and plans of attachments."""
         for world, removed in (
                 (reset(failing={'delete-attachment': RuntimeError('hung')}),
                  ('bdm-4',)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log lines: their level, their form, and what is never in one."""
+"""The log lines: their level, their form, and what they never show."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ LINE = re.compile(
     r'attachment=(?P<attachment>\S+) device=(?P<device>\S+) '
     r'request_id=(?P<request_id>[^\s:]+): (?P<text>.+)$')
 
-#: In the form of a key of Ceph.
+#: A secret in the form of a Ceph key.
 CEPH_KEY = 'AQBhkfRlAAAAABAAuB0Ys0lYcZGs+XFxR3JXRA=='
 
-#: What back ends have been seen to put into their errors.
+#: Texts with secrets, as seen in errors of back ends.
 SECRETS = (
     ("{'data': {'auth_username': 'u', 'auth_password': '%s'}}", 'hush-hush'),
     ('{"auth_password": "%s"}', 'hush-hush'),
@@ -54,7 +54,7 @@ class AuditTestCase(base.TestCase):
             None, 'req-1', triggers.HARD_REBOOT, self.counters)
 
     def line(self):
-        """The fields of the one line there is."""
+        """Return the fields of the only line."""
         [line] = self.logger.output.splitlines()
         match = LINE.match(line)
         self.assertIsNotNone(match, line)
@@ -69,7 +69,7 @@ def finding(reason, action=True, withheld=None):
 
 
 class LevelTest(AuditTestCase):
-    """How loud each finding is."""
+    """The level of each finding."""
 
     scenarios = [
         (reason.value, {'reason': reason, 'level': {
@@ -98,7 +98,7 @@ class LevelTest(AuditTestCase):
 
 
 class WithheldTest(AuditTestCase):
-    """Why a removal that the rules ask for does not happen."""
+    """The reasons why a removal that the rules ask for is withheld."""
 
     scenarios = [
         (why.value, {'why': why, 'level': {
@@ -115,7 +115,7 @@ class WithheldTest(AuditTestCase):
         self.assertEqual(
             (self.level, 'withheld', 'volume-missing'),
             (line['level'], line['event'], line['reason']))
-        # The code to look up, and words for who cannot look it up now.
+        # The code to look up, and words for a reader who cannot look it up.
         head, _, words = line['text'].partition('(%s): ' % self.why)
         self.assertEqual('a sentence; not acted on ', head)
         self.assertGreater(len(words), len(self.why.value))
@@ -128,12 +128,12 @@ STALE = facts.Finding(
 BESIDE_ANOTHER = facts.Finding(
     Reason.DUPLICATE_MAPPING, 'a sentence', bdm=make.bdm(),
     decision=make.REMOVE_ROW)
-#: What is shown of a mapping, and where there is none.
+#: The fields shown of a mapping, and those without a mapping.
 OF_BDM = ('volume-1', 'attachment-1', '/dev/vdb')
 OF_NONE = ('-', '-', '-')
 
-#: event, id, what is told of the audit, level and reason, volume, attachment
-#: and device, what is in the text.
+#: event, id, the call for the line, level and reason, volume, attachment and
+#: device, words in the text.
 LINES = (
     ('removing', 'mapping',
      lambda audit: audit.removing(finding(Reason.VOLUME_AVAILABLE)),
@@ -198,7 +198,7 @@ LINES = (
 
 
 class EventTest(AuditTestCase):
-    """Each line there is."""
+    """Every log line of the plugin."""
 
     scenarios = [
         (' '.join((event, name)), {
@@ -218,7 +218,7 @@ class EventTest(AuditTestCase):
 
 
 class LineTest(AuditTestCase):
-    """What may be odd about a line."""
+    """Unusual content of a line."""
 
     def test_what_is_due_is_told_when_it_happens(self):
         self.audit.plan(facts.Plan((finding(Reason.VOLUME_MISSING),)))
@@ -253,7 +253,7 @@ class LineTest(AuditTestCase):
 
 
 class CountTest(AuditTestCase):
-    """What is told is counted, each of many that are told in one line."""
+    """Counters: each finding counts, also if one line tells many."""
 
     def assertRefused(self, **numbers):
         self.assertEqual(
@@ -271,7 +271,7 @@ class CountTest(AuditTestCase):
             *(dataclasses.replace(STALE, withheld=Reason.OVER_LIMIT)
               for _ in range(300)))))
         self.assertRefused(observe_mode=2, server_locked=1, over_limit=300)
-        # The rest of the attachments is one line.
+        # The other attachments share one line.
         self.assertEqual(3 + 1 + 5, len(self.logger.output.splitlines()))
 
     def test_skipped_and_failed(self):
@@ -308,7 +308,7 @@ class CountTest(AuditTestCase):
 
 
 class SecretTest(AuditTestCase):
-    """No line shows what a back end wants to be kept."""
+    """Secrets of back ends, which no line shows."""
 
     scenarios = [(text.replace('\n', ' '), {'text': text, 'secret': secret})
                  for text, secret in SECRETS]
@@ -327,7 +327,7 @@ class SecretTest(AuditTestCase):
 
 
 class MaskingTest(base.TestCase):
-    """What is not a secret stays readable."""
+    """Masking, which leaves other text readable."""
 
     def test_advice_survives(self):
         for text in ('set [service_user] send_service_user_token to true',
@@ -335,7 +335,7 @@ class MaskingTest(base.TestCase):
             self.assertEqual(text, log_lines.masked(RuntimeError(text)))
 
     def test_tracebacks_do_not(self):
-        # As os-brick's ExceptionChainer writes them.
+        # The format of os-brick's ExceptionChainer.
         text = ('\nChained Exception #1\n'
                 '\tTraceback (most recent call last):\n'
                 '\t  File "linuxscsi.py", line 396, in remove_connection\n'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is different where something else than a reboot cleans up."""
+"""Differences of the triggers other than a reboot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nova_bdm_cleanup.tests.unit import base
 
 
 class MaxSecondsTest(base.TestCase):
-    """How long a cleanup takes at most, whatever the options allow."""
+    """The maximum duration of a cleanup, which no option can exceed."""
 
     def test_as_the_documentation_says(self) -> None:
         self.assertEqual(

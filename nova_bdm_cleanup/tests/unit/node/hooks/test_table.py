@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of hooks, beside the triggers and the handlers."""
+"""The table of hooks, compared with the triggers and the handlers."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ from nova_bdm_cleanup.node.hooks.table import HOOKS, Wraps
 from nova_bdm_cleanup.node.hooks.wrapping import Call, Wrapper
 from nova_bdm_cleanup.tests.unit import base
 
-#: Of those that have defaults in Nova.
+#: The parameters that have defaults in Nova.
 _DEFAULTS = {'refresh_conn_info': False, 'bdms': None}
 
 
 def _method(method: table.Method) -> Any:
-    """Return a method with the parameters of Nova's, which returns them."""
+    """Return a method with Nova's parameters, which returns them."""
     names = (method.parameters or 'self, context, instance, evacuate'
              ).split(', ')
     namespace: dict[str, Any] = {}
@@ -35,17 +35,17 @@ def _method(method: table.Method) -> Any:
 
 
 def _stand_in() -> type:
-    """Return a ComputeManager with all methods that have hooks."""
+    """Return a ComputeManager that has all methods with hooks."""
     return type('ComputeManager', (), {
         hook.method.name: _method(hook.method) for hook in HOOKS})
 
 
 class WrapperTest(base.TestCase):
-    """Handlers of the test's own stand in for those of the table."""
+    """Wrappers with fake handlers instead of those in the table."""
 
     def setUp(self) -> None:
         super().setUp()
-        #: The handlers that ran, with the names of what they were given.
+        #: The handlers that ran, with the names of their arguments.
         self.ran: list[tuple[str, frozenset[str]]] = []
         self.patch(wrapping, 'handler_of', self._handler_of)
 
@@ -58,7 +58,7 @@ class WrapperTest(base.TestCase):
         def note(call: Call) -> None:
             self.ran.append((wrapper.handler, frozenset(call.arguments)))
             if wrapper.method == table.BLOCK_DEVICE_INFO.name:
-                # The first one reads them, the others find them.
+                # The first handler reads them; the others reuse them.
                 call.arguments['bdms'] = [*(call.bdms or ['read']),
                                           wrapper.handler]
 
@@ -90,7 +90,7 @@ class WrapperTest(base.TestCase):
             self.assertEqual(1, len(seen), method.name)
 
     def test_every_order_of_the_wrappers_on_each_method(self) -> None:
-        """However Nova passes the arguments, each handler runs once."""
+        """Check that each handler runs once, however Nova passes arguments."""
         for method in {hook.method for hook in HOOKS}:
             wrappers = wrapping.wrappers_for(
                 [hook for hook in HOOKS if hook.method == method], TRIGGERS)
@@ -104,7 +104,7 @@ class WrapperTest(base.TestCase):
     def check(self, manager: Any, method: table.Method,
               wrappers: Sequence[Wrapper], names: Sequence[str],
               count: int) -> None:
-        """Call it with so many arguments by position."""
+        """Call the method with this number of positional arguments."""
         self.ran = []
         values = {name: [name] if name == 'bdms' else name for name in names}
         got = getattr(manager, method.name)(
@@ -133,7 +133,7 @@ class WrapperTest(base.TestCase):
             self.assertIs(False, got['refresh_conn_info'])
 
     def test_the_whole_table_backwards(self) -> None:
-        """As it is, and in the opposite order: the same methods."""
+        """Check that both orders of the table wrap the same methods."""
         wrappers = wrapping.wrappers_for(HOOKS, TRIGGERS)
         for order in (wrappers, wrappers[::-1]):
             manager = self.wrapped(order)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store on real files: who may touch it, and what becomes of a change."""
+"""The store on real files: permissions, and the fate of each change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StoreTest(base.TestCase):
         super().setUp()
         if not self.syncs:
             self.useFixture(base.NoSyncing())
-        # What a test makes itself is private, too.
+        # Files that a test creates itself are private, too.
         self.addCleanup(os.umask, os.umask(0o022))
         self.directory = os.path.join(self.tempdir(), 'bdm-cleanup')
         self.path = os.path.join(self.directory, 'a store?#%41.sqlite')
@@ -175,7 +175,7 @@ class FilesTest(StoreTest):
             for func in (self.add, lambda _: self.database().check()):
                 self.assertRefused(
                     remedy, func=lambda _, f=func: self.as_somebody(f, 2))
-            # Who may only read, reads.
+            # A user with read permission only can read.
             self.assertEqual([1], self.as_somebody(self.things))
             os.chmod(path, mode)
 
@@ -193,7 +193,7 @@ class FilesTest(StoreTest):
         self.assertEqual(before, self.contents())
 
     def test_a_writer_killed_half_way(self):
-        """Its owner rolls the change back; root does not."""
+        """Check that the owner rolls the change back, and root does not."""
         self.add(1)
         process = subprocess.run([sys.executable, '-c', (
             'import os, sqlite3, sys\n'
@@ -229,7 +229,7 @@ class PowerFailureTest(StoreTest):
     syncs = True
 
     def test_a_change_survives_a_power_failure(self):
-        """Sync it; a unit test cannot cut the power."""
+        """Check that it is synced; a unit test cannot cut the power."""
         synced, statements = [], []
         fsync, connect = os.fsync, sqlite3.connect
 
@@ -255,7 +255,7 @@ class PowerFailureTest(StoreTest):
 class VersionsTest(StoreTest):
 
     def test_an_older_one_is_converted_by_the_first_change(self):
-        """A store with only the journal, as the first release had."""
+        """Convert a store with only the journal, from the first release."""
         self.add(1)
         for change in ("DELETE FROM feature WHERE name = 'watch'",
                        'DROP TABLE finding', 'DROP TABLE round',
@@ -325,7 +325,7 @@ class ChangesTest(StoreTest):
         self.assertEqual([1, 3], self.things())
 
     def test_a_limit_that_was_lowered(self):
-        """The check changes nothing else."""
+        """Check that the check changes nothing else."""
         self.database().check()
         self.assertEqual([], self.things())
         for number in range(1, 8):
@@ -335,7 +335,7 @@ class ChangesTest(StoreTest):
         self.assertEqual([5, 6, 7], self.things())
 
     def test_a_lock_that_does_not_come_free(self):
-        """No thread is stopped for longer than a moment."""
+        """Check that no thread is blocked for longer than a moment."""
         self.add(1)
         waited = []
         clock = mock.Mock(monotonic=lambda: sum(waited), sleep=waited.append)
@@ -354,7 +354,7 @@ class ChangesTest(StoreTest):
                 self.assertEqual(0, connect.call_args[1]['timeout'])
             self.assertAlmostEqual(LOCK_TIMEOUT, sum(waited), 1)
             self.assertLess(max(waited), 0.005)
-        # A reader holds up only the last moment of a change.
+        # A reader delays only the last moment of a change.
         with contextlib.closing(sqlite3.connect(self.path)) as reader:
             cursor = reader.execute('SELECT 1 FROM entry UNION ALL SELECT 2')
             cursor.fetchone()

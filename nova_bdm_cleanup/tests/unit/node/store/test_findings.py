@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept from round to round, in a real store."""
+"""The findings kept between rounds, in a real store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WatchTestCase(base.TestCase):
         self.now = NOON
 
     def store(self, host='compute1', max_bytes=4 * MIB):
-        """Return the store as a nova-compute that has just started has it."""
+        """Return the store as a nova-compute opens it at its start."""
         return FindingStore(self.path, host, max_bytes)
 
     def round(self, *seen, busy=(), later=HOUR, host='compute1'):
@@ -91,13 +91,13 @@ class RoundTest(WatchTestCase):
 
 
 class StoreTest(WatchTestCase):
-    """A store that others use, that is old, full, damaged, or not ours."""
+    """A store that is shared, old, full, damaged, or not ours."""
 
     def journal(self):
         return Journal(self.path, 4 * MIB, lambda: self.now)
 
     def fill(self):
-        """Entries until the oldest of them have to go."""
+        """Add entries until the oldest of them are removed."""
         for _ in range(60):
             self.journal().begin(
                 {'padding': 'x' * 100000}, [Charge(REMOVALS, 1, 1000)],
@@ -117,7 +117,7 @@ class StoreTest(WatchTestCase):
         left = Journal(self.path).entries()
         self.assertTrue(0 < len(left) < before)
         self.assertEqual(newest, left[-1].id)
-        # What was removed within the hour is still counted.
+        # Removals within the hour still count.
         self.now = NOON
         self.assertEqual(60, self.journal().spent(REMOVALS))
 
@@ -135,7 +135,7 @@ class StoreTest(WatchTestCase):
 
 
 class WatchMachine(stateful.RuleBasedStateMachine):
-    """Rounds of two hosts with one store, against a model in memory."""
+    """Rounds of two hosts with one store, checked against a model."""
 
     keys = st.sampled_from([
         (server, subject, reason)
@@ -147,8 +147,8 @@ class WatchMachine(stateful.RuleBasedStateMachine):
         self.directory = tempfile.mkdtemp()
         self.path = os.path.join(self.directory, 'store')
         self.now = NOON
-        #: By host and key: when it was first seen without a break, and
-        #: whether it has been told.
+        #: By host and key: the start of the unbroken series of sightings,
+        #: and whether the finding was logged.
         self.open = {'compute1': {}, 'compute2': {}}
 
     def teardown(self):
@@ -157,7 +157,7 @@ class WatchMachine(stateful.RuleBasedStateMachine):
     @stateful.rule(host=st.sampled_from(['compute1', 'compute2']),
                    seen=st.sets(keys, max_size=5),
                    busy=st.sets(st.sampled_from(['server-1', 'server-2'])),
-                   # A clock that is set back only delays what is told.
+                   # A clock that is set back only delays the log lines.
                    later=st.sampled_from(
                        [60, 0.9 * HOUR, 0.96 * HOUR, 5 * HOUR, -10 * HOUR]),
                    fate=st.sampled_from(['well', 'well', 'well', 'failure']))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal in a real store, with real processes that are really killed."""
+"""The journal in a real store, with real processes that get killed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def begin(journal, *charges, record=RECORD, server='a-server'):
 
 @contextlib.contextmanager
 def commits_end_with(error, after=False):
-    """Make each commit fail, before or after it was done."""
+    """Make each commit fail, before or after its effect."""
     connect = sqlite3.connect
 
     def doomed(*args, **kwargs):
@@ -100,7 +100,7 @@ class EntriesTest(JournalTest):
             [(s.name, s.outcome, s.subject) for s in found.steps])
 
     def test_removals_of_a_record(self):
-        """Attached stale attachments count, and only those on their own."""
+        """Count attached stale attachments that are deleted on their own."""
         entry = begin(self.journal, record={'actions': [
             {'kind': 'delete-attachment',
              'attachment': {'id': 'a1', 'status': 'attached'}},
@@ -121,7 +121,7 @@ class EntriesTest(JournalTest):
         for seconds in (0, 0, 1, -7200, 10800, -10800, 0):
             self.now += seconds
             ids.append(begin(self.journal).id)
-        # Also after the last one is gone.
+        # Also after the last entry is gone.
         self.sql('DELETE FROM entry')
         ids.append(begin(self.journal).id)
         self.assertEqual(sorted(set(ids)), ids)
@@ -146,7 +146,7 @@ class EntriesTest(JournalTest):
                 e.id for e in self.records.entries(server, since)])
 
     def test_an_answer_that_got_lost(self):
-        """A step that was written is not written twice."""
+        """Check that a step that was written is not written twice."""
         entry = begin(self.journal)
         with commits_end_with(sqlite3.OperationalError('disk I/O error'),
                               after=True):
@@ -203,7 +203,7 @@ class LimitsTest(JournalTest):
         for later, spent in ((3600, 3), (0.001, 0)):
             self.now += later
             self.assertEqual(spent, self.journal.spent('removals'))
-        # Who only looks changes nothing.
+        # Reading changes nothing.
         self.assertEqual([(1,)], self.sql('SELECT count(*) FROM charge'))
         begin(self.journal, *removals(1))
         self.assertEqual([(1,)], self.sql('SELECT count(*) FROM charge'))
@@ -217,7 +217,7 @@ class LimitsTest(JournalTest):
                                      for account in ('one', 'two', 'three')])
 
     def test_a_flood_of_large_plans(self):
-        """The size is bounded; the limits count deleted entries."""
+        """Check that the size is bounded, and limits count deleted entries."""
         first = begin(self.journal, *removals(7))
         for _ in range(20):
             entry = begin(self.journal, record={'padding': 'x' * (MIB // 2)})
@@ -242,7 +242,7 @@ class LimitsTest(JournalTest):
                                       record={'padding': 'x' * 4 * MIB}))
         self.assertIn('it never has more than 4194304', error)
         self.assertIsNotNone(self.records.find(entry.id))
-        # Neither its end nor its steps push out one that just fits.
+        # An entry that just fits is not deleted by its own end or steps.
         entry = begin(self.journal, record={'padding': 'x' * (3 * MIB)})
         for _ in range(100):
             entry.step('destroy', 'done', detail='x' * 4000)
@@ -251,7 +251,7 @@ class LimitsTest(JournalTest):
         self.assertEqual((100, 'done'), (len(found.steps), found.outcome))
 
     def test_every_query_uses_an_index(self):
-        """A query takes no longer with ten thousand entries."""
+        """Check that a query is as fast with ten thousand entries."""
         statements, connect = [], sqlite3.connect
 
         def traced(*args, **kwargs):
@@ -267,7 +267,7 @@ class LimitsTest(JournalTest):
             self.records.entries('a-server', 5.0)
             self.records.entries(since=5.0)
             self.records.find(entry.id)
-            # Twice, and the first has to make room.
+            # Two of these do not fit: the first one is deleted.
             begin(self.journal, record={'padding': 'x' * 3 * MIB})
         ours = [s for s in statements if any(
             word in s for word in ('entry', 'plan', 'step', 'charge'))]
@@ -324,7 +324,7 @@ class SeveralWritersTest(JournalTest):
         return process
 
     def test_processes_threads_and_green_threads(self):
-        """All entries are there, and the limit is not exceeded."""
+        """Check that no entry is lost, and the limit is not exceeded."""
         journal, begun = Journal(self.path, 4 * MIB), []
 
         def write(name):
@@ -340,7 +340,7 @@ class SeveralWritersTest(JournalTest):
                    for n in range(2)]
         for thread in threads:
             thread.start()
-        # A reader never sees half of anything.
+        # A reader never sees a partial change.
         while any(p.poll() is None for p in processes):
             for entry in Journal(self.path).entries():
                 self.assertEqual(500 if entry.record.get('padding') else 0,
@@ -362,8 +362,8 @@ class SeveralWritersTest(JournalTest):
             begun = [writer.stdout.readline().strip() for _ in range(7)]
             writer.kill()
             begun += writer.communicate()[0].split()
-            # A plan that begin() returned from is never lost, and a writer
-            # that is gone blocks no other.
+            # A plan is never lost once begin() has returned, and a
+            # dead writer does not block the others.
             begin(self.journal, *removals(1, 10 ** 6))
             self.assertLessEqual(
                 set(begun), {e.id for e in self.records.entries()})
@@ -393,7 +393,7 @@ FATES: dict[str, Any] = {
 
 
 class JournalMachine(stateful.RuleBasedStateMachine):
-    """Anything that can happen to a journal, against a model in memory."""
+    """Any sequence of changes to a journal, checked against a model."""
 
     def __init__(self):
         super().__init__()
@@ -409,7 +409,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
         return Journal(self.path, 4 * MIB, lambda: self.now)
 
     def attempt(self, fate, func, *args):
-        """Return whether it was done; a crash ends all open entries."""
+        """Return whether the change was made; a crash ends open entries."""
         try:
             with FATES[fate]():
                 func(*args)
@@ -437,7 +437,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
         try:
             self.attempt(fate, write)
         except LimitReached as reached:
-            # Nothing is always allowed.
+            # A charge of nothing is always allowed.
             assert amount and reached.done + amount > limit
             assert (reached.account, reached.done, reached.limit) == (
                 'removals', self.counted(), limit)
@@ -479,7 +479,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
     def agrees_with_the_model(self):
         assert self.journal().spent('removals') == self.counted()
         found = Journal(self.path).entries()
-        # Only the oldest go, and only for want of room.
+        # Only the oldest entries are deleted, and only to make room.
         assert [e.id for e in found] == list(self.begun)[-len(found):] or (
             not found and not self.begun)
         assert len(found) == len(self.begun) or len(found) > 2

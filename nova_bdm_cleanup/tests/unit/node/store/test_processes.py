@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of the nova-computes, and which ones still run."""
+"""The records of nova-computes, and which of them still run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.processes import Processes
 from nova_bdm_cleanup.tests.unit import base, running
 
-#: Is a nova-compute, has a child of its own, and waits.
+#: A program that acts as a nova-compute, has a child process, and waits.
 _CHILD = textwrap.dedent("""
     import subprocess, sys
     from nova_bdm_cleanup.tests.unit import running
@@ -53,7 +53,7 @@ class ProcessesTest(base.TestCase):
         self.assertTrue(self.processes().is_running())
         self.assertIsNone(self.processes('compute2').last())
         self.assertFalse(self.processes('compute2').is_running())
-        # The last one counts.
+        # The last record counts.
         refused = running.start(self.path, problem='not this Nova')
         self.assertEqual(refused, self.processes().last())
 
@@ -71,7 +71,7 @@ class ProcessesTest(base.TestCase):
         self.assertTrue(self.processes().is_running())
 
     def test_killed(self) -> None:
-        """A child process outlives it, and does not hold the lock."""
+        """Check that a surviving child process does not hold the lock."""
         with subprocess.Popen(
                 [sys.executable, '-c', _CHILD, self.path], cwd=_ROOT,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -87,7 +87,7 @@ class ProcessesTest(base.TestCase):
             self.assertFalse(self.processes().is_running())
 
     def test_the_one_before_is_about_to_end(self) -> None:
-        """Neither waits for the other."""
+        """Check that neither process waits for the other."""
         with subprocess.Popen(
                 [sys.executable, '-c', _CHILD, self.path], cwd=_ROOT,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -113,12 +113,12 @@ class ProcessesTest(base.TestCase):
                     errno.ENOLCK, 'No locks available')):
                 error = self.assertRaises(StoreError, act)
             self.assertIn('No locks available', str(error))
-        # The next attempt takes it.
+        # The next attempt takes the lock.
         running.start(self.path)
         self.assertTrue(self.processes().is_running())
 
     def test_a_process_that_holds_the_lock(self) -> None:
-        """nova-compute does not wait for ever."""
+        """Check that nova-compute does not wait forever."""
         running.start(self.path)
         running.end(self.path)
         with open(self.path + '-compute1.lock') as file:
