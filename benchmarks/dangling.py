@@ -151,7 +151,7 @@ def _replace(stack: contextlib.ExitStack, owner: Any, name: str,
 
 
 class Case(report.Turns):
-    """A server; some of its volumes are made to dangle.
+    """A server whose volumes are, in part, made to dangle.
 
     :param cloud: the cloud
     :param server: the server

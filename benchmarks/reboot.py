@@ -191,7 +191,7 @@ def show(result: report.Report, cases: Cases, latency: float,
 
 
 def judge(result: report.Report, cases: Cases) -> None:
-    """Say which of the goals were reached, of those that were measured."""
+    """Report which of the measured goals were reached."""
     most = max(max(case.requests[PLUGIN]) for case in cases.values())
     result.goal('requests of the plugin, at most 2', str(most), most <= 2)
     latencies = {latency for latency, _ in cases}

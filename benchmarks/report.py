@@ -30,7 +30,7 @@ _PACKAGES = ('nova', 'python-cinderclient', 'keystoneauth1')
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What one thing measured several times gave.
+    """The values of repeated measurements of one thing.
 
     :ivar values: in the order in which they were measured
     :ivar unit: what is printed behind them
@@ -82,7 +82,7 @@ Cell = Union[Sample, str, int, float]
 
 
 def milliseconds(seconds: Iterable[float]) -> Sample:
-    """Make a sample of what a clock gave."""
+    """Make a sample of the seconds that a clock measured."""
     return Sample(tuple(each * 1000 for each in seconds))
 
 
@@ -109,7 +109,7 @@ class Turns:
         progress('')
 
     def forget(self) -> None:
-        """Measured for nothing so far."""
+        """Forget the measurements so far."""
         self._seconds.clear()
 
     def sample(self, name: Any) -> Sample:
@@ -167,7 +167,7 @@ class Report:
         sys.stdout.flush()
 
     def goal(self, text: str, measured: str, is_met: bool) -> None:
-        """Print whether something that was aimed at was reached."""
+        """Print whether a goal was reached."""
         if not self._record['goals']:
             print()
         self._record['goals'].append(
@@ -195,7 +195,7 @@ def arguments(question: str) -> argparse.ArgumentParser:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a benchmark; one that is interrupted has nothing to tell."""
+    """Run a benchmark; an interrupted one reports nothing."""
     # Not SIGINT, which background processes of a shell ignore.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -215,7 +215,7 @@ def progress(text: str) -> None:
 
 
 def _number(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Return a number with three significant digits and no exponent."""
     magnitude = abs(value)
     if magnitude >= 100:
         return f'{value:.0f}'

@@ -47,7 +47,7 @@ def play(interpreter: pathlib.Path, directory: str) -> int:
     :param interpreter: the Python of an environment with Nova
     :param directory: what it may fill; the caller removes it
     :returns: its exit code; that of an interrupt is 130, unless the story
-        was over and the cloud kept for as long as somebody wanted it
+        was over and ``--keep`` kept the cloud
     """
     child = subprocess.Popen(
         [str(interpreter), '-W', 'ignore',

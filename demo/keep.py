@@ -25,9 +25,9 @@ _CLOUD = """\
 
 
 def keep(screen: screens.Screen, cloud: fixture.Cloud, code: int) -> None:
-    """Wait until somebody presses Ctrl-C, then exit.
+    """Wait for Ctrl-C, then exit.
 
-    :param code: with this code, for the story is over
+    :param code: the exit code, since the story is over
     """
     signal.signal(signal.SIGINT, lambda *arguments: os._exit(code))
     stand_in = cinder.shared().stand_in

@@ -55,7 +55,7 @@ def record(command: list[str]) -> str:
 
 
 def selected(text: str) -> list[str]:
-    """The lines to show, with the colours still in them."""
+    """Return the lines to show, with their colour codes."""
     lines = ['\033[1m$ python3 demo\033[0m']
     for chapter in re.split(r'\n(?=\033\[1m\d+\. )', text)[1:]:
         if any(title in chapter.split('\n', 1)[0] for title in CHAPTERS):
@@ -67,7 +67,7 @@ def selected(text: str) -> list[str]:
 
 
 def drawn(line: str, number: int) -> str:
-    """One line as SVG."""
+    """Return one line as SVG."""
     y = _MARGIN + (number + 1) * _LINE_HEIGHT
     column = 0
     pieces = []

@@ -69,7 +69,7 @@ def _mended(damage: Damage, volume: str, before: Snapshot, after: Snapshot,
 
 
 def _untouched(volume: str, before: Snapshot, after: Snapshot) -> list[str]:
-    """A healthy volume comes through a reboot unharmed."""
+    """Return what a reboot has changed about a healthy volume."""
     rows = [view.block_device(volume) for view in (before, after)]
     must = [
         (len({row and (row.uuid, row.attachment_id, row.device_name)
@@ -83,10 +83,10 @@ def _untouched(volume: str, before: Snapshot, after: Snapshot) -> list[str]:
 
 def _in_order(volume: str, before: Snapshot,
               timeline: list[recorder.Event]) -> bool:
-    """Whether each step came after the one that makes it safe.
+    """Return whether each step came after the one that makes it safe.
 
     Any other order gives a guest, or this host, access to a volume that
-    Cinder already gives to somebody else.
+    Cinder may already give to another server.
     """
     expected = [(recorder.GUEST, 'power off')]
     if volume in before.connected and volume not in before.used_by_others:

@@ -40,13 +40,13 @@ class Screen:
         self.line()
 
     def say(self, text: str) -> None:
-        """A paragraph."""
+        """Print a paragraph."""
         self.line(textwrap.fill(text, self._width - 6,
                                 initial_indent='   ',
                                 subsequent_indent='   '))
 
     def point(self, name: str, text: str) -> None:
-        """An item of a list."""
+        """Print an item of a list."""
         indent = ' ' * 14
         # A path that is cut in two is none.
         body = textwrap.fill(text, self._width - 6, initial_indent=indent,
@@ -56,7 +56,7 @@ class Screen:
 
     def command(self, command: str, output: str = '',
                 hanging: bool = False) -> None:
-        """A command as it would be typed, and what it says.
+        """Print a command as it would be typed, and its output.
 
         :param hanging: fold long lines so that their beginnings stand out
         """

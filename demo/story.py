@@ -24,7 +24,7 @@ from nova_bdm_cleanup.tests.cloud import cinder, snapshot
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE, Damage
 
 _AUDIT = 'bdm-cleanup: '
-#: The server is on the first, whoever gets its volume on the second.
+#: The server is on the first, the next user of its volume on the second.
 _HOSTS = ('compute1', 'compute2')
 
 
@@ -67,8 +67,7 @@ class Story:
     def tell(self, resources: contextlib.ExitStack) -> Ending:
         """Tell all of it.
 
-        :param resources: what to put the cloud on, to be closed by whoever
-            wants to use it longer
+        :param resources: the stack that owns the cloud; the caller closes it
         """
         server = self._set_up(resources)
         broken = self._break(server)
@@ -228,7 +227,7 @@ def _shortened(text: str, count: int) -> str:
 
 
 def _healed_by_nova() -> set[str]:
-    """What leaves no damage without the plugin either."""
+    """Return the cases that leave no damage without the plugin either."""
     if hasattr(manager.ComputeManager, '_delete_dangling_bdms'):
         return {'healthy', 'stale-attachment'}
     return {'healthy'}

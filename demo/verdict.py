@@ -79,7 +79,7 @@ HEADER = ('volume', 'Nova', 'Cinder: volume', 'attachments', 'guest', 'host',
 
 def row(name: str, view: snapshot.Snapshot, volume: str
         ) -> list[tuple[str, str]]:
-    """One row of a table of everybody's opinions."""
+    """Return one row of the table of all views on a volume."""
     device = view.block_device(volume)
     record = view.volumes[volume]
     ours = view.attachments_of(volume)

@@ -20,7 +20,7 @@ LOADER = [MODULE, f'{MODULE}.node', f'{MODULE}.node.loader',
 
 
 def imports_when_disabled() -> list[str]:
-    """What a nova-compute imports of ours where the plugin is disabled."""
+    """Return our modules that nova-compute imports with the plugin off."""
     sys.modules['nova.cmd.compute'] = types.ModuleType('nova.cmd.compute')
     loader, = (point for point in metadata.distribution(NAME).entry_points
                if point.group == 'os_vif')

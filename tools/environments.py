@@ -42,7 +42,7 @@ class EnvironmentFailure(Exception):
 
 
 def names() -> list[str]:
-    """The environments there are lists for, in natural order."""
+    """Return the environments that have lists, in natural order."""
     def natural(name: str) -> tuple[str, int]:
         service, _, release = name.partition('-')
         return service, int(release)
@@ -51,7 +51,7 @@ def names() -> list[str]:
 
 
 def directory() -> pathlib.Path:
-    """Where the environments are kept."""
+    """Return the directory of the environments."""
     override = os.environ.get('NOVA_BDM_CLEANUP_ENVIRONMENTS')
     if override:
         return pathlib.Path(override).expanduser().absolute()
@@ -76,7 +76,7 @@ def interpreter(name: str, progress: Progress | None = None) -> pathlib.Path:
     environment = _Environment(name, progress or _to_stderr)
     if not environment.is_complete():
         with environment.locked():
-            # Somebody else may have built it while this process waited.
+            # Another process may have built it while this one waited.
             if not environment.is_complete():
                 environment.build()
     return environment.python
@@ -186,7 +186,7 @@ class _Environment:
         self._say('ready')
 
     def _versions(self) -> tuple[str, ...]:
-        """The Pythons that the pins of this list were made for."""
+        """Return the Pythons that the pins of this list were made for."""
         header = re.search(r'^# python: (.+)$',
                            self.list.read_text(encoding='utf-8'), re.M)
         return tuple(header.group(1).split()) if header else ()

@@ -128,7 +128,7 @@ class Follower:
 
 
 def shortened(text: str) -> str:
-    """A text's first line and its last ones, with the start of each."""
+    """Return the start of a text's first line and of its last ones."""
     lines = text.rstrip().splitlines()
     left_out = len(lines) - LINES
     if left_out > 0:
@@ -137,7 +137,7 @@ def shortened(text: str) -> str:
 
 
 def last_times() -> dict[str, float]:
-    """How many seconds each test took the last time, as far as is known."""
+    """Return the seconds that each test took the last time, if known."""
     with contextlib.suppress(OSError), dbm.dumb.open(TIMES, 'r') as times:
         return {os.fsdecode(name): float(times[name])
                 for name in times.keys()}

@@ -5,7 +5,7 @@
 OpenStack says with which versions of everything else a release was tested:
 in ``upper-constraints.txt`` of the repository openstack/requirements.
 Download that file from the branch or tag that ``--help`` names for the list,
-and give it to this command, which writes the list anew::
+and give it to this command, which writes a new list::
 
     python3 tools/freeze.py nova-34 --constraints upper-constraints.txt
 
@@ -68,7 +68,7 @@ class Recipe:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The packages that the tests need besides the services."""
+        """Return the packages that the tests need besides the services."""
         usual = (CINDER_TESTS if self.services[0].startswith('cinder==')
                  else NOVA_TESTS)
         return usual + self.more
@@ -128,13 +128,13 @@ class FreezeFailure(Exception):
 
 
 def normalized(name: str) -> str:
-    """A package's name as pip compares it."""
+    """Return a package's name as pip compares it."""
     return re.sub(r'[-_.]+', '-', name).lower()
 
 
 def constraints(text: str, python: str, pins: dict[str, str]
                 ) -> Iterator[str]:
-    """The constraints for one Python, as lines for pip.
+    """Yield the constraints for one Python, as lines for pip.
 
     Some packages have a line for each Python, and the files of old releases
     know no new one.  Where none fits, that of the newest Python counts: with
@@ -215,7 +215,7 @@ def _run(command: list[str]) -> None:
 
 
 def contents(name: str, text: str, python: str) -> str:
-    """A whole list.
+    """Return a whole list.
 
     :param name: that of the list, such as ``nova-34``
     :param text: the contents of ``upper-constraints.txt``
@@ -233,7 +233,7 @@ def contents(name: str, text: str, python: str) -> str:
 
 
 def differences(old: str, new: str) -> list[str]:
-    """What changes, one line a package."""
+    """Return the changes, one line for each package."""
     before, after = ({
         normalized(line.partition('==')[0]): line
         for line in text.splitlines() if not line.startswith('#')}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Run the tests; whatever they need is installed first, under .environments.
+"""Run the tests; their requirements are installed first, in .environments.
 
 Without options: the unit tests with this interpreter, then the search, then
 the functional tests with Nova 34.  What stands after ``--`` goes to ``stestr
@@ -107,7 +107,7 @@ def search(arguments: list[str]) -> Result:
 
 
 def _unit_environment(python: str) -> pathlib.Path:
-    """The interpreter of a virtual environment with the test requirements."""
+    """Return the Python of an environment with the test requirements."""
     version = subprocess.run(
         [python, '-c', 'import sys; print("%d.%d" % sys.version_info[:2])'],
         stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -149,7 +149,7 @@ def _run(command: list[str]) -> None:
 
 def _stestr(title: str, python: pathlib.Path, tests: str,
             arguments: list[str], variables: dict[str, str]) -> Result:
-    # stestr's workers run what PYTHON names, should somebody have set it.
+    # stestr's workers run what PYTHON names, if it is set.
     code, counts = _child(
         [str(python), str(FOLLOWER), title, '--test-path', tests, 'run',
          '--subunit', *arguments], {**variables, 'PYTHON': str(python)})
@@ -159,7 +159,7 @@ def _stestr(title: str, python: pathlib.Path, tests: str,
 def _child(command: list[str], variables: dict[str, str]) -> tuple[int, str]:
     """Run a command whose stderr is for people.
 
-    It gets a process group of its own: whoever it started has to go with it.
+    It gets a process group of its own: its children have to end with it.
 
     :returns: its exit code, and what it wrote to its stdout
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The start of nova-compute, during which it brings many servers back.
 
-It does so one after the other, and before it does anything else.  So they
-share one time limit.  When Cinder does not answer at all, nobody asks for the
-other servers.  That it does not answer for one is no reason: anybody can make
-a volume that Cinder takes minutes to tell about.
+It does so one after the other, before anything else.  So they share one time
+limit.  If Cinder does not answer at all, the other servers are not looked at.
+One server without an answer is no reason to skip the others: any user can make
+a volume that Cinder takes minutes to describe.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from nova_bdm_cleanup.rules.facts import Reason
 
 LOG = logging.getLogger(__name__)
 
-#: What sets the time of one server, to be named in exceptions.
+#: The name of the time limit of one server, for exceptions.
 SHARE = 'timeout that one server has while nova-compute starts'
 
 _this_thread = threading.local()
 
 
 class Boot:
-    """What the cleanups of one start of nova-compute share.
+    """The time limit that the cleanups of one start of nova-compute share.
 
     :param seconds: how long they may take together
     """
@@ -42,23 +42,23 @@ class Boot:
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        #: How many are left.
+        #: The seconds that are left.
         self.left = seconds
         self._obstacle: Exception | None = None
         self._left_out = 0
 
     @property
     def share(self) -> float:
-        """How many the next server may take: a quarter of what is left.
+        """Return the seconds for the next server: a quarter of those left.
 
-        Whatever takes all that it may, the others have the rest, so that no
-        number of servers uses all of it up.
+        A server that uses its whole share leaves the rest to the others, so
+        no number of servers uses up all of it.
         """
         return self.left / 4
 
     @contextlib.contextmanager
     def spend(self) -> Iterator[None]:
-        """What is done meanwhile takes its time from it."""
+        """Subtract the duration of the body from the time left."""
         begun = self._clock()
         try:
             yield
@@ -66,7 +66,7 @@ class Boot:
             self.left = max(0.0, self.left - (self._clock() - begun))
 
     def allows(self) -> bool:
-        """Whether there is any use in looking at one more server."""
+        """Return whether to look at one more server; if not, count it."""
         if self._obstacle is None and self.left:
             return True
         self._left_out += 1
@@ -74,11 +74,13 @@ class Boot:
 
     def asked_in_vain(self, why: Exception,
                       cinder: Callable[[float], Cinder]) -> None:
-        """Cinder did not answer for a server.  Unless it answers a question
-        that is about no volume, do not ask for the other servers.
+        """Skip the other servers, if Cinder answers no question at all.
 
-        :param why: what came of it
-        :param cinder: gives Cinder, for so many seconds
+        Called when Cinder did not answer for one server.  The question that
+        decides is about no volume.
+
+        :param why: the exception for that server
+        :param cinder: returns Cinder, with a limit in seconds
         """
         if not isinstance(why, (errors.Unreachable, errors.Refused)):
             try:
@@ -86,7 +88,7 @@ class Boot:
                     cinder(self.share).prove_it_answers()
                 return
             except (errors.ApiError, TimedOut):
-                # That it is so for all servers is what matters.
+                # Cinder fails for all servers; the first error explains it.
                 pass
         self._obstacle = why
 
@@ -108,10 +110,10 @@ class Boot:
 @contextlib.contextmanager
 def going_on(seconds: float, counters: Callable[[], Counters] = Counters
              ) -> Iterator[None]:
-    """Have this thread carry out the start of nova-compute.
+    """Mark this thread as the one that starts nova-compute.
 
-    :param seconds: how many all cleanups of this start have together
-    :param counters: gives what counts the servers that are left out
+    :param seconds: how long all cleanups of this start may take together
+    :param counters: returns the counters for the servers that are left out
     """
     boot = _this_thread.boot = Boot(seconds)
     try:
@@ -121,11 +123,11 @@ def going_on(seconds: float, counters: Callable[[], Counters] = Counters
         try:
             boot.sum_up(counters())
         except Exception:
-            # Else nova-compute would not start.
+            # Otherwise nova-compute would not start.
             LOG.exception('bdm-cleanup cannot say how many servers were '
                           'brought back without a cleanup')
 
 
 def current() -> Boot | None:
-    """The start of nova-compute that this thread carries out, if any."""
+    """Return the nova-compute start that this thread carries out, if any."""
     return getattr(_this_thread, 'boot', None)

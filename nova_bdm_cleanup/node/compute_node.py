@@ -23,8 +23,8 @@ from nova_bdm_cleanup.rules import spelling
 #: The BDMs of this many servers are read in one query.
 _SERVERS_PER_QUERY = 200
 
-#: Nothing is known of the disks of a server that is just being made, and
-#: those of one that is deleted are about to go.
+#: The disks of a server that is being built are not known yet, and those of a
+#: deleted server are about to go.
 _PASSING = (vm_states.BUILDING, vm_states.DELETED, vm_states.SOFT_DELETED)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a cleanup asks Cinder: whose credentials, and what they can see.
+"""The credentials with which a cleanup asks Cinder, and what they can see.
 
 Cinder's lists are scoped to the project of the token.  An administrator who
-reboots another project's server sees none of its attachments, healthy as they
-may be.  So the service's own credentials are used where there are any, and the
+reboots another project's server sees none of its attachments, even if they are
+healthy.  So the service's own credentials are used if there are any, and the
 user's token only for a server of the same project.
 """
 
@@ -32,10 +32,10 @@ CONF = nova.conf.CONF
 
 def cinder_for(context: Any, instance: Any, deadline: Deadline,
                finds_stale: bool = True) -> Cinder:
-    """Cinder as this cleanup may see it.
+    """Return Cinder with the credentials of this cleanup.
 
     :param context: the context of the reboot or start
-    :param finds_stale: attachments that no mapping names are of interest
+    :param finds_stale: whether to find attachments that no mapping names
     """
     api = Api('Cinder', VOLUME_MICROVERSION,
               lambda: client(context_for(context, instance)).request,
@@ -44,7 +44,7 @@ def cinder_for(context: Any, instance: Any, deadline: Deadline,
 
 
 def context_for(context: Any, instance: Any) -> Any:
-    """The context with which Nova's own code asks Cinder.
+    """Return the context with which Nova's own code asks Cinder.
 
     :raises ProjectHidden: when no credentials see the server's volumes
     """
@@ -60,13 +60,14 @@ def context_for(context: Any, instance: Any) -> Any:
 
 
 def is_service() -> bool:
-    """Whether Cinder is asked with the credentials of the service."""
+    """Return whether Cinder is asked with the credentials of the service."""
     return CONF.cinder.auth_type is not None
 
 
 def service_context(context: Any) -> Any:
-    """An administrator's context without a token: Nova then takes the
-    credentials of ``[cinder]``, as for its periodic tasks.
+    """Return an administrator's context without a token.
+
+    Nova then uses the credentials of ``[cinder]``, as in its periodic tasks.
     """
     project_id = None
     if CONF.cinder.endpoint_template:
@@ -78,7 +79,7 @@ def service_context(context: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _service_project_id() -> Any:
-    """The project that ``[cinder] endpoint_template`` is filled in with."""
+    """Return the project to fill in ``[cinder] endpoint_template``."""
     auth = ks_loading.load_auth_from_conf_options(CONF, 'cinder')
     session = ks_loading.load_session_from_conf_options(
         CONF, 'cinder', auth=auth)
@@ -86,8 +87,8 @@ def _service_project_id() -> Any:
 
 
 def client(context: Any) -> Any:
-    """The keystoneauth adapter in Nova's own python-cinderclient, with its
-    endpoint, TLS and service token.
+    """Return the keystoneauth adapter in Nova's own python-cinderclient, with
+    its endpoint, TLS and service token.
     """
     return nova_cinder.cinderclient(
         context, microversion=VOLUME_MICROVERSION,

@@ -2,22 +2,22 @@
 """The devices of a volume on this host: addresses, block devices, sessions.
 
 os-brick finds the device to remove by target and logical unit number.  A
-number is reused: once the back end has taken the volume from the host, the
-next volume may get it, and removing "the device of the old one" would take
-away the volume of another guest.
+number is reused: after the back end unmaps the volume from the host, the next
+volume may get its number, and removing "the device of the old one" would
+remove the volume of another guest.
 
-The result of os-brick does not prove that a volume is disconnected: forced, it
-complains of what is gone and is silent about what is left.  Names such as
-``/dev/sdb`` are reused, so a device is one of the volume's when the address
-that it answers under is.  NVMe devices are not looked at: those of a shared
-subsystem stay until Cinder is told.
+The result of os-brick does not prove that a volume is disconnected: when
+forced, it reports devices that are gone and no devices that are left.  Names
+such as ``/dev/sdb`` are reused, so a device belongs to the volume if its
+address does.  NVMe devices are not checked: those of a shared subsystem stay
+until Cinder is told.
 
-os-brick is given the iSCSI targets of the sessions that this host has, and no
-others.  Where a driver of Cinder names one portal of several, os-brick would
-otherwise look the targets up in what open-iscsi has discovered, and that may
-have been before the volume's target was made, or after it was gone.  Other
-volumes do not need this: for Fibre Channel and NVMe os-brick looks for the
-volume's own addresses in the kernel.
+os-brick gets only the iSCSI targets for which this host has sessions.  If a
+Cinder driver names one portal of several, os-brick would otherwise look up the
+targets in the discovery records of open-iscsi, which may be from before the
+volume's target was made, or after it was deleted.  Other volumes do not need
+this: for Fibre Channel and NVMe os-brick looks for the volume's own addresses
+in the kernel.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ _FLAT_SPACE_FLAG = 0x4000
 def parse_connection_info(text: str | None) -> dict[str, Any]:
     """Return the connection information of a BDM; empty when it has none.
 
-    By what cannot be read nothing was connected either: Nova itself fails on
-    it or takes it for a volume that was never connected.
+    Nothing was connected with unreadable information: Nova itself fails on it
+    or treats the volume as never connected.
     """
     try:
         connection_info = json.loads(text or '{}')
@@ -110,7 +110,7 @@ def _values(data: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
 
 
 def sysfs_path(*parts: str) -> str:
-    """Return the path of something in sysfs."""
+    """Return a path in sysfs."""
     return os.path.join(SYSFS, *parts)
 
 
@@ -132,11 +132,11 @@ def read_sysfs(*parts: str) -> str | None:
 
 
 def volume_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
-    """Return the block devices that are certainly a volume's.
+    """Return the block devices that certainly belong to a volume.
 
     :param connection_info: as Nova keeps it
-    :returns: the identity of each by its name; empty when there are none, or
-        none can be told from another volume's
+    :returns: the identity of each by its name; empty if there are none, or
+        they cannot be told from those of another volume
     """
     data = connection_info.get('data')
     if not isinstance(data, dict):
@@ -154,7 +154,7 @@ def volume_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
                      == '%s%s' % (_MULTIPATH_PREFIX, data['multipath_id']))
     found.update([other for name in found
                   for other in _related(name, 'holders')])
-    # Where a driver names one path, a discovery has found the others.
+    # If a driver names one path, a discovery has found the others.
     found.update([other for name in found if _is_multipath(name)
                   for other in _related(name, 'slaves')])
     return {name: identity for name in found
@@ -171,7 +171,7 @@ def remaining(before: Mapping[str, str]) -> frozenset[str]:
 
 
 def removal_advice(names: Set[str], identities: Mapping[str, str]) -> str:
-    """Return how to remove by hand what is left of a volume.
+    """Return how to remove the remaining devices of a volume by hand.
 
     :param names: the devices that :func:`remaining` returned
     :param identities: the identity of each by its name
@@ -201,19 +201,19 @@ def _is_map(name: str) -> bool:
 
 
 def _related(name: str, direction: str) -> Iterator[str]:
-    """Yield a device and those that it is made of, or that are made of it."""
+    """Yield a device and its slaves or its holders, recursively."""
     if os.path.exists(sysfs_path('class', 'block', name)):
         yield name
         for other in list_sysfs('class', 'block', name, direction):
-            # A map may name a device that is gone, whose name may be another
-            # device's in the meantime.
+            # A map may name a device that is gone, whose name another device
+            # may have now.
             if os.path.exists(
                     sysfs_path('class', 'block', name, direction, other)):
                 yield from _related(other, direction)
 
 
 def _identity(name: str) -> str | None:
-    """Return what tells a device from a later one of the same name."""
+    """Return what distinguishes a device from a later one of its name."""
     return _uuid(name) or ' '.join(map(
         ':'.join, sorted(device_addresses(name)))) or None
 
@@ -271,7 +271,7 @@ def narrow_connection_info(connection_info: Mapping[str, Any],
         return dict(connection_info)
     named = _named_targets(data)
     if not named or not list_sysfs('class', 'block'):
-        # os-brick may be able to use it all the same.
+        # os-brick may still be able to use it.
         return dict(connection_info)
     connected = _session_targets(named, found)
     if not connected and not found:
@@ -298,10 +298,10 @@ def _named_targets(data: Mapping[str, Any]) -> list[Target]:
 
 
 def _session_targets(named: list[Target], found: Set[str]) -> list[Target]:
-    """Return the targets of a volume that this host has sessions of.
+    """Return the targets of a volume for which this host has sessions.
 
-    Also at other portals than the volume's, and other targets that are paths
-    of its multipath device: a discovery found them when it was connected.
+    They may be at other portals than the volume's, or be other paths of its
+    multipath device: a discovery found them when it was connected.
     """
     paths = {address for device in found
              for address in device_addresses(device)}

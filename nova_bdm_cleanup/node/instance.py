@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nova and the hypervisor, as the cleaner sees them.
 
-Nova's database is only reached through Nova's objects.  Of the virt driver
-public methods are used, except for libvirt, where a hard reboot disconnects by
-a private one; its signature is compared at start.
+Nova's database is only reached through Nova's objects.  Only public methods of
+the virt driver are used, except for libvirt, where a hard reboot disconnects
+by a private one; its signature is compared at start.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _NEVER_CONNECTED = (None, '', '{}', 'null')
 
 
 class StillConnected(Exception):
-    """A disk was disconnected, and is there all the same."""
+    """A disk is still there after it was disconnected."""
 
 
 class NovaInstance:
-    """One instance on this compute node: what ``cleanup.ports`` asks for.
+    """One instance on this compute node, as ``cleanup.ports`` describes it.
 
     :param context: the elevated context of the reboot or start
-    :param deadline: bounds what is asked of Cinder
+    :param deadline: limits the requests to Cinder
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,
@@ -61,7 +61,7 @@ class NovaInstance:
         self._disconnected: set[str] = set()
 
     def known_server(self) -> facts.Server:
-        """The server as the request brought it along."""
+        """Return the server as the request has it."""
         return facts.Server(
             uuid=spelling.identifier(self._instance.uuid),
             host=self._manager.host, project=self._instance.project_id,
@@ -72,7 +72,7 @@ class NovaInstance:
         self._rows = {bdm.uuid: bdm for bdm in bdms}
         return tuple(mapping_of(bdm) for bdm in bdms)
 
-    # What is so
+    # State
 
     def server(self) -> facts.Server | None:
         try:
@@ -86,7 +86,7 @@ class NovaInstance:
         return server_of(instance, self._manager.host)
 
     def _is_here(self, instance: Any) -> bool:
-        """Whether it is on the host that the trigger expects it on."""
+        """Return whether it is on the host that the trigger expects."""
         if self._trigger.instance_host is InstanceHost.NONE:
             return (instance.host is None
                     and instance.vm_state == vm_states.SHELVED_OFFLOADED)
@@ -143,32 +143,32 @@ class NovaInstance:
         except exception.InstanceNotFound:
             return True
 
-    # What is done
+    # Actions
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         return hold_lock(self._instance.uuid, self._deadline)
 
     def prepare(self) -> None:
-        # The first thing that Nova asks others for in its own reboot.  Should
-        # Neutron not answer, the reboot ends there, and the guest must not
-        # have been switched off before.
+        # The first request to another service in Nova's own reboot.  If
+        # Neutron does not answer, the reboot ends there, and the guest must
+        # still be on.
         self._manager.network_api.get_instance_nw_info(
             self._context, self._instance)
 
     def claim(self) -> None:
         if (self._trigger is not triggers.HARD_REBOOT
                 or self._instance.vm_state == vm_states.ERROR):
-            # A start is taken up again in the state that it has, and what runs
-            # at the boot of the host is looked for anew at the next.  Nova
-            # never resumes the reboot of a server in ERROR, and its API does
-            # not let anybody reboot it again while a reboot is pending.
+            # nova-compute resumes an interrupted start in its current state,
+            # and looks for the guests to resume at every boot of the host.  It
+            # never resumes the reboot of a server in ERROR, and Nova's API
+            # refuses another reboot while one is pending.
             if self.server() is None:
                 raise RebootLost(
                     'something else is going on with the server by now')
             return
-        # At its start nova-compute resumes a reboot that is pending, but not
-        # one that was only asked for, and the API left it at that.  Without
-        # this a crash from here on leaves the server off for good.
+        # At its start nova-compute resumes a pending reboot, but not one that
+        # was only requested, which is the state that the API sets.  Without
+        # this, a crash from here on leaves the server off for good.
         self._instance.task_state = task_states.REBOOT_PENDING_HARD
         try:
             self._instance.save(
@@ -192,12 +192,12 @@ class NovaInstance:
                              'be read' % bdm.uuid)
         # The driver would ask Cinder how many servers of this host have a
         # multiattach volume, and count wrongly or fail where Cinder no longer
-        # attaches it to this one.  Nova's own rows have been asked already.
+        # attaches it to this one.  Nova's own rows are already checked.
         connection_info.pop('multiattach', None)
         before = devices.volume_devices(connection_info)
         here: dict[str, Any] | None = connection_info
         if _is_libvirt(self._manager.driver):
-            # What other drivers connect is not among this host's devices.
+            # Other drivers' volumes are not among this host's devices.
             here = devices.narrow_connection_info(
                 connection_info, before.keys())
         if here is not None:
@@ -236,7 +236,7 @@ class NovaInstance:
             if row.tag:
                 self._remove_device_metadata(bdm.volume_id)
 
-    # What is told
+    # Records
 
     def row(self, bdm: facts.Bdm) -> Mapping[str, Any]:
         row = self._rows[bdm.uuid]
@@ -263,7 +263,7 @@ class NovaInstance:
         self.record_event(event)
 
     def record_event(self, event: str) -> None:
-        """Record an event of the instance action that goes on."""
+        """Record an event of the current instance action."""
         objects.InstanceActionEvent.event_start(
             self._context, self._instance.uuid, event, want_result=False,
             host=self._manager.host)
@@ -280,8 +280,8 @@ class NovaInstance:
         encryption = self._encryption(connection_info, bdm.volume_id)
         if _is_libvirt(driver):
             # As in libvirt's own hard reboot.  Its detach_volume would delete
-            # the secret of an encrypted disk first, which makes whatever fails
-            # after it depend on the key manager.
+            # the secret of an encrypted disk first, and after a later failure
+            # Nova would depend on the key manager.
             driver._disconnect_volume(
                 self._context, connection_info, self._instance,
                 encryption=encryption, destroy_secrets=False, force=True)
@@ -294,7 +294,7 @@ class NovaInstance:
         return credentials.context_for(self._context, self._instance)
 
     def _sharing(self, volume_id: str) -> Mapping[str, Any]:
-        """What os-brick wants to know of a volume to lock it, or not."""
+        """Return the volume as os-brick needs it to decide on its lock."""
         try:
             volume: Mapping[str, Any] = self._deadline.call(
                 'asking Cinder how the volume is shared',
@@ -302,7 +302,7 @@ class NovaInstance:
                     self._asking(), self._manager.volume_api, volume_id))
         except exception.VolumeNotFound:
             # Nothing of it is left in the back end that a scan for another
-            # volume could bring back, and nobody can tell the lock's name.
+            # volume could bring back, and the lock's name is unknown.
             return {'shared_targets': False}
         return volume
 
@@ -315,8 +315,8 @@ class NovaInstance:
             driver._host.delete_secret('volume', usage_id)
 
     def _remove_device_metadata(self, volume_id: str | None) -> None:
-        # Not the instance of the reboot: saving it would save what Nova has
-        # changed in it and is not ready to save.
+        # Not the instance of the reboot: saving it would also save changes
+        # that Nova is not ready to save.
         instance = objects.Instance.get_by_uuid(
             self._context, self._instance.uuid,
             expected_attrs=['device_metadata'])
@@ -342,8 +342,8 @@ class NovaInstance:
                     self._asking(), self._manager.volume_api, volume_id,
                     connection_info))
         except (exception.VolumeNotFound, cinder_exceptions.NotFound):
-            # Only the volume's type would tell, and it is gone with it.  LUKS
-            # is what Nova makes since Queens; closing is idempotent.
+            # Only the volume's type would tell, and it is gone with the
+            # volume.  Nova uses LUKS since Queens; closing is idempotent.
             return {'provider': 'luks'}
         return metadata
 
@@ -352,8 +352,7 @@ class NovaInstance:
 def hold_lock(name: str, deadline: Deadline) -> Iterator[None]:
     """Hold the lock that ``nova.utils.synchronized(name)`` takes.
 
-    :raises TimedOut: when somebody else holds it for longer than there is
-        time
+    :raises TimedOut: when another thread holds it until the deadline
     """
     what = "waiting for Nova's lock of the server"
     deadline.check(what)
@@ -367,7 +366,7 @@ def hold_lock(name: str, deadline: Deadline) -> Iterator[None]:
 
 
 def server_of(instance: Any, host: str) -> facts.Server:
-    """A Nova instance, as the rules take it."""
+    """Return a Nova instance in the form that the rules take."""
     return facts.Server(
         uuid=spelling.identifier(instance.uuid),
         project=instance.project_id,
@@ -377,13 +376,12 @@ def server_of(instance: Any, host: str) -> facts.Server:
 
 
 def mapping_of(row: Any) -> facts.Bdm:
-    """A row of Nova's block device mappings as the rules take it."""
+    """Return a row of Nova's block device mappings as the rules take it."""
     return facts.Bdm(
         uuid=row.uuid,
         source_type=row.source_type,
         destination_type=row.destination_type,
-        # Of a volume that a server was booted from, the row has the id as the
-        # user wrote it.
+        # The row of a boot volume has the id as the user wrote it.
         volume_id=spelling.optional(row.volume_id),
         attachment_id=spelling.optional(row.attachment_id),
         boot_index=row.boot_index,
@@ -397,6 +395,6 @@ def _is_libvirt(driver: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A field's value as JSON has it."""
+    """Return a field's value in a type of JSON."""
     return value if isinstance(
         value, (str, int, float, bool, type(None))) else str(value)

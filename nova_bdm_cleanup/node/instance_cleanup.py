@@ -37,7 +37,7 @@ def log_failure(trigger: Trigger, instance: Any) -> Iterator[None]:
 
 def clean_list(manager: Any, context: Any, instance: Any, bdms: Any,
                trigger: Trigger) -> None:
-    """Clean up, and take out of a list what the driver must not connect.
+    """Clean up, and drop from a list what the driver must not connect.
 
     Never fails.  The parameters are those of :func:`clean`.
     """
@@ -76,7 +76,7 @@ def read_bdms(context: Any, instance: Any) -> Any:
 
 
 def take_out(bdms: Any, uuids: Collection[str]) -> None:
-    """Take some BDMs out of a list.
+    """Remove some BDMs from a list.
 
     :param bdms: a BlockDeviceMappingList
     """
@@ -85,7 +85,7 @@ def take_out(bdms: Any, uuids: Collection[str]) -> None:
 
 
 class InstanceCleanup:
-    """A cleaner of one instance, and the time that it has.
+    """A cleaner of one instance, with its time limit.
 
     The parameters are those of :func:`clean`.  All instances that are brought
     back at the start of nova-compute share one time limit.
@@ -116,7 +116,7 @@ class InstanceCleanup:
             settings.policy, trigger, deadline, self.host.known_server())
 
     def run(self, bdms: Any) -> frozenset[str]:
-        """Clean up, or report where every removal is withheld.
+        """Clean up, or only report if every removal is withheld.
 
         :returns: the uuids of the mappings that the driver must not connect
         """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tiny entry point that ``nova-compute`` loads on every start.
 
-Nova has no plug point for a compute plugin.  Its ``main()`` does load every
-entry point of the ``os_vif`` namespace, in no other Nova service, after the
-configuration and logging are ready and before the manager is imported.  This
-module is that entry point.  os-vif would swallow an import error, so this
-imports the standard library and the group of the options only, and when the
-plugin is off nothing else of it is imported.
+Nova has no plug point for a compute plugin.  But the ``main()`` of
+nova-compute, and of no other Nova service, loads every entry point of the
+``os_vif`` namespace, after the configuration and logging are ready and before
+the manager is imported.  This module is such an entry point.  os-vif would
+swallow an import error, so it imports only the standard library and the group
+of the options; if the plugin is off, nothing else of it is imported.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Loader:
                     GROUP in map(str.lower, conf.list_all_sections())
                     or any(name.startswith(ENVIRONMENT_PREFIX)
                            for name in os.environ)
-                    # By another source of oslo.config.
+                    # Set by another source of oslo.config.
                     or conf[GROUP].mode != 'off')
             except cfg.Error:
-                # The start names the value.
+                # The start reports the value.
                 is_written = True
             if is_written:
                 from nova_bdm_cleanup.node import startup
@@ -59,7 +59,7 @@ class Loader:
         return cls()
 
     def describe(self) -> Any:
-        """Return that it plugs nothing, which ``host_info()`` asks for."""
+        """Return a description without VIFs, which ``host_info()`` needs."""
         import os_vif.objects.host_info as host_info
 
         return host_info.HostPluginInfo(plugin_name=GROUP, vif_info=[])

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the other servers of a host need, as Nova's rows tell it.
+"""The disks that the other servers of a host need, according to Nova's rows.
 
-Where the rows prove something, the answer is yes or no.  Where they do not,
-because a server is just moving and its rows may already be, or still be, those
-of another host, there is no answer: :class:`Undecided` is raised, and nothing
-is done that would need one.
+If the rows prove it, the answer is yes or no.  While a server is moving, its
+rows may already be, or still be, those of another host: then
+:class:`Undecided` is raised, and nothing is done that needs the answer.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from nova_bdm_cleanup.node import devices, operations
 from nova_bdm_cleanup.node.cleanup.ports import Claim, Undecided
 from nova_bdm_cleanup.rules import spelling
 
-#: In these a server is on its way from one host to another, or its disks are
-#: being connected anew.
+#: In these states a server moves between hosts, or its disks are being
+#: connected again.
 _MOVING = frozenset((
     task_states.MIGRATING, task_states.RESIZE_PREP,
     task_states.RESIZE_MIGRATING, task_states.RESIZE_MIGRATED,
@@ -32,9 +31,9 @@ _MOVING = frozenset((
     task_states.SCHEDULING, task_states.BLOCK_DEVICE_MAPPING,
     task_states.NETWORKING, task_states.SPAWNING))
 
-#: Before these end the disks are on the host that Nova names.  In one step it
-#: names the new one and the states that come next; no disk is on the old one
-#: by then.
+#: Until these states end, the disks are on the host that Nova names.  Nova
+#: sets the new host together with the next states, when no disk is left on the
+#: old host.
 _LEAVING = frozenset((
     task_states.RESIZE_PREP, task_states.RESIZE_MIGRATING))
 _LEFT = frozenset((
@@ -44,7 +43,7 @@ _LEFT = frozenset((
 #: mapping.
 _CONNECTING = datetime.timedelta(minutes=5)
 
-#: So many servers of a cell are searched for volumes at a time.
+#: The number of servers that are searched for volumes at a time.
 _SERVERS_PER_PAGE = 200
 
 
@@ -62,12 +61,13 @@ class Neighbours:
         self._host = host
 
     def have_volume(self, volume_id: str) -> bool:
-        """Whether another server on this host has a volume.
+        """Return whether another server on this host has a volume.
 
-        What was never connected is nobody's: a row alone keeps no disk here.
+        A mapping that was never connected does not count: a row alone keeps
+        no disk here.
 
-        :raises Undecided: when one has it that is moving, or is just getting
-            it
+        :raises Undecided: when a server that has it is moving, or is just
+            getting it
         """
         try:
             rows = objects.BlockDeviceMappingList.get_by_volume(
@@ -76,8 +76,8 @@ class Neighbours:
             return False
         others = [row for row in rows
                   if row.instance_uuid != self._instance.uuid]
-        # One by one, since lists leave out servers that are soft-deleted or
-        # hidden, and these are connected all the same.
+        # One by one, since lists leave out soft-deleted and hidden servers,
+        # which are still connected.
         users = {user.uuid: user for user in map(self._server, {
             row.instance_uuid for row in others}) if user is not None}
         here = [row for row in others if row.instance_uuid in users
@@ -97,17 +97,17 @@ class Neighbours:
     def have_address(self, volume_id: str | None,
                      ours: frozenset[devices.Address],
                      is_attached: Callable[[Claim], bool]) -> bool:
-        """Whether a volume other than this has one of some addresses here.
+        """Return whether another volume has one of some addresses here.
 
-        :param is_attached: asks whether Cinder attaches it to the server that
-            says so; may raise
+        :param is_attached: asks whether Cinder attaches that volume to the
+            server whose mapping says so; may raise
         :raises Undecided: when a server is moving to or from this host, or
             gets or swaps a volume
         """
         if not ours:
             return False
         here, moving = self._here()
-        # Its own disks are here, or were: it is who asks.
+        # The server itself does not count: its disks are here, or were.
         moving.discard(self._instance.uuid)
         moving |= {uuid for uuid in here - moving - {self._instance.uuid}
                    if operations.may_hide(
@@ -135,7 +135,7 @@ class Neighbours:
         return False
 
     def volumes(self) -> Iterator[str]:
-        """The volumes of all other servers, those of this host first."""
+        """Yield the volumes of all other servers, those of this host first."""
         seen: set[str] = set()
         for servers in self._servers():
             for row in objects.BlockDeviceMappingList.get_by_instance_uuids(
@@ -146,7 +146,7 @@ class Neighbours:
                     yield volume_id
 
     def _servers(self) -> Iterator[list[str]]:
-        """All other servers of the cell, those of this host first."""
+        """Yield all other servers of the cell, those of this host first."""
         here = set(objects.InstanceList.get_uuids_by_host(
             self._context, self._host)) - {self._instance.uuid}
         if here:
@@ -165,11 +165,12 @@ class Neighbours:
             marker = page[-1].uuid
 
     def _check_attaches(self, rows: Iterable[Any]) -> None:
-        """Nova connects a volume before it writes down where.
+        """Check that Nova is not attaching a volume.
 
-        With the server itself it does nothing else meanwhile.
+        Nova connects a volume before it records the address.  With the server
+        itself it does nothing else meanwhile.
 
-        :raises Undecided: when it may be doing so
+        :raises Undecided: when it may be attaching one
         """
         for row in rows:
             if row.connection_info is None and row.attachment_id and (
@@ -184,7 +185,7 @@ class Neighbours:
                                                 row.instance_uuid))
 
     def _here(self) -> tuple[set[str], set[str]]:
-        """The servers of this host, and those between it and another one.
+        """Return the servers of this host, and those that are moving.
 
         The migrations are read twice: one may end, and another begin, while
         the servers are read.
@@ -200,14 +201,14 @@ class Neighbours:
                 servers[uuid] = server
         here = {uuid for uuid, server in servers.items()
                 if spelling.host(server.host) == spelling.host(self._host)}
-        # Records of migrations that failed can stay for ever.
+        # Records of failed migrations can stay for ever.
         moving = {uuid for uuid, server in servers.items()
                   if server.task_state in _MOVING - (
                       _LEAVING if uuid in here else _LEFT)}
         return here, moving
 
     def _migrating(self) -> set[str]:
-        """The servers with a migration from or to this host."""
+        """Return the servers with a migration from or to this host."""
         return {migration.instance_uuid for migration in
                 objects.MigrationList.get_in_progress_by_host_and_node(
                     self._context, self._host, self._instance.node)}
@@ -221,13 +222,16 @@ class Neighbours:
 
 
 def _may_have_address(row: Any) -> bool:
-    """Unless its disk is known to be of a kind that has none."""
+    """Return False only for a disk of a kind that has no address."""
     connection_info = devices.parse_connection_info(row.connection_info)
     return not connection_info or bool(devices.addresses_in(connection_info))
 
 
 def _is_young(row: Any) -> bool:
-    """A server that is just being made has no record of an attach."""
+    """Return whether a row is new.
+
+    A server that is just being built has no record of an attach.
+    """
     return (row.created_at is not None
             and timeutils.utcnow(with_timezone=True) - row.created_at
             < _CONNECTING)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova has begun with the volumes of a server, as its own records tell.
+"""The operations that Nova has begun on a server's volumes, by its records.
 
-A swap takes hours and an attach waits for whatever else goes on with the
-server.  Both connect a disk, and write down last of all where it is.
+A swap takes hours, and an attach waits for other operations on the server.
+Both connect a disk first, and record its address last.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def swaps(context: Any, server: str) -> Ending:
 
 
 def may_hide(context: Any, kind: str, server: str) -> bool:
-    """Whether the guest of a server may have a new disk that no row names.
+    """Return whether a guest may have a new disk that no row names.
 
-    Of what died nobody ever writes the end; but the guest has lost the disk
-    when the server was stopped since then.
+    Nova never records the end of an operation that died; but the guest has
+    lost the disk if the server was stopped since then.
 
-    :param kind: the action of Nova that brought it, a swap or an attach
+    :param kind: the action of Nova that connected it, a swap or an attach
     """
     actions = _actions(context, server)
     stops = [action.start_time for action in actions

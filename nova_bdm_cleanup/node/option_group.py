@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The group ``[bdm_cleanup]`` and its option ``mode``.
 
-All that the entry point needs of the options.  Like that, it imports only the
+The entry point needs no other options.  Like it, this module imports only the
 standard library.
 """
 

@@ -26,10 +26,10 @@ _REMOVE = {
     'stale': Reason.STALE_ATTACHMENT,
 }
 
-#: The least number of seconds from one audit to the next, if there are any.
+#: The minimum number of seconds from one audit to the next, if there is one.
 MIN_AUDIT_INTERVAL = 60
 
-#: What there is instead of options that are gone.
+#: The replacements of options that are gone.
 GONE = {
     'enabled': 'use mode',
     'host_boot_timeout': 'use timeout',
@@ -48,7 +48,7 @@ GONE = {
 #: The words of ``triggers``.
 _CHOICES = {choice.word: choice for choice in triggers.CHOICES}
 
-#: What there is instead of words of ``triggers`` that are gone.
+#: The replacements of words of ``triggers`` that are gone.
 GONE_TRIGGERS = {
     'hard_reboot': 'hard reboots are always cleaned up; take the word out',
     **{trigger.name: 'use ' + trigger.choice.word
@@ -250,20 +250,20 @@ def triggers_of_word(word: str) -> tuple[Trigger, ...]:
 
 
 def words_for(selected: Collection[Trigger]) -> list[str]:
-    """Return the words all of whose triggers are among some."""
+    """Return the words whose triggers are all selected."""
     return [word for word, choice in _CHOICES.items()
             if set(triggers.selected_by(choice)) <= set(selected)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the options ask for."""
+    """The settings that the options ask for."""
 
     policy: Policy
     triggers: Sequence[Trigger]
     #: Seconds from one round of the audit to the next; 0: there is none.
     audit_interval: int
-    #: Anything is done by the clock.
+    #: Whether anything is done periodically.
     watches: bool
     #: The path of the store.
     store: str
@@ -283,7 +283,7 @@ def counters(conf: cfg.ConfigOpts) -> Counters:
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """Return what the options ask for now."""
+    """Return the settings that the options ask for now."""
     group = conf[GROUP]
     return Settings(
         policy=Policy(

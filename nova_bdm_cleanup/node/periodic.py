@@ -33,14 +33,15 @@ LOG = logging.getLogger(__name__)
 #: Seconds from one run of the periodic task to the next.
 _TASK_SPACING = 60
 
-#: By manager.  A process has one, and a reload starts it again.
+#: The watchers by manager.  A process has one manager, and a reload starts it
+#: again.
 _watchers: MutableMapping[Any, Watcher] = weakref.WeakKeyDictionary()
 
 
 class Watcher:
     """The audit rounds and the metrics of one nova-compute.
 
-    :param process: what was recorded of it
+    :param process: the record of it
     """
 
     def __init__(self, manager: Any, process: Process,
@@ -121,7 +122,7 @@ def begin(manager: Any, process: Process) -> None:
     The metrics are written at once: Nova runs no periodic task before it has
     resumed all guests, which may take minutes.
 
-    :param process: what was recorded of this nova-compute
+    :param process: the record of this nova-compute
     """
     known = manager in _watchers
     watcher = _watchers[manager] = Watcher(manager, process)

@@ -26,9 +26,9 @@ def record(conf: cfg.ConfigOpts, triggers: Collection[Trigger],
            problem: str = '') -> Process:
     """Record that the plugin is in this process, or was refused.
 
-    :param triggers: those whose hooks are installed
+    :param triggers: the triggers whose hooks are installed
     :param problem: why nothing is installed; empty: it is
-    :returns: what was recorded
+    :returns: the record
     """
     from nova import version as nova_version
 
@@ -37,7 +37,7 @@ def record(conf: cfg.ConfigOpts, triggers: Collection[Trigger],
         'nova_version': nova_version.version_string_with_package(),
         'triggers': ','.join(options.words_for(triggers))}
     if not problem:
-        # Else their values may be the problem.
+        # Otherwise their values may be the problem.
         facts.update((name, conf[GROUP][name]) for name in (
             'mode', 'max_removals_per_hour', 'audit_interval'))
     process = Process(host=conf.host, pid=os.getpid(), since=time.time(),

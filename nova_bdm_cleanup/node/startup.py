@@ -32,8 +32,8 @@ def start(conf: cfg.ConfigOpts) -> None:
     except StartRefused:
         raise
     except Exception as exc:
-        # A Nova that has moved what is imported, for example.  An error here
-        # would keep nova-compute from starting.
+        # For example, Nova has moved an imported name.  An error here would
+        # keep nova-compute from starting.
         LOG.exception('bdm-cleanup could not be installed')
         _refuse(conf, _OFF % ('%s: %s' % (type(exc).__name__, exc)))
 
@@ -44,8 +44,8 @@ def _start(conf: cfg.ConfigOpts) -> None:
     if not problems:
         if conf[GROUP].mode == 'off':
             return
-        # nova-compute imports its manager right after this.  It is imported
-        # only now, when the options are known to be valid.
+        # nova-compute imports its manager right after this.  Here it is
+        # imported only when the options are known to be valid.
         from nova import version as nova_version
 
         from nova_bdm_cleanup.node.hooks import installation, requirements
@@ -93,12 +93,12 @@ def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
 
             metrics.MetricsFile(conf, process).write()
     except Exception:
-        # Perhaps the very options that are needed for it are wrong.
+        # Perhaps the options that this needs are wrong.
         LOG.debug('bdm-cleanup: the refusal is not recorded', exc_info=True)
 
 
 def _check_store(conf: cfg.ConfigOpts) -> None:
-    """Log that an unusable store keeps everything from being removed."""
+    """Log if the store is unusable, so that nothing can be removed."""
     try:
         Database(conf[GROUP].store).check()
     except StoreError as exc:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validation of what is written in ``[bdm_cleanup]``.
+"""Validation of the options in ``[bdm_cleanup]``.
 
-oslo.config ignores a key that it does not know, so that a typo would have the
-plugin act by a default.  Here an unknown key is a problem like a wrong value.
+oslo.config ignores unknown keys, so a typo would make the plugin act by a
+default.  Here an unknown key is a problem, like a wrong value.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def problems(conf: cfg.ConfigOpts) -> list[str]:
         for entry in entries if entry.key not in known]
     for opt in OPTS:
         if _is_wrong(conf, opt):
-            # What is read last counts.
+            # The last one counts.
             entry = next((e for e in reversed(entries) if e.key == opt.dest),
                          None)
             found += ['[%s] %s%s: %s' % (
@@ -54,10 +54,10 @@ def problems(conf: cfg.ConfigOpts) -> list[str]:
 
 
 def forget_wrong_values(conf: cfg.ConfigOpts) -> None:
-    """Put the default in place of each value that cannot be read.
+    """Replace each value that cannot be read by the default.
 
-    Every service of OpenStack reads all options that are registered when it
-    logs them at start, and ends when one of them is wrong.
+    Every OpenStack service logs all registered options at its start, and exits
+    if one of them is wrong.
     """
     for opt in OPTS:
         if _is_wrong(conf, opt):
@@ -65,12 +65,12 @@ def forget_wrong_values(conf: cfg.ConfigOpts) -> None:
 
 
 def _entries(conf: cfg.ConfigOpts) -> Iterator[_Entry]:
-    """Read the group again, from all that oslo.config has read it from.
+    """Read the group again, from all sources of oslo.config.
 
-    What comes later takes precedence.
+    Later entries take precedence.
     """
     paths = list(conf.config_file)
-    # Without any on the command line, the usual directories.
+    # The usual directories, if the command line names none.
     for directory in conf.config_dirs or conf.config_dir:
         paths += sorted(glob.glob(
             os.path.join(os.path.expanduser(directory), '*.conf')))
@@ -83,7 +83,7 @@ def _entries(conf: cfg.ConfigOpts) -> Iterator[_Entry]:
                     yield _Entry(key, values[-1], path)
     for name, value in os.environ.items():
         if name.startswith(ENVIRONMENT_PREFIX):
-            # oslo.config knows it by capitals only.
+            # oslo.config accepts only upper case.
             yield _Entry(name[len(ENVIRONMENT_PREFIX):].swapcase(), value,
                          'the environment variable ' + name)
 
@@ -93,11 +93,11 @@ def _is_wrong(conf: cfg.ConfigOpts, opt: cfg.Opt) -> bool:
         value = conf[GROUP][opt.dest]
     except cfg.Error:
         return True
-    # What oslo.config does not mind.
+    # Values that oslo.config accepts.
     if value in (None, '', []):
         return opt.default not in ('', [])
     if opt.dest == 'store':
-        # The commands would look for another one than nova-compute.
+        # The commands would use another file than nova-compute.
         return not os.path.isabs(value)
     return bool(opt.dest == 'audit_interval'
                 and 0 < value < MIN_AUDIT_INTERVAL)
@@ -111,8 +111,8 @@ def _explain_unknown(key: str, known: Sequence[str]) -> str:
 
 
 def _explain_wrong(opt: cfg.Opt, text: str) -> Iterator[str]:
-    """Say what is allowed instead of a text."""
-    # Those of the items of a list, or of the value itself.
+    """Yield the reasons why a text is wrong, with what is allowed."""
+    # The choices of the items of a list, or of the value itself.
     words: Sequence[str] = list(getattr(
         getattr(opt.type, 'item_type', opt.type), 'choices', None) or ())
     if isinstance(opt, cfg.ListOpt) and not text.strip():
@@ -141,12 +141,12 @@ def _explain_wrong(opt: cfg.Opt, text: str) -> Iterator[str]:
 
 
 def _one_of(words: Sequence[str], word: str) -> str:
-    """List the words, and ask about the most similar one."""
+    """Return the words, and a hint to the most similar one."""
     nearest = _nearest(word, words)
     return ', '.join(words) + (nearest and '; ' + nearest)
 
 
 def _nearest(word: str, words: Sequence[str]) -> str:
-    """Ask about the most similar word; empty: none is similar."""
+    """Return a hint to the most similar word; empty: none is similar."""
     similar = difflib.get_close_matches(word.lower(), words, 1)
     return 'did you mean %s?' % similar[0] if similar else ''

@@ -180,7 +180,7 @@ GUARDS: Table[Row[Due, Outcome] | Text[Outcome]] = Table(
 #: Why an action is withheld, in plain words, where no finding says it.
 WORDS: dict[Reason, str] = {
     **{rule.outcome.reason_for(None): rule.words for rule in RULES},
-    # If a rule and the cleaner have the same reason, the cleaner's words count.
+    # If a rule and the cleaner share a reason, the cleaner's words count.
     **{text.outcome.reason_for(None): text.words
        for text in (*_BEFORE_THE_RULES, *_AFTER_THE_RULES)}}
 

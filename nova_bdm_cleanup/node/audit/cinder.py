@@ -21,7 +21,7 @@ class AuditCinder(Cinder):
     def volumes_by_id(self, volume_ids: Sequence[str]) -> dict[str, Volume]:
         """List volumes, :data:`BATCH` of them in one request.
 
-        :returns: those that exist
+        :returns: the existing volumes, by id
         :raises ProjectHidden: when Cinder does not show every project
         """
         def ask() -> dict[str, Volume]:
@@ -68,7 +68,7 @@ class AuditCinder(Cinder):
     def _of_suspect(self, server_id: str, bdm: Bdm, volume: Volume | None,
                     listed: Mapping[str, Volume],
                     project: str | None) -> dict[str, Attachment]:
-        """Return the attachments by which a BDM has to be judged."""
+        """Return the attachments that decide about a suspect BDM."""
         found: dict[str, Attachment] = {}
         if volume is not None:
             # The volume itself does not show attachments in status reserved.

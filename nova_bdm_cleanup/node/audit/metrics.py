@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of this nova-compute, and the file that Prometheus gets.
+"""The metrics of this nova-compute, and their file for Prometheus.
 
-Their names are an interface: alerts and dashboards use them.  All have Nova's
-name of the host as a label, since one machine may run two nova-computes.
+Their names are an interface: alerts and dashboards use them.  All have the
+host's name in Nova as a label, since one machine may run two nova-computes.
 
 This module is imported only where ``[bdm_cleanup] metrics_file`` is set.
 """
@@ -106,10 +106,10 @@ _gauges_lock = threading.Lock()
 
 
 class Registry(prometheus_client.CollectorRegistry):
-    """A registry without the time at which each counter was made.
+    """A registry without the creation time of each counter.
 
-    prometheus_client always writes these ``_created`` series, or can be told
-    not to for the whole process only, which is not ours.
+    prometheus_client can omit these ``_created`` series only for the whole
+    process, which is not ours.
     """
 
     def collect(self) -> Iterator[Any]:
@@ -140,7 +140,7 @@ class HostCounters(log_lines.Counters):
 class MetricsFile:
     """The file ``[bdm_cleanup] metrics_file``.
 
-    :param process: what was recorded of this nova-compute
+    :param process: the record of this nova-compute
     """
 
     def __init__(self, conf: cfg.ConfigOpts, process: Process) -> None:
@@ -180,10 +180,10 @@ def registry_of(process: Process, findings: Sequence[RecordedFinding],
                 last_round: Round, removals: int, now: float) -> Registry:
     """Set the gauges.
 
-    :param removals: how many there were within the last hour
-    :returns: a registry of all metrics that have a meaning: nothing is
-        counted where the plugin was refused, and nothing is known of a round
-        before the first
+    :param removals: the number of removals within the last hour
+    :returns: a registry of the metrics that apply: without those that count
+        if the plugin was refused, and without those of a round before the
+        first one
     """
     registry = Registry()
 

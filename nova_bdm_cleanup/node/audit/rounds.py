@@ -39,15 +39,15 @@ T = TypeVar('T')
 #: The share of ``timeout`` that one question to Cinder may take.
 _QUESTION_SHARE_OF_TIMEOUT = 1 / 4
 
-#: By this share the time for a question becomes shorter with each that took
-#: too long, so that many slow volumes do not fill the interval.
+#: Each question that takes too long shortens the time for the next one by this
+#: share, so that many slow volumes do not fill the interval.
 _QUESTION_SHORTENED_BY = 1 / 4
 
 #: The time for a question is never less than this many seconds.
 _MIN_QUESTION_SECONDS = 2.0
 
-#: A round that begins this much too early, in seconds, is on time: the clock
-#: may be slowed down while the round is waited for.
+#: A round may begin this many seconds early: the clock may be slowed down while
+#: the task waits for the round.
 _MAX_EARLY_SECONDS = 1
 
 #: A finding that a later release recorded may have a reason that this release
@@ -69,13 +69,13 @@ class HostServer:
 
     server: facts.Server
     bdms: tuple[facts.Bdm, ...]
-    #: It has a task state or is being made or deleted: its records are in
-    #: motion.
+    #: It has a task state, or is being built or deleted: its records are
+    #: changing.
     is_busy: bool = False
 
 
 class NodePort(Protocol):
-    """Nova on this host; every call may raise anything."""
+    """Nova on this host; every call may raise any exception."""
 
     def servers(self) -> Iterable[HostServer]:
         """Return all servers of this host."""
@@ -106,7 +106,7 @@ class Audit:
     now: Callable[[], float] = time.time
     #: Seconds that the next question of this round may take.
     question_timeout: float = dataclasses.field(init=False)
-    #: From this moment of the round on, no batch is split.
+    #: After this moment of the round, no batch is split.
     split_until: float = dataclasses.field(init=False)
 
     def round(self, failed: int, next_one: Callable[[], float]) -> int:
@@ -187,8 +187,8 @@ class Audit:
         """Return the volumes that exist, and those for which Cinder is slow.
 
         Cinder reads all attachments of a volume with it, and a tenant can make
-        thousands of them.  So a batch that takes long is split in halves,
-        which are asked for after all others.
+        thousands of them.  So a slow batch is split in halves, which are
+        requested after all others.
 
         :raises TimedOut: when it is too slow for all of them
         """
@@ -241,8 +241,7 @@ class Audit:
         volumes, attachments, _ = self._ask(
             lambda cinder: cinder.answers_for(
                 server.uuid, bdms, listed, server.project))
-        # Some volume exists in this Cinder: one that was listed, or the one
-        # that proved it.
+        # This Cinder is proven, by a listed volume or by the witness.
         return rules.decide(
             facts.Snapshot(server, bdms, volumes, attachments,
                            WitnessAnswer.KNOWN),
@@ -260,8 +259,8 @@ class Audit:
         """
         found = self.node.cinder(self.policy.timeout).witness(
             self.node.witnesses(server))
-        # A single volume may well have been deleted, where Nova has no other
-        # volume to ask for.
+        # A single volume may have been deleted, if Nova has no other volume
+        # to ask for.
         if found is not WitnessAnswer.KNOWN and not (
                 found is WitnessAnswer.NONE_EXISTS and volumes == 1):
             raise SuspectCinder(
@@ -338,7 +337,7 @@ def _finding(recorded: RecordedFinding) -> facts.Finding:
 
 
 def next_round(host: str, interval: int, now: float) -> float:
-    """Return when the next round of a host comes.
+    """Return the time of the next round of a host.
 
     Rounds are spread over the interval by the names of the hosts, so that not
     all hosts ask Cinder in the same second, and a restart of nova-compute does
@@ -352,5 +351,5 @@ def next_round(host: str, interval: int, now: float) -> float:
 
 
 def is_far(seconds: float, interval: int) -> bool:
-    """Return whether no round can be so far away: the clock was set back."""
+    """Return whether a round is too far away: the clock was set back."""
     return seconds > interval + _MAX_EARLY_SECONDS

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carrying out what a plan asks for, in the one safe order.
+"""The actions of a plan, in the only safe order.
 
-Guest off, host disconnected, Nova's row gone, Cinder told.  As soon as Cinder
-is told it may give the volume to another server, so neither this host nor
-Nova's database may know the disk then: whichever process dies at any moment,
+Power the guest off, disconnect the host, delete Nova's row, tell Cinder.  Once
+Cinder is told, it may give the volume to another server, so neither this host
+nor Nova's database may still know the disk: if any process dies at any moment,
 nothing connects the disk again (CVE-2023-2088).
 
-A step that fails stops the chain of that one disk where it is.  Before Nova's
-row is gone, the disk is dangling at the next look; after that, what is left in
-Cinder is a stale attachment then.  That is also how a crash at any point is
-finished later.
+A failed step ends the actions on that disk.  Until Nova's row is deleted, the
+next look finds a dangling disk; after that, it finds a stale attachment in
+Cinder.  A cleanup that was interrupted by a crash is completed in the same way.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from nova_bdm_cleanup.rules.facts import Reason
 
 T = TypeVar('T')
 
-#: Why nothing had to be disconnected, in the journal.
+#: The journal's reason why nothing had to be disconnected.
 NOT_HERE = 'nothing of it is on this host'
 
 
@@ -40,7 +39,7 @@ class StepFailed(Exception):
 
 
 class NotBegun(Exception):
-    """A step must not begin after what came before it."""
+    """A step must not begin, because of an earlier failure."""
 
 
 @dataclasses.dataclass
@@ -53,28 +52,28 @@ class Actions:
     entry: Entry
     log: log_lines.LogLines
     trigger: Trigger
-    #: No action is begun when it is over.
+    #: No action begins after it.
     deadline: Deadline
 
     def __post_init__(self) -> None:
         self._recording = True
-        # Volumes whose chain ended early: another mapping of such a volume
-        # must not go on where the first one stopped.
+        # Volumes with a failed action: the actions of another mapping of such
+        # a volume must not continue where the first ones stopped.
         self._stopped: set[str | None] = set()
-        #: How many actions are complete.
+        #: The number of completed actions.
         self.completed = 0
-        #: The mappings that are gone, by their uuid.
+        #: The uuids of the removed mappings.
         self.removed: set[str] = set()
-        #: What counts towards the hourly limits: rather one too many.
+        #: The counts for the hourly limits: rather one too many.
         self.removals = 0
         self.deletions = 0
 
     def power_off(self) -> None:
         """Switch the guest off: nothing may write to a disk that is removed.
 
-        Where the guest was off already, both looks have asked for that.
+        If the guest was already off, both looks have checked that.
 
-        :raises StepFailed: and then nothing else may be done
+        :raises StepFailed: when nothing else may be done
         """
         if self.trigger.guest_is_on:
             self._step(None, 'prepare', self.instance.prepare, quiet=True)
@@ -83,11 +82,11 @@ class Actions:
             self._step(None, 'power-off', self.instance.power_off)
 
     def leave(self, finding: facts.Finding) -> None:
-        """Keep the volume of a finding: nothing more of it is removed."""
+        """Keep the volume of a finding: begin no other action on it."""
         self._stopped.add(finding.volume_id)
 
     def carry_out(self, finding: facts.Finding) -> None:
-        """Remove what one finding is about, up to the first failure."""
+        """Carry out the removal of one finding, up to the first failure."""
         try:
             self._step(finding, 'begin',
                        lambda: self._may_begin(finding.volume_id), quiet=True)
@@ -126,8 +125,8 @@ class Actions:
     def _write(self, write: Callable[[], None]) -> None:
         """Write to the journal, and go on if that fails.
 
-        The plan, which has what undoing needs, is in the journal already: a
-        failure now must not leave a disk half way.
+        The plan is in the journal already and is enough to undo it: a failure
+        now must not leave a disk half removed.
         """
         try:
             write()
@@ -137,12 +136,12 @@ class Actions:
             self._recording = False
 
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
-        """Remove a mapping, and then what is left of it in Cinder."""
+        """Remove a mapping, and then its attachments in Cinder."""
         if (bdm.has_connection_info
                 and self.trigger.instance_host is not InstanceHost.NONE):
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
-            # The address of a server on no host is one of its last host.
+            # The addresses of an offloaded server are those of its last host.
             self.record('disconnect', 'skipped', bdm=bdm.uuid,
                         detail='it is not connected')
         self._destroy(finding, bdm)
@@ -152,14 +151,14 @@ class Actions:
             self._delete(finding, attachment)
 
     def _drop(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
-        """Remove a mapping of a disk that the server keeps by another."""
+        """Remove a mapping whose disk the server keeps by another one."""
         self.record('disconnect', 'skipped', bdm=bdm.uuid,
                     detail='another mapping has the disk')
         self._destroy(finding, bdm)
         self._announce(finding)
 
     def _destroy(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
-        # Also should it fail: perhaps only its answer is lost.
+        # Counted even if it fails: perhaps only the response is lost.
         self.removals += 1
         self._step(finding, 'destroy', lambda: self.instance.destroy(bdm),
                    bdm=bdm.uuid, volume=bdm.volume_id)
@@ -169,8 +168,8 @@ class Actions:
                  attachment: facts.Attachment) -> None:
         """Delete an attachment that has no mapping any more."""
         if finding.disconnect:
-            # Cinder's connection information is not enough to disconnect by:
-            # a user who may make attachments can have it name any device.
+            # Cinder's connection information is not safe to disconnect by: a
+            # user who may make attachments can make it name any device.
             former = self._step(
                 finding, 'former-mapping',
                 lambda: self.instance.former(attachment), quiet=True)
@@ -189,7 +188,7 @@ class Actions:
         try:
             self.instance.tidy(bdm)
         except Exception as exc:
-            # Nothing is wrong with the disk; Cinder must be told all the same.
+            # The disk is not affected; Cinder must still be told.
             self.log.untidy(finding, exc)
 
     def _announce(self, finding: facts.Finding) -> None:
@@ -197,7 +196,7 @@ class Actions:
         try:
             self.instance.report(finding)
         except Exception as exc:
-            # An event more or less; the removal itself is complete.
+            # Only the event is missing; the removal itself is complete.
             self.log.unreported(finding, exc)
 
     def _disconnect(self, finding: facts.Finding, disk: facts.Bdm,
@@ -212,7 +211,7 @@ class Actions:
                 quiet=True, volume=disk.volume_id, **subject):
             self.record('disconnect', 'done', volume=disk.volume_id, **subject)
         else:
-            # After a boot of the host, or where it was disconnected already.
+            # After a boot of the host, or if it was disconnected already.
             self.record('disconnect', 'skipped', volume=disk.volume_id,
                         detail=NOT_HERE, **subject)
 
@@ -239,8 +238,8 @@ class Actions:
             if not quiet:
                 self.record(name, 'done', **subject)
             return result
-        # oslo.log adds the error that is being handled to a warning, in its
-        # own words: here all has been said, and masked.
+        # Not in the except block, where oslo.log would add the error to the
+        # warning in its own words: here it is complete and masked.
         self.log.failed(finding, reason_of(failure, self.trigger), name,
                            failure)
         self.record(name, 'failed', detail=log_lines.masked(failure),
@@ -252,9 +251,9 @@ def obstacle_to_disconnect(instance: InstancePort, cinder: Cinder,
                            bdm: facts.Bdm) -> str:
     """Return why a disk must not be disconnected from this host, or ''.
 
-    Asked again before each disconnect, as late as possible.  Only what is
-    proved is an obstacle: what is undecided stops the chain, and the next look
-    tries again.
+    Checked before each disconnect, as late as possible.  Only a proven use is
+    an obstacle: an undecided one ends the actions on the disk, and the next
+    look tries again.
 
     :raises Undecided: when it cannot be known
     """
@@ -276,7 +275,7 @@ def obstacle_to_disconnect(instance: InstancePort, cinder: Cinder,
 
 
 def reason_of(error: Exception, trigger: Trigger) -> Reason:
-    """Return the reason code of what a look or a step raised."""
+    """Return the reason code for the error of a look or a step."""
     for kind, reason in (
             (TimedOut, Reason.TIMED_OUT),
             (ports.RebootLost, trigger.lost),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look, plan, look again, and act on what both looks agree on."""
+"""The cleaner: it looks, plans, looks again, and acts where both agree."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def _utcnow() -> datetime.datetime:
 
 @dataclasses.dataclass(frozen=True)
 class Assessment:
-    """What the rules make of one look at Nova and Cinder."""
+    """The result of the rules for one look at Nova and Cinder."""
 
     plan: Plan = Plan()
     #: The findings about disks that must not be connected, by the uuid of the
     #: mapping.
     not_connected: Mapping[str, facts.Finding] = dataclasses.field(
         default_factory=dict)
-    #: What Cinder told of the volumes, by their id.
+    #: Cinder's answers about the volumes, by id.
     volumes: Mapping[str, facts.Volume | None] = dataclasses.field(
         default_factory=dict)
-    #: How many attachments were read, where Cinder has too many of them.
+    #: The number of attachments read, if Cinder has too many; None: it has not.
     cut_after: int | None = None
-    #: The mappings that the limit of an hour keeps: their disks are connected.
+    #: The mappings that the hourly limit keeps: their disks are connected.
     over_limit: frozenset[str] = frozenset()
 
 
@@ -70,7 +70,7 @@ class Cleaner:
     trigger: Trigger
     #: Bounds the whole cleanup.
     deadline: Deadline
-    #: As it is known without a request.
+    #: The server as it is known without a request.
     server: facts.Server
     #: Gives the time, with its time zone.
     now: Callable[[], datetime.datetime] = _utcnow
@@ -80,7 +80,7 @@ class Cleaner:
         self.plan = Plan()
         #: The uuids of the mappings that were removed.
         self.removed: frozenset[str] = frozenset()
-        #: Why Cinder could not be asked, the last time that it was tried.
+        #: The last error of a request to Cinder.
         self.unanswered: Exception | None = None
         #: Seconds spent on requests to Cinder.
         self.asking = 0.0
@@ -88,13 +88,13 @@ class Cleaner:
         self._said_cut = False
 
     def clean(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
-        """Find what is inconsistent at a server, and remove what may be.
+        """Find the inconsistencies of a server, and remove those that it may.
 
         Never raises because of Cinder, the host, Nova or the journal.
 
         :param bdms: all block device mappings of the server
-        :returns: the uuids of the mappings that Nova must not connect, whether
-            they are removed already or not
+        :returns: the uuids of the mappings that Nova must not connect, removed
+            or not
         """
         found = self._look_first(bdms)
         with contextlib.ExitStack() as locks:
@@ -107,7 +107,7 @@ class Cleaner:
                         self._reason_of(exc), log_lines.masked(exc))
                     found = dataclasses.replace(found, plan=plan)
                 else:
-                    # What Nova was doing to the server is over.
+                    # Nova's earlier operation on the server is over.
                     found = self._look_again(found)
             self.log.plan(found.plan)
             self.plan = found.plan
@@ -119,10 +119,10 @@ class Cleaner:
         return self.removed.union(found.not_connected)
 
     def withhold_all(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
-        """Find the same where nothing may be removed.
+        """Find the inconsistencies of a server, and remove none.
 
         The virt driver turns the soft reboot of a guest that hangs into a hard
-        one, and would connect again what a cleanup would have removed.
+        one, and would connect the disks that a cleanup would have removed.
 
         :returns: the uuids of the mappings that the driver must not connect
         """
@@ -156,7 +156,7 @@ class Cleaner:
         return dataclasses.replace(found, plan=plan)
 
     def _look_first(self, bdms: Sequence[facts.Bdm]) -> Assessment:
-        """Return what is found; nothing where it cannot be known."""
+        """Return the first look's result; empty if there is no answer."""
         try:
             return self._look(bdms)
         except Exception as exc:
@@ -164,11 +164,10 @@ class Cleaner:
             return Assessment()
 
     def _look_again(self, first: Assessment) -> Assessment:
-        """Return the first plan, less every action that is not called for any
-        more.
+        """Return the first plan without the actions that are no longer due.
 
-        Not connecting a disk is taken back by the next reboot, and connecting
-        it is not: if this look is not answered, the first one holds.
+        The next reboot can connect a disk that was left out, but does not undo
+        a connection: if this look is not answered, the first one holds.
         """
         try:
             second = self._look(self.instance.bdms(), closely=True)
@@ -198,11 +197,11 @@ class Cleaner:
 
     def _assess(self, bdms: Sequence[facts.Bdm], answers: facts.Answers,
                 guest_is_on: bool) -> Assessment:
-        """Return what the rules make of Cinder's answers.
+        """Apply the rules to Cinder's answers.
 
-        Nova is asked only where something would be removed.
+        Nova is asked only if something would be removed.
         """
-        # As if Cinder were the right one, which is asked for when it matters.
+        # Assume that it is the right Cinder; that is checked before a removal.
         snapshot = facts.Snapshot(
             self.server, tuple(bdms), answers.volumes, answers.attachments,
             WitnessAnswer.KNOWN, self.cinder.sees_all)
@@ -237,7 +236,7 @@ class Cleaner:
         return plan if self.trigger.finds_stale else plan.of_mappings()
 
     def _timed(self, question: Callable[[], T]) -> T:
-        """Ask Cinder, and add the seconds that it took."""
+        """Ask Cinder, and add up the seconds."""
         begun = time.monotonic()
         try:
             return question()
@@ -258,8 +257,8 @@ class Cleaner:
     def _act(self, found: Assessment) -> tuple[frozenset[str], Assessment]:
         """Carry a plan out.
 
-        :returns: the uuids of the mappings that are gone, and what the last
-            look that was answered has found
+        :returns: the uuids of the removed mappings, and the result of the last
+            look that was answered
         """
         begun = time.monotonic()
         plan = found.plan
@@ -272,7 +271,7 @@ class Cleaner:
                  Charge(deletions, len(plan.due) - plan.removals, limit)],
                 server=self.server.uuid)
         except LimitReached as exc:
-            # What is over one limit must not keep the rest from being done.
+            # One kind of removals over its limit must not stop the other kind.
             return self._act_on_rest(found, plan.withhold(
                 Reason.OVER_LIMIT, of_mappings=exc.account == REMOVALS))
         except Exception as exc:
@@ -307,12 +306,12 @@ class Cleaner:
 
     def _act_in_order(self, acting: actions.Actions,
                       found: Assessment) -> Assessment:
-        """Switch the guest off, look again, and carry out what is agreed."""
+        """Power the guest off, look again, and act where both looks agree."""
         try:
             acting.power_off()
         except actions.StepFailed:
             return found
-        # Where the guest was off, both looks have been taken.
+        # If the guest was off, both looks are done.
         again = self._look_again(found) if self.trigger.guest_is_on else found
         acting.record('second-look', 'done', agreed=len(again.plan.due))
         self.log.plan(found.plan.stopped_in(again.plan))
@@ -324,7 +323,7 @@ class Cleaner:
         return again
 
     def _record(self, plan: Plan) -> dict[str, Any]:
-        """Return what the journal keeps, to explain and to undo it."""
+        """Return the plan's record in the journal, to explain and undo it."""
         return dict(
             self.instance.describe(), trigger=self.trigger.name,
             actions=[self._action_record(f) for f in plan.due],

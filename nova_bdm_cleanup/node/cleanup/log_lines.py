@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log lines: one per finding and per action, in a form to grep for.
+"""The log lines: one per finding and per action, in a form for grep.
 
 Every line reads ``bdm-cleanup: event=... reason=... volume=... attachment=...
 device=... request_id=...: plain words``.  INFO says what was done or is under
-way, WARNING what was refused or wants a person, ERROR a dangling root disk.
+way, WARNING what was refused or needs a person, ERROR a dangling root disk.
 No line carries connection information.
 """
 
@@ -22,10 +22,10 @@ from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.rules import facts, guards
 from nova_bdm_cleanup.rules.facts import Reason
 
-#: Log filters of operators name it, wherever this module is moved.
+#: Operators' log filters use this name, which stays if the module is moved.
 LOG = logging.getLogger('nova_bdm_cleanup.audit')
 
-#: Ceph's connection information has the key of the client in it.
+#: Ceph's connection information contains the key of the client.
 _CEPH_KEY = re.compile(r'\bAQ[A-Za-z0-9+/]{30,}={0,2}')
 
 #: A traceback up to the line that names the error.
@@ -34,9 +34,9 @@ _TRACEBACK = re.compile(r'^([ \t]*)Traceback \(most recent call last\):\n'
 
 
 class Counters:
-    """Counters for Prometheus; these count nothing.
+    """The base class of the counters for Prometheus; it counts nothing.
 
-    Those that count are used only where ``metrics_file`` is set.
+    Counters that count are used only if ``metrics_file`` is set.
     """
 
     def count_removal(self, reason: str, trigger: str) -> None:
@@ -56,11 +56,11 @@ class LogLines:
 
     #: What oslo.log takes as ``instance``.
     instance: Any
-    #: The request that brought the cleanup about.
+    #: The request that caused the cleanup.
     request_id: str | None
-    #: What the request is for.
+    #: The operation that the request is for.
     trigger: Trigger
-    #: What is logged is counted here.
+    #: The counters of the log lines.
     counters: Counters = dataclasses.field(default_factory=Counters)
 
     def plan(self, plan: facts.Plan) -> None:
@@ -107,7 +107,7 @@ class LogLines:
         self._line(levels.INFO, 'removing', finding.reason, text, finding)
 
     def removed(self, finding: facts.Finding, entry: str) -> None:
-        """Log that an action is complete, and how it is undone."""
+        """Log that an action is complete, and how to undo it."""
         if finding.bdm is None:
             text = 'the attachment is gone from Cinder'
         elif not finding.disconnect:
@@ -123,14 +123,14 @@ class LogLines:
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
 
     def not_connected(self, findings: Iterable[facts.Finding]) -> None:
-        """Log the mappings that are kept and their disks not connected."""
+        """Log the kept mappings whose disks are not connected."""
         for finding in findings:
             self._line(levels.WARNING, 'not-connected', finding.reason,
                        '%s; the mapping is still there, and %s' % (
                            finding.explanation, facts.WITHOUT_DISK), finding)
 
     def refused(self, finding: facts.Finding, why: str) -> None:
-        """Log that a disk keeps Nova from an operation."""
+        """Log that an operation is refused because of a disk."""
         self._line(levels.WARNING, 'refused', finding.reason, why, finding)
 
     def failed(self, finding: facts.Finding | None, reason: Reason,
@@ -163,13 +163,13 @@ class LogLines:
                    % read)
 
     def left(self, finding: facts.Finding, why: str) -> None:
-        """Log that nothing of it is disconnected from this host."""
+        """Log that a disk is not disconnected from this host."""
         self._line(levels.INFO, 'left', finding.reason,
                    '%s; nothing is disconnected from this host' % why,
                    finding)
 
     def untidy(self, finding: facts.Finding, error: object) -> None:
-        """Log that something is left that belonged to a removed mapping."""
+        """Log that something of a removed mapping is left."""
         self._line(levels.WARNING, 'untidy', finding.reason,
                    'the mapping is gone, but not all that belonged to it '
                    '(encryption secret, device tag): %s' % masked(error),
@@ -187,7 +187,7 @@ class LogLines:
 
     def finished(self, completed: int, left: int, seconds: float,
                  entry: str) -> None:
-        """Log the sum, once per cleanup that had something to do."""
+        """Log the totals, once per cleanup that had actions."""
         self._line(levels.INFO, 'finished', None,
                    '%d of %d actions complete in %.1f s; journal entry %s'
                    % (completed, completed + left, seconds, entry))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cleaner asks of Nova and the hypervisor."""
+"""The interface of the cleaner to Nova and the hypervisor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RebootLost(Exception):
 
 
 class Undecided(Exception):
-    """It is not known whether another server needs something."""
+    """It is not known whether another server needs a disk."""
 
 
 class Claim(NamedTuple):
@@ -41,7 +41,7 @@ class InstancePort(Protocol):
     # State
 
     def server(self) -> Server | None:
-        """Read the server again; None when it is not this host's to clean."""
+        """Read the server again; None if this host must not clean it up."""
 
     def bdms(self) -> tuple[Bdm, ...]:
         """Read all block device mappings of the server again."""
@@ -61,14 +61,14 @@ class InstancePort(Protocol):
     def used_by_others(self, volume_id: str) -> bool:
         """Return whether another server on this host has the volume.
 
-        :raises Undecided: when one has it that may be on its way
+        :raises Undecided: when a server that has it may be on its way here
         """
 
     def is_reused(self, bdm: Bdm,
                   is_attached: Callable[[Claim], bool]) -> bool:
         """Return whether another volume has the disk's address on this host.
 
-        :param is_attached: asks Cinder about the mapping that says so, which
+        :param is_attached: asks Cinder about the other volume's mapping, which
             may dangle itself
         :raises Undecided: when it cannot be known while servers are moving
         """
@@ -81,18 +81,18 @@ class InstancePort(Protocol):
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keep Nova from working on the server meanwhile.
 
-        Only asked for where Nova does not hold this lock itself.
+        Used only where Nova does not hold this lock itself.
 
-        :raises TimedOut: when Nova works on it for longer than there is time
+        :raises TimedOut: when Nova works on it until the deadline
         """
 
     def prepare(self) -> None:
         """Do what may fail in Nova's own reboot, while the guest is on."""
 
     def claim(self) -> None:
-        """Have Nova take this up again should nova-compute die from here on.
+        """Have Nova resume the operation if nova-compute dies from here on.
 
-        :raises RebootLost: when it is no longer wanted
+        :raises RebootLost: when the server is no longer in the operation
         """
 
     def power_off(self) -> None:
@@ -101,20 +101,20 @@ class InstancePort(Protocol):
     def guard(self, volume_id: str) -> contextlib.AbstractContextManager[None]:
         """Keep Nova from connecting or disconnecting the volume's siblings.
 
-        The lock that Nova takes for the same reason when it detaches.
+        It holds the lock that Nova takes in a detach for the same reason.
         """
 
     def disconnect(self, bdm: Bdm) -> bool:
-        """Flush and remove from this host what a mapping connected.
+        """Flush and remove the devices of a mapping from this host.
 
-        :returns: whether there was anything of it
+        :returns: whether this host had anything of the volume
         """
 
     def destroy(self, bdm: Bdm) -> None:
         """Soft-delete a mapping in Nova; one already gone is no error."""
 
     def tidy(self, bdm: Bdm) -> None:
-        """Remove what Nova keeps for as long as the mapping is there."""
+        """Remove what Nova keeps only as long as the mapping exists."""
 
     # Records
 

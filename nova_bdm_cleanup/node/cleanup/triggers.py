@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The triggers: the operations of Nova in which a server is cleaned up.
 
-A new trigger is a :class:`Trigger` here, in ``TRIGGERS``, and its rows in
-:mod:`nova_bdm_cleanup.node.hooks.table`.  With a :class:`Choice` of its own it
-is a new word of ``[bdm_cleanup] triggers``, and its help is the option's.
+A new trigger needs a :class:`Trigger` here, in ``TRIGGERS``, and rows in
+:mod:`nova_bdm_cleanup.node.hooks.table`.  A new :class:`Choice` is a new word
+of ``[bdm_cleanup] triggers``, and its help is part of the option's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class InstanceHost(enum.Enum):
     THIS = 'this'
     #: None: the instance is offloaded, and its volumes are connected nowhere.
     NONE = 'none'
-    #: Perhaps the one that it comes from, where its volumes are connected.
+    #: Perhaps the source host, where its volumes are connected.
     ANY = 'any'
 
 
@@ -31,7 +31,7 @@ class Choice:
     """A word of ``[bdm_cleanup] triggers``."""
 
     word: str
-    #: What the word stands for, for the help of the option.
+    #: The meaning of the word, for the help of the option.
     help: str
 
 
@@ -41,9 +41,9 @@ class Trigger:
 
     #: The name in the journal, in the metrics and in the table of hooks.
     name: str
-    #: The task states that an instance has in it.
+    #: The task states of an instance in this operation.
     states: frozenset[str | None]
-    #: The reason for doing nothing when the instance is in another one.
+    #: The reason for doing nothing if the instance is in another state.
     lost: Reason
     #: What Nova does when nothing is cleaned up, for the log.
     goes_on: str
@@ -52,18 +52,18 @@ class Trigger:
     #: The word that selects it; None: it is selected whenever the plugin is
     #: on, or it has no hook.
     choice: Choice | None = None
-    #: The guest is on as a rule, and a removal powers it off first.  With any
+    #: The guest is usually on, and a removal powers it off first.  With any
     #: other trigger nothing is removed unless the guest is provably off.
     guest_is_on: bool = False
     #: Nova holds its lock of the instance.  Otherwise the cleanup takes it.
     nova_holds_lock: bool = False
-    #: Where Nova says that the instance is.
+    #: The host that Nova names for the instance.
     instance_host: InstanceHost = InstanceHost.THIS
     #: The reason for which every removal is withheld; None: it is not.
     withheld_for: Reason | None = None
-    #: Stale attachments are looked for, too.
+    #: Whether to look for stale attachments, too.
     finds_stale: bool = False
-    #: The most seconds that a cleanup may take, whatever the options allow.
+    #: The maximum duration of a cleanup in seconds, besides the options.
     max_seconds: float | None = None
 
 
@@ -100,8 +100,8 @@ HARD_REBOOT = Trigger(
     nova_holds_lock=True,
     finds_stale=True)
 
-#: It changes nothing, and no release before Nova 28 asks Cinder for anything
-#: in one.
+#: It changes nothing, and before Nova 28 a soft reboot asks Cinder for
+#: nothing.
 SOFT_REBOOT = Trigger(
     name='soft_reboot',
     states=frozenset(('rebooting', 'reboot_pending', 'reboot_started')),
@@ -114,7 +114,7 @@ SOFT_REBOOT = Trigger(
     finds_stale=True,
     max_seconds=5.0)
 
-#: Also undelete, and a start that nova-compute takes up again.
+#: Also undelete, and an interrupted start that nova-compute resumes.
 START = Trigger(
     name='start',
     states=frozenset(('powering-on', 'restoring')),
@@ -133,8 +133,8 @@ HOST_BOOT = Trigger(
     next_try='the next cleanup of the server tries again',
     choice=HOST_BOOTS)
 
-# In no move does Nova define the guest again before it asks Cinder for the
-# attachments: a dangling mapping makes the operation end half done, or is
+# In every move Nova asks Cinder for the attachments before it defines the
+# guest again: a dangling mapping makes the operation fail half way, or is
 # attached again.
 
 #: The source's part of a resize or a cold migration, and the destination's
@@ -168,8 +168,8 @@ UNSHELVE = Trigger(
     nova_holds_lock=True,
     instance_host=InstanceHost.NONE)
 
-#: The former host is dead, and may come back and disconnect what the rows of
-#: the instance name.
+#: The former host is down, and may come back and disconnect the volumes that
+#: the rows of the instance name.
 EVACUATE = Trigger(
     name='evacuate',
     states=frozenset(('rebuilding',)),
@@ -209,12 +209,12 @@ AUDIT = Trigger(
     goes_on='nothing was to be changed',
     next_try='the next round looks again')
 
-#: All that have hooks; the words of the option are in this order.
+#: All triggers with hooks; the words of the option are in this order.
 TRIGGERS: Sequence[Trigger] = (
     HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, SHELVE, UNSHELVE,
     EVACUATE, LIVE_MIGRATION, DELETE)
 
-#: Those that no word selects.
+#: The triggers that no word selects.
 ALWAYS_ON: Sequence[Trigger] = tuple(
     trigger for trigger in TRIGGERS if trigger.choice is None)
 

@@ -31,13 +31,13 @@ def begin(call: Call) -> Iterator[None]:
 def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:
     """Record this nova-compute, and begin the periodic task if wanted.
 
-    :param triggers: those whose hooks are installed
+    :param triggers: the triggers whose hooks are installed
     :returns: how many seconds the cleanups of this start have
     """
     seconds = Policy.timeout
     try:
-        # A nova-compute that was told to read its files again comes here
-        # again, and they may be wrong now.
+        # A nova-compute that reloads its configuration comes here again, and
+        # the options may be wrong now.
         settings = options.settings(CONF)
         seconds = settings.policy.timeout
         process = process_record.record(CONF, triggers)

@@ -19,7 +19,7 @@ _originals: dict[str, Any] = {}
 
 
 def install(triggers: Collection[Trigger]) -> None:
-    """Put the hooks of some triggers on the class, unless some are there."""
+    """Install the hooks of some triggers, unless hooks are installed."""
     if not is_installed():
         hooks = table.hooks_for(triggers, requirements.has_builtin())
         _originals.update(wrapping.wrap(
@@ -28,12 +28,12 @@ def install(triggers: Collection[Trigger]) -> None:
 
 
 def is_installed() -> bool:
-    """Return whether the hooks are on the class."""
+    """Return whether the hooks are installed."""
     return bool(_originals)
 
 
 def uninstall() -> None:
-    """Give the class its own methods back."""
+    """Restore the original methods of the class."""
     for name, original in _originals.items():
         setattr(nova_manager.ComputeManager, name, original)
     _originals.clear()

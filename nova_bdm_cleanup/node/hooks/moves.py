@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks on what takes an instance from its host or brings it to another.
+"""The hooks on operations that take an instance from or to a host.
 
-In all of these Nova makes a new attachment for every volume.  Where a BDM
-dangles, that fails half way and leaves the other volumes of the instance only
-reserved; or it succeeds, and the instance gets a volume of somebody else.
+In all of them Nova makes a new attachment for every volume.  If a BDM dangles,
+that fails half way and leaves the other volumes of the instance only reserved;
+or it succeeds, and the instance gets a volume that is no longer its own.
 
-What dangles is removed where the guest is provably off and before Nova asks
-Cinder for anything.  Where it must not be removed, the operation ends there:
-the other volumes stay attached.
+Dangling BDMs are removed while the guest is provably off and before Nova asks
+Cinder for anything.  If one must not be removed, the operation is refused: the
+other volumes stay attached.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _seen_before = threading.local()
 
 
 def before_disconnect(call: Call) -> None:
-    """Keep the driver from disconnecting what a neighbour uses.
+    """Keep the driver from disconnecting a neighbour's volume.
 
-    The driver goes by addresses, and another guest of this host may have the
-    volume, or its address, in the meantime.
+    The driver disconnects by address, and another guest of this host may have
+    got the volume or its address.
 
-    :raises InstanceFaultRollback: when the operation should not even begin
+    :raises InstanceFaultRollback: when the operation must not begin
     """
     instance, context = call.instance, call.arguments['context']
     if call.arguments.get('refresh_conn_info'):
@@ -75,8 +75,8 @@ def before_disconnect(call: Call) -> None:
         call.arguments['bdms'] = _without_neighbours_volumes(
             call, bdms, trigger)
     elif _is_still_on(instance):
-        # nova-compute died in a move and takes it back at its start: it
-        # starts the guest by the addresses that are stored.
+        # nova-compute died in a move and reverts it at its start: it starts
+        # the guest with the stored addresses.
         bdms = instance_cleanup.read_bdms(context, instance)
         instance_cleanup.clean_list(
             call.manager, context.elevated(), instance, bdms, trigger)
@@ -85,7 +85,7 @@ def before_disconnect(call: Call) -> None:
 
 def _is_still_on(instance: Any) -> bool:
     """Return whether the source's part of a move has just begun, or was
-    broken off.
+    interrupted.
     """
     return bool(instance.task_state == task_states.RESIZE_MIGRATING)
 
@@ -94,7 +94,7 @@ def _without_neighbours_volumes(call: Call, bdms: Any,
                                 trigger: Trigger) -> Any:
     kept = _volumes_to_keep(
         call.manager, call.arguments['context'], call.instance, bdms, trigger)
-    # Nova goes on with a list of its own.
+    # Nova goes on with its own list.
     return objects.BlockDeviceMappingList(objects=[
         bdm for bdm in bdms if bdm.uuid not in kept]) if kept else bdms
 
@@ -103,7 +103,7 @@ def _volumes_to_keep(manager: Any, context: Any, instance: Any, bdms: Any,
                      trigger: Trigger) -> frozenset[str]:
     """Return the BDMs whose volumes the driver must not disconnect.
 
-    :raises InstanceFaultRollback: when the operation should not even begin
+    :raises InstanceFaultRollback: when the operation must not begin
     """
     kept = set()
     obstacles = []
@@ -144,17 +144,17 @@ def _obstacle_to_disconnect(cleanup: InstanceCleanup,
         return actions.obstacle_to_disconnect(
             cleanup.host, cleanup.cinder, bdm)
     except Exception as exc:
-        # Undecided.  A device too many on a host is less harm than one too
+        # Undecided.  A device too many on a host does less harm than one too
         # few.
         return log_lines.masked(exc)
 
 
 def after_disconnect(call: Call) -> None:
-    """Remove what dangles, before Nova asks Cinder for new attachments.
+    """Remove dangling BDMs before Nova asks Cinder for new attachments.
 
     The guest is off, and its volumes are disconnected.
 
-    :raises InstanceUnacceptable: when some of it is still there
+    :raises InstanceUnacceptable: when one of them is still there
     """
     trigger = call.trigger_of(call.instance.task_state)
     if trigger is not None:
@@ -175,7 +175,7 @@ def _remove(call: Call, trigger: Trigger) -> None:
             trigger)
         cleanup.run(bdms)
         removed = cleanup.cleaner.removed
-        # Nova reads the rows again for what comes next.
+        # Nova reads the rows again for its next step.
         instance_cleanup.take_out(bdms, removed)
         for finding in cleanup.cleaner.plan.findings:
             if finding.bdm:
@@ -184,7 +184,7 @@ def _remove(call: Call, trigger: Trigger) -> None:
                         and finding.bdm.uuid not in removed):
                     left.append((finding, ''))
     if server == instance.uuid:
-        # A missing answer does not take back what was seen a moment ago.
+        # A missing answer does not revoke the findings of the first look.
         left += [(finding, 'it could not be looked at again')
                  for finding in seen_before
                  if finding.bdm and finding.bdm.uuid not in seen]
@@ -203,7 +203,7 @@ def before_unshelve(call: Call) -> None:
 
 
 def before_evacuation(call: Call) -> None:
-    """Clean up before Nova rebuilds an instance whose host is dead."""
+    """Clean up before Nova rebuilds an instance whose host is down."""
     if call.arguments.get('evacuate'):
         _clean_list(call, triggers.EVACUATE)
 
@@ -218,11 +218,11 @@ def _clean_list(call: Call, trigger: Trigger) -> None:
 
 
 def refuse_live_migration(call: Call) -> None:
-    """Refuse what would attach a volume that is not this instance's.
+    """Refuse a migration that attaches a volume of another project or in use.
 
-    Nothing has happened yet.
+    Nothing has been changed yet.
 
-    :raises MigrationPreCheckError: which makes the scheduler try another host
+    :raises MigrationPreCheckError: so that the scheduler tries another host
     """
     context, instance = call.arguments['ctxt'], call.instance
     obstacles = []
@@ -262,7 +262,7 @@ def _obstacle_to_attach(found: Assessment, finding: Finding,
 
 
 def _dangles(finding: Finding) -> bool:
-    """Return whether a BDM is in the way, and the operator minds."""
+    """Return whether a BDM is in the way, and the options do not ignore it."""
     return finding.bdm is not None and (
         finding.reason in _CANNOT_REATTACH
         or not finding.decision.connect) and (
@@ -279,9 +279,9 @@ def _refusal(cleanup: InstanceCleanup, instance: Any,
 
 def _report(cleanup: InstanceCleanup, instance: Any,
             obstacles: Sequence[tuple[Finding, str]]) -> str:
-    """Log what is in the way, and record an event of it.
+    """Log what is in the way, and record an event for each obstacle.
 
-    :returns: a text that says what is in the way and what to do
+    :returns: a text with the obstacles and the remedy
     """
     reasons = []
     for finding, obstacle in obstacles:

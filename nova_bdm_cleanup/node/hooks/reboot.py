@@ -17,7 +17,7 @@ CONF = nova.conf.CONF
 
 
 def replace_builtin(call: Call) -> None:
-    """Clean up, and take out of the BDMs what must not be connected."""
+    """Clean up, and drop the BDMs that must not be connected."""
     # A soft reboot keeps the domain: the guest would go on with the disk.
     trigger = (call.trigger_of(call.instance.task_state)
                or triggers.SOFT_REBOOT)
@@ -25,7 +25,7 @@ def replace_builtin(call: Call) -> None:
         call.manager, call.arguments['context'], call.instance, call.bdms,
         trigger)
     if _observes():
-        # What it raises fails the reboot, as it does without the plugin.
+        # An exception fails the reboot, as it does without the plugin.
         call.carry_out()
 
 
@@ -34,6 +34,6 @@ def _observes() -> bool:
     try:
         return options.settings(CONF).policy.observe
     except Exception:
-        # Read again by a nova-compute that was told to read its files, and
-        # wrong now: a typo never acts.
+        # nova-compute has reloaded its configuration, and an option is wrong
+        # now: a typo must never remove anything.
         return True

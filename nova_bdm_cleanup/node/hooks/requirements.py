@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check whether this Nova is one that the hooks know.
+"""The check that the hooks fit this Nova.
 
-The methods that are wrapped, the functions that are called and their callers
-are compared with the table before anything is installed: names, parameters,
-calls and task states.
+The wrapped methods, the called functions and their callers are compared with
+the table before anything is installed: names, parameters, calls and task
+states.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _differing(needs: Iterable[Requirement]) -> list[str]:
 
 
 def _not_called(needs: Iterable[Requirement]) -> list[str]:
-    """Return which functions are not called by whom they should be."""
+    """Return which functions their callers do not call."""
     return ['%s.%s does not call %s' % (_MANAGER, caller, name)
             for need in needs
             for name in [need.function.rpartition('.')[2]]

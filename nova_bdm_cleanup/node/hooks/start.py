@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hooks where Nova reads the BDMs itself after the cleanup.
 
-For a start, an undelete, and a start that was interrupted; for a guest that
-ran when the host went down; and for the reboots of Nova 25 to 27.  In these
-reboots Nova holds the lock of the instance, and in the others it does not.
+They serve starts, undeletes and interrupted starts; guests that ran when the
+host went down; and the reboots of Nova 25 to 27.  Only in these reboots does
+Nova hold the lock of the instance.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _current = threading.local()
 
 @contextlib.contextmanager
 def clean_before(call: Call) -> Iterator[None]:
-    """Clean up, and remember what must not be connected in the call."""
+    """Clean up, and remember the BDMs that the call must not connect."""
     trigger = _trigger_of(call)
     with instance_cleanup.log_failure(trigger, call.instance):
         _clean(call, trigger)
@@ -35,19 +35,19 @@ def clean_before(call: Call) -> Iterator[None]:
 
 
 def take_out(call: Call) -> None:
-    """Take out of the BDMs what must not be connected."""
+    """Drop the BDMs that must not be connected."""
     not_connected: frozenset[str] = getattr(
         _current, 'not_connected', frozenset())
     if not_connected and call.bdms is None:
         call.arguments['bdms'] = instance_cleanup.read_bdms(
             call.arguments['context'], call.instance)
     if call.bdms is not None:
-        # It is another list than the one that the cleanup was given.
+        # The cleanup was given another list.
         instance_cleanup.take_out(call.bdms, not_connected)
 
 
 def _trigger_of(call: Call) -> Trigger:
-    """Return the trigger of a method, which has one or is a reboot."""
+    """Return the trigger of a call, which has one or is a reboot."""
     if triggers.HARD_REBOOT not in call.triggers:
         return call.triggers[0]
     return call.trigger_of(call.instance.task_state) or triggers.SOFT_REBOOT

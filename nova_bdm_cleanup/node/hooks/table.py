@@ -19,12 +19,12 @@ from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 
 
 class Wraps(enum.Enum):
-    """When a handler runs, and what it is.
+    """The moment at which a handler runs, and its kind.
 
-    The value is what the documentation says.
+    The value is the text in the documentation.
     """
 
-    #: A function; what it returns is returned.
+    #: A function, whose result is returned.
     IN_PLACE_OF = 'in place of it'
     #: A function.
     BEFORE = 'before it'
@@ -35,8 +35,8 @@ class Wraps(enum.Enum):
 class NovaRelease(enum.Enum):
     """The releases of Nova in which a row is installed.
 
-    They are told apart by the method ``_delete_dangling_bdms``, and not by
-    their version.  The value is what the documentation says.
+    They are distinguished by the method ``_delete_dangling_bdms``, not by
+    their version.  The value is the text in the documentation.
     """
 
     ANY = ''
@@ -59,7 +59,7 @@ class Hook:
     The rows of the same method and handler are installed as one wrapper.
     """
 
-    #: None: it is installed whatever the triggers are.
+    #: None: it is installed with any triggers.
     trigger: Trigger | None
     method: Method
     wraps: Wraps
@@ -82,7 +82,7 @@ class Requirement:
     function: str
     #: None: any.
     parameters: str | None = None
-    #: Those that need it; none: all.
+    #: The triggers that need it; empty: all.
     triggers: Sequence[Trigger] = ()
     #: The methods of ``ComputeManager`` that must call it.
     callers: Sequence[str] = ()
@@ -225,7 +225,7 @@ REQUIREMENTS: Sequence[Requirement] = (
     Requirement('Guest.is_active', 'self', _NEED_GUEST_OFF),
     Requirement('ComputeManager._init_instance', None, (triggers.HOST_BOOT,),
                 callers=(INIT_HOST.name,)),
-    # It is what an evacuation connects the volumes by.
+    # An evacuation connects the volumes with it.
     Requirement('ComputeManager._prep_block_device', None,
                 (triggers.EVACUATE,), callers=('_do_rebuild_instance',)),
 )

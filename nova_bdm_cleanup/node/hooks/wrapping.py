@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wrappers of methods: how a handler gets between Nova and Nova.
+"""The wrappers of methods, which run a handler in a call inside Nova.
 
 Every wrapper binds the arguments of a call to the signature of the method, so
 that neither a handler nor the order of the wrappers depends on how Nova passes
@@ -25,12 +25,12 @@ _Function = Callable[..., Any]
 class Call:
     """A call of a wrapped method of ``ComputeManager``."""
 
-    #: The arguments by name, ``self`` among them, without those that are left
+    #: The arguments by name, including ``self``, without those that are left
     #: to their defaults.  A handler may change them.
     arguments: dict[str, Any]
     #: The triggers of the rows that this wrapper is installed for.
     triggers: Sequence[Trigger]
-    #: Calls the method, with the arguments as they are then.
+    #: Calls the method with the current arguments.
     carry_out: Callable[[], Any]
 
     @property
@@ -49,7 +49,7 @@ class Call:
         return self.arguments.get('bdms')
 
     def trigger_of(self, task_state: str | None) -> Trigger | None:
-        """Return the trigger that an instance in this state is in."""
+        """Return the trigger of an instance in this task state."""
         return next((trigger for trigger in self.triggers
                      if task_state in trigger.states), None)
 
@@ -91,7 +91,7 @@ def wrap(owner: type, wrappers: Iterable[Wrapper]) -> Mapping[str, _Function]:
 
     :returns: the methods as they were, by name
     """
-    # All of them are imported before anything is changed.
+    # Import all of them before anything is changed.
     handlers = [(wrapper, handler_of(wrapper)) for wrapper in wrappers]
     originals = {wrapper.method: vars(owner)[wrapper.method]
                  for wrapper, _ in handlers}

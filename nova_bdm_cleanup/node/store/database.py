@@ -27,7 +27,7 @@ T = TypeVar('T')
 LOCK_TIMEOUT = 5.0
 
 #: Like FULL, and the directory is synced after the rollback journal is
-#: deleted: else a power failure takes the change back.
+#: deleted: otherwise a power failure could revert the change.
 SYNCHRONOUS = 'EXTRA'
 
 #: Seconds between two attempts of a statement that finds the store locked.
@@ -146,7 +146,7 @@ class Database:
 
     def write(self, work: Callable[[sqlite3.Connection], T], size: int = 0,
               keep: int = 0, timeout: float = LOCK_TIMEOUT) -> T:
-        """Make a change: all of it, or with any exception nothing.
+        """Make a change: all of it, or nothing if there is an exception.
 
         :param work: makes the change
         :param size: how many bytes it adds, if many
@@ -232,7 +232,7 @@ class Database:
     @contextlib.contextmanager
     def _opened(self, writing: bool, timeout: float = LOCK_TIMEOUT
                 ) -> Iterator[sqlite3.Connection]:
-        """Open a file that is safe to open.
+        """Open the file after checking that it is safe.
 
         :returns: a context that gives the connection
         """
@@ -242,7 +242,7 @@ class Database:
             for suffix in ('', '-journal', '-wal', '-shm'):
                 _check_file(self.path + suffix, writing)
             # A reader who is not the owner does not roll back an interrupted
-            # change: the owner could make that write to other files.
+            # change: the owner could redirect the writes to other files.
             own = os.stat(self.path).st_uid == os.geteuid()
             connection = sqlite3.connect(
                 'file:%s?mode=%s' % (

@@ -27,8 +27,8 @@ class RecordedFinding:
     attachment: str | None
     device: str | None
     explanation: str
-    #: When it was first seen.  Neither this nor the next field makes two
-    #: findings different.
+    #: When it was first seen.  A comparison of findings ignores this field and
+    #: the next one.
     first: float = dataclasses.field(default=0.0, compare=False)
     #: Two rounds have seen it, so it was logged.
     announced: bool = dataclasses.field(default=False, compare=False)
@@ -62,7 +62,7 @@ class Round:
     #: How many have failed since then, and why the last one did.
     failed: int = 0
     problem: str = ''
-    #: When the next one is to come.
+    #: The time of the next one.
     next: float = 0.0
 
 
@@ -87,7 +87,7 @@ class FindingStore:
         :param done: the round
         :param found: all findings of the round
         :param skipped: the servers that were not audited; their findings stay
-        :returns: what has changed
+        :returns: the changes
         :raises StoreError: when it cannot be recorded; nothing has changed
         """
         def change(connection: sqlite3.Connection) -> Changes:

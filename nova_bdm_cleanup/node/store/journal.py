@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal: every plan and every step, from which a removal is undone.
 
-What cannot be recorded is not done, so a failed write is an error, never a
-warning.
+An action that cannot be recorded is not carried out, so a failed write is an
+error, never a warning.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LimitReached(Exception):
 class Charge:
     """The share of an hourly limit that a plan takes."""
 
-    #: The name of what is limited, such as ``removals``.
+    #: The name of the limited account, such as ``removals``.
     account: str
     amount: int
     limit: int
@@ -86,14 +86,14 @@ class Entry:
 
         :param outcome: ``done``, ``failed`` or ``skipped``
         :raises StoreError: when it could not be written; it is kept and
-            written together with what comes next
+            written together with the next one
         """
         # If the store stays locked, only the first step waits for it.
         timeout = 0.0 if self._pending else LOCK_TIMEOUT
         self._steps += 1
         self._pending.append((
-            # Not when the entry is gone, nor a second time when only the
-            # answer to the first attempt was lost.
+            # Nothing if the entry is gone, and not twice if only the result of
+            # the first attempt was lost.
             'INSERT OR IGNORE INTO step SELECT serial, ?, ?, ?, ?, ? '
             'FROM entry WHERE serial = ?',
             (self._steps, self._now(), name, outcome,
@@ -104,8 +104,8 @@ class Entry:
         """Record the end; doing it again only writes what is still pending.
 
         :param outcome: ``done``, ``partly`` or ``nothing``
-        :param spent: what each account is charged instead of what the plan
-            was
+        :param spent: the charge of each account, which replaces that of the
+            plan
         :raises StoreError: when it could not be written
         """
         if not self._ended:
@@ -187,13 +187,13 @@ class RecordedEntry:
 class Journal:
     """The journal.  Threads may share one, and its methods raise StoreError.
 
-    :param max_bytes: the size that it may have; the oldest entries go first
+    :param max_bytes: its maximum size; the oldest entries are deleted first
     """
 
     def __init__(self, path: str, max_bytes: int = MAX_BYTES,
                  clock: Callable[[], float] = time.time) -> None:
         self._database = Database(path, max_bytes)
-        # For the steps of an entry that has just found room.
+        # Room for the steps of a new entry.
         self._reserve = max_bytes // 8
         self._now = clock
         #: Whether there is a store yet.
@@ -205,11 +205,11 @@ class Journal:
 
         When this returns, the plan survives a crash of the host.
 
-        :param record: the plan, of what JSON can express
-        :param charges: what it takes out of the hourly limits
+        :param record: the plan, in types of JSON
+        :param charges: its shares of the hourly limits
         :returns: the entry, to record the steps and the end
         :raises StoreError: when it could not be written
-        :raises LimitReached: when the hour has had too much already
+        :raises LimitReached: when the plan would exceed an hourly limit
         """
         text = json.dumps(record, default=str)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nova-computes that have the plugin, or were refused it.
+"""The nova-computes in which the plugin was installed or refused.
 
 Several may share one store, each under its name in Nova: ``[DEFAULT] host``.
-While one runs it holds the lock of a file next to the store, which the kernel
-frees when the process ends, even by a signal.
+A running one holds the lock of a file next to the store, which the kernel
+releases when the process ends, even by a signal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _held_locks: dict[str, int] = {}
 
 @dataclasses.dataclass(frozen=True)
 class Process:
-    """A nova-compute that has the plugin, or was refused it."""
+    """A nova-compute in which the plugin was installed or refused."""
 
     host: str
     pid: int
