@@ -24,7 +24,7 @@ def stop(*arguments: object) -> None:
 
 
 def follow_parent() -> None:
-    """Stop when the parent is gone, however it went."""
+    """Stop when the parent is gone, even if it was killed."""
     def wait() -> None:
         os.read(sys.stdin.fileno(), 1)
         stop()

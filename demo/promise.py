@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must be true at the end of the story, where the plugin is at work."""
+"""The promises of the plugin, checked at the end of the story."""
 
 from __future__ import annotations
 

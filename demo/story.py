@@ -30,7 +30,7 @@ _HOSTS = ('compute1', 'compute2')
 
 @dataclasses.dataclass
 class Ending:
-    """How the story ended.
+    """The end of the story.
 
     :ivar names: the volumes of the story by id
     :ivar broken: what has happened to which volume
@@ -47,7 +47,7 @@ class Ending:
 
 
 class Story:
-    """Told on a screen, about one cloud.
+    """The story of one cloud, told on a screen.
 
     :param screen: where to tell it
     :param plugin: whether the plugin is in nova-compute
@@ -65,7 +65,7 @@ class Story:
         self.cloud = fixture.Cloud(plugin=plugin, hosts=_HOSTS)
 
     def tell(self, resources: contextlib.ExitStack) -> Ending:
-        """Tell all of it.
+        """Tell the whole story.
 
         :param resources: the stack that owns the cloud; the caller closes it
         """
@@ -112,7 +112,7 @@ class Story:
         return server
 
     def _break(self, server: fixture.Server) -> dict[str, Damage]:
-        """Let everything go wrong that belongs to the story."""
+        """Cause all the damage that belongs to the story."""
         self._screen.heading('What goes wrong')
         broken = {}
         assert server.root is not None
@@ -182,7 +182,7 @@ class Story:
     # -- the journal -------------------------------------------------------
 
     def _journal(self, after: snapshot.Snapshot) -> list[str]:
-        """Show the journal and how to undo; check that it has it all."""
+        """Show the journal and how to undo; check that it is complete."""
         screen = self._screen
         entry = next((found.group(1) for found in (
             re.search(r'event=finished .*journal entry (\w+)', line)

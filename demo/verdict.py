@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be thought of a volume when everybody has been asked."""
+"""Verdicts on a volume, from the views of Nova, Cinder, guest and host."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def imports_when_disabled() -> list[str]:
 
 
 def main() -> int:
-    """Print what is wrong; say what was looked at."""
+    """Print the problems and what was checked."""
     imported = imports_when_disabled()
     print('imported when disabled: ' + ', '.join(imported))
     if imported != LOADER:

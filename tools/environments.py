@@ -121,7 +121,7 @@ def _to_stderr(line: str) -> None:
 
 
 class _Environment:
-    """One environment: its list, its directory and how it gets there."""
+    """One environment: its list, its directory and its build."""
 
     def __init__(self, name: str, progress: Progress) -> None:
         self.name = name

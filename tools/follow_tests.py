@@ -38,7 +38,7 @@ TIMES = '.stestr/times.dbm'
 
 
 class Follower:
-    """Tells how far the tests are and, as soon as one fails, why.
+    """The display of the tests' progress and, at once, of each failure.
 
     :param title: what is run
     :param screen: a terminal or a log

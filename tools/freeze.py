@@ -51,7 +51,7 @@ PYTHON_3_11_2 = 'async-timeout==5.0.1 ; python_full_version < "3.11.3"'
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What a list is made of."""
+    """The recipe of a list."""
 
     #: Where in openstack/requirements its constraints are.
     constraints: str

@@ -50,7 +50,7 @@ GRACE = 15.0
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What one suite said."""
+    """The result of one suite."""
 
     title: str
     passed: int = 0

@@ -46,8 +46,8 @@ _QUESTION_SHORTENED_BY = 1 / 4
 #: The time for a question is never less than this many seconds.
 _MIN_QUESTION_SECONDS = 2.0
 
-#: A round may begin this many seconds early: the clock may be slowed down while
-#: the task waits for the round.
+#: A round may begin this many seconds early: the clock may be slowed down
+#: while the task waits for the round.
 _MAX_EARLY_SECONDS = 1
 
 #: A finding that a later release recorded may have a reason that this release

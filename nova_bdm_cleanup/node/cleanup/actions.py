@@ -8,7 +8,7 @@ nothing connects the disk again (CVE-2023-2088).
 
 A failed step ends the actions on that disk.  Until Nova's row is deleted, the
 next look finds a dangling disk; after that, it finds a stale attachment in
-Cinder.  A cleanup that was interrupted by a crash is completed in the same way.
+Cinder.  The same way completes a cleanup that a crash has interrupted.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Assessment:
     #: Cinder's answers about the volumes, by id.
     volumes: Mapping[str, facts.Volume | None] = dataclasses.field(
         default_factory=dict)
-    #: The number of attachments read, if Cinder has too many; None: it has not.
+    #: The number of attachments read, if Cinder has too many of them.
     cut_after: int | None = None
     #: The mappings that the hourly limit keeps: their disks are connected.
     over_limit: frozenset[str] = frozenset()

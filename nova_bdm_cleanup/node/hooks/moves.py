@@ -218,7 +218,7 @@ def _clean_list(call: Call, trigger: Trigger) -> None:
 
 
 def refuse_live_migration(call: Call) -> None:
-    """Refuse a migration that attaches a volume of another project or in use.
+    """Refuse to attach a volume of another project, or one not available.
 
     Nothing has been changed yet.
 

@@ -254,8 +254,8 @@ class Database:
                 for pragma in (
                         'journal_mode = DELETE',
                         'synchronous = ' + SYNCHRONOUS,
-                        # Else a large change would need an exclusive lock
-                        # before its end.
+                        # Otherwise a large change would need an exclusive
+                        # lock before its end.
                         'cache_spill = OFF',
                         'temp_store = MEMORY') if writing else ():
                     _run(connection, 'PRAGMA ' + pragma, timeout)
