@@ -258,7 +258,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     # The looks
     Fault('no-second-look',
           'A disk is removed that was repaired while the guest shut down.',
-          'healthy-disks-stay', 'reboot-reset-mends',
+          'healthy-disks-stay', 'reboot-reset-resets-status',
           ((Cleaner, '_look_again', _no_second_look),)),
     Fault('first-look-forgotten',
           'Cinder does not answer the second look, and the guest is started '
