@@ -28,7 +28,7 @@ class Bystander:
         assert not problems, problems
 
     def problems(self) -> list[str]:
-        """Return what has changed."""
+        """Return the differences."""
         now = self._connected()
         if now != self._before or not now.disks:
             return [f'the bystander had {self._before}, and has {now}']

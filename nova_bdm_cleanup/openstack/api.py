@@ -38,7 +38,7 @@ _READ_TIMEOUT = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What an operator checks when a request fails."""
+    """Advice for an operator whose request failed."""
 
     #: Where the credentials come from.
     credentials: str

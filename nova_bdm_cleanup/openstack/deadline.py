@@ -45,7 +45,7 @@ class Deadline:
                            '%s are over' % (what, self._seconds, self._option))
 
     def exceeded(self, what: str) -> TimedOut:
-        """Return the error for what has taken too long."""
+        """Return the error for a call that took too long."""
         return TimedOut('%s took longer than the %g s of [bdm_cleanup] %s'
                         % (what, self._seconds, self._option))
 

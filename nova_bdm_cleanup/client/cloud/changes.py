@@ -13,7 +13,7 @@ from nova_bdm_cleanup.rules.facts import Code
 
 
 class Status(Code):
-    """How a change ended; printed as it is."""
+    """Status of a change; printed as it is."""
 
     #: It is still to be made.
     PLANNED = 'planned'

@@ -207,7 +207,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
 
     # A reboot takes it for a detach under way, however old.
     Row('is in order or ``operation-in-flight``, its volume is ``detaching`` '
-        'for ``--stuck-after``, and nobody has locked the server',
+        'for ``--stuck-after``, and the server is not locked',
         lambda c: c.hangs and not c.server.locked and c.finding.reason in (
             Reason.HEALTHY, Reason.OPERATION_IN_FLIGHT),
         Shown(Reason.STUCK),
@@ -217,7 +217,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
     # The API shows no age of a mapping; but reserving the volume for an
     # attach changes the volume.
     Row('is ``attach-in-flight``, its volume is ``attaching`` for '
-        '``--stuck-after``, and nobody has locked the server',
+        '``--stuck-after``, and the server is not locked',
         lambda c: c.finding.reason is Reason.ATTACH_IN_FLIGHT
         and c.volume and c.volume.status == 'attaching'
         and c.is_stuck and not c.server.locked,

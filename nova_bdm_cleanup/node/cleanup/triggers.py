@@ -77,10 +77,10 @@ servers that nova-compute resumes when the host boots, which it does only where
 ``[DEFAULT] resume_guests_state_on_host_boot`` is set.""")
 
 MOVES = Choice('move', """\
-whatever takes a server from its host or brings it to another one. In a resize,
-a cold migration, their revert and a shelve, what dangles is removed when the
-guest is off, before Nova makes new attachments; where it may not be removed,
-the operation is refused. In an unshelve it is removed, and nothing is
+operations that take a server from its host or bring it to another one. In a
+resize, a cold migration, their revert and a shelve, what dangles is removed
+when the guest is off, before Nova makes new attachments; where it may not be
+removed, the operation is refused. In an unshelve it is removed, and nothing is
 disconnected. In an evacuation it is not connected, and its mapping stays. A
 live migration is refused that would attach a volume of another project, or one
 that is not ``available``: nothing is ever taken from a guest that runs.""")

@@ -179,7 +179,7 @@ HOOKS: Sequence[Hook] = (
     Hook(triggers.EVACUATE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
          'moves.before_disconnect',
          'On the former host, when it is back: keeps connected what another '
-         'instance uses by now.', _ALL_DISKS,
+         'instance uses.', _ALL_DISKS,
          callers=('_destroy_evacuated_instances',)),
     Hook(triggers.LIVE_MIGRATION, CHECK_SOURCE, Wraps.BEFORE,
          'moves.refuse_live_migration',

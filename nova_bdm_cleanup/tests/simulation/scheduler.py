@@ -67,7 +67,7 @@ class Footprint:
 
 @dataclasses.dataclass
 class Slice:
-    """What one actor did without an interruption."""
+    """Steps of one actor without an interruption."""
 
     actor: Actor
     #: The actors that could have continued instead.
