@@ -25,7 +25,7 @@ from nova_bdm_cleanup.node.store.findings import (
 )
 from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS
 from nova_bdm_cleanup.node.store.processes import Process, Processes
-from nova_bdm_cleanup.rules.facts import Reason, REMOVED
+from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
 from nova_bdm_cleanup.terminal import ExitCode
 
 #: Audit intervals without a successful round after which the state is stale.

@@ -19,7 +19,7 @@ from nova_bdm_cleanup.node.store.journal import (
     RecordedEntry,
 )
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
 
 #: The lowest microversion that attaches a multiattach volume; the journal

@@ -154,7 +154,8 @@ class CleanBdm(change_command.ChangeCommand):
                              + str(finding.action))
         if plan.findings:
             words += ['volume %s (%s) stays, and %s' % (
-                f.volume_id, f.reason, WITHOUT_DISK) for f in plan.left_out]
+                f.volume_id, f.reason, WITHOUT_DISK)
+                for f in plan.not_connected]
         for text in words:
             self.note('Server %s: %s', server.id, text)
         if not plan.findings:

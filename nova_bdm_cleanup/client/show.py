@@ -12,7 +12,7 @@ from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import findings, inspection
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.reasons import Remedy
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 
 
@@ -52,19 +52,19 @@ class ShowBdm(output.BdmCommand):
         self.note('Server %s (%s): %s, host %s, project %s', seen.server.id,
                   seen.server.name, seen.server.status,
                   seen.server.host or '-', seen.server.project or '-')
-        if seen.left_out or any(
+        if seen.not_connected or any(
                 not f.reason.passes for f in seen.findings):
             self.exit_code = ExitCode.FINDINGS
         actions = (_action(findings.advised(found, cloud))
                    for found in findings.findings_of(seen))
         disks = [
-            ShownDisk(f, seen, 'none' if f.reason is facts.Reason.HEALTHY
+            ShownDisk(f, seen, 'none' if f.reason is Reason.HEALTHY
                       else next(actions)) for f in seen.plan.findings]
         return SHOW_COLUMNS, [[fact.value(disk) for fact in FACTS]
                          for disk in disks]
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
-        if row['Verdict'] != str(facts.Reason.HEALTHY):
+        if row['Verdict'] != str(Reason.HEALTHY):
             yield from row['Action'].lines
             yield row['Explanation'] + '.'
             yield ' '.join([
@@ -101,7 +101,7 @@ class ShownDisk:
 
     @property
     def volume_status(self) -> str:
-        if self.finding.reason is facts.Reason.CANNOT_SEE_PROJECT:
+        if self.finding.reason is Reason.CANNOT_SEE_PROJECT:
             return 'unknown'
         return self.volume.status if self.volume else 'does not exist'
 
@@ -126,13 +126,13 @@ class ShownDisk:
         """Return the effect of a hard reboot on it."""
         finding = self.finding
         without = (', and ' + facts.WITHOUT_DISK
-                   if finding in self.seen.left_out else '')
+                   if finding in self.seen.not_connected else '')
         if finding.withheld is not None:
             return 'keeps it (%s)%s' % (finding.withheld, without)
         if finding.is_removal:
             return ('removes the mapping' if finding.bdm
                     else 'deletes the attachment')
-        if finding.reason is facts.Reason.DUPLICATE_MAPPING:
+        if finding.reason is Reason.DUPLICATE_MAPPING:
             # The API does not show whether it was connected.
             return 'removes it if Nova never connected it'
         return 'keeps it' + without

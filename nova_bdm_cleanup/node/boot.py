@@ -22,7 +22,7 @@ from nova_bdm_cleanup.node.cleanup.log_lines import Counters
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import TimedOut
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 
 LOG = logging.getLogger(__name__)
 

@@ -30,6 +30,7 @@ from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules.reasons import Reason
 
 LOG = logging.getLogger(__name__)
 
@@ -257,7 +258,7 @@ class NovaInstance:
         # every user is shown.
         event = 'bdm_cleanup removed %s (%s)' % (
             'mapping %s of volume %s' % (finding.bdm.uuid, finding.volume_id)
-            if finding.bdm and finding.reason is facts.Reason.DUPLICATE_MAPPING
+            if finding.bdm and finding.reason is Reason.DUPLICATE_MAPPING
             else 'volume %s' % finding.volume_id if finding.bdm
             else 'attachment %s' % finding.attachment_id, finding.reason)
         self.record_event(event)

@@ -15,7 +15,8 @@ from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.log_lines import Counters
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.option_group import GROUP, mode_option
-from nova_bdm_cleanup.rules.facts import Policy, Reason
+from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.rules.reasons import Reason
 
 #: The reason that each word of ``remove`` stands for.
 _REMOVE = {

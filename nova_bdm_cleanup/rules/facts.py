@@ -14,11 +14,9 @@ import enum
 from typing import NamedTuple
 
 from nova_bdm_cleanup.rules.reasons import (
-    Code as Code,
     CONNECTED_WHEN_WITHHELD,
-    DANGLING as DANGLING,
-    Reason as Reason,
-    REMOVED as REMOVED,
+    Reason,
+    REMOVED,
 )
 
 

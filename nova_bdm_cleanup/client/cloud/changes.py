@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any, Callable, NamedTuple
 
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import Code
+from nova_bdm_cleanup.rules.reasons import Code
 
 
 class Status(Code):

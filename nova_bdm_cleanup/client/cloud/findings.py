@@ -10,8 +10,8 @@ import datetime
 
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Code, Finding, Volume
-from nova_bdm_cleanup.rules.reasons import Reason, Remedy
+from nova_bdm_cleanup.rules.facts import Finding, Volume
+from nova_bdm_cleanup.rules.reasons import Code, Reason, Remedy
 
 #: The words for the remedies in a total.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
@@ -183,7 +183,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     server = seen.server
     volume = seen.volumes.get(finding.volume_id or '')
     explanation = finding.explanation
-    if finding in seen.left_out:
+    if finding in seen.not_connected:
         explanation += '; a hard reboot keeps it, and ' + facts.WITHOUT_DISK
     nova = ['server is %s' % server.status]
     if server.task_state:

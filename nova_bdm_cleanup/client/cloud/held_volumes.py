@@ -15,13 +15,8 @@ from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import (
-    Attachment,
-    Code,
-    Policy,
-    TAKEN,
-    Volume,
-)
+from nova_bdm_cleanup.rules.facts import Attachment, Policy, TAKEN, Volume
+from nova_bdm_cleanup.rules.reasons import Code
 from nova_bdm_cleanup.rules.table import Row, Table
 
 Held = TypeVar('Held')

@@ -21,7 +21,8 @@ from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, mappings_of, Nova
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import Decision, Finding, Reason
+from nova_bdm_cleanup.rules.facts import Decision, Finding
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
 
 #: Attempts to inspect a server that changes meanwhile.
@@ -41,11 +42,13 @@ class Inspection:
     def findings(self) -> tuple[facts.Finding, ...]:
         """Return the findings that are not healthy."""
         return tuple(f for f in self.plan.findings
-                     if f.reason is not facts.Reason.HEALTHY)
+                     if f.reason is not Reason.HEALTHY)
 
     @property
-    def left_out(self) -> tuple[facts.Finding, ...]:
-        """Return mappings that a hard reboot keeps without their disks."""
+    def not_connected(self) -> tuple[facts.Finding, ...]:
+        """Return the mappings that a hard reboot keeps, and whose disks it
+        does not connect.
+        """
         return tuple(f for f in self.plan.not_connected.values()
                      if not f.is_due)
 

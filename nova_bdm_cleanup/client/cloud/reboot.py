@@ -12,8 +12,7 @@ from nova_bdm_cleanup.client.cloud.findings import CloudFinding, findings_of
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Reason
-from nova_bdm_cleanup.rules.reasons import Remedy
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
 #: The states in which Nova accepts a hard reboot.
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
@@ -33,8 +32,8 @@ class RebootPreview:
         self.others = [i for i in findings if not i.is_for_reboot and (
             i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY
             or i.is_attachment_over_limit)]
-        #: The disks that it leaves out of the guest, with their mappings kept.
-        self.left_out = seen.left_out
+        #: The disks that it does not connect, with their mappings kept.
+        self.not_connected = seen.not_connected
         #: The verdict on each volume and attachment.  Where two share a key,
         #: the one that is not healthy counts.
         self._verdicts = {

@@ -20,6 +20,7 @@ from nova_bdm_cleanup.client.cloud.held_volumes import (
 from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules.reasons import Reason
 
 #: The connector keys by which back ends identify a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
@@ -182,9 +183,9 @@ class Releaser:
         return frozenset(
             f.attachment.id for f in (seen.plan.findings if seen else ())
             if f.attachment and f.reason in (
-                facts.Reason.STALE_ATTACHMENT, facts.Reason.LEGACY_ATTACHMENT)
+                Reason.STALE_ATTACHMENT, Reason.LEGACY_ATTACHMENT)
             # The limit of deletions per reboot does not apply here.
-            and f.withheld in (None, facts.Reason.OVER_LIMIT))
+            and f.withheld in (None, Reason.OVER_LIMIT))
 
 
 class Release(Change):

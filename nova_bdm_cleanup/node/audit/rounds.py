@@ -32,7 +32,8 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import BATCH
 from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Plan, Reason, WitnessAnswer
+from nova_bdm_cleanup.rules.facts import Plan, WitnessAnswer
+from nova_bdm_cleanup.rules.reasons import Reason
 
 T = TypeVar('T')
 

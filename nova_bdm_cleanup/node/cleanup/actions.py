@@ -26,7 +26,7 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 
 T = TypeVar('T')
 

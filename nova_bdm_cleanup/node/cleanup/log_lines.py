@@ -20,7 +20,7 @@ from oslo_utils import strutils
 
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.rules import facts, guards
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 
 #: Operators' log filters use this name, which stays if the module is moved.
 LOG = logging.getLogger('nova_bdm_cleanup.audit')

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import dataclasses
 import enum
 
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 
 
 class InstanceHost(enum.Enum):

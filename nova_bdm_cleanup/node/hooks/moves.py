@@ -27,7 +27,8 @@ from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks.wrapping import Call
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import DANGLING, Finding, Reason
+from nova_bdm_cleanup.rules.facts import Finding
+from nova_bdm_cleanup.rules.reasons import DANGLING, Reason
 
 LOG = logging.getLogger(__name__)
 

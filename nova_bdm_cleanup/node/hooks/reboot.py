@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hook on reboots where Nova has a cleanup of its own.
+"""The hooks on reboots.
 
 Nova 28 and later call ``_delete_dangling_bdms(context, instance, bdms)`` in
-every reboot, under the lock of the instance.
+every reboot, under the lock of the instance.  Before, Nova had no cleanup of
+its own, and read the BDMs itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
 
 import nova.conf
 
 from nova_bdm_cleanup.node import instance_cleanup, options
 from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.hooks import start
 from nova_bdm_cleanup.node.hooks.wrapping import Call
 
 CONF = nova.conf.CONF
@@ -18,15 +24,27 @@ CONF = nova.conf.CONF
 
 def replace_builtin(call: Call) -> None:
     """Clean up, and drop the BDMs that must not be connected."""
-    # A soft reboot keeps the domain: the guest would go on with the disk.
-    trigger = (call.trigger_of(call.instance.task_state)
-               or triggers.SOFT_REBOOT)
     instance_cleanup.clean_list(
         call.manager, call.arguments['context'], call.instance, call.bdms,
-        trigger)
+        _trigger_of(call))
     if _observes():
         # An exception fails the reboot, as it does without the plugin.
         call.carry_out()
+
+
+@contextlib.contextmanager
+def clean_before(call: Call) -> Iterator[None]:
+    """Clean up before a reboot, where Nova has no cleanup of its own."""
+    with start.clean(call, _trigger_of(call)):
+        yield
+
+
+def _trigger_of(call: Call) -> Trigger:
+    """Return the trigger of a reboot; a soft one in an unknown task state.
+
+    A soft reboot keeps the domain: the guest would go on with the disk.
+    """
+    return call.trigger_of(call.instance.task_state) or triggers.SOFT_REBOOT
 
 
 def _observes() -> bool:

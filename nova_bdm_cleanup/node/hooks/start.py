@@ -2,8 +2,8 @@
 """The hooks where Nova reads the BDMs itself after the cleanup.
 
 They serve starts, undeletes and interrupted starts; guests that ran when the
-host went down; and the reboots of Nova 25 to 27.  Only in these reboots does
-Nova hold the lock of the instance.
+host went down; and, through :mod:`reboot`, the reboots of Nova 25 to 27.  Only
+in these reboots does Nova hold the lock of the instance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import threading
 
 from nova_bdm_cleanup.node import instance_cleanup
-from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks.wrapping import Call
 
@@ -24,8 +23,17 @@ _current = threading.local()
 
 @contextlib.contextmanager
 def clean_before(call: Call) -> Iterator[None]:
+    """Clean up before a start, or before Nova resumes a guest.
+
+    Each has a method of its own, whatever the task state.
+    """
+    with clean(call, call.triggers[0]):
+        yield
+
+
+@contextlib.contextmanager
+def clean(call: Call, trigger: Trigger) -> Iterator[None]:
     """Clean up, and remember the BDMs that the call must not connect."""
-    trigger = _trigger_of(call)
     with instance_cleanup.log_failure(trigger, call.instance):
         _clean(call, trigger)
     try:
@@ -44,13 +52,6 @@ def take_out(call: Call) -> None:
     if call.bdms is not None:
         # The cleanup was given another list.
         instance_cleanup.take_out(call.bdms, not_connected)
-
-
-def _trigger_of(call: Call) -> Trigger:
-    """Return the trigger of a call, which has one or is a reboot."""
-    if triggers.HARD_REBOOT not in call.triggers:
-        return call.triggers[0]
-    return call.trigger_of(call.instance.task_state) or triggers.SOFT_REBOOT
 
 
 def _clean(call: Call, trigger: Trigger) -> None:

@@ -27,7 +27,7 @@ from nova_bdm_cleanup.client.cloud import metrics as audit_metrics
 from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.store.database import SCHEMA
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import base, promtool, test_docs
 

@@ -14,7 +14,7 @@ import yaml
 
 from nova_bdm_cleanup.client.cloud import metrics
 from nova_bdm_cleanup.node.audit import metrics as node_metrics
-from nova_bdm_cleanup.rules.facts import DANGLING, Reason
+from nova_bdm_cleanup.rules.reasons import DANGLING, Reason
 from nova_bdm_cleanup.tests.unit import base, promtool
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Policy, WitnessAnswer
+from nova_bdm_cleanup.rules.reasons import REMOVED
 from nova_bdm_cleanup.tests.unit import make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
@@ -281,7 +282,7 @@ def looks(draw):
 
 policies = _kinds(
     (6, Policy()),
-    (1, Policy(remove=facts.REMOVED)),
+    (1, Policy(remove=REMOVED)),
     (2, Policy(max_removals=1)),
     (1, Policy(max_removals=0)),
     *((1, Policy(remove=frozenset([reason])))

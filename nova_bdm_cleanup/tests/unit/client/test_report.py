@@ -17,7 +17,7 @@ from unittest import mock
 
 from nova_bdm_cleanup.client.cloud import page
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import make
 from nova_bdm_cleanup.tests.unit.client import commandcase

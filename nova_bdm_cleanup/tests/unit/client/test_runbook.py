@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from nova_bdm_cleanup.client import runbook
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base
 
 

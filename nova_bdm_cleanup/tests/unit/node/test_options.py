@@ -14,7 +14,8 @@ import testscenarios
 
 from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.node.cleanup import triggers
-from nova_bdm_cleanup.rules.facts import Policy, Reason
+from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base
 
 load_tests = testscenarios.load_tests_apply_scenarios

@@ -29,6 +29,7 @@ from nova_bdm_cleanup.openstack.cinder import (
 )
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.reasons import DANGLING, Reason
 from nova_bdm_cleanup.tests.unit import base, loopback, make, wire, worlds
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud, Request
 
@@ -1023,11 +1024,11 @@ class SparinglyIsEnoughTest(WorldCase):
 
         compare()
         self.assertLessEqual({
-            *facts.DANGLING, facts.Reason.ROOT_VOLUME_DANGLING,
-            facts.Reason.HEALTHY, facts.Reason.CROSS_WIRED,
-            facts.Reason.STATUS_CONTRADICTION, facts.Reason.STUCK,
-            facts.Reason.ATTACHMENT_MISMATCH,
-            facts.Reason.OPERATION_IN_FLIGHT, facts.Reason.ATTACH_IN_FLIGHT,
+            *DANGLING, Reason.ROOT_VOLUME_DANGLING,
+            Reason.HEALTHY, Reason.CROSS_WIRED,
+            Reason.STATUS_CONTRADICTION, Reason.STUCK,
+            Reason.ATTACHMENT_MISMATCH,
+            Reason.OPERATION_IN_FLIGHT, Reason.ATTACH_IN_FLIGHT,
         }, seen)
 
 

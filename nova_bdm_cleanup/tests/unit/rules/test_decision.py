@@ -8,7 +8,7 @@ import dataclasses
 import testscenarios
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.make import decide
 

@@ -9,7 +9,7 @@ import datetime
 import testscenarios
 
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 
 load_tests = testscenarios.load_tests_apply_scenarios

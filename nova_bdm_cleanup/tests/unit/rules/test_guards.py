@@ -9,7 +9,8 @@ from typing import Any
 import testscenarios
 
 from nova_bdm_cleanup.rules import facts, guards
-from nova_bdm_cleanup.rules.facts import Ending, Reason, WitnessAnswer
+from nova_bdm_cleanup.rules.facts import Ending, WitnessAnswer
+from nova_bdm_cleanup.rules.reasons import DANGLING, Reason, REMOVED
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.make import decide
 
@@ -46,15 +47,15 @@ LOOKS = (
     *(('remove %s, %s' % (allowed, reason), look,
        {'remove': frozenset([allowed])},
        '-' if reason is allowed else 'not-selected')
-      for allowed in facts.DANGLING for reason, look in (
+      for allowed in DANGLING for reason, look in (
           (Reason.VOLUME_MISSING, missing()),
           (Reason.VOLUME_AVAILABLE, available()),
           (Reason.ATTACHED_ELSEWHERE, elsewhere()))),
     ('stale attachments can be left', make.snapshot([], [VOLUME_9], [STALE]),
-     {'remove': facts.REMOVED}, 'not-selected'),
+     {'remove': REMOVED}, 'not-selected'),
     ('which does not keep mappings', make.snapshot(
         [make.bdm()], [make.volume(status='available')],
-        [make.attachment()]), {'remove': facts.REMOVED}, '-'),
+        [make.attachment()]), {'remove': REMOVED}, '-'),
 
     ('nothing goes from a server that an administrator has locked',
      missing(2, [STALE], is_locked=True), {},

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Policy, Reason, WitnessAnswer
+from nova_bdm_cleanup.rules.facts import Policy, WitnessAnswer
+from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
 from nova_bdm_cleanup.tests.unit import base, make, worlds
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
@@ -118,7 +119,7 @@ class StrategyTest(base.TestCase):
             Reason.NOT_SELECTED, Reason.OVER_LIMIT, Reason.CINDER_SUSPECT}
             - seen)
         self.assertEqual(
-            {*facts.REMOVED, Reason.STALE_ATTACHMENT}, due)
+            {*REMOVED, Reason.STALE_ATTACHMENT}, due)
 
 
 class DecidePropertiesTest(base.TestCase):
@@ -331,7 +332,7 @@ class DecidePropertiesTest(base.TestCase):
             self.assertTrue(finding.explanation)
             if finding.is_removal:
                 self.assertIn(finding.reason,
-                              facts.REMOVED if finding.bdm
+                              REMOVED if finding.bdm
                               else [Reason.STALE_ATTACHMENT])
 
     @worlds.profile()

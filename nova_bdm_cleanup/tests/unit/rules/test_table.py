@@ -15,8 +15,8 @@ from nova_bdm_cleanup.client.cloud import (
     inspection,
 )
 from nova_bdm_cleanup.rules import attachments, facts, guards, mappings, table
-from nova_bdm_cleanup.rules.facts import Policy, Reason
-from nova_bdm_cleanup.rules.reasons import ONLY_IN_CLOUD
+from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.rules.reasons import ONLY_IN_CLOUD, Reason
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make, worlds
 

@@ -11,7 +11,7 @@ from nova_bdm_cleanup.client.cloud.audit import Scope
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import loopback, wire
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 

@@ -12,8 +12,8 @@ from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Finding, Reason
-from nova_bdm_cleanup.rules.reasons import Remedy
+from nova_bdm_cleanup.rules.facts import Finding
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.tests.unit import base, make
 
 FINDING = CloudFinding(Reason.VOLUME_AVAILABLE, 'words', server='server-1',

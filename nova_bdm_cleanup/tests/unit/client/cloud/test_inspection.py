@@ -9,7 +9,8 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud import findings, inspection
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import Reason, WitnessAnswer
+from nova_bdm_cleanup.rules.facts import WitnessAnswer
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 

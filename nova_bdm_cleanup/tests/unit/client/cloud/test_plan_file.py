@@ -14,8 +14,7 @@ from unittest import mock
 from nova_bdm_cleanup.client.cloud import plan_file
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import Reason
-from nova_bdm_cleanup.rules.reasons import Remedy
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.tests.unit import base, make
 
 #: A row as an audit prints it.

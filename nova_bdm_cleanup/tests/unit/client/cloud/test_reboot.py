@@ -11,8 +11,7 @@ import fixtures
 from nova_bdm_cleanup.client.cloud import reboot
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import Reason
-from nova_bdm_cleanup.rules.reasons import Remedy
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 

@@ -23,7 +23,7 @@ from nova_bdm_cleanup.node.store.findings import (
     Round,
 )
 from nova_bdm_cleanup.node.store.processes import Process
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, promtool
 
 NOON = 1_800_014_400.0

@@ -17,7 +17,7 @@ from nova_bdm_cleanup.node.cleanup.ports import RebootLost
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 

@@ -13,7 +13,7 @@ import testscenarios
 
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
 from nova_bdm_cleanup.rules import facts, guards
-from nova_bdm_cleanup.rules.facts import Reason
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
