@@ -100,8 +100,9 @@ class Reason(Code):
     # Only an audit of the whole cloud finds these.
     # An attachment of a server that Nova does not know.
     SERVER_GONE = 'server-gone', levels.WARNING, Remedy.RELEASE, True
-    # The volume is taken, but neither Nova nor an attachment names a server.
-    USED_BY_NOBODY = 'used-by-nobody', levels.WARNING, Remedy.RELEASE, True
+    # The volume is in use, but neither Nova nor an attachment names a server.
+    VOLUME_UNREFERENCED = (
+        'volume-unreferenced', levels.WARNING, Remedy.RELEASE, True)
 
     # Why an action that the rules ask for is withheld.
     OBSERVE_MODE = 'observe-mode', levels.WARNING, None, True
@@ -139,7 +140,7 @@ class Reason(Code):
 
 
 #: The reasons that only ``openstack bdm audit`` finds; no log line has them.
-ONLY_IN_CLOUD = frozenset((Reason.SERVER_GONE, Reason.USED_BY_NOBODY))
+ONLY_IN_CLOUD = frozenset((Reason.SERVER_GONE, Reason.VOLUME_UNREFERENCED))
 
 #: The reasons for which a block device mapping dangles, and is removed.
 DANGLING = frozenset((

@@ -386,7 +386,7 @@ class CloudAudit:
         if any(a.server_id for a in attachments) or (
                 attachments and volume.status == 'in-use'):
             return
-        reason = Reason.USED_BY_NOBODY
+        reason = Reason.VOLUME_UNREFERENCED
         if volume.status != 'in-use':
             reason = Reason.STUCK if self._cloud.policy.is_stuck(
                 volume.updated_at, self._cloud.now()

@@ -161,7 +161,7 @@ class ReleaseTest(commands.CloudCase):
         self.cinder.volumes.initialize_connection(volume, self.connection())
         self.call_in_use(volume)
         (reason, _), = self.audited().values()
-        self.assertEqual('used-by-nobody', reason)
+        self.assertEqual('volume-unreferenced', reason)
         code, rows = self.bdm('release', volume, '--connector',
                               self.connector(), *commands.LONG_AGO, '--yes')
         self.assertEqual(ExitCode.OK, code, rows)

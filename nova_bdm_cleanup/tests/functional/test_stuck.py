@@ -386,7 +386,7 @@ class PrintedActionsTest(StuckCase):
             'status-contradiction': contradiction,
             'duplicate-attachment': duplicate, 'cross-wired': crossed,
             'duplicate-mapping': twice,
-            'used-by-nobody': nobodys})
+            'volume-unreferenced': nobodys})
         page = os.path.join(self.useFixture(fixtures.TempDir()).path, 'page')
         for reason, action in self.actions('--thorough', '--report',
                                            page).items():

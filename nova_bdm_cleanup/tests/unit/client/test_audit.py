@@ -127,7 +127,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.bdm('audit', '--all-projects', '--reason', 'cross-wired')
         self.assertEqual(
             'Nothing was found, and the audit is incomplete; not shown: '
-            'used-by-nobody 1, volume-available 1, volume-missing 1.',
+            'volume-available 1, volume-missing 1, volume-unreferenced 1.',
             self.last_line())
 
     def test_projects_by_name(self) -> None:

@@ -52,7 +52,7 @@ class MetricsTest(PrometheusCase):
         self.assertEqual(ExitCode.FINDINGS, self.audit('--all-projects'))
         self.assertEqual({('compute1', 'volume-available'): 1,
                           ('compute1', 'volume-missing'): 1,
-                          ('', 'used-by-nobody'): 1}, self.findings())
+                          ('', 'volume-unreferenced'): 1}, self.findings())
         for name, value in (('servers', 2), ('volumes', 2),
                             ('attachments', 0)):
             self.assertEqual({(): value},

@@ -75,7 +75,7 @@ class FindingsTest(AuditCase):
 
     def test_taken_without_an_attachment(self) -> None:
         for status, age, reason in (
-                ('in-use', MINUTE, 'used-by-nobody'),
+                ('in-use', MINUTE, 'volume-unreferenced'),
                 ('attaching', 120 * MINUTE, 'stuck'),
                 ('attaching', MINUTE, 'operation-in-flight')):
             volume = self.cloud.volume('nobodys', status, age=age)

@@ -29,7 +29,7 @@ class RemedyTest(base.TestCase):
                 ({'reason': Reason.STUCK}, release),
                 ({'reason': Reason.SERVER_GONE, 'needs_look': True},
                  'look: ' + release),
-                ({'reason': Reason.USED_BY_NOBODY, 'attachment': None},
+                ({'reason': Reason.VOLUME_UNREFERENCED, 'attachment': None},
                  'openstack bdm release volume-1'),
                 ({'reason': Reason.CROSS_WIRED},
                  'look: openstack bdm show server-1'),

@@ -43,12 +43,12 @@ class ReaderTest(base.TestCase):
     def test_findings(self) -> None:
         look, finding = self.read([
             {**ROW, 'Remedy': 'look'},
-            {**ROW, 'Reason': 'used-by-nobody', 'Remedy': 'release',
+            {**ROW, 'Reason': 'volume-unreferenced', 'Remedy': 'release',
              'Server': None, 'Attachment': None, 'Since': None}])
         self.assertEqual(dataclasses.replace(FINDING, instead=Remedy.PERSON),
                          look)
         self.assertEqual(
-            (Reason.USED_BY_NOBODY, None, None, None, Remedy.RELEASE),
+            (Reason.VOLUME_UNREFERENCED, None, None, None, Remedy.RELEASE),
             (finding.reason, finding.server, finding.attachment, finding.since,
              finding.remedy))
 
