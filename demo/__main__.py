@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """See the plugin work in one command: ``python3 demo``.
 
-This part needs nothing but the standard library.  It gets an environment with
-a real Nova and one with a real Cinder, plays the story inside, in a child
-process, and sees to it that no process and no file is left behind.
+This part needs only the standard library.  It prepares an environment with a
+real Nova and one with a real Cinder, plays the story in a child process in the
+environment of Nova, and leaves no process and no file behind.
 """
 
 from __future__ import annotations
@@ -29,36 +29,38 @@ import options  # noqa: E402
 from nova_bdm_cleanup.tests.cloud import damage  # noqa: E402
 
 INTERRUPTED = 130
-#: Seconds the story gets to stop by itself.
-PATIENCE = 20
+#: Seconds that the child process gets to stop by itself.
+STOP_TIMEOUT = 20
 
 
 def list_scenarios() -> None:
+    """Print all scenarios and mark those of the story."""
     width = max(map(len, damage.DAMAGE))
     for name, kind in damage.DAMAGE.items():
         in_story = '*' if name in options.STORY else ' '
         print(f'{in_story} {name:{width}}  {kind.title}')
-    print('\n* part of the story that is told without --scenario')
+    print('\n* part of the story that is played without --scenario')
 
 
 def play(interpreter: pathlib.Path, directory: str) -> int:
     """Run the story in a child process.
 
     :param interpreter: the Python of an environment with Nova
-    :param directory: what it may fill; the caller removes it
-    :returns: its exit code; that of an interrupt is 130, unless the story
-        was over and ``--keep`` kept the cloud
+    :param directory: the directory for all files; the caller removes it
+    :returns: its exit code; 130 after an interrupt, unless the story was over
+        and the cloud was kept running until the interrupt
     """
     child = subprocess.Popen(
         [str(interpreter), '-W', 'ignore',
          str(pathlib.Path(__file__).with_name('inside.py')), *sys.argv[1:]],
-        # It ends when this pipe is closed, so also when this process is
-        # killed.  Its own session keeps Ctrl-C from reaching it and what it
-        # started all at once: it is asked to stop in good order instead.
+        # The child ends when this pipe is closed, so also when this process
+        # is killed.  In a session of its own it does not get the terminal's
+        # Ctrl-C together with the processes that it started: this process
+        # asks it to stop in order instead.
         stdin=subprocess.PIPE, start_new_session=True,
         env={**os.environ, 'TMPDIR': directory,
              'PYTHONPATH': str(CHECKOUT), 'PYTHONDONTWRITEBYTECODE': '1',
-             # Nova 34's own default; earlier releases do not look.
+             # The default of Nova 34; earlier releases do not read it.
              'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true'
              if options.parse().nova >= 34 else 'false'})
     try:
@@ -68,7 +70,7 @@ def play(interpreter: pathlib.Path, directory: str) -> int:
             signal.signal(number, signal.SIG_IGN)
         child.send_signal(signal.SIGINT)
         try:
-            return child.wait(PATIENCE)
+            return child.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
@@ -77,13 +79,14 @@ def play(interpreter: pathlib.Path, directory: str) -> int:
 
 def remove(directory: str) -> None:
     """Remove a directory that a dying process may still be writing to."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + STOP_TIMEOUT
     while os.path.exists(directory) and time.monotonic() < deadline:
         shutil.rmtree(directory, ignore_errors=True)
         time.sleep(0.05)
 
 
 def main() -> int:
+    """Play the story and clean up after it."""
     arguments = options.parse()
     if arguments.list:
         list_scenarios()

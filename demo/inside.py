@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the demonstration that runs where Nova is installed."""
+"""The child process of the demonstration: it runs where Nova is installed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ INTERRUPTED = 130
 def stop(*arguments: object) -> None:
     """Stop at once.
 
-    Nothing has to be tidied up here: Cinder ends by itself when this process
-    is gone, and the parent removes the one directory that holds all files.
+    Nothing has to be cleaned up here: Cinder ends by itself when this process
+    is gone, and the parent removes the directory that holds all files.
     """
     os._exit(INTERRUPTED)
 
@@ -33,12 +33,12 @@ def follow_parent() -> None:
 
 
 signal.signal(signal.SIGINT, stop)
-# While threads are still threads: the import of Nova's tests may turn them
-# into something that a read of standard input blocks altogether.
+# Before eventlet may patch threads: the import of Nova's tests does that in
+# some releases, and then a read of standard input blocks all green threads.
 follow_parent()
 
-# Nova logs to its log; what it and its libraries say besides, while they are
-# imported or torn down, is not part of the story.
+# Nova logs to its log file.  What it and its libraries print besides, during
+# import and teardown, is not part of the story.
 logging.disable(logging.CRITICAL)
 warnings.showwarning = lambda *arguments, **options: None
 
@@ -53,17 +53,17 @@ import verdict  # noqa: E402
 from nova_bdm_cleanup.tests.cloud import cinder  # noqa: E402
 
 
-def side_by_side(screen: screens.Screen, stock: stories.Ending,
-                 plugin: stories.Ending) -> None:
+def show_side_by_side(screen: screens.Screen, stock: stories.Ending,
+                      plugin: stories.Ending) -> None:
     """Compare how the story ends without and with the plugin."""
     screen.heading('Side by side, after the hard reboot')
     rows = []
-    # The volumes differ, their names do not.
+    # The clouds have different volumes by the same names.
     volumes = {name: volume for volume, name in plugin.names.items()}
     for volume, name in stock.names.items():
-        without = verdict.of(stock.after, volume)
-        with_it = verdict.of(plugin.after, volumes[name])
-        damage = stock.broken.get(volume)
+        without = verdict.judge(stock.after, volume)
+        with_it = verdict.judge(plugin.after, volumes[name])
+        damage = stock.damaged.get(volume)
         rows.append([
             (name, 'bold'), (damage.name if damage else '-', ''),
             (without.text, without.style), (with_it.text, with_it.style)])
@@ -73,45 +73,54 @@ def side_by_side(screen: screens.Screen, stock: stories.Ending,
                   'Nova with the plugin'), rows)
 
 
-def tell(arguments: argparse.Namespace, screen: screens.Screen) -> int:
+def play(arguments: argparse.Namespace, screen: screens.Screen) -> int:
+    """Play the story, with --both once without and once with the plugin.
+
+    :returns: the exit code
+    """
     problems: list[str] = []
     endings = []
     modes = [False, True] if arguments.both else [not arguments.stock]
     for plugin in modes:
         with contextlib.ExitStack() as resources:
             story = stories.Story(screen, plugin, arguments.scenario)
-            ending = story.tell(resources)
+            ending = story.play(resources)
             endings.append(ending)
             problems += ending.problems
             if arguments.keep:
-                conclude(screen, problems)
+                conclude(screen, problems, arguments.stock)
                 keep.keep(screen, story.cloud, 1 if problems else 0)
     if arguments.both:
-        side_by_side(screen, *endings)
+        show_side_by_side(screen, *endings)
     if not arguments.keep:
-        conclude(screen, problems)
+        conclude(screen, problems, arguments.stock)
     return 1 if problems else 0
 
 
-def conclude(screen: screens.Screen, problems: list[str]) -> None:
+def conclude(screen: screens.Screen, problems: list[str],
+             stock: bool) -> None:
+    """Print whether the story ended as expected."""
     screen.line()
     if not problems:
+        result = ('this damage is expected without the plugin' if stock
+                  else 'all is as expected')
         screen.line(screen.style(
-            'Verified: Nova, Cinder, the guest, the host and the back end '
-            'were asked, and it ended as told.', 'bold', 'green'))
+            'Verified in Nova, Cinder, the guest, the host and the storage '
+            f'back end: {result}.', 'bold', 'green'))
         return
-    screen.line(screen.style('NOT as promised:', 'bold', 'red'))
+    screen.line(screen.style('NOT as expected:', 'bold', 'red'))
     for problem in problems:
         screen.line(f'  {problem}')
 
 
 def main() -> int:
+    """Play the story on the screen and stop Cinder."""
     arguments = options.parse()
     screen = screens.Screen()
     logging.root.handlers[:] = [logging.NullHandler()]
     logging.disable(logging.NOTSET)
     try:
-        return tell(arguments, screen)
+        return play(arguments, screen)
     finally:
         cinder.shared().close()
 
@@ -119,6 +128,6 @@ def main() -> int:
 if __name__ == '__main__':
     code = main()
     sys.stdout.flush()
-    # Threads of Nova's services may outlive the story; they must not
-    # outlive the cloud.
+    # Threads of Nova's services may still run; they must not outlive the
+    # cloud.
     os._exit(code)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leave the cloud up and tell how to get in."""
+"""The cloud kept running after the story, with credentials for it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CLOUD = """\
 
 
 def keep(screen: screens.Screen, cloud: fixture.Cloud, code: int) -> None:
-    """Wait for Ctrl-C, then exit.
+    """Print how to use the cloud, wait for Ctrl-C and exit.
 
-    :param code: the exit code, since the story is over
+    :param code: the exit code; the story is over
     """
     signal.signal(signal.SIGINT, lambda *arguments: os._exit(code))
     stand_in = cinder.shared().stand_in
@@ -39,23 +39,23 @@ def keep(screen: screens.Screen, cloud: fixture.Cloud, code: int) -> None:
             password=standin.PASSWORD, project=caller.project)
     path = cloud.state / 'clouds.yaml'
     path.write_text(text)
-    screen.heading('The cloud stays up')
+    screen.heading('The cloud keeps running')
     for name, value in (
             ('identity', stand_in.identity_url), ('Nova', cloud.nova.url),
             ('Cinder', cloud.cinder.url + '/v3'),
             ('log', cloud.state / 'nova.log'), ('clouds', path)):
-        screen.point(name, str(value))
-    screen.point('users', 'owner, whose server it is, and admin, an '
-                 'administrator in another project; the password of both '
-                 f'is {standin.PASSWORD}')
+        screen.item(name, str(value))
+    screen.item('users', 'owner, who owns the server, and admin, an '
+                'administrator in another project; the password of both is '
+                f'{standin.PASSWORD}')
     screen.line()
-    screen.say('In another terminal, where python-openstackclient is '
-               'installed:')
+    screen.paragraph('In another terminal, where python-openstackclient is '
+                     'installed:')
     screen.line()
     screen.command(f'export OS_CLIENT_CONFIG_FILE={path}')
     screen.command('openstack --os-cloud owner server list')
     screen.command('openstack --os-cloud owner volume list')
     screen.command('openstack --os-cloud admin server list --all-projects')
     screen.line()
-    screen.say('Ctrl-C stops and removes everything.')
+    screen.paragraph('Ctrl-C stops and removes everything.')
     threading.Event().wait()

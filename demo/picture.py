@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the picture of the documentation from a real run.
+"""The picture in the documentation, drawn from a real run.
 
-Plays the story on a pseudo terminal and writes what it shows, some chapters
-left out, as an SVG::
+The story is played on a pseudo terminal, and some of its chapters are written
+as an SVG::
 
     python3 demo/picture.py doc/source/_static/demo.svg
 """
@@ -17,11 +17,11 @@ import re
 import sys
 
 COLUMNS = 118
-#: The chapters that a reader of the documentation wants to see.
+#: The chapters in the picture.
 CHAPTERS = ('What goes wrong', 'Before the hard reboot', 'The hard reboot',
             'After the hard reboot')
-#: Lines of a chapter that are shown before it is cut.
-LIMIT = 24
+#: A longer chapter is cut.
+MAX_LINES_OF_CHAPTER = 24
 _COLOURS = {'31': '#ff6b68', '32': '#7ec46d', '33': '#e5c07b',
             '2': '#8a919e'}
 _LINE_HEIGHT, _CHARACTER, _MARGIN = 17, 7.83, 16
@@ -35,7 +35,7 @@ font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="13">
 
 
 def record(command: list[str]) -> str:
-    """Run a command on a terminal and return what it showed.
+    """Run a command on a terminal and return what it printed.
 
     :raises SystemExit: when it failed
     """
@@ -50,24 +50,24 @@ def record(command: list[str]) -> str:
     os.environ.pop('NO_COLOR', None)
     status = pty.spawn(command, read)
     if status:
-        sys.exit('The story did not end well; no picture of that.')
+        sys.exit('The story failed; no picture is drawn.')
     return output.decode().replace('\r\n', '\n')
 
 
-def selected(text: str) -> list[str]:
-    """Return the lines to show, with their colour codes."""
+def select(text: str) -> list[str]:
+    """Return the lines for the picture, with their colour codes."""
     lines = ['\033[1m$ python3 demo\033[0m']
     for chapter in re.split(r'\n(?=\033\[1m\d+\. )', text)[1:]:
         if any(title in chapter.split('\n', 1)[0] for title in CHAPTERS):
             body = chapter.rstrip().split('\n')
-            if len(body) > LIMIT:
-                body[LIMIT:] = ['   ...']
+            if len(body) > MAX_LINES_OF_CHAPTER:
+                body[MAX_LINES_OF_CHAPTER:] = ['   ...']
             lines += ['', *body]
     return [*lines, '', text.rstrip().split('\n')[-1]]
 
 
-def drawn(line: str, number: int) -> str:
-    """Return one line as SVG."""
+def draw(line: str, number: int) -> str:
+    """Return a line as SVG."""
     y = _MARGIN + (number + 1) * _LINE_HEIGHT
     column = 0
     pieces = []
@@ -80,7 +80,7 @@ def drawn(line: str, number: int) -> str:
                 weight = 'bold'
             else:
                 colour = _COLOURS[code]
-        # Cell by cell, placed by column: no two fonts are equally wide.
+        # Place each cell by its column: the width of a font is not known.
         for cell in re.finditer(r'\S+(?: \S+)*', text):
             x = _MARGIN + (column + cell.start()) * _CHARACTER
             pieces.append(
@@ -93,12 +93,13 @@ def drawn(line: str, number: int) -> str:
 
 
 def main() -> None:
+    """Play the story and write the picture."""
     demo = str(pathlib.Path(__file__).resolve().parent)
-    lines = selected(record([sys.executable, demo]))
+    lines = select(record([sys.executable, demo]))
     pathlib.Path(sys.argv[1]).write_text(_SVG.format(
         width=round(2 * _MARGIN + COLUMNS * _CHARACTER),
         height=2 * _MARGIN + len(lines) * _LINE_HEIGHT,
-        lines='\n'.join(drawn(line, number)
+        lines='\n'.join(draw(line, number)
                         for number, line in enumerate(lines))))
 
 

@@ -10,83 +10,89 @@ from nova_bdm_cleanup.tests.cloud.damage import Damage
 from nova_bdm_cleanup.tests.cloud.snapshot import Snapshot
 
 
-def broken(volumes: Iterable[str], damage: dict[str, Damage],
-           before: Snapshot, after: Snapshot,
-           timeline: list[recorder.Event], audit: list[str]) -> list[str]:
-    """Compare the end of the story with what the plugin promises.
+def find_broken(volumes: Iterable[str], damaged: dict[str, Damage],
+                before: Snapshot, after: Snapshot,
+                timeline: list[recorder.Event],
+                log_lines: list[str]) -> list[str]:
+    """Return the promises of the plugin that the story's end breaks.
 
-    :param volumes: all volumes that the story is about
-    :param damage: what has happened to some of them
-    :param before: everybody's view before the hard reboot
-    :param after: and after it
-    :param timeline: everybody's steps in between
-    :param audit: the plugin's lines in Nova's log
-    :returns: a sentence for everything that is not as it should be
+    :param volumes: all volumes of the story
+    :param damaged: the damage to the damaged ones, by id
+    :param before: the cloud before the hard reboot
+    :param after: the cloud after it
+    :param timeline: the steps in between
+    :param log_lines: the plugin's lines in Nova's log
+    :returns: a sentence for each broken promise
     """
     problems = []
     if after.status != 'ACTIVE' or not after.is_running:
         problems.append(f'the server is {after.status} ({after.fault})')
     for volume in volumes:
-        if volume in damage:
-            problems += [f'{damage[volume].name}: {problem}'
-                         for problem in _mended(damage[volume], volume, before,
-                                                after, timeline, audit)]
+        if volume in damaged:
+            problems += [f'{damaged[volume].name}: {problem}'
+                         for problem in _check_damaged(
+                             damaged[volume], volume, before, after, timeline,
+                             log_lines)]
         else:
             problems += [f'healthy volume {volume}: {problem}'
-                         for problem in _untouched(volume, before, after)]
+                         for problem in _check_healthy(volume, before, after)]
     return problems
 
 
-def _mended(damage: Damage, volume: str, before: Snapshot, after: Snapshot,
-            timeline: list[recorder.Event], audit: list[str]) -> list[str]:
-    is_said = damage.reason is None or any(
-        f'reason={damage.reason} ' in line for line in audit
+def _check_damaged(damage: Damage, volume: str, before: Snapshot,
+                   after: Snapshot, timeline: list[recorder.Event],
+                   log_lines: list[str]) -> list[str]:
+    """Return the broken promises about a damaged volume."""
+    is_logged = damage.reason is None or any(
+        f'reason={damage.reason} ' in line for line in log_lines
         if f'volume={volume}' in line)
-    must: list[tuple[object, str]] = [
-        (is_said, f'no audit line says {damage.reason}')]
+    promises: list[tuple[object, str]] = [
+        (is_logged, f'no log line has the reason {damage.reason}')]
     if damage.status is None:
-        must += [
-            (after.block_device(volume), 'Nova has lost its row'),
-            (after.has_disk(volume), 'the guest has lost its disk')]
+        promises += [
+            (after.block_device(volume), 'its BDM is missing'),
+            (after.has_disk(volume), 'the guest has lost the disk')]
     else:
-        must += [
+        promises += [
             ((after.volume_status(volume) or 'gone') == damage.status,
              f'the volume is not {damage.status}'),
-            (not after.block_device(volume), 'Nova still has its row'),
+            (not after.block_device(volume), 'its BDM still exists'),
             (not after.attachments_of(volume),
              'Cinder still attaches the volume to the server'),
             (not after.has_disk(volume), 'the guest still has the disk'),
-            # A connection that another guest of the host needs has to stay.
+            # A connection that a neighbour needs has to stay.
             ((volume in after.connected) == (volume in after.used_by_others),
-             'the host is connected for nobody, or not for another guest'),
+             'the host is still connected, or is not although a neighbour '
+             'uses the volume'),
             (not before.block_device(volume)
              or after.removed_block_device(volume),
-             'the row was not kept as a deleted one'),
+             'its BDM was not soft-deleted'),
             (_in_order(volume, before, timeline),
-             'the order was not: guest off, host disconnected, row removed, '
-             'Cinder told')]
-    return [problem for is_so, problem in must if not is_so]
+             'the order was not: stop the guest, disconnect the host, remove '
+             'the BDM, delete the attachment')]
+    return [problem for is_kept, problem in promises if not is_kept]
 
 
-def _untouched(volume: str, before: Snapshot, after: Snapshot) -> list[str]:
-    """Return what a reboot has changed about a healthy volume."""
+def _check_healthy(volume: str, before: Snapshot, after: Snapshot
+                   ) -> list[str]:
+    """Return the broken promises about a healthy volume."""
     rows = [view.block_device(volume) for view in (before, after)]
-    must = [
+    promises = [
         (len({row and (row.uuid, row.attachment_id, row.device_name)
-              for row in rows}) == 1, 'its row has changed'),
+              for row in rows}) == 1, 'its BDM has changed'),
         (before.attachments_of(volume) == after.attachments_of(volume),
          'an attachment has changed'),
         (after.has_disk(volume) and volume in after.connected,
-         'it has lost its disk')]
-    return [problem for is_so, problem in must if not is_so]
+         'its disk or connection is missing')]
+    return [problem for is_kept, problem in promises if not is_kept]
 
 
 def _in_order(volume: str, before: Snapshot,
               timeline: list[recorder.Event]) -> bool:
     """Return whether each step came after the one that makes it safe.
 
-    Any other order gives a guest, or this host, access to a volume that
-    Cinder may already give to another server.
+    Any other order leaves this guest or host connected to a volume that
+    Cinder already lets another server attach.
     """
     expected = [(recorder.GUEST, 'power off')]
     if volume in before.connected and volume not in before.used_by_others:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words, tables and progress on the screen; plain when piped."""
+"""Text, tables and progress on the screen; without colours when piped."""
 
 from __future__ import annotations
 
@@ -25,30 +25,33 @@ class Screen:
         self._chapters = 0
 
     def style(self, text: str, *styles: str) -> str:
+        """Return the text in these styles, or plain when piped."""
         if not self._coloured or not styles:
             return text
         codes = ';'.join(_STYLES[style] for style in styles)
         return f'\033[{codes}m{text}\033[0m'
 
     def line(self, text: str = '') -> None:
+        """Print a line."""
         print(text, flush=True)
 
     def heading(self, text: str) -> None:
+        """Begin a chapter."""
         self._chapters += 1
         self.line()
         self.line(self.style(f'{self._chapters}. {text}', 'bold'))
         self.line()
 
-    def say(self, text: str) -> None:
+    def paragraph(self, text: str) -> None:
         """Print a paragraph."""
         self.line(textwrap.fill(text, self._width - 6,
                                 initial_indent='   ',
                                 subsequent_indent='   '))
 
-    def point(self, name: str, text: str) -> None:
+    def item(self, name: str, text: str) -> None:
         """Print an item of a list."""
         indent = ' ' * 14
-        # A path that is cut in two is none.
+        # A path must stay in one piece, for copying.
         body = textwrap.fill(text, self._width - 6, initial_indent=indent,
                              subsequent_indent=indent, break_long_words=False,
                              break_on_hyphens=False)
@@ -69,7 +72,7 @@ class Screen:
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[None]:
-        """Say what is being done now, and then how long it took."""
+        """Print what is being done, and then how long it took."""
         started = time.monotonic()
         print(f'   {what} ... ', end='', flush=True)
         try:

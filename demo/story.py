@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story: a server, what goes wrong with it, and a hard reboot."""
+"""The story: a server, damage to its volumes, and a hard reboot."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ import verdict
 from nova_bdm_cleanup.tests.cloud import cinder, snapshot
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE, Damage
 
-_AUDIT = 'bdm-cleanup: '
-#: The server is on the first, the next user of its volume on the second.
+_LOG_PREFIX = 'bdm-cleanup: '
+#: The server is on the first host, the server that gets one of its volumes on
+#: the second.
 _HOSTS = ('compute1', 'compute2')
 
 
@@ -32,58 +33,61 @@ _HOSTS = ('compute1', 'compute2')
 class Ending:
     """The end of the story.
 
-    :ivar names: the volumes of the story by id
-    :ivar broken: what has happened to which volume
-    :ivar before: everybody's view before the hard reboot
-    :ivar after: and after it
-    :ivar problems: what is not as it was promised
+    :ivar names: the name of each volume of the story, by id
+    :ivar damaged: the damage to each damaged volume, by id
+    :ivar before: the cloud before the hard reboot
+    :ivar after: the cloud after it
+    :ivar problems: a sentence for each thing that is not as expected
     """
 
     names: dict[str, str]
-    broken: dict[str, Damage]
+    damaged: dict[str, Damage]
     before: snapshot.Snapshot
     after: snapshot.Snapshot
     problems: list[str]
 
 
 class Story:
-    """The story of one cloud, told on a screen.
+    """The story of one cloud, printed on a screen.
 
-    :param screen: where to tell it
+    :param screen: the screen
     :param plugin: whether the plugin is in nova-compute
-    :param scenario: one thing to go wrong instead of all
+    :param scenario: the only scenario to play, or None for the whole story
     """
 
     def __init__(self, screen: screens.Screen, plugin: bool,
                  scenario: str | None) -> None:
         self._screen = screen
         self._plugin = plugin
-        self._played = [DAMAGE[name] for name in
-                        ([scenario] if scenario else options.STORY)]
+        self._scenarios = [DAMAGE[name] for name in (
+            [scenario] if scenario else options.STORY)]
         self._names: dict[str, str] = {}
-        #: The cloud, once it is set up.
+        #: The cloud; it runs after :meth:`play`.
         self.cloud = fixture.Cloud(plugin=plugin, hosts=_HOSTS)
 
-    def tell(self, resources: contextlib.ExitStack) -> Ending:
-        """Tell the whole story.
+    def play(self, resources: contextlib.ExitStack) -> Ending:
+        """Play the story.
 
-        :param resources: the stack that owns the cloud; the caller closes it
+        :param resources: the stack that stops the cloud; the caller closes it
+            when the cloud is no longer used
         """
         server = self._set_up(resources)
-        broken = self._break(server)
-        before = self._look(server, broken, 'Before the hard reboot')
+        damaged = self._damage(server)
+        before = self._look(server, damaged, 'Before the hard reboot')
         self._reboot(server)
-        after = self._look(server, broken, 'After the hard reboot')
-        timeline = self.cloud.timeline(server.id, *broken)
+        after = self._look(server, damaged, 'After the hard reboot')
+        timeline = self.cloud.timeline(server.id, *damaged)
         if self._plugin:
-            problems = promise.broken(self._names, broken, before, after,
-                                      timeline, self.cloud.log(_AUDIT))
-            problems += self._journal(after)
+            problems = promise.find_broken(
+                self._names, damaged, before, after, timeline,
+                self.cloud.log(_LOG_PREFIX))
+            problems += self._show_journal(after)
         else:
-            problems = self._damage(broken, after)
-        return Ending(self._names, broken, before, after, problems)
+            problems = self._explain_damage(damaged, after)
+        return Ending(self._names, damaged, before, after, problems)
 
     def _set_up(self, resources: contextlib.ExitStack) -> fixture.Server:
+        """Start the cloud and make the server."""
         screen = self._screen
         screen.heading(
             'A small cloud ' + ('with' if self._plugin else 'without')
@@ -95,10 +99,10 @@ class Story:
                 f'Nova {version.version_string()}: API, conductor, scheduler '
                 'and nova-compute on libvirt'):
             resources.enter_context(self.cloud)
-        # Beside what is broken there is a healthy disk, too.
-        count = max(2, len(self._played))
+        # Besides the damaged volumes the server has a healthy one.
+        count = max(2, len(self._scenarios))
         with screen.progress(
-                f'a server with a root disk and {count} volumes'):
+                f'A server with a root disk and {count} volumes'):
             server = self.cloud.server(
                 *(fixture.Disk(name=f'data-{number}')
                   for number in range(1, count + 1)),
@@ -111,35 +115,38 @@ class Story:
         self._table(self.cloud.look(server))
         return server
 
-    def _break(self, server: fixture.Server) -> dict[str, Damage]:
-        """Cause all the damage that belongs to the story."""
+    def _damage(self, server: fixture.Server) -> dict[str, Damage]:
+        """Damage the volumes as the scenarios say."""
         self._screen.heading('What goes wrong')
-        broken = {}
+        damaged = {}
         assert server.root is not None
-        for damage, disk in zip(self._played, server.volumes):
+        for damage, disk in zip(self._scenarios, server.volumes):
             volume = server.root if damage.is_root else disk
-            concerned = damage.break_it(self.cloud, server, volume) or volume
-            self._names.setdefault(concerned, 'left-over')
-            broken[concerned] = damage
-            self._screen.point(self._names[concerned], damage.title)
-        return broken
+            affected = damage.break_it(self.cloud, server, volume) or volume
+            self._names.setdefault(affected, 'left-over')
+            damaged[affected] = damage
+            self._screen.item(self._names[affected], damage.title)
+        return damaged
 
-    def _look(self, server: fixture.Server, broken: dict[str, Damage],
+    def _look(self, server: fixture.Server, damaged: dict[str, Damage],
               heading: str) -> snapshot.Snapshot:
+        """Return the state of the cloud, and print it."""
         self._screen.heading(heading)
-        view = self.cloud.look(server, *broken)
+        view = self.cloud.look(server, *damaged)
         self._table(view)
         return view
 
     def _table(self, view: snapshot.Snapshot) -> None:
         self._screen.table(verdict.HEADER, [
-            verdict.row(name, view, volume)
+            verdict.table_row(name, view, volume)
             for volume, name in self._names.items()])
         self._screen.line()
-        self._screen.say(f'The server is {view.status}'
-                         + (f': {view.fault}.' if view.fault else '.'))
+        self._screen.paragraph(
+            f'The server is {view.status}'
+            + (f': {view.fault}.' if view.fault else '.'))
 
     def _reboot(self, server: fixture.Server) -> None:
+        """Reboot the server and print the plugin's log lines."""
         screen = self._screen
         screen.heading('The hard reboot')
         self.cloud.forget()
@@ -147,65 +154,72 @@ class Story:
         try:
             self.cloud.reboot(server)
         except fixture.APIError as error:
-            # Some releases of Nova let a failed reboot show here.
-            screen.say(f'The reboot failed: {error}')
+            # In some releases of Nova the request itself fails.
+            screen.paragraph(f'The reboot failed: {error}')
         screen.command('openstack server reboot --hard --wait web')
         screen.line()
-        screen.say(f'It took {time.monotonic() - started:.1f} s.')
+        seconds = time.monotonic() - started
+        screen.paragraph(f'The reboot took {seconds:.1f} s.')
         if not self._plugin:
             return
         screen.line()
-        screen.say('This is what nova-compute logged:')
+        screen.paragraph('The plugin logged in nova-compute:')
         screen.line()
         screen.command(
-            f"grep -o '{_AUDIT}.*' nova-compute.log",
-            '\n'.join(line[line.index(_AUDIT):]
-                      for line in self.cloud.log(_AUDIT)), hanging=True)
+            f"grep -o '{_LOG_PREFIX}.*' nova-compute.log",
+            '\n'.join(line[line.index(_LOG_PREFIX):]
+                      for line in self.cloud.log(_LOG_PREFIX)), hanging=True)
 
-    def _damage(self, broken: dict[str, Damage],
-                after: snapshot.Snapshot) -> list[str]:
-        """Explain what is left without the plugin; check that there is."""
-        meanings: dict[str, list[str]] = {}
+    def _explain_damage(self, damaged: dict[str, Damage],
+                        after: snapshot.Snapshot) -> list[str]:
+        """Explain the damage that is left without the plugin.
+
+        :returns: a sentence for each scenario that left no damage
+        """
+        consequences: dict[str, list[str]] = {}
         for volume, name in self._names.items():
-            meaning = verdict.of(after, volume).meaning
-            if meaning:
-                meanings.setdefault(meaning, []).append(name)
+            consequence = verdict.judge(after, volume).consequence
+            if consequence:
+                consequences.setdefault(consequence, []).append(name)
         self._screen.line()
-        for meaning, names in meanings.items():
-            self._screen.say(f'{", ".join(names)}: {meaning}')
-        healed = _healed_by_nova()
-        return [f'{damage.name}: there is no damage to show'
-                for volume, damage in broken.items()
-                if damage.name not in healed and after.status == 'ACTIVE'
-                and verdict.of(after, volume).is_fine]
+        for consequence, names in consequences.items():
+            self._screen.paragraph(f'{", ".join(names)}: {consequence}')
+        harmless = _harmless_scenarios()
+        return [f'{damage.name}: no damage is left'
+                for volume, damage in damaged.items()
+                if damage.name not in harmless and after.status == 'ACTIVE'
+                and verdict.judge(after, volume).is_fine]
 
     # -- the journal -------------------------------------------------------
 
-    def _journal(self, after: snapshot.Snapshot) -> list[str]:
-        """Show the journal and how to undo; check that it is complete."""
+    def _show_journal(self, after: snapshot.Snapshot) -> list[str]:
+        """Show the journal and how to undo a cleanup.
+
+        :returns: a sentence for each removed BDM that the journal lacks
+        """
         screen = self._screen
         entry = next((found.group(1) for found in (
             re.search(r'event=finished .*journal entry (\w+)', line)
-            for line in reversed(self.cloud.log(_AUDIT))) if found), None)
+            for line in reversed(self.cloud.log(_LOG_PREFIX))) if found), None)
         removed = [row.volume_id for row in after.removed_block_devices
                    if row.volume_id]
         if entry is None:
             return ['there is no journal entry'] if removed else []
-        screen.heading('The journal, and the way back')
+        screen.heading('The journal, and how to undo the cleanup')
         self._run('journal', 'list')
         screen.line()
         shown = self._run('journal', 'show', entry, show=False)
         screen.command(f'nova-bdm-cleanup journal show {entry}',
-                       _shortened(shown, 22))
+                       _shorten(shown, 22))
         screen.line()
         undo = self._run('journal', 'undo', entry)
         missing = [volume for volume in removed
                    if volume not in shown or volume not in undo]
-        return [f'the journal does not know volume {volume}'
+        return [f'the journal lacks volume {volume}'
                 for volume in missing]
 
     def _run(self, *words: str, show: bool = True) -> str:
-        """Run the host command on this nova-compute's configuration."""
+        """Run nova-bdm-cleanup with the configuration of this nova-compute."""
         result = subprocess.run(
             [sys.executable, '-W', 'ignore', '-m',
              'nova_bdm_cleanup.admin.main', '--config-file',
@@ -218,7 +232,7 @@ class Story:
         return output
 
 
-def _shortened(text: str, count: int) -> str:
+def _shorten(text: str, count: int) -> str:
     lines = text.splitlines()
     if len(lines) <= count:
         return text
@@ -226,8 +240,8 @@ def _shortened(text: str, count: int) -> str:
         lines[:count] + [f'... ({len(lines) - count} more lines)'])
 
 
-def _healed_by_nova() -> set[str]:
-    """Return the cases that leave no damage without the plugin either."""
+def _harmless_scenarios() -> set[str]:
+    """Return the scenarios that leave no damage without the plugin."""
     if hasattr(manager.ComputeManager, '_delete_dangling_bdms'):
         return {'healthy', 'stale-attachment'}
     return {'healthy'}

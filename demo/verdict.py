@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts on a volume, from the views of Nova, Cinder, guest and host."""
+"""Verdicts about a volume, by the state of Nova, Cinder, guest and host."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ from nova_bdm_cleanup.tests.cloud import snapshot
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A judgement and how to show it."""
+    """A verdict about a volume.
+
+    :ivar text: the verdict
+    :ivar style: how to print it
+    :ivar consequence: a sentence, unless all is well
+    """
 
     text: str
     style: str
-    #: What follows from it, if it is not fine.
-    meaning: str = ''
+    consequence: str = ''
 
     @property
     def is_fine(self) -> bool:
+        """Return whether all is well."""
         return self.style == 'green'
 
 
-def of(view: snapshot.Snapshot, volume: str) -> Verdict:
-    """Judge by what Nova, Cinder, the guest and the host say together.
+def judge(view: snapshot.Snapshot, volume: str) -> Verdict:
+    """Return the verdict about a volume.
 
-    :param view: what everybody says about a server
-    :param volume: the volume to judge
+    :param view: the server in Nova, Cinder, the guest and the host
+    :param volume: the volume
     """
     row = view.block_device(volume)
     ours = view.attachments_of(volume)
@@ -39,47 +44,47 @@ def of(view: snapshot.Snapshot, volume: str) -> Verdict:
         if record is None:
             return Verdict(
                 'DANGLING: the volume does not exist', 'red',
-                'Every start of the server depends on a volume that is gone, '
+                'The server cannot start without the volume, which is gone, '
                 'and no API call removes it from the server.')
         if ours and status == 'in-use':
             return Verdict('healthy', 'green')
         if ours:
             return Verdict(
-                f'DANGLING: {status} for everybody, and attached', 'red',
-                'Cinder gives the volume to whoever asks next, while this '
+                f'DANGLING: {status}, but still attached', 'red',
+                'Cinder lets any other server attach the volume while this '
                 'guest writes to it.')
         if others:
             return Verdict(
-                'DANGLING: another server has it', 'red',
+                'DANGLING: attached to another server', 'red',
                 'Two guests have the volume open and write to it.')
         return Verdict(
-            f'DANGLING: {status}, attached to nobody', 'red',
-            'Cinder deletes the volume, or gives it to somebody else, while '
-            'this guest writes to it.')
+            f'DANGLING: {status}, no attachment', 'red',
+            'Cinder lets users delete the volume, or attach it to another '
+            'server, while this guest writes to it.')
     if view.has_disk(volume):
         return Verdict(
-            'DAMAGE: a disk that Nova has forgotten', 'red',
-            'The guest goes on with a disk that nobody accounts for.')
+            'DAMAGE: the guest still has the disk', 'red',
+            'The guest uses a disk that Nova has no record of.')
     if volume in view.connected and volume not in view.used_by_others:
         return Verdict(
             'DAMAGE: the host is still connected', 'red',
-            'The host keeps a device whose volume may be deleted or belong '
-            "to somebody else: this is how one tenant's data reaches "
-            'another (CVE-2023-2088).')
+            'The host keeps the device of a volume that may be deleted, or '
+            "attached to another server: this is how one tenant's data "
+            'reaches another (CVE-2023-2088).')
     if ours:
         return Verdict(
-            'STALE: Nova knows nothing about it', 'yellow',
-            'The volume can neither be used nor deleted.')
-    return Verdict('clean: everybody agrees', 'green')
+            'STALE: an attachment unknown to Nova', 'yellow',
+            'The volume can be neither used nor deleted.')
+    return Verdict('clean: not attached to the server', 'green')
 
 
-HEADER = ('volume', 'Nova', 'Cinder: volume', 'attachments', 'guest', 'host',
-          'verdict')
+HEADER = ('volume', 'Nova: BDM', 'Cinder: volume', 'attachments', 'guest',
+          'host', 'verdict')
 
 
-def row(name: str, view: snapshot.Snapshot, volume: str
-        ) -> list[tuple[str, str]]:
-    """Return one row of the table of all views on a volume."""
+def table_row(name: str, view: snapshot.Snapshot, volume: str
+              ) -> list[tuple[str, str]]:
+    """Return the row of a volume in the table of all volumes."""
     device = view.block_device(volume)
     record = view.volumes[volume]
     ours = view.attachments_of(volume)
@@ -89,7 +94,7 @@ def row(name: str, view: snapshot.Snapshot, volume: str
         attachments.append(f'{others} elsewhere')
     disk = next((disk.device for disk in view.disks
                  if disk.volume_id == volume), '-')
-    verdict = of(view, volume)
+    verdict = judge(view, volume)
     return [
         (name, 'bold'),
         (device.device if device else '-', ''),

@@ -34,9 +34,9 @@ _NOTHING_TO_UNDO = {
     str(Reason.DUPLICATE_MAPPING):
         'the server has volume %s by another mapping',
     str(Reason.ATTACHED_ELSEWHERE):
-        'volume %s was attached to another server and not to this one. To '
-        'attach it to this one again is for its owner to decide: of a '
-        'multiattach volume that would be a second writer',
+        'volume %s was attached to another server and not to this one. If it '
+        'is a multiattach volume and both servers need it, its owner can '
+        'attach it again',
 }
 
 
@@ -99,8 +99,8 @@ def run(entry: RecordedEntry, volumes: Sequence[str] | None) -> int:
     removals, notes = examine(entry)
     if volumes is None:
         chosen = [r for r in removals if not r.doubt]
-        notes = [*('Not without --volume %s: %s' % (r.volume, r.doubt)
-                   for r in removals if r.doubt), *notes]
+        notes = [*('Skipped: %s' % r.doubt for r in removals if r.doubt),
+                 *notes]
     else:
         wanted = set(map(spelling.identifier, volumes))
         chosen, notes = [r for r in removals if r.volume in wanted], []
@@ -115,7 +115,8 @@ def run(entry: RecordedEntry, volumes: Sequence[str] | None) -> int:
     print('# Entry %s of %s UTC, server %s'
           % (entry.id, terminal.moment(entry.time), terminal.clean(server)))
     if chosen:
-        print('# It asks for the same device; libvirt may choose another')
+        print('# The commands ask for the same device names; libvirt may '
+              'choose others')
     for removal in chosen:
         print('# %s' % terminal.clean(removal.why))
         print('# The volume must still belong to project %s, which is tested '
@@ -151,7 +152,7 @@ def examine(entry: RecordedEntry) -> tuple[list[Removal], list[str]]:
                     '%s: %s' % (reason, action.get('explanation')), bdm,
                     doubt))
         notes += ['Cannot be undone: attachment %s of volume %s was deleted '
-                  'as stale; no mapping in Nova used it'
+                  'as stale; no mapping in Nova referred to it'
                   % (a.get('id'), a.get('volume_id'))
                   for a in objects(action, 'attachment')
                   if 'done' in _outcomes(entry, 'delete-attachment',
@@ -170,16 +171,18 @@ def _doubt(entry: RecordedEntry, reason: str,
     outcomes = _outcomes(entry, 'destroy', 'bdm', bdm.get('uuid'))
     if not outcomes and entry.outcome != INTERRUPTED:
         return None
+    volume = bdm.get('volume_id')
     if 'done' not in outcomes:
         # The answer was lost, or nova-compute crashed.
-        return ('%s, so the mapping may have been removed or not. Look at '
-                '"openstack server volume list" first'
+        return ('%s, so the mapping of volume %s may have been removed or '
+                'not. Use --volume %s if "openstack server volume list" does '
+                'not show the volume'
                 % ('deleting the mapping failed' if outcomes
-                   else 'the entry has no end'))
+                   else 'the entry has no end', volume, volume))
     if reason == Reason.VOLUME_MISSING:
-        return ('the volume did not exist in Cinder, so there is nothing to '
-                'attach, unless Cinder was wrong')
-    return '' if bdm.get('volume_id') else 'the mapping named no volume'
+        return ('volume %s did not exist in Cinder. Use --volume %s if '
+                'Cinder was wrong' % (volume, volume))
+    return '' if volume else 'the mapping named no volume'
 
 
 def _outcomes(entry: RecordedEntry, step: str, key: str,

@@ -96,7 +96,7 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
     Row('connects a volume of which the server has no mapping',
         lambda a: not a.mappings,
         Outcome(Reason.STALE_ATTACHMENT, Action.DELETE),
-        'no mapping of the server has its volume'),
+        'no block device mapping of the server refers to the volume'),
 
     Row('connects a host with another name (whatever the domain) and, where '
          'the back end tells them, other initiators, while that of the '

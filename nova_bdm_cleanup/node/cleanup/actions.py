@@ -175,7 +175,7 @@ class Actions:
                 lambda: self.instance.former(attachment), quiet=True)
             if former is None:
                 self._skip(finding, 'Nova has no mapping, not even a deleted '
-                           'one, that tells what was connected through it',
+                           'one, that says what the attachment connected',
                            attachment=attachment.id)
             else:
                 self._disconnect(finding, former, attachment=attachment.id)

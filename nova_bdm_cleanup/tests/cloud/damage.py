@@ -80,7 +80,7 @@ def _damage(reason: str | None, status: str | None,
 
 @_damage(reason='volume-available', status='available')
 def attachment_deleted(cloud, server, volume):
-    """Somebody deletes the attachment in Cinder, behind Nova's back."""
+    """The attachment is deleted in Cinder, behind Nova's back."""
     cloud.lose_attachment(server, volume)
 
 
@@ -100,20 +100,24 @@ def status_reset(cloud, server, volume):
 
 @_damage(reason='attached-elsewhere', status='in-use')
 def given_away(cloud, server, volume):
-    """The volume is handed to another server, behind Nova's back."""
+    """The volume is detached behind Nova's back and attached to another
+    server.
+    """
     cloud.give_away(server, volume, host=cloud.hosts[-1])
 
 
 @_damage(reason='volume-available', status='available')
 def transferred(cloud, server, volume):
-    """The volume is detached behind Nova's back, and another project's."""
+    """The volume is detached behind Nova's back and transferred to another
+    project.
+    """
     cloud.lose_attachment(server, volume)
     cloud.give_to_project(volume, cloud.stranger)
 
 
 @_damage(reason='stale-attachment', status='available')
 def stale_attachment(cloud, server, volume):
-    """Cinder keeps an attachment that Nova knows nothing about."""
+    """Cinder keeps an attachment that Nova does not know."""
     left = cloud.volume('left-over')
     cloud.leave_attachment(server, left)
     return left
@@ -121,12 +125,12 @@ def stale_attachment(cloud, server, volume):
 
 @_damage(reason='root-volume-dangling', status=None, is_root=True)
 def root_detached(cloud, server, volume):
-    """The attachment of the root disk is deleted; a root disk is never
-    removed, only reported.
+    """The attachment of the root disk is deleted; the plugin reports this,
+    and never removes a root disk.
     """
     cloud.lose_attachment(server, volume)
 
 
 @_damage(reason=None, status=None)
 def healthy(cloud, server, volume):
-    """Nothing is wrong; a hard reboot is nothing but a hard reboot."""
+    """Nothing is wrong, and a hard reboot changes nothing."""

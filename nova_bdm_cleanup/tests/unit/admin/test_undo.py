@@ -41,8 +41,8 @@ class UndoTest(base.CommandTest):
               'volume', '--device=/dev/vdb', base.SERVER, base.volume(1)]],
             commands(out))
         self.assertIn('# volume-available: because', out)
-        self.assertIn('# It asks for the same device; libvirt may choose '
-                      'another\n', out)
+        self.assertIn('# The commands ask for the same device names; libvirt '
+                      'may choose others\n', out)
 
     def test_all_that_the_mapping_had(self):
         entry = self.record(
@@ -156,11 +156,12 @@ class UndoTest(base.CommandTest):
                  'Not removed, nothing to undo: volume %s' % one),
                 (kept, {'end': 'nothing'}, (one,), 2, [], one),
                 (unfinished, {'done': [1], 'end': None}, (), 0, [one],
-                 'Not without --volume %s' % two),
+                 'Use --volume %s if "openstack server volume list"' % two),
                 (unfinished, {'done': [1], 'end': None}, (two,), 0, [two], ''),
                 # Perhaps only the conductor's answer was lost.
                 (perhaps, {'done': [1], 'failed': [2], 'end': 'partly'}, (),
-                 0, [one], 'Not without --volume %s: deleting' % two),
+                 0, [one], '# Skipped: deleting the mapping failed, so the '
+                 'mapping of volume %s may' % two),
                 (perhaps, {'done': [1], 'failed': [2], 'end': 'partly'}, (),
                  0, [one], 'Not removed, nothing to undo: volume %s' % three),
                 (perhaps, {'done': [1], 'failed': [2], 'end': 'partly'},

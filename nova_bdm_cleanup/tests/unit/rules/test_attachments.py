@@ -239,7 +239,7 @@ class DeletionTest(base.TestCase):
 
     def test_what_is_disconnected_and_in_which_words(self):
         """Disconnect only a device that may be left on this host."""
-        no_mapping = 'no mapping of the server has'
+        no_mapping = 'no block device mapping of the server'
         for look, disconnect, words in (
                 (of_host(make.HOST), True, no_mapping),
                 (of_host(make.HOST.upper()), True, no_mapping),
