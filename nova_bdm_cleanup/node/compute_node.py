@@ -65,7 +65,7 @@ class NovaNode:
         if not credentials.is_service():
             raise errors.ProjectHidden(
                 'nova.conf has no credentials for Cinder: set [cinder] '
-                'auth_type and the options that belong to it')
+                'auth_type and its options')
         return credentials.client(
             credentials.service_context(self._context)).request
 

@@ -54,9 +54,9 @@ def context_for(context: Any, instance: Any) -> Any:
             context.project_id, instance.project_id):
         return context
     raise errors.ProjectHidden(
-        'this was not requested by the project of the server '
-        'and nova.conf has no credentials for Cinder: set [cinder] '
-        'auth_type and the options that belong to it')
+        'the project of the server did not make this request, and nova.conf '
+        'has no credentials for Cinder: set [cinder] auth_type and its '
+        'options')
 
 
 def is_service() -> bool:

@@ -184,9 +184,9 @@ def removal_advice(names: Set[str], identities: Mapping[str, str]) -> str:
             not _is_map(name), name in multipath)):
         if name in multipath:
             commands.append(
-                '`dmsetup message /dev/%s 0 fail_if_no_path` ends what waits '
-                'for a path, and `multipath -f /dev/%s` removes it once '
-                'nothing uses it' % (name, name))
+                '`dmsetup message /dev/%s 0 fail_if_no_path` ends the wait '
+                'for a path, and `multipath -f /dev/%s` removes it once it is '
+                'unused' % (name, name))
         elif _is_map(name):
             commands.append('`dmsetup remove /dev/%s`' % name)
         else:

@@ -165,7 +165,7 @@ class NovaInstance:
             # refuses another reboot while one is pending.
             if self.server() is None:
                 raise RebootLost(
-                    'something else is going on with the server by now')
+                    'the server now has another task')
             return
         # At its start nova-compute resumes a pending reboot, but not one that
         # was only requested, which is the state that the API sets.  Without
@@ -221,8 +221,8 @@ class NovaInstance:
         if error and not before:
             raise error
         if error:
-            LOG.info('bdm-cleanup: %s is gone all the same, although '
-                     'disconnecting it failed: %s',
+            LOG.info('bdm-cleanup: %s is gone, although disconnecting it '
+                     'failed: %s',
                      ', '.join('/dev/' + name for name in sorted(before)),
                      log_lines.masked(error), instance=self._instance)
 

@@ -89,8 +89,8 @@ class Neighbours:
         for user in users.values():
             if user.task_state in _MOVING:
                 raise Undecided(
-                    'server %s has the volume, too, is %s and may be on its '
-                    'way to this host' % (user.uuid, user.task_state))
+                    'server %s also has the volume, is %s and may be moving '
+                    'to this host' % (user.uuid, user.task_state))
         self._check_attaches(here)
         return False
 
@@ -128,8 +128,8 @@ class Neighbours:
         for row in rows:
             if row.instance_uuid in moving and _may_have_address(row):
                 raise Undecided(
-                    'server %s is moving, or swaps a volume, and nobody can '
-                    'tell which addresses its disks have on this host'
+                    'server %s is moving or swapping a volume, so the '
+                    'addresses of its disks on this host are not known'
                     % row.instance_uuid)
         self._check_attaches(settled)
         return False

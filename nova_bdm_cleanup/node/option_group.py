@@ -25,13 +25,13 @@ def mode_option() -> Any:
         default='off',
         choices=[
             ('off', 'Do nothing in nova-compute.'),
-            ('observe', 'Look and log only. Nova does what it does without '
-                        'the plugin.'),
-            ('enforce', 'Remove what is dangling.'),
+            ('observe', 'Look and log only. Nova works as without the '
+                        'plugin.'),
+            ('enforce', 'Remove dangling mappings and stale attachments.'),
         ],
         help="""
-What the plugin does with dangling block device mappings and stale attachments,
-when a server is rebooted hard and at the other moments that ``triggers``
+What the plugin does with dangling block device mappings and stale attachments
+in a hard reboot of a server, and in the other operations that ``triggers``
 names.
 
 Start with ``observe`` to read in the log what would be removed, then change to

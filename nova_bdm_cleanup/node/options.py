@@ -34,13 +34,13 @@ MIN_AUDIT_INTERVAL = 60
 GONE = {
     'enabled': 'use mode',
     'host_boot_timeout': 'use timeout',
-    'live_migration_refuse': 'a live migration is refused that would attach a '
-                             'volume of another project, or one that is not '
-                             'available; take the line out',
+    'live_migration_refuse': 'a live migration that would attach a volume of '
+                             'another project, or one that is not available, '
+                             'is refused; remove the line',
     'max_attachments': 'use max_removals',
     'remove_when': 'use remove',
     'stale_attachments': 'use remove, with or without its word stale',
-    'store_max_size': 'the store may have 16 MiB; take the line out',
+    'store_max_size': 'the store may have 16 MiB; remove the line',
     'stuck_after': 'it is an hour on this host; use --stuck-after of the '
                    '"openstack bdm" commands',
     'sweep_stopped': 'use "openstack bdm clean --stop-again"',
@@ -51,7 +51,7 @@ _CHOICES = {choice.word: choice for choice in triggers.CHOICES}
 
 #: The replacements of words of ``triggers`` that are gone.
 GONE_TRIGGERS = {
-    'hard_reboot': 'hard reboots are always cleaned up; take the word out',
+    'hard_reboot': 'hard reboots are always cleaned up; remove the word',
     **{trigger.name: 'use ' + trigger.choice.word
        for trigger in triggers.TRIGGERS
        if trigger.choice and trigger.choice.word != trigger.name},
@@ -83,8 +83,8 @@ compute node without the cleanup must not go into service.
         default=[],
         item_type=types.String(choices=(*_CHOICES, 'all')),
         help="""
-At which moments a server is cleaned up, besides its hard reboots. A soft
-reboot only reports.
+The operations in which a server is cleaned up, besides its hard reboots. A
+soft reboot only reports.
 
 %s
 * ``all``: all of these.
@@ -94,20 +94,20 @@ reboot only reports.
         default=list(_REMOVE),
         item_type=types.String(choices=tuple(_REMOVE)),
         help="""
-What is removed. What a word is missing for is only reported; to have nothing
-removed, set ``mode`` to ``observe``.
+What is removed. Findings without a word in this list are only reported; to
+have nothing removed, set ``mode`` to ``observe``.
 
 * ``missing``: mappings of volumes that do not exist (``volume-missing``)
-* ``available``: mappings of volumes that Cinder offers to everybody
+* ``available``: mappings of volumes that are free for any server in Cinder
   (``volume-available``)
 * ``attached-elsewhere``: mappings of volumes that Cinder attaches to other
   servers only (``attached-elsewhere``)
 * ``duplicate``: mappings that were never connected, of a disk that another
   mapping has (``duplicate-mapping``)
-* ``stale``: Cinder attachments that name the server while no mapping of it
-  accounts for them (``stale-attachment``). They keep a volume from being used
-  or deleted. Leave the word out where other software makes attachments for
-  Nova servers in Cinder directly.
+* ``stale``: Cinder attachments that name a server which has no mapping for
+  them (``stale-attachment``). They keep a volume from being used or deleted.
+  Remove the word if other software creates attachments for Nova servers in
+  Cinder directly.
 """),
     cfg.IntOpt(
         'grace_period',
@@ -117,10 +117,10 @@ removed, set ``mode`` to ``observe``.
         max=86400,
         help="""
 Seconds during which a new block device mapping without connection information
-is taken for an attach in progress and kept.
+counts as an attach in progress and is kept.
 
 Attaching a volume writes the mapping before it reserves the volume in Cinder.
-Raise this where attaching takes long because of a loaded message bus or a slow
+Raise this if attaching takes long because of a loaded message bus or a slow
 storage back end.
 """),
     cfg.IntOpt(
@@ -129,16 +129,16 @@ storage back end.
         min=1,
         help="""
 Seconds that one reboot or start spends on the cleanup at most, and that all
-cleanups of one start of nova-compute spend together. When they are over, Nova
-goes on, and what is not done yet is left to the next cleanup. Calls to Cinder
-are cut off; a call to the hypervisor or to os-brick that has begun is waited
-for, as Nova does itself in the same reboot, since two of them must not work on
-one device at the same time. A soft reboot, which changes nothing, waits for
+cleanups of one start of nova-compute spend together. After that Nova goes on,
+and the next cleanup does the rest. Calls to Cinder are cut off. A call to the
+hypervisor or to os-brick that has begun is waited for, as Nova itself does in
+the same reboot, since two of them must not work on one device at the same
+time. A soft reboot, which changes nothing, waits for
 Cinder no longer than five seconds, a live migration no longer than ten.
 
 While nova-compute starts, servers wait for each other: those that it resumes
-(``host_boot``) and those of which it finishes an interrupted reboot or start.
-Each has a quarter of what is left. When Cinder does not answer at all, the
+(``host_boot``), and those whose interrupted reboot or start it finishes. Each
+has a quarter of the remaining time. When Cinder does not answer at all, the
 other servers come back without a cleanup, and one line in the log says how
 many these are.
 """),
@@ -148,10 +148,10 @@ many these are.
         min=1,
         help="""
 How many block device mappings one reboot may remove, and how many stale
-attachments it may delete. Each is counted by itself, and attachments that go
-with a mapping are not counted. With more than that, none of that kind is
-removed (``over-limit``): so many at once more likely mean that Cinder or
-Nova's database is wrong than that the server is.
+attachments it may delete. The two are counted separately, and attachments that
+are deleted with a mapping do not count. If there are more, none of that kind
+is removed (``over-limit``): so many at once rather mean that Cinder or Nova's
+database is wrong than that the server is.
 """),
     cfg.IntOpt(
         'max_removals_per_hour',
@@ -159,24 +159,24 @@ Nova's database is wrong than that the server is.
         min=1,
         help="""
 How many block device mappings the reboots of this host may remove within an
-hour, and how many stale attachments those of the servers of one project. It is
-counted in the store and therefore across restarts of nova-compute. A reboot
-that would exceed one of the limits removes nothing of that kind
-(``over-limit``). Raise it for the time of a planned clean-up of many servers.
+hour, and how many stale attachments the reboots of the servers of one project.
+The counts are in the store and survive restarts of nova-compute. A reboot that
+would exceed one of the limits removes nothing of that kind (``over-limit``).
+Raise it during a planned clean-up of many servers.
 """),
     cfg.IntOpt(
         'audit_interval',
         default=0,
         min=0,
         help="""
-Seconds from one audit of all servers of this host to the next; 0: there is
-none, otherwise 60 or more.
+Seconds from one audit of all servers of this host to the next, 60 or more; 0:
+no audit.
 
 An audit changes nothing. It asks Cinder for all volumes that the mappings of
 this host name, 60 in a request, and once more for each disk that looks wrong.
-What it sees twice, this long apart, it logs once, and once again when it is
-gone. Each host starts at its own second, so that not all ask at once. It needs
-the credentials in ``[cinder]``.
+A finding that two consecutive audits see is logged once, and once more when it
+is gone. Each host starts at its own second, so that not all ask at once. It
+needs the credentials in ``[cinder]``.
 """),
     cfg.StrOpt(
         'metrics_file',
@@ -185,7 +185,7 @@ the credentials in ``[cinder]``.
 File into which nova-compute writes its metrics every minute, for the textfile
 collector of Prometheus' node_exporter; empty: none. Its name must end in
 ``.prom``, and its directory must be writable for the user of nova-compute.
-Everybody on this host may read it.
+All users of this host may read it.
 """),
     cfg.StrOpt(
         'store',
@@ -193,8 +193,8 @@ Everybody on this host may read it.
         help="""
 File in which this host keeps every plan and every step. ``nova-bdm-cleanup
 journal`` reads them from there, and prints the commands that undo a removal.
-It is an SQLite database; its directory is made when missing. What cannot be
-recorded is not done.
+It is an SQLite database; its directory is created if it is missing. A removal
+that cannot be recorded is not begun.
 """),
 ]
 
@@ -222,10 +222,10 @@ def without_effect(conf: cfg.ConfigOpts) -> list[str]:
         found.append(
             '"host_boot" of [%s] triggers has no effect: [DEFAULT] '
             'resume_guests_state_on_host_boot is not true, so nova-compute '
-            'brings no server back when the host boots' % GROUP)
+            'resumes no server when the host boots' % GROUP)
     found += [
-        '[%s] %s: [DEFAULT] periodic_enable is false, so nova-compute does '
-        'nothing by the clock' % (GROUP, words)
+        '[%s] %s: [DEFAULT] periodic_enable is false, so nova-compute runs no '
+        'periodic task' % (GROUP, words)
         for name, words in (
             ('audit_interval', 'audit_interval has no effect'),
             ('metrics_file', 'metrics_file is written at the start only'))

@@ -45,6 +45,6 @@ def record(conf: cfg.ConfigOpts, triggers: Collection[Trigger],
     try:
         processes.record(process, conf[GROUP].store)
     except StoreError as exc:
-        LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not know '
-                    'of this nova-compute: %s', exc)
+        LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not show '
+                    'this nova-compute: %s', exc)
     return process

@@ -102,8 +102,8 @@ def _check_store(conf: cfg.ConfigOpts) -> None:
     try:
         Database(conf[GROUP].store).check()
     except StoreError as exc:
-        text = ('bdm-cleanup can record nothing and will therefore change '
-                'nothing: %s' % exc)
+        text = ('bdm-cleanup cannot write its journal and will therefore '
+                'change nothing: %s' % exc)
         LOG.error(text)
         if conf[GROUP].required:
             raise StartRefused(text) from exc
@@ -112,10 +112,9 @@ def _check_store(conf: cfg.ConfigOpts) -> None:
 def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
     if conf.cinder.auth_type is None:
         LOG.warning(
-            'bdm-cleanup: [cinder] auth_type is not set. Reboots and starts '
-            'that the project of the server does not request itself, and '
-            'those that nova-compute resumes, change nothing '
-            '(cannot-see-project)')
+            'bdm-cleanup: [cinder] auth_type is not set. In reboots and '
+            'starts that another project requests or nova-compute resumes, '
+            'nothing is removed (cannot-see-project)')
     if not conf.service_user.send_service_user_token:
         LOG.warning(
             'bdm-cleanup: [service_user] send_service_user_token is not true. '

@@ -14,7 +14,7 @@ from nova_bdm_cleanup.rules.world import KNOWN_STATES, World
 
 #: An outcome without a reason makes no finding.
 ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
-    ('The attachment', 'what follows'), (
+    ('The attachment', 'Outcome'), (
 
     Row('is of another server',
         lambda a: a.attachment.server_id != a.world.server.uuid,
@@ -22,7 +22,7 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
         'the attachment belongs to server {it.attachment.server_id}'),
 
     # The owner of a volume can have its attachments name any server.
-    Row('is of a volume of another project than the server',
+    Row('is of a volume of another project than that of the server',
         lambda a: a.attachment.id in a.world.foreign,
         Outcome(None, Action.IGNORE),
         ''),
@@ -37,32 +37,32 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
         Outcome(None, Action.LEAVE_TO_MAPPING),
         ''),
 
-    Row('was seen with credentials that see one project only, and are not '
-         'shown migrations',
+    Row('was read with credentials that see only one project, and no '
+        'migrations',
         lambda a: not a.world.snapshot.sees_all,
         Outcome(Reason.CANNOT_SEE_PROJECT),
-        'no mapping accounts for it, but only the credentials in [cinder] '
-        'can tell whether a volume is migrating'),
+        'the server has no mapping for the attachment, but only the '
+        'credentials in [cinder] show whether a volume is being migrated'),
 
     Row('is of a volume, or a server, whose project is not known',
         lambda a: a.volume is not facts.ABSENT and None in (
             a.volume.project, a.world.server.project),
         Outcome(Reason.CANNOT_SEE_PROJECT),
-        'no mapping accounts for it, and whether its volume is of the '
-        'server\'s project is not known'),
+        'the server has no mapping for the attachment, and it is not known '
+        'whether the volume belongs to the project of the server'),
 
     Row('is of a server without a root disk: Nova\'s list of its mappings '
-         'cannot be whole',
+        'must be incomplete',
         lambda a: not a.world.has_root,
         Outcome(Reason.STATUS_CONTRADICTION),
-        'Nova lists no root disk of the server: its list of mappings cannot '
-        'be whole'),
+        'Nova lists no root disk of the server, so its list of mappings must '
+        'be incomplete'),
 
-    Row('is of a server of which any volume is being detached, migrated or '
-         'swapped',
+    Row('is of a server with a volume that is being detached, migrated or '
+        'swapped',
         lambda a: a.world.is_moving,
         Outcome(Reason.OPERATION_IN_FLIGHT),
-        'a volume of the server is being moved'),
+        'a volume of the server is being detached, migrated or swapped'),
 
     Row('is of a volume that does not exist',
         lambda a: a.volume is facts.ABSENT,
@@ -78,10 +78,11 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
     Row('only reserves the volume',
         lambda a: a.attachment.only_reserves,
         Outcome(Reason.STALE_ATTACHMENT, Action.DELETE),
-        'it only reserves the volume, and no mapping of the server accounts '
-        'for it'),
+        'the attachment only reserves the volume, and the server has no '
+        'mapping for it'),
 
-    Row('is ``attached``, and Cinder has no connection of it (before Queens)',
+    Row('is ``attached``, and Cinder has no connection information of it '
+        '(before Queens)',
         lambda a: a.attachment.is_legacy,
         Outcome(Reason.LEGACY_ATTACHMENT),
         'the attachment is from before Queens: deleting it would not tell '
@@ -93,25 +94,25 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
         Outcome(Reason.OPERATION_IN_FLIGHT),
         'the attachment is {it.attachment.status}'),
 
-    Row('connects a volume of which the server has no mapping',
+    Row('connects a volume that no mapping of the server names',
         lambda a: not a.mappings,
         Outcome(Reason.STALE_ATTACHMENT, Action.DELETE),
         'no block device mapping of the server refers to the volume'),
 
-    Row('connects a host with another name (whatever the domain) and, where '
-         'the back end tells them, other initiators, while that of the '
-         'mapping connects this host',
+    Row('connects a host with another name (without its domain) and, if the '
+        'back end names them, other initiators, while the attachment of the '
+        'mapping connects this host',
         lambda a: all(a.is_of_another_host_than(m) for m in a.mappings),
         Outcome(Reason.STALE_ATTACHMENT, Action.DELETE),
-        'it connects another host, while the mapping on this host is in '
-        'order'),
+        'the attachment connects another host, and the mapping on this host '
+        'is healthy'),
 
     # Deleting it could remove the device of the healthy attachment.
-    Row('is a second one beside one that is in order',
+    Row('is a second one beside a healthy one',
         lambda a: True,
         Outcome(Reason.DUPLICATE_ATTACHMENT),
-        'a second attachment of a volume that is in order; deleting it could '
-        'disconnect the first'),
+        'it is a second attachment of a healthy disk; deleting it could '
+        'disconnect the disk'),
 ))
 
 

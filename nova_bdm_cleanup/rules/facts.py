@@ -235,9 +235,8 @@ class Snapshot:
 
 #: The effect on the guest if a mapping is kept but its disk is not connected;
 #: shown before a reboot and after it.
-WITHOUT_DISK = ('the guest comes back without the disk: as long as Cinder '
-                'shows no attachment of this server, the disk may be somebody '
-                'else\'s')
+WITHOUT_DISK = ('the guest comes back without the disk: while Cinder shows no '
+                'attachment of this server, another server may have the disk')
 
 
 class Action(enum.Enum):

@@ -16,8 +16,8 @@ from nova_bdm_cleanup.rules.world import World
 #: The guards that need only a look at Nova and Cinder.  Each row returns the
 #: findings that it stops.
 RULES: tuple[Row[Due, Outcome], ...] = (
-    Row('an administrator has locked the server. The commands do not see who '
-        'locked it: to them every lock counts',
+    Row('an administrator has locked the server. The API does not show who '
+        'locked it, so for the commands every lock counts',
         lambda due: due.findings if due.world.server.is_locked else (),
         Outcome(Reason.SERVER_LOCKED, Action.WITHHOLD),
         'an administrator has locked the server; only an administrator can '
@@ -25,80 +25,80 @@ RULES: tuple[Row[Due, Outcome], ...] = (
 
     # The guest may have either disk of the swap.  Only a person can tell which
     # attachment is the new one.
-    Row('Nova has recorded no end of a swap of volumes of the server; or it '
+    Row('Nova has not recorded the end of a volume swap of the server; or it '
         'has recorded a failure, and Cinder has an attachment of the server '
         'that no mapping names',
         lambda due: due.findings if due.world.has_open_swap else (),
         Outcome(Reason.SWAP_INTERRUPTED, Action.WITHHOLD),
-        'Nova began to swap volumes of the server and did not end it'),
+        'Nova has not completed a volume swap of the server'),
 
-    Row('``remove`` leaves it out',
+    Row('``remove`` does not select it',
         lambda due: [f for f in due.findings
                      if f.reason not in due.world.policy.remove],
         Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
-        '[bdm_cleanup] remove leaves it out'),
+        '[bdm_cleanup] remove does not select it'),
 
     # It may be the wrong Cinder, or a restored database.
     Row('a volume is missing, and there are witnesses (other volumes of the '
         'server, of this host or of this cell), and Cinder knows none of '
-        'those that it was asked for. Then nothing at all is done',
+        'those that it was asked for. Then nothing is removed',
         lambda due: (due.findings
                      if due.world.snapshot.witness is WitnessAnswer.UNKNOWN
                      and due.misses_a_volume else ()),
         Outcome(Reason.CINDER_SUSPECT, Action.WITHHOLD),
-        'of the volumes that must exist this Cinder knows none that it was '
-        'asked for: a wrong region, or a restored database?'),
+        'Cinder knows none of the requested volumes that must exist: is it '
+        'the wrong region, or a restored database?'),
 
-    Row('several volumes are missing, and the cell has no other. Then '
-        'nothing at all is done',
+    Row('several volumes are missing, and the cell has no other volume. Then '
+        'nothing is removed',
         lambda due: (due.findings
                      if due.world.snapshot.witness is WitnessAnswer.NONE_EXISTS
                      and due.misses_a_volume
                      and len(due.world.bdms_of) > 1 else ()),
         Outcome(Reason.CINDER_SUSPECT, Action.WITHHOLD),
-        'this Cinder knows no volume of this cell: a wrong region, or a '
+        'Cinder knows no volume of this cell: is it the wrong region, or a '
         'restored database?'),
 
-    Row('it is a mapping, and more of them than ``max_removals`` would be '
-        'removed. Then none of them is',
+    Row('it is a mapping, and more mappings than ``max_removals`` would be '
+        'removed. Then none is removed',
         lambda due: (
             due.mappings
             if len(due.mappings) > due.world.policy.max_removals else ()),
         Outcome(Reason.OVER_LIMIT, Action.WITHHOLD),
         'more mappings than [bdm_cleanup] max_removals would be removed; none '
-        'is'),
+        'is removed'),
 
     # Counted apart from mappings: members of a project can make any number of
     # attachments, and must not block the removal of a mapping by them.
     Row('it is a stale attachment, and more of them than ``max_removals`` '
-        'would be deleted. Then none of them is. Attachments that go with a '
-        'mapping do not count',
+        'would be deleted. Then none is deleted. Attachments that are deleted '
+        'with a mapping do not count',
         lambda due: (
             due.attachments
             if len(due.attachments) > due.world.policy.max_removals else ()),
         Outcome(Reason.OVER_LIMIT, Action.WITHHOLD),
         'more stale attachments than [bdm_cleanup] max_removals would be '
-        'deleted; none is'),
+        'deleted; none is deleted'),
 )
 
 #: Why the cleaner withholds an action before it decides.
 _BEFORE_THE_RULES: tuple[Text[Outcome], ...] = (
     Text('Cinder has not answered. Only its own, typed "not found" counts as '
-        'gone; a time-out, an error, a proxy\'s page, an answer that does '
-        'not parse and a list that was cut say nothing',
+         'gone; a time-out, an error, a proxy\'s page, an answer that does '
+         'not parse and a truncated list prove nothing',
         Outcome(Reason.CINDER_UNKNOWN, Action.WITHHOLD),
-        'Cinder gave no usable answer to a second look'),
+        'Cinder gave no usable answer to the second look'),
 
-    Text('no credentials show the server\'s volumes: ``[cinder]`` has none, '
-        'and the user\'s token is of another project than the server; or '
-        'those in ``[cinder]`` do not see all projects',
+    Text('no credentials show the volumes of the server: ``[cinder]`` has '
+         'none, and the token of the user is of another project than the '
+         'server; or those in ``[cinder]`` do not see all projects',
         Outcome(Reason.CANNOT_SEE_PROJECT, Action.WITHHOLD),
-        'a second look was not possible'),
+        'the credentials do not suffice for the second look'),
 
-    Text('in a round of the audit Cinder takes too long for a volume of the '
-        'server, while it answers others',
+    Text('in an audit round, Cinder answers too slowly for a volume of the '
+         'server, but answers for others',
         Outcome(Reason.NOT_LOOKED_AT, Action.WITHHOLD),
-        'Cinder takes too long to tell of a volume of the server'),
+        'Cinder answers too slowly for a volume of the server'),
 )
 
 #: Why the cleaner withholds an action that no rule stops.
@@ -113,26 +113,25 @@ _AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
         Outcome(Reason.REBOOT_LOST, Action.WITHHOLD),
         'the server is no longer in a hard reboot on this host'),
 
-    Text('the server is no longer being started, or has something else '
-        'going on when the host boots',
+    Text('the server is no longer being started, or has another task when the '
+         'host boots',
         Outcome(Reason.START_LOST, Action.WITHHOLD),
-        'the server is not, or no longer, being started on this host'),
+        'the server is not being started on this host'),
 
-    Text('a server that is moved, shelved, unshelved or deleted is no longer '
-        'only that',
+    Text('the server is no longer being moved, shelved, unshelved or deleted, '
+         'or has another task as well',
         Outcome(Reason.MOVE_LOST, Action.WITHHOLD),
-        'the server is not, or no longer, in this operation on this host'),
+        'the server is no longer in this operation on this host'),
 
-    Text('the server is evacuated: the host that it was on may come back, and '
-        'has to disconnect what its mappings name',
+    Text('the server is evacuated: its old host may come back, and must then '
+         'disconnect the volumes of its mappings',
         Outcome(Reason.EVACUATED, Action.WITHHOLD),
         'the server is evacuated, and its old host may still have the disk; '
         'the next hard reboot or start removes it'),
 
-    Text('it is not a reboot, and the guest runs. Only a reboot switches it '
-        'off',
+    Text('it is not a reboot, and the guest runs. Only a reboot powers it off',
         Outcome(Reason.GUEST_RUNNING, Action.WITHHOLD),
-        'the guest is not off; a hard reboot switches it off and cleans up'),
+        'the guest is not off; a hard reboot powers it off and cleans up'),
 
     Text('the mode is ``observe``',
         Outcome(Reason.OBSERVE_MODE, Action.WITHHOLD),
@@ -142,39 +141,39 @@ _AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
     # The mappings of the host and the attachments of a project are counted
     # separately.
     Text('more mappings on this host, or more stale attachments of servers of '
-        'this project, would be removed within an hour than '
-        '``max_removals_per_hour``. Then nothing of that kind is done',
+         'this project, would be removed within an hour than '
+         '``max_removals_per_hour``. Then nothing of that kind is removed',
         Outcome(Reason.OVER_LIMIT, Action.WITHHOLD),
-        'it would exceed [bdm_cleanup] max_removals_per_hour; nothing of '
-        'this kind is removed'),
+        'the removal would exceed [bdm_cleanup] max_removals_per_hour; '
+        'nothing of this kind is removed'),
 
     Text('the plan cannot be written to the journal',
         Outcome(Reason.JOURNAL_UNWRITABLE, Action.WITHHOLD),
-        'it cannot be recorded in the journal'),
+        'the removal cannot be recorded in the journal'),
 
     # When the guest is off
     Text('a second look does not find the same as the first',
         Outcome(Reason.SECOND_LOOK_DIFFERS, Action.WITHHOLD),
-        'a second look found something else'),
+        'the second look found something else'),
 
     Text('``timeout`` is over: of this cleanup, or of all cleanups of one '
         'start of nova-compute',
         Outcome(Reason.TIMED_OUT, Action.WITHHOLD),
-        'the time that [bdm_cleanup] allows is over; the next cleanup of the '
-        'server tries again'),
+        '[bdm_cleanup] timeout is exceeded; the next cleanup of the server '
+        'tries again'),
 
-    Text('Cinder wants a service token',
+    Text('Cinder requires a service token',
         Outcome(Reason.SERVICE_TOKEN_REQUIRED, Action.WITHHOLD),
-        'Cinder wants a service token'),
+        'Cinder requires a service token'),
 
     Text('an earlier step of the same disk failed',
         Outcome(Reason.STEP_FAILED, Action.WITHHOLD),
-        'a second look was not possible'),
+        'the second look was not possible'),
 )
 
 #: All guards, in the order in which they are checked, for the documentation.
 GUARDS: Table[Row[Due, Outcome] | Text[Outcome]] = Table(
-    ('Nothing is done where', 'reason'),
+    ('A removal is withheld if', 'Reason'),
     (*_BEFORE_THE_RULES, *RULES, *_AFTER_THE_RULES))
 
 #: Why an action is withheld, in plain words, where no finding says it.

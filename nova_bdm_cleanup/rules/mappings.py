@@ -32,7 +32,7 @@ from nova_bdm_cleanup.rules.world import KNOWN_STATES, World
 #: A shelve or a move deletes the attachments and reserves the volumes, and may
 #: fail after that.
 _HALF_MOVED: Row[MappingFacts, Outcome] = Row(
-    'its own only reserves the volume, which Nova has connected',
+    'its own only reserves the volume, and Nova has connected the disk',
     lambda m: m.only_reserves,
     Outcome(Reason.RESERVED_ONLY),
     'Nova has connected the disk, and attachment {it.own.id} only reserves '
@@ -41,9 +41,9 @@ _HALF_MOVED: Row[MappingFacts, Outcome] = Row(
 #: A section for each state of the volume.  The first row that holds decides,
 #: among the sections that hold.
 MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
-    ('Cinder says of the volume',
-     'of the mapping, and of its attachments to this server',
-     'what follows'), (
+    ('Volume in Cinder',
+     'Mapping, and attachments of the volume to this server',
+     'Outcome'), (
 
     Section('anything', lambda m: True, (
         Row('the mapping names no volume yet',
@@ -51,7 +51,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             Outcome(Reason.OPERATION_IN_FLIGHT),
             'the mapping names no volume yet'),
 
-        Row('the mapping names one of another server or another volume',
+        Row('the mapping names an attachment of another server or volume',
             lambda m: m.is_cross_wired,
             Outcome(Reason.CROSS_WIRED),
             'attachment {it.own.id} of the mapping belongs to volume '
@@ -68,10 +68,10 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
     )),
 
     Section('it does not exist', lambda m: m.volume is facts.ABSENT, (
-        Row('some, all the same',
+        Row('some',
             lambda m: m.ours,
             Outcome(Reason.STATUS_CONTRADICTION),
-            'Cinder does not know the volume, yet lists attachment '
+            'Cinder does not know the volume, but lists attachment '
             '{it.ours[0].id} of it'),
 
         Row('none; asked with credentials that see one project only',
@@ -94,7 +94,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'the volume is being migrated ({it.volume.migration_status})'),
     )),
 
-    Section('a state that is not named below',
+    Section('another state than those below',
             lambda m: m.volume.status not in KNOWN_STATES, (
         Row('any',
             lambda m: True,
@@ -109,17 +109,17 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('its own is ``attached``, and the volume is multiattach',
             lambda m: m.volume.multiattach and m.is_attached,
             Outcome(Reason.HEALTHY),
-            'attached, while another server is changing'),
+            'attached, while another server attaches or detaches the volume'),
 
         Row('its own only reserves the volume, and the server is shelved and '
             'on no host',
             lambda m: m.only_reserves and m.world.server.is_offloaded,
             Outcome(Reason.HEALTHY),
-            'reserved for the time the server is shelved'),
+            'reserved while the server is shelved'),
 
         _HALF_MOVED,
 
-        Row('any, and the volume is in that state for an hour',
+        Row('any, and the volume has been in that state for an hour',
             lambda m: m.is_stuck,
             Outcome(Reason.STUCK),
             'the volume has been {it.volume.status} since '
@@ -132,17 +132,17 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
     )),
 
     Section('``available``', lambda m: m.volume.status == 'available', (
-        Row('the volume lists one that Cinder does not show by itself',
+        Row('the volume names one that Cinder does not list',
             lambda m: m.lists_what_is_not_shown,
             Outcome(Reason.STATUS_CONTRADICTION),
-            'Cinder says that the volume is available and attached to this '
-            'server by a record that it does not show'),
+            'Cinder says that the volume is available, but it names an '
+            'attachment to this server that Cinder does not list'),
 
-        Row('left-over ones, which are deleted with it',
+        Row('some, which are deleted with the mapping',
             lambda m: m.ours,
             Outcome(Reason.VOLUME_AVAILABLE, Action.REMOVE),
-            'Cinder says that the volume is available, with attachment '
-            '{it.ids_of_ours} left over'),
+            'Cinder says that the volume is available, but still lists '
+            'attachment {it.ids_of_ours} of it'),
 
         Row('none',
             lambda m: True,
@@ -154,46 +154,45 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
     # No other state is left.
     Section('``in-use``', lambda m: True, (
         # Left by an attach that was retried because its response was lost.
-        Row('its only one is carried by another mapping, which Nova has '
-            'connected, while it has never connected this one; not '
-            'multiattach, not the root disk',
+        Row('another mapping, which Nova has connected, names its only one, '
+            'and Nova has never connected this mapping; not multiattach, not '
+            'the root disk',
             lambda m: m.is_spare,
             Outcome(Reason.DUPLICATE_MAPPING, Action.REMOVE_ROW),
-            'the mapping was never connected, and another one of the volume '
-            '({it.serving.uuid}, device {it.serving.device_name}) carries '
-            'its attachment {it.only.id}'),
+            'the mapping was never connected, and another mapping of the '
+            'volume ({it.serving.uuid}, device {it.serving.device_name}) '
+            'names its attachment {it.only.id}'),
 
-        Row('its only one is carried by another mapping, and the guest may '
-            'use either',
+        Row('another mapping names its only one, and the guest may use either',
             lambda m: m.serving,
             Outcome(Reason.DUPLICATE_MAPPING),
             'another mapping of the volume ({it.serving.uuid}, device '
-            '{it.serving.device_name}) carries its attachment {it.only.id}, '
-            'and the guest may use either'),
+            '{it.serving.device_name}) names its attachment {it.only.id}, and '
+            'the guest may use either'),
 
-        Row('its own is ``attached``, but Nova has no connection '
-            'information for it',
+        Row('its own is ``attached``, but Nova has no connection information '
+            'of it',
             lambda m: not m.bdm.has_connection_info and m.is_attached,
             Outcome(Reason.STATUS_CONTRADICTION),
             'Cinder attaches the volume, but Nova has no connection '
-            'information for it and leaves it out of the guest'),
+            'information of it and does not connect it'),
 
-        Row('its own is ``attached``; before Queens, the volume lists this '
-            'server',
+        Row('its own is ``attached``; or, before Queens, the volume lists '
+            'this server',
             lambda m: m.is_attached,
             Outcome(Reason.HEALTHY),
             'attached'),
 
         # A move or a swap failed: the other attachment may serve the disk.
-        Row('another than its own is ``attached``',
+        Row('another one than its own is ``attached``',
             lambda m: m.others_attached,
             Outcome(Reason.ATTACHMENT_MISMATCH),
-            'the mapping names {it.name_of_own}, but what is attached is '
-            '{it.ids_of_others}'),
+            'the mapping names {it.name_of_own}, but Cinder attaches the '
+            'volume by {it.ids_of_others}'),
 
         _HALF_MOVED,
 
-        Row('only such as are not ``attached`` yet',
+        Row('some, but none is ``attached`` yet',
             lambda m: m.ours,
             Outcome(Reason.OPERATION_IN_FLIGHT),
             'attachment {it.ours[0].id} is {it.ours[0].status}'),
@@ -207,7 +206,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('none; Cinder attaches it to no server',
             lambda m: True,
             Outcome(Reason.STATUS_CONTRADICTION),
-            'Cinder says that the volume is in-use, but by nobody'),
+            'Cinder says that the volume is in-use, but names no server'),
     )),
 ))
 
@@ -443,20 +442,19 @@ _ITS_OWN = ReasonOf(operator.attrgetter('reason'),
 # attachments.  So a second table judges a dangling mapping together with
 # these.
 DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
-    ('A mapping that dangles by the table above', 'what follows'), (
+    ('A dangling mapping by the table above', 'Outcome'), (
 
     Row('is the root disk (boot index 0), or has the same volume',
         lambda m: [b for b in m.siblings if b.is_root],
         Outcome(Reason.ROOT_VOLUME_DANGLING),
         'the root disk is never removed, although {it.words}'),
 
-    Row('was made from an image, a snapshot or nothing, or has the same '
-         'volume as one that was',
+    Row('has another source than a volume (image, snapshot, blank), or has '
+        'the same volume as such a mapping',
         lambda m: [b for b in m.siblings if not b.is_volume],
         Outcome(_ITS_OWN),
-        '{it.words}; kept, since only mappings of which source and '
-        'destination are "volume" are ever removed, and not every one of '
-        'this volume is'),
+        '{it.words}; kept, since not all mappings of the volume have "volume" '
+        'as source and destination'),
 
     Row('has the same volume as another mapping, which is kept',
         lambda m: m.kept,

@@ -106,8 +106,8 @@ _WORDS_OF_ACTIONS = {
     Action.REMOVE_ROW: '**removed**, the row only: %s',
     Action.DELETE: '**deleted**: %s',
     Action.WITHHOLD: '%s',
-    Action.LEAVE_TO_MAPPING: 'goes or stays with that mapping',
-    Action.IGNORE: 'left alone, and counts for nothing',
+    Action.LEAVE_TO_MAPPING: 'removed or kept with that mapping',
+    Action.IGNORE: 'ignored',
 }
 
 

@@ -234,7 +234,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         and c.attachment
         and c.attachment.status == c.volume.status == 'reserved',
         Shown(Reason.HEALTHY),
-        'reserved for the time the server is shelved'),
+        'reserved while the server is shelved'),
 
     Row('is a ``duplicate-mapping`` that the rules keep: the API does not '
         'show whether Nova ever connected it',

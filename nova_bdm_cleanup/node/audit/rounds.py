@@ -265,15 +265,15 @@ class Audit:
         if found is not WitnessAnswer.KNOWN and not (
                 found is WitnessAnswer.NONE_EXISTS and volumes == 1):
             raise SuspectCinder(
-                'Cinder knows no volume of any server of this host, and none '
-                'of those of other hosts that it was asked for: a wrong '
+                'Cinder knows no volume of the servers of this host, and none '
+                'of the requested ones of other hosts: is it the wrong '
                 'region, or a restored database?')
 
     def _fail(self, exc: Exception, failed: int, then: float) -> None:
         self._lines().not_audited(
             _reason_of(exc), exc, 'the servers of this host were not audited; '
-            'the next round comes in %d s, and no more is said until one '
-            'succeeds' % max(0, then - self.now()), is_new=failed == 1)
+            'the next round is in %d s, and further failures are logged at '
+            'DEBUG' % max(0, then - self.now()), is_new=failed == 1)
         try:
             self.store.record_failure(dataclasses.replace(
                 self.store.last_round(), failed=failed, next=then,

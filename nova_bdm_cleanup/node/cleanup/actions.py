@@ -269,8 +269,8 @@ def obstacle_to_disconnect(instance: InstancePort, cinder: Cinder,
     if instance.used_by_others(bdm.volume_id or ''):
         return 'another server on this host uses the volume'
     if instance.is_reused(bdm, is_attached):
-        return ('another volume has its address on this host by now, so '
-                'nothing of it can be left here')
+        return ('another volume now has its address on this host, so no '
+                'device of it can remain')
     return ''
 
 

@@ -112,7 +112,7 @@ class LogLines:
             text = 'the attachment is gone from Cinder'
         elif not finding.disconnect:
             text = ('the block device mapping is gone; the server has the '
-                    'disk by another one, so there is nothing to undo')
+                    'disk through another one, so there is nothing to undo')
         elif finding.reason is Reason.ATTACHED_ELSEWHERE:
             text = ('the block device mapping is gone; the volume is attached '
                     'to another server, so there is nothing to undo')
@@ -126,7 +126,7 @@ class LogLines:
         """Log the kept mappings whose disks are not connected."""
         for finding in findings:
             self._line(levels.WARNING, 'not-connected', finding.reason,
-                       '%s; the mapping is still there, and %s' % (
+                       '%s; the mapping still exists, and %s' % (
                            finding.explanation, facts.WITHOUT_DISK), finding)
 
     def refused(self, finding: facts.Finding, why: str) -> None:
@@ -171,8 +171,8 @@ class LogLines:
     def untidy(self, finding: facts.Finding, error: object) -> None:
         """Log that something of a removed mapping is left."""
         self._line(levels.WARNING, 'untidy', finding.reason,
-                   'the mapping is gone, but not all that belonged to it '
-                   '(encryption secret, device tag): %s' % masked(error),
+                   'the mapping is gone, but its encryption secret or device '
+                   'tag could not be removed: %s' % masked(error),
                    finding)
 
     def unrecorded(self, error: object) -> None:
@@ -183,7 +183,8 @@ class LogLines:
     def unreported(self, finding: facts.Finding, error: object) -> None:
         """Log that a removal is complete without an instance action event."""
         self._line(levels.INFO, 'unreported', finding.reason,
-                   'no instance action event: %s' % masked(error), finding)
+                   'the instance action event could not be written: %s'
+                   % masked(error), finding)
 
     def finished(self, completed: int, left: int, seconds: float,
                  entry: str) -> None:

@@ -68,22 +68,22 @@ class Trigger:
 
 
 STARTS = Choice('start', """\
-starts of servers that are off, undelete included. The same starts are taken up
-again by a nova-compute that was interrupted in one. A guest that runs all the
-same is left alone.""")
+starts of servers that are off, also by an undelete, and interrupted starts
+that nova-compute resumes. A guest that already runs is not changed.""")
 
 HOST_BOOTS = Choice('host_boot', """\
-servers that nova-compute resumes when the host boots, which it does only where
+servers that nova-compute resumes when the host boots. It does so only if
 ``[DEFAULT] resume_guests_state_on_host_boot`` is set.""")
 
 MOVES = Choice('move', """\
 operations that take a server from its host or bring it to another one. In a
-resize, a cold migration, their revert and a shelve, what dangles is removed
-when the guest is off, before Nova makes new attachments; where it may not be
-removed, the operation is refused. In an unshelve it is removed, and nothing is
-disconnected. In an evacuation it is not connected, and its mapping stays. A
-live migration is refused that would attach a volume of another project, or one
-that is not ``available``: nothing is ever taken from a guest that runs.""")
+resize, a cold migration, their revert and a shelve, a dangling mapping is
+removed when the guest is off, before Nova creates new attachments; if it may
+not be removed, the operation is refused. In an unshelve it is removed, and
+nothing is disconnected. In an evacuation its disk is not connected, and the
+mapping stays. A live migration is refused if it would attach a volume of
+another project, or one that is not ``available``; nothing is ever removed from
+a running guest.""")
 
 DELETES = Choice('delete', """\
 deletes of servers. A disk that another guest of this host already uses is not
@@ -198,7 +198,7 @@ DELETE = Trigger(
     states=frozenset(('deleting',)),
     lost=Reason.MOVE_LOST,
     goes_on='the server is deleted',
-    next_try='nothing is left to be done',
+    next_try='nothing remains to be done',
     choice=DELETES)
 
 #: The periodic audit.  It changes nothing, and has no hook.
@@ -206,7 +206,7 @@ AUDIT = Trigger(
     name='audit',
     states=frozenset(),
     lost=Reason.NOT_LOOKED_AT,
-    goes_on='nothing was to be changed',
+    goes_on='an audit changes nothing',
     next_try='the next round looks again')
 
 #: All triggers with hooks; the words of the option are in this order.

@@ -46,5 +46,5 @@ def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:
 
             periodic.begin(manager, process)
     except Exception:
-        LOG.exception('bdm-cleanup does nothing by the clock')
+        LOG.exception('bdm-cleanup runs no periodic task')
     return seconds

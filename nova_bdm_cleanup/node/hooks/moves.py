@@ -186,7 +186,7 @@ def _remove(call: Call, trigger: Trigger) -> None:
                     left.append((finding, ''))
     if server == instance.uuid:
         # A missing answer does not revoke the findings of the first look.
-        left += [(finding, 'it could not be looked at again')
+        left += [(finding, 'the second look failed')
                  for finding in seen_before
                  if finding.bdm and finding.bdm.uuid not in seen]
     if left:
@@ -253,7 +253,7 @@ def _obstacle_to_attach(found: Assessment, finding: Finding,
     if volume is None:
         return ''
     if not spelling.is_same(volume.project or '', instance.project_id):
-        return 'the volume is another project\'s'
+        return 'the volume belongs to another project'
     if volume.status != 'available':
         return 'the volume is %s' % volume.status
     return ''

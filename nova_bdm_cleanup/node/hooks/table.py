@@ -115,10 +115,10 @@ _TAKES_OUT = ('Takes the disks that are not connected out of what the '
                   'driver is given.')
 _KEEPS_DISKS = ('Keeps connected what a neighbour uses: the driver '
                 'disconnects by address.')
-_REFUSES = ('Where a dangling mapping cannot be removed later, refuses while '
-            'the guest is still on.')
-_REMOVES = ('Removes what dangles before Nova asks Cinder for new '
-            'attachments, and refuses where it cannot.')
+_REFUSES = ('If a dangling mapping cannot be removed later, refuses while the '
+            'guest is still on.')
+_REMOVES = ('Removes dangling mappings before Nova asks Cinder for new '
+            'attachments, or refuses the operation.')
 _REMOVES_FAILURE = ('One log line; Nova goes on, or the operation is refused '
                     'if a dangling mapping was seen before the driver '
                     'disconnected the disks.')
@@ -171,10 +171,10 @@ HOOKS: Sequence[Hook] = (
          'moves.after_disconnect', _REMOVES, _REMOVES_FAILURE,
          callers=('_shelve_offload_instance',)),
     Hook(triggers.UNSHELVE, PREPARE, Wraps.BEFORE, 'moves.before_unshelve',
-         'Removes what dangles; nothing is connected yet.', _GOES_ON,
+         'Removes dangling mappings; nothing is connected yet.', _GOES_ON,
          callers=('_unshelve_instance',)),
     Hook(triggers.EVACUATE, REBUILD, Wraps.BEFORE, 'moves.before_evacuation',
-         'On the new host: takes what dangles out of the mappings.',
+         'On the new host: takes dangling mappings out of the list.',
          _GOES_ON, callers=('_do_rebuild_instance',)),
     Hook(triggers.EVACUATE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
          'moves.before_disconnect',

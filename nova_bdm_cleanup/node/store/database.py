@@ -98,12 +98,11 @@ _NOT_OURS = ('it must be accessible to the user that nova-compute runs as; to '
 _MAKE_WRITABLE = ('make the file, its directory and its file system writable, '
                   'or change [bdm_cleanup] store')
 _FREE_STORE_SPACE = 'free some space there, or raise the quota'
-_DAMAGED = ('it is damaged or no store: move it away, together with the file '
-            'of that name and -journal if there is one, and nova-compute '
-            'begins a new one')
-_CUT_OFF = ('nova-compute was stopped in the middle of a change, which its '
-            'next start takes back; to read it now, become the user that '
-            'owns it')
+_DAMAGED = ('it is damaged or no store: move it away, with the file of that '
+            'name and -journal if it exists, and nova-compute creates a new '
+            'one')
+_CUT_OFF = ('nova-compute was stopped during a change, which its next start '
+            'rolls back; to read it now, become its owner')
 
 #: By errno, or by SQLite's message: its errors have no code before Python
 #: 3.11.
@@ -113,11 +112,10 @@ _STORE_REMEDIES: dict[object, str] = {
     errno.EROFS: _MAKE_WRITABLE,
     errno.ENOSPC: _FREE_STORE_SPACE,
     errno.EDQUOT: _FREE_STORE_SPACE,
-    errno.ENOENT: 'make the directory that it is to be in, or change '
-                  '[bdm_cleanup] store',
+    errno.ENOENT: 'create its directory, or change [bdm_cleanup] store',
     errno.ENOTDIR: 'name a file in a directory in [bdm_cleanup] store',
-    _LOCKED: 'another process holds it for too long; find out which (fuser) '
-             'and why',
+    _LOCKED: 'another process has held the lock for too long; find out which '
+             '(fuser) and why',
     'database or disk is full': _FREE_STORE_SPACE,
     _READ_ONLY: _MAKE_WRITABLE,
     'unable to open database file': _NOT_OURS,
@@ -293,8 +291,8 @@ class Database:
                 'ORDER BY serial LIMIT 1', (keep,)).fetchone()
             if oldest is None:
                 raise StoreError(
-                    'store %s: %d bytes have no room in it, since it never '
-                    'has more than %d' % (self.path, size, self._max_bytes))
+                    'store %s: %d bytes do not fit, since its maximum size is '
+                    '%d' % (self.path, size, self._max_bytes))
             connection.execute('DELETE FROM plan WHERE entry = ?', oldest)
             connection.execute('DELETE FROM step WHERE entry = ?', oldest)
             connection.execute('DELETE FROM entry WHERE serial = ?', oldest)
@@ -309,9 +307,9 @@ class Database:
         if (status.st_uid not in (0, os.geteuid())
                 or status.st_mode & _OTHERS_WRITE):
             raise StoreError(
-                'store directory %s: others than the user that nova-compute '
-                'runs as can change it (owner %d, mode %04o); change that '
-                '(chown, chmod 0700) or name another place in [bdm_cleanup] '
+                'store directory %s: other users than that of nova-compute '
+                'can change it (owner %d, mode %04o); change that (chown, '
+                'chmod 0700) or name another place in [bdm_cleanup] '
                 'store' % (directory, status.st_uid,
                            stat.S_IMODE(status.st_mode)))
         # Not open(): closing the file would release the locks that other

@@ -118,8 +118,8 @@ def _hold(path: str) -> int:
             return lock
         if time.monotonic() >= end:
             raise StoreError(
-                'lock %s: another process holds it for too long; find out '
-                'which (fuser) and why' % path)
+                'lock %s: another process has held the lock for too long; '
+                'find out which (fuser) and why' % path)
         # Perhaps ``status`` tests the lock at this moment.
         time.sleep(_LOCK_RETRY_SECONDS)
 

@@ -215,7 +215,7 @@ class LiveMigrationTest(moving.MoveTestCase):
         made, lost = self.broken('transferred')
         self.check_refused(made, lost)
         line, = self.audit(made, 'refused')
-        self.assertIn("the volume is another project's", line.text)
+        self.assertIn('the volume belongs to another project', line.text)
 
     def test_only_observed(self):
         self.set_options(mode='observe')

@@ -43,7 +43,7 @@ class RootTest(scenario.ScenarioTestCase):
         for source, volume in zip(sources, server.volumes):
             line, = self.assert_finding(
                 server, volume, ('WARNING', 'kept', 'volume-available'))
-            self.assertIn('only mappings of which source and destination',
+            self.assertIn('"volume" as source and destination',
                           line.text)
             self.assert_dangling(view, volume)
             self.assertEqual(source, view.block_device(volume).source_type)

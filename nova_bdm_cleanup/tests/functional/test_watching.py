@@ -170,7 +170,7 @@ class RoundTest(_WatchingTestCase):
         self.server(scenario.BOOT_DISK)
         self.cloud.restart_compute()
         self.assertEqual(1, len(self.cloud.log(
-            'ERROR .* bdm-cleanup does nothing by the clock')))
+            'ERROR .* bdm-cleanup runs no periodic task')))
 
     def test_it_is_known_before_the_servers_come_back(self):
         """Record it first: resuming the guests may take minutes."""

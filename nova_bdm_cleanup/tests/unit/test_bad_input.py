@@ -41,7 +41,8 @@ class BadInputTest(base.CommandTest, ConfTestCase):
         ('triggers = sweep', 'triggers = sweep in {}: sweep is gone; use '
          '"openstack bdm clean --stop-again"'),
         ('triggers = hard_reboot', 'triggers = hard_reboot in {}: hard_reboot '
-         'is gone; hard reboots are always cleaned up; take the word out'),
+                                   'is gone; hard reboots are always cleaned '
+                                   'up; remove the word'),
         *(('triggers = ' + word, 'triggers = %s in {}: %s is gone; use move'
            % (word, word)) for word in (
                'shelve', 'unshelve', 'evacuate', 'live_migration')),

@@ -207,9 +207,9 @@ class AdviceTest(base.TestCase):
     def test_a_map_without_paths(self):
         self.assertEqual(
             '/dev/dm-3 is still there after it was disconnected; by hand: '
-            '`dmsetup message /dev/dm-3 0 fail_if_no_path` ends what waits '
-            'for a path, and `multipath -f /dev/dm-3` removes it once nothing '
-            'uses it', self.advice(dm_3='mpath-3600'))
+            '`dmsetup message /dev/dm-3 0 fail_if_no_path` ends the wait for '
+            'a path, and `multipath -f /dev/dm-3` removes it once it is '
+            'unused', self.advice(dm_3='mpath-3600'))
 
     def test_a_disk(self):
         self.assertEqual(

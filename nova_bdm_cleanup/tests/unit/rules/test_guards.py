@@ -164,9 +164,10 @@ class AttachmentLimitTest(base.TestCase):
     def test_the_words_name_the_kind(self):
         plan = decide(missing(9, stale(9)))
         self.assertEqual(
-            {'more %s than [bdm_cleanup] max_removals would be %s; none is'
-             % words for words in (('mappings', 'removed'),
-                                   ('stale attachments', 'deleted'))},
+            {'more mappings than [bdm_cleanup] max_removals would be removed; '
+             'none is removed',
+             'more stale attachments than [bdm_cleanup] max_removals would be '
+             'deleted; none is deleted'},
             {f.obstacle for f in plan.findings})
 
 

@@ -507,19 +507,18 @@ class MappingTest(base.TestCase):
                  'and not to this one'),
                 (seen([BDM], AVAILABLE, make.attachment(id='b'),
                       make.attachment(id='a')),
-                 'Cinder says that the volume is available, with attachment '
-                 'a, b left over'),
+                 'Cinder says that the volume is available, but still lists '
+                 'attachment a, b of it'),
                 (seen([BDM], make.volume(), SECOND),
-                 'the mapping names attachment attachment-1, but what is '
-                 'attached is attachment-2'),
+                 'the mapping names attachment attachment-1, but Cinder '
+                 'attaches the volume by attachment-2'),
                 (listed(HERE, own=[], bdm=make.bdm(
                     attachment_id=None, has_connection_info=False)),
-                 'the mapping names no attachment, but what is attached is '
-                 'attachment-1'),
+                 'the mapping names no attachment, but Cinder attaches the '
+                 'volume by attachment-1'),
                 (seen([make.bdm(source_type='image')], None),
-                 'the volume does not exist; kept, since only mappings of '
-                 'which source and destination are "volume" are ever '
-                 'removed, and not every one of this volume is')):
+                 'the volume does not exist; kept, since not all mappings of '
+                 'the volume have "volume" as source and destination')):
             self.assertEqual(words, self.only(look).explanation)
 
     def test_long_lists_are_cut(self):

@@ -417,7 +417,7 @@ class FailureTest(RoundTestCase):
                 ('WARNING' if number == 1 else 'DEBUG', 'not-audited',
                  self.reason, ''),
                 FIELDS(line)[:4])
-            self.assertIn('the next round comes in %d s' % HOUR,
+            self.assertIn('the next round is in %d s' % HOUR,
                           line['text'])
             self.assertNotIn('hush-hush', line['text'])
             self.assertEqual(number, self.failed)

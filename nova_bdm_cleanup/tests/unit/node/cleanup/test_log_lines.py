@@ -158,7 +158,7 @@ LINES = (
      'attached to another server, so there is nothing to undo'),
     ('removed', 'row only', lambda audit: audit.removed(BESIDE_ANOTHER, 'x'),
      ('INFO', 'duplicate-mapping'), OF_BDM,
-     'has the disk by another one, so there is nothing to undo'),
+     'has the disk through another one, so there is nothing to undo'),
     ('removed', 'attachment', lambda audit: audit.removed(STALE, 'x'),
      ('INFO', 'stale-attachment'), ('volume-1', 'attachment-1', '-'),
      'the attachment is gone from Cinder'),
@@ -191,9 +191,9 @@ LINES = (
      ('INFO', '-'), OF_NONE, 'servers: 7'),
     *(('not-audited', level, lambda audit, is_new=is_new: audit.not_audited(
         Reason.CINDER_UNKNOWN, RuntimeError('no route'),
-        'the next round comes in 60 s', is_new),
+        'the next round is in 60 s', is_new),
        (level, 'cinder-unknown'), OF_NONE,
-       'no route; the next round comes in 60 s')
+       'no route; the next round is in 60 s')
       for is_new, level in ((True, 'WARNING'), (False, 'DEBUG'))))
 
 

@@ -141,7 +141,7 @@ class FilesTest(StoreTest):
 
     def test_places_where_no_file_can_be(self):
         os.rmdir(os.path.dirname(self.directory))
-        self.assertRefused(os.strerror(errno.ENOENT), 'make the directory')
+        self.assertRefused(os.strerror(errno.ENOENT), 'create its directory')
         os.mkdir(os.path.dirname(self.directory))
         with open(self.directory, 'w'):
             pass
@@ -208,7 +208,7 @@ class FilesTest(StoreTest):
         self.assertEqual(2, len(self.contents()))
         with mock.patch.object(os, 'geteuid', autospec=True,
                                return_value=4321):
-            self.assertRefused('its next start takes back',
+            self.assertRefused('its next start rolls back',
                                func=lambda _: self.things())
         self.assertEqual([1], self.things())
         self.assertEqual(1, len(self.contents()))
@@ -350,7 +350,8 @@ class ChangesTest(StoreTest):
                 del waited[:]
                 with mock.patch.object(sqlite3, 'connect',
                                        wraps=sqlite3.connect) as connect:
-                    self.assertRefused('another process holds it', func=func)
+                    self.assertRefused('another process has held the lock',
+                                       func=func)
                 self.assertEqual(0, connect.call_args[1]['timeout'])
             self.assertAlmostEqual(LOCK_TIMEOUT, sum(waited), 1)
             self.assertLess(max(waited), 0.005)

@@ -130,7 +130,7 @@ class StoreTest(WatchTestCase):
         self.round(sighting())
         many = [sighting(n, explanation='x' * 1000) for n in range(1, 5000)]
         text = str(self.assertRaises(StoreError, self.round, *many))
-        self.assertIn('it never has more than 4194304', text)
+        self.assertIn('its maximum size is 4194304', text)
         self.assertEqual(1, len(self.store().findings()))
 
 

@@ -240,7 +240,7 @@ class LimitsTest(JournalTest):
         entry = begin(self.journal)
         error = str(self.assertRaises(StoreError, begin, self.journal,
                                       record={'padding': 'x' * 4 * MIB}))
-        self.assertIn('it never has more than 4194304', error)
+        self.assertIn('its maximum size is 4194304', error)
         self.assertIsNotNone(self.records.find(entry.id))
         # An entry that just fits is not deleted by its own end or steps.
         entry = begin(self.journal, record={'padding': 'x' * (3 * MIB)})

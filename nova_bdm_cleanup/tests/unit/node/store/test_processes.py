@@ -126,7 +126,7 @@ class ProcessesTest(base.TestCase):
             with mock.patch.object(processes, 'LOCK_TIMEOUT', 0.01):
                 error = self.assertRaises(
                     StoreError, running.start, self.path)
-            self.assertIn('another process holds it', str(error))
+            self.assertIn('another process has held the lock', str(error))
         running.start(self.path)
         self.assertTrue(self.processes().is_running())
 
